@@ -1,0 +1,167 @@
+"""`python -m ablate [-m] key=value ...`: checks the whole command line, then hands it to Hydra.
+
+Exit codes: 0 every run ended with a result, 1 some run failed, 2 the command line was wrong and nothing was trained,
+130 interrupted, 143 ended by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+USAGE = """\
+usage: python -m ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR]
+
+A comma makes a factor: every combination is trained with every seed, paired, and compared.
+  python -m ablate -m norm=ln,rms ffn=mlp,swiglu          a sweep of four cells, three seeds each
+  python -m ablate -m norm=ln,rms dry_run=true            what it would train, and what that costs
+  python -m analysis                                      figures and tables of the newest study
+"""
+KEYS = """\
+keys (see conf/config.yaml and conf/scale/ for the values)
+  seeds=5 or seeds=[3,7]   replications            confirm=8            fresh seeds, a study of its own
+  study=NAME               name of the study       reference={norm:rms} what differences are taken from
+  model.layers model.heads model.dim model.dropout model.tie_embeddings model.scale_embeddings model.share_layers
+  data.context data.path data.tokenizer            eval.tokens
+  train.steps train.batch_size train.eval_every train.log_every train.device train.precision train.parallel
+  optim.lr optim.warmup optim.weight_decay optim.betas optim.clip optim.schedule optim.floor
+  results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
+--hydra-help shows Hydra's own options."""
+ORDER = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "scale", "optim", "track")
+HYDRAS = ("--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--version")
+
+
+def main() -> None:
+    """The command line; ends the process with an exit code of the module's list."""
+    arguments = sys.argv[1:]
+    try:
+        if "--help" in arguments or "-h" in arguments:
+            print(help_text(config_dir(arguments)))
+        elif any(argument.split("=")[0] in HYDRAS for argument in arguments):
+            run_hydra()
+        else:
+            sys.exit(study(arguments))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(1)
+
+
+def study(arguments: list[str]) -> int:
+    """Plan the command line, then show it, carry it out through Hydra, or sum up what is done already."""
+    from ablate.plan import PlanError, plan_study
+    from ablate.schema import Problem
+
+    try:
+        overrides = read_arguments(arguments)
+        if problems := hydra_problems([o for o in overrides if is_hydras(o)], config_dir(arguments)):
+            raise PlanError(problems)
+        plan = plan_study(tuple(o for o in overrides if not is_hydras(o)), config_dir(arguments))
+    except PlanError as error:
+        for problem in error.problems:
+            print(f"ablate: {problem}", file=sys.stderr)
+        return 2
+    if plan.dry_run:
+        from ablate.preview import preview
+
+        print(preview(plan))
+        return 0
+    if plan.todo:
+        run_hydra()
+        return 0
+    from ablate.sweep import carry_out
+
+    return carry_out(plan, None)
+
+
+def read_arguments(arguments: list[str]) -> list[str]:
+    """The overrides among the arguments, in order.  Raises PlanError for an option that there is not."""
+    from ablate.plan import PlanError
+    from ablate.schema import Problem
+
+    overrides, rest = [], iter(arguments)
+    for argument in rest:
+        if argument in ("--config-dir", "-cd"):
+            next(rest, None)
+        elif not argument.startswith("-"):
+            overrides.append(argument)
+        elif argument not in ("-m", "--multirun") and not argument.startswith("--config-dir="):
+            raise PlanError([Problem(argument, "no such option; see python -m ablate --help")])
+    return overrides
+
+
+def config_dir(arguments: list[str]) -> str | None:
+    """The folder of the user's own variants, if the command line names one."""
+    for i, argument in enumerate(arguments):
+        if argument in ("--config-dir", "-cd"):
+            return arguments[i + 1] if i + 1 < len(arguments) else ""
+        if argument.startswith("--config-dir="):
+            return argument.partition("=")[2]
+    return None
+
+
+def is_hydras(override: str) -> bool:
+    """Whether an override is about Hydra itself: a launcher, say."""
+    return override.lstrip("+~").startswith(("hydra.", "hydra/"))
+
+
+def hydra_problems(overrides: list[str], folder: str | None) -> list[Any]:
+    """What Hydra would refuse of its own settings."""
+    if not overrides:
+        return []
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from ablate.compose import Composer
+    from ablate.schema import Problem
+
+    with Composer(folder) as composer:
+        try:
+            composer.compose(overrides)
+        except (HydraException, OmegaConfBaseException) as error:
+            return [Problem("", str(error).strip().split("\n")[0])]
+    return []
+
+
+def run_hydra() -> None:
+    """Hydra's own run, in which the sweeper carries the study out."""
+    import hydra
+
+    from ablate.compose import CONF
+    from ablate.schema import register
+
+    register()
+    hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(job)()
+
+
+def job(config: Any) -> list[str]:
+    """One Hydra job of any launcher: the unit of a study that its overrides name."""
+    from ablate.worker import run_unit
+
+    stop, caught = threading.Event(), []
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda n, _: (caught.append(n), stop.set()))
+    statuses = run_unit(Path(config.results_dir), config.study, config.unit, True, stop.is_set)
+    if caught:
+        raise KeyboardInterrupt if caught[0] == signal.SIGINT else SystemExit(143)
+    return statuses
+
+
+def help_text(folder: str | None) -> str:
+    """Usage, every group and variant with the first line of its YAML, and the keys that people type."""
+    from ablate.catalogue import first_line, groups
+
+    lines = [USAGE]
+    found = groups(folder)
+    for group in sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
+        lines.append(group)
+        lines += [f"  {variant:<12} {first_line(file)}" for variant, file in found[group].items()]
+    return "\n".join([*lines, "", KEYS])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What a model costs: parameters and FLOPs, counted on the meta device, where nothing is computed or stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ablate.build import build_model
+from ablate.model.init import role_of
+
+# Dense bf16 peak in FLOP/s, from the makers' data sheets.
+PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12, "A10": 125e12}
+
+
+class Budget(NamedTuple):
+    """Counts of one cell.
+
+    params           parameters, tied ones once
+    flops_per_token  of the forward pass at the training context; attention counts all pairs, embeddings nothing
+    shapes           name -> (role, shape) of every parameter
+    notes            what the components have to say about themselves, once each
+    """
+
+    params: int
+    flops_per_token: float
+    shapes: dict[str, tuple[str, tuple[int, ...]]]
+    notes: list[str]
+
+
+def count(config: dict[str, Any], vocab: int, user: Iterable[str] = ()) -> Budget:
+    """Build the model of a resolved configuration on the meta device and count.  Raises as `build_model` does."""
+    context = config["data"]["context"]
+    with torch.device("meta"):
+        model = build_model(config, vocab, user).eval()
+        counter = FlopCounterMode(display=False)
+        with counter, torch.no_grad():
+            model(torch.zeros(1, context, dtype=torch.long))
+    parameters = dict(model.named_parameters())
+    return Budget(
+        sum(p.numel() for p in parameters.values()),
+        counter.get_total_flops() / context,
+        {name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
+        list(dict.fromkeys(f"{type(m).__name__}: {m.note}" for m in model.modules() if isinstance(getattr(m, "note", None), str))),
+    )
+
+
+def utilisation(flops_per_token: float, tokens_per_second: float, device: str, precision: str) -> float | None:
+    """Model FLOPs utilisation, 3 · forward FLOPs · tokens/s / peak (Chowdhery 2022), where the peak is known."""
+    peak = next((value for name, value in PEAK.items() if name in device), None)
+    return 3 * flops_per_token * tokens_per_second / peak if peak and precision == "bf16" else None

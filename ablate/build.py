@@ -1,0 +1,167 @@
+"""From a resolved configuration to objects: targets are found, their arguments bound to constructors and checked.
+
+A constructor's parameters are its schema: what the YAML gives must be a parameter of the right type, and what the
+model's shape offers (`dim`, `heads`, ...) is passed to those that ask for it by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from ablate.model.init import initialise
+
+SHAPE = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # offered to every component by name
+WIRING = ("attention", "ffn", "norm")  # what a residual style is given beside the shape
+RESERVED = ("_target_", "_partial_")
+PACKAGES = {"data": "ablate.data", "optim": "ablate.optim", "track": "ablate.track"}  # every other group: ablate.model
+
+
+class BadComponent(ValueError):
+    """A component that cannot be built as configured; `key` names the setting, the message says why."""
+
+    def __init__(self, key: str, message: str):
+        super().__init__(message)
+        self.key = key
+
+
+def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., Any]:
+    """The class or function that a `_target_` names, from the group's package or a user's.  Raises BadComponent."""
+    key, allowed = f"{group}._target_", (PACKAGES.get(group, "ablate.model"), *user)
+    if not isinstance(target, str) or not any(target.startswith(package + ".") for package in allowed):
+        hint = "" if user else "; targets of your own need user=[my_package]"
+        raise BadComponent(key, f"{target!r} is not in {' or '.join(allowed)}{hint}")
+    module, _, name = target.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise BadComponent(key, f"{target!r} cannot be found ({error})") from None
+    if not callable(found):
+        raise BadComponent(key, f"{target!r} is not a class or function")
+    return found
+
+
+def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> Callable[..., Any]:
+    """A component's constructor with the YAML's arguments and the offered ones that it asks for.
+
+    Raises BadComponent with the first of `argument_problems`.
+    """
+    target = resolve(group, node.get("_target_", ""), user)
+    problems = argument_problems(group, node, offered, user)
+    if problems:
+        raise BadComponent(*problems[0])
+    parameters = inspect.signature(target).parameters
+    wanted = {name: value for name, value in offered.items() if name in parameters}
+    return partial(target, **wanted, **{key: value for key, value in node.items() if key not in RESERVED})
+
+
+def argument_problems(
+    group: str, node: dict[str, Any], offered: Iterable[str], user: Iterable[str] = ()
+) -> list[tuple[str, str]]:
+    """What is wrong with a component's arguments, as (key, message), without calling its constructor."""
+    target = resolve(group, node.get("_target_", ""), user)
+    parameters = inspect.signature(target).parameters
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return [
+            (f"{group}._target_", f"{target.__name__} takes **kwargs, which would swallow misspelt keys; name them")
+        ]
+    given = {key: value for key, value in node.items() if key not in RESERVED}
+    own = [name for name in parameters if name not in offered]
+    problems = []
+    for key, value in given.items():
+        if key in offered:
+            problems.append((f"{group}.{key}", "is set by the model's shape; set model.* or data.* instead"))
+        elif key not in parameters:
+            choices = ", ".join(own) or "none"
+            problems.append((f"{group}.{key}", f"{target.__name__} has no such argument; it has {choices}"))
+        elif value == "???":
+            problems.append((f"{group}.{key}", f"has no value; write {group}.{key}=..."))
+        elif not fits(value, hints.get(key, Any)):
+            problems.append((f"{group}.{key}", f"{value!r} is not of type {type_name(hints[key])}"))
+    for name in own:
+        if name not in given and parameters[name].default is inspect.Parameter.empty:
+            problems.append((f"{group}.{name}", f"{target.__name__} needs it; write it in the YAML"))
+    return problems
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a YAML value is of an annotated type; an int serves as a float, a bool is no number."""
+    if hint is Any or hint is inspect.Parameter.empty:
+        return True
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, option) for option in arguments)
+    if origin is typing.Literal:
+        return value in arguments
+    if origin in (list, tuple):
+        return isinstance(value, list | tuple) and all(fits(item, arguments[0]) for item in value)
+    if hint is type(None):
+        return value is None
+    if hint in (int, float):
+        return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
+    return isinstance(value, origin or hint) if inspect.isclass(origin or hint) else True
+
+
+def type_name(hint: Any) -> str:
+    """A type as people write it."""
+    return hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "")
+
+
+def shape(config: dict[str, Any]) -> dict[str, Any]:
+    """What the configuration offers to every component by name."""
+    model = config["model"]
+    return {
+        "dim": model["dim"],
+        "heads": model["heads"],
+        "head_dim": model["dim"] // model["heads"],
+        "layers": model["layers"],
+        "dropout": model["dropout"],
+        "context": config["data"]["context"],
+    }
+
+
+def build_model(config: dict[str, Any], vocab: int, user: Iterable[str] = ()) -> nn.Module:
+    """The model of a resolved configuration, on the current default device, not yet initialised.
+
+    Raises BadComponent or ValueError when the pieces do not fit.
+    """
+    offered = shape(config)
+    part = {name: bind(name, config[name], offered, user) for name in ("norm", "ffn", "position", "attention")}
+    residual = bind("residual", config["residual"], offered | dict.fromkeys(WIRING), user)
+
+    def block() -> nn.Module:
+        return residual(attention=part["attention"](), ffn=part["ffn"](), norm=part["norm"])
+
+    pieces = {"vocab": vocab, "block": block, "norm": part["norm"], "position": part["position"]}
+    form = resolve("model", config["model"]["_target_"], user)
+    wanted = {key: value for key, value in config["model"].items() if key in inspect.signature(form).parameters}
+    # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return form(**wanted, **pieces)
+
+
+def build_init(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
+    """The initialisation of a resolved configuration."""
+    return bind("init", config["init"], shape(config), user)()
+
+
+def build_task(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
+    """The task of a resolved configuration; reads, or makes, its cache.  Raises ValueError about `data.path` and kin."""
+    return bind("data", config["data"], {}, user)()
+
+
+def initialised_model(config: dict[str, Any], vocab: int, seed: int, user: Iterable[str] = ()) -> nn.Module:
+    """The model of a resolved configuration with its parameters drawn from a seed, on the CPU."""
+    model = build_model(config, vocab, user)
+    initialise(model, build_init(config, user), seed)
+    return model

@@ -1,0 +1,175 @@
+"""The command line composed into resolved configurations, with every mistake in it found at once.
+
+Hydra composes; when it refuses, each override is tried alone, so that all bad ones are named together, one line each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ablate.catalogue import CONF, groups
+from ablate.schema import STUDY_KEYS, Config, Problem, register
+
+
+class Composed(NamedTuple):
+    """One resolved configuration without a seed, and the variant chosen in each group."""
+
+    config: dict[str, Any]
+    choices: dict[str, str]
+
+
+class Command(NamedTuple):
+    """A parsed command line: what is fixed, what is swept (key -> the overrides of its levels), what is wrong."""
+
+    fixed: list[str]
+    swept: dict[str, list[str]]
+    problems: list[Problem]
+
+
+def parse(overrides: list[str], config_dir: str | None) -> Command:
+    """Sort overrides into fixed and swept ones, and name those that cannot be parsed."""
+    fixed: list[str] = []
+    swept: dict[str, list[str]] = {}
+    problems: list[Problem] = []
+    for text in overrides:
+        try:
+            override = OverridesParser.create().parse_override(text)
+            levels = list(expand(override, config_dir))
+        except (HydraException, ValueError) as error:
+            problems.append(Problem(text, f"cannot be read ({_first(error)}); write key=value"))
+            continue
+        key = override.key_or_group
+        if not override.is_sweep_override():
+            fixed.append(text)
+        elif key == "seeds":
+            value = text.partition("=")[2]
+            problems.append(Problem(text, f"would be several sweeps; for just these seeds write seeds=[{value}]"))
+        elif key in STUDY_KEYS:
+            problems.append(Problem(text, f"{key} belongs to the whole study and takes one value"))
+        elif not levels:
+            problems.append(Problem(text, "matches no variant"))
+        else:
+            swept[key] = levels
+    return Command(fixed, swept, problems)
+
+
+def expand(override: Override, config_dir: str | None) -> Iterator[str]:
+    """The single overrides that a sweep override stands for."""
+    if not override.is_sweep_override():
+        return
+    name = override.get_key_element()
+    value = override.value()
+    if isinstance(value, Glob):
+        values: Any = value.filter(list(groups(config_dir).get(override.key_or_group, {})))
+    else:
+        values = override.sweep_string_iterator()
+    for level in values:
+        yield f"{name}={level}"
+
+
+class Composer:
+    """Hydra, initialised once for many compositions; to be used as a context manager."""
+
+    def __init__(self, config_dir: str | None):
+        self.search = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
+        self.known = groups(config_dir)
+
+    def __enter__(self) -> Composer:
+        register()
+        GlobalHydra.instance().clear()
+        self.context = initialize_config_dir(str(CONF), version_base="1.3")
+        self.context.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.context.__exit__(*error)
+        GlobalHydra.instance().clear()
+
+    def compose(self, overrides: list[str]) -> Composed:
+        """One configuration.  Raises what Hydra and OmegaConf raise."""
+        config = compose("config", [*self.search, *overrides], return_hydra_config=True)
+        choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
+        ours = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+        resolved = OmegaConf.to_container(ours, resolve=True)
+        assert isinstance(resolved, dict)
+        return Composed({str(key): value for key, value in resolved.items()}, choices)
+
+    def cells(self, command: Command) -> Iterator[tuple[list[str], Composed]]:
+        """Every combination of levels, the last factor fastest, with the overrides that make it."""
+        for levels in itertools.product(*command.swept.values()):
+            overrides = [*command.fixed, *levels]
+            yield overrides, self.compose(overrides)
+
+    def blame(self, command: Command) -> tuple[list[Problem], Command]:
+        """The overrides that cannot be composed, and the command without them."""
+        problems: list[Problem] = []
+        chosen: list[str] = []
+        fixed, swept = [], dict[str, list[str]]()
+        entries = [(None, [text]) for text in command.fixed] + list(command.swept.items())
+        # A variant decides which keys exist, so groups are judged first and the good ones kept while keys are.
+        for key, levels in sorted(entries, key=lambda entry: self._group(entry[1][0]) is None):
+            good = []
+            for text in levels:
+                problem = self.judge(text, chosen)
+                problems += [problem] if problem else []
+                good += [] if problem else [text]
+            if good and self._group(good[0]):
+                chosen.append(good[0])
+            if key is None:
+                fixed += good
+            elif good:
+                swept[key] = good
+        return problems, Command(fixed, swept, [])
+
+    def judge(self, text: str, chosen: list[str]) -> Problem | None:
+        """What is wrong with one override, beside the groups chosen so far."""
+        key, _, value = text.partition("=")
+        group = self._group(text)
+        if group and value not in self.known[group] and not text.startswith("~"):
+            return Problem(text, f"no such {group}{_close(value, list(self.known[group]))}")
+        try:
+            self.compose([*chosen, text])
+        except (HydraException, OmegaConfBaseException) as error:
+            return Problem(text, self.explain(key.lstrip("+~"), error))
+        return None
+
+    def explain(self, key: str, error: Exception) -> str:
+        """One line for Hydra's or OmegaConf's refusal of a key."""
+        message = str(error.__cause__ or error)
+        if match := re.search(r"Value '(.*)' of type '.*' could not be converted to (\w+)", message):
+            kind = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}.get(match[2], match[2])
+            return f"{match[1]!r} is not {kind}"
+        if "not in struct" in message or "not in '" in message or "Could not override" in str(error):
+            head, _, last = key.rpartition(".")
+            node = OmegaConf.select(compose("config", self.search), head) if head else None
+            top = {field.name for field in dataclasses.fields(Config)} | self.known.keys()
+            names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
+            return f"no such key{_close(last, [str(name) for name in names if not str(name).startswith('_')])}"
+        return _first(error)
+
+    def _group(self, text: str) -> str | None:
+        key = text.partition("=")[0].lstrip("+~").partition("@")[0]
+        return key if key in self.known else None
+
+
+def _close(word: str, choices: list[str]) -> str:
+    near = difflib.get_close_matches(word, choices, 1)
+    return f"; did you mean {near[0]}?" if near and len(choices) > 12 else f"; write one of {', '.join(sorted(set(choices)))}"
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")

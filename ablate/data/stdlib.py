@@ -1,0 +1,41 @@
+"""`data=stdlib`: the source of the Python standard library, real text that is on every machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+from ablate.data.corpus import Document
+from ablate.data.lm import LanguageModelling
+
+NOT_SOURCE = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "encodings", "_bundled"}
+GENERATED = ("_sysconfigdata", "topics.py")
+LARGEST = 100_000  # bytes of one file that count: about 1 % of the corpus
+
+
+class Stdlib(LanguageModelling):
+    """The standard library of the running Python, without tests, generated files and code pages."""
+
+    def __init__(self, context: int, tokenizer: str):
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        super().__init__(f"stdlib-{version}", stdlib_documents(), context, tokenizer)
+
+
+def stdlib_documents() -> list[Document]:
+    """The library's modules in order of their paths, each cut at `LARGEST` bytes."""
+    root = Path(sysconfig.get_path("stdlib"))
+    documents = []
+    for path in sorted(_modules(root)):
+        text = path.read_bytes()[:LARGEST]
+        if text.strip() and b"\0" not in text:
+            documents.append(Document(path.relative_to(root).as_posix(), text))
+    return documents
+
+
+def _modules(root: Path) -> Iterator[Path]:
+    for folder, below, files in os.walk(root):
+        below[:] = [name for name in below if name not in NOT_SOURCE]  # site-packages can hold a million files
+        yield from (Path(folder, f) for f in files if f.endswith(".py") and not f.startswith(GENERATED))

@@ -1,0 +1,58 @@
+"""`data=text`: any text in files of your own."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+
+from ablate.data.corpus import Document
+from ablate.data.lm import LanguageModelling
+
+CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))  # what text has next to none of
+
+
+class Text(LanguageModelling):
+    """The documents of a file, of all files below a folder, or of those that match a pattern."""
+
+    def __init__(self, path: str, context: int, tokenizer: str):
+        super().__init__(Path(path).stem.strip("*") or "text", read_documents(path), context, tokenizer)
+
+
+def read_documents(path: str) -> list[Document]:
+    """One document per non-empty file.  Raises ValueError, with what to do, for anything that is no readable text."""
+    root = Path(path).expanduser()
+    files = find_files(root)
+    documents = [Document(name_of(file, root), read_text(file)) for file in files]
+    documents = [document for document in documents if document.text.strip()]
+    if not documents:
+        raise ValueError(f"data.path={path} is empty; name a file, folder or pattern with text in it")
+    return documents
+
+
+def find_files(root: Path) -> list[Path]:
+    """The files that a path means, sorted; hidden ones below a folder are left out."""
+    if root.is_file():
+        return [root]
+    if root.is_dir():
+        below = (file for file in sorted(root.rglob("*")) if file.is_file())
+        return [file for file in below if not any(part.startswith(".") for part in file.relative_to(root).parts)]
+    files = sorted(Path(match) for match in glob.glob(str(root), recursive=True))
+    if not any(file.is_file() for file in files):
+        raise ValueError(f"data.path={root} does not exist; write data.path=FILE, FOLDER or 'GLOB'")
+    return [file for file in files if file.is_file()]
+
+
+def read_text(file: Path) -> bytes:
+    """A file's bytes.  Raises ValueError when it cannot be read or is binary."""
+    try:
+        text = file.read_bytes()
+    except OSError as error:
+        raise ValueError(f"data.path: {file} cannot be read ({error.strerror})") from None
+    if b"\0" in text or len(text.translate(None, CONTROL)) < 0.9 * len(text):
+        raise ValueError(f"data.path: {file} is binary, not text; name text files, in a folder with a 'GLOB'")
+    return text
+
+
+def name_of(file: Path, root: Path) -> str:
+    """What a document is called: its path below the folder, else its file name."""
+    return file.relative_to(root).as_posix() if root.is_dir() else file.name

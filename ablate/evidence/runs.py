@@ -1,0 +1,83 @@
+"""What the runs of a study say: the endpoint's scores, a row per cell, the looks that were taken."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+
+from ablate.evidence.contrasts import strata
+from ablate.evidence.statistics import paired, wilson
+from ablate.results import Study
+
+
+def endpoint(manifest: dict[str, Any]) -> str:
+    """The metric that is compared: the first of the task, on the test split, at the last step of the schedule."""
+    return "test/" + next(iter(next(iter(manifest["tasks"].values()))["metrics"]))
+
+
+def lower_is_better(manifest: dict[str, Any], metric: str) -> bool:
+    """Whether less of a metric is better, as the study's tasks say; bits per byte go with the loss."""
+    name = metric.split("/")[-1].replace("bpb", "loss")
+    known = {key: way for task in manifest["tasks"].values() for key, way in task["metrics"].items()}
+    if name not in known:
+        raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(known)}")
+    return bool(known[name] == "min")
+
+
+def scores(study: Study, metric: str) -> pandas.DataFrame:
+    """The metric of the runs that ended as done: a row per seed, a column per cell, NaN for all other runs."""
+    runs, cells = study.runs, [cell["id"] for cell in study.manifest["cells"]]
+    values = pandas.to_numeric(runs[metric], errors="coerce") if metric in runs else pandas.Series(np.nan, runs.index)
+    usable = values.where((runs["status"] == "done") & np.isfinite(values))
+    table = runs.assign(value=usable).pivot(index="seed", columns="cell", values="value")
+    return table.reindex(columns=cells).astype(float)
+
+
+def unadjusted(manifest: dict[str, Any]) -> str | None:
+    """Why the intervals are too narrow, in one sentence, when seeds were added after a look; else None."""
+    present = set(manifest["seeds"])
+    early = [set(look["seeds"]) for look in manifest.get("looks") or [] if set() < set(look["seeds"]) < present]
+    if not early:
+        return None
+    seen = ", ".join(str(n) for n in sorted({len(look) for look in early}))
+    return (
+        f"unadjusted: seeds were added after a look at {seen} of the {len(present)}, "
+        "so these intervals miss the truth more often than they say"
+    )
+
+
+def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
+    """A row per cell: status counts, mean and SD of the metric over done seeds, how many runs diverged (Wilson 95 %).
+
+    `correlation` is Pearson's over seeds with the reference of the cell's stratum, where their batches are equal.
+    """
+    values = scores(study, metric or endpoint(study.manifest))
+    rows = []
+    for stratum, members in strata(study.manifest):
+        reference = next((cell for cell in members if cell["reference"]), None)
+        for cell in members:
+            rows.append(_cell(study, cell, stratum, values) | {"correlation": _correlation(values, cell, reference)})
+    return pandas.DataFrame(rows)
+
+
+def _cell(study: Study, cell: dict[str, Any], stratum: str, values: pandas.DataFrame) -> dict[str, Any]:
+    status = study.runs.loc[study.runs["cell"] == cell["id"], "status"].value_counts()
+    count = {name: int(status.get(name, 0)) for name in ("done", "diverged", "failed", "missing")}
+    low, high = wilson(count["diverged"], count["diverged"] + count["done"])
+    found = paired(values[cell["id"]].dropna().to_numpy())
+    shape = {name: cell[name] for name in ("params", "params_vs_reference", "flops_per_token", "shared_draws")}
+    row = {"cell": cell["id"], "label": cell["label"], "stratum": stratum, "reference": cell["reference"]}
+    row |= {"runs": sum(count.values()), **count, "n": found.n, "mean": found.mean, "sd": found.sd}
+    return row | {"diverged_low": low, "diverged_high": high} | shape | {"notes": "; ".join(cell["notes"])}
+
+
+def _correlation(values: pandas.DataFrame, cell: dict[str, Any], reference: dict[str, Any] | None) -> float:
+    if reference is None or cell is reference or cell["batches"] != reference["batches"]:
+        return math.nan
+    both = values[[cell["id"], reference["id"]]].dropna().to_numpy()
+    if len(both) < 3 or not np.ptp(both, axis=0).all():
+        return math.nan
+    return float(np.corrcoef(both.T)[0, 1])

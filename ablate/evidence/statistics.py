@@ -1,0 +1,113 @@
+"""Estimates, corrections and power for a handful of seeds: arrays in, numbers out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize, stats
+
+
+class Estimate(NamedTuple):
+    """A mean over seeds with what its t statistic needs: SD, number of seeds, standard error, degrees of freedom."""
+
+    mean: float
+    sd: float
+    n: int
+    error: float
+    df: float
+
+
+def paired(values: np.ndarray) -> Estimate:
+    """Mean of the n values that the seeds give: error = sd / √n, df = n − 1 (Student 1908), in the values' own unit."""
+    n = len(values)
+    mean = float(np.mean(values)) if n else math.nan
+    if n < 2:
+        return Estimate(mean, math.nan, n, math.nan, math.nan)
+    # Equal numbers have no spread; their computed SD is rounding, which would pass for a significant difference.
+    sd = float(np.std(values, ddof=1)) if np.ptp(values) else 0.0
+    return Estimate(mean, sd, n, sd / math.sqrt(n), n - 1)
+
+
+def welch(groups: Sequence[np.ndarray]) -> Estimate:
+    """Sum of independent groups' means: error² = Σ sᵢ²/nᵢ, df = error⁴ / Σ (sᵢ²/nᵢ)²/(nᵢ − 1) (Welch 1947).
+
+    `sd` is √Σ sᵢ², the spread of the sum of one value from each group; `n` is the size of the smallest group.
+    """
+    parts = [paired(group) for group in groups]
+    n, mean = min(part.n for part in parts), sum(part.mean for part in parts)
+    if n < 2:
+        return Estimate(mean, math.nan, n, math.nan, math.nan)
+    squared = np.array([part.error**2 for part in parts])
+    below = np.sum(squared**2 / [part.df for part in parts])
+    df = float(np.sum(squared) ** 2 / below) if below else n - 1.0
+    return Estimate(mean, math.sqrt(sum(part.sd**2 for part in parts)), n, math.sqrt(np.sum(squared)), df)
+
+
+def p_value(estimate: Estimate) -> float:
+    """Two-sided p of "the mean is zero": 2·P(t_df > |mean| / error); NaN below two seeds, 0 or 1 without any spread."""
+    if estimate.n < 2:
+        return math.nan
+    if estimate.error == 0:
+        return 0.0 if estimate.mean else 1.0
+    return float(2 * stats.t.sf(abs(estimate.mean) / estimate.error, estimate.df))
+
+
+def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
+    """The 1 − alpha interval mean ± t_{1 − alpha/2, df} · error; NaN below two seeds, no width without any spread."""
+    if estimate.n < 2:
+        return math.nan, math.nan
+    half = float(stats.t.isf(alpha / 2, estimate.df)) * estimate.error if estimate.error else 0.0
+    return estimate.mean - half, estimate.mean + half
+
+
+def holm(p: np.ndarray, alpha: float) -> np.ndarray:
+    """Holm's step-down p, max over ranks j ≤ i of (m − j + 1)·p₍ⱼ₎ (Holm 1979), kept from contradicting the intervals.
+
+    Holm can reject at `alpha` what a simultaneous Bonferroni interval leaves open.  Intervals decide here, so such a p
+    is replaced by its Bonferroni value m·p, which is above `alpha`.  NaN stays NaN and counts in m.
+    """
+    order, m = np.argsort(np.where(np.isnan(p), 1.0, p), kind="stable"), len(p)
+    ordered = p[order]
+    bonferroni = np.minimum(m * ordered, 1.0)
+    step_down = np.minimum(np.fmax.accumulate((m - np.arange(m)) * ordered), 1.0)
+    agreed = np.where((step_down <= alpha) & (bonferroni > alpha), bonferroni, step_down)
+    adjusted = np.empty(m)
+    adjusted[order] = np.where(np.isnan(ordered), np.nan, np.fmax.accumulate(agreed)) if m else agreed
+    return adjusted
+
+
+def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
+    """p for the false discovery rate: min over ranks j ≥ i of m·p₍ⱼ₎/j (Benjamini & Hochberg 1995); NaN counts in m."""
+    known = np.where(np.isnan(p), 1.0, p)
+    adjusted = stats.false_discovery_control(known) if len(p) else known
+    return np.where(np.isnan(p), np.nan, adjusted)
+
+
+def wilson(count: int, n: int) -> tuple[float, float]:
+    """The 95 % interval of a proportion count/n (Wilson 1927), as fractions; [0, 1] when n is 0."""
+    if n == 0:
+        return 0.0, 1.0
+    found = stats.binomtest(count, n).proportion_ci(0.95, method="wilson")
+    return float(found.low), float(found.high)
+
+
+def power(d: float, n: int, alpha: float) -> float:
+    """P(|t| > t_{1 − alpha/2, n − 1}) for n paired differences of mean d SDs: the noncentral t with ν = d·√n.
+
+    Computed as the mean over s² ~ χ²_{n−1}/(n − 1) of Φ(ν − t·s) + Φ(−ν − t·s): SciPy's own is NaN for some ν.
+    """
+    quantiles = (np.arange(2000) + 0.5) / 2000
+    spread = np.sqrt(stats.chi2.ppf(quantiles, n - 1) / (n - 1)) * stats.t.isf(alpha / 2, n - 1)
+    shift = d * math.sqrt(n)
+    return float(np.mean(stats.norm.cdf(shift - spread) + stats.norm.cdf(-shift - spread)))
+
+
+def smallest_difference(sd: float, n: int, alpha: float) -> float:
+    """The paired difference that n seeds find with 80 % power: sd·d with power(d, n, alpha) = .8, in `sd`'s unit."""
+    if n < 2 or not math.isfinite(sd):
+        return math.nan
+    top = 4 * (float(stats.t.isf(alpha / 2, n - 1)) + 1)
+    return sd * float(optimize.brentq(lambda d: power(d, n, alpha) - 0.8, 0, top))

@@ -1,0 +1,168 @@
+"""Effects of a design with simultaneous intervals and the verdicts that follow from them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+
+from ablate.evidence.contrasts import Contrast, contrasts
+from ablate.evidence.runs import endpoint, lower_is_better, scores, unadjusted
+from ablate.evidence.statistics import (
+    benjamini_hochberg,
+    holm,
+    interval,
+    p_value,
+    paired,
+    smallest_difference,
+    welch,
+)
+from ablate.evidence.words import counted
+from ablate.results import Study
+
+ALPHA = 0.05
+UNPAIRED_SEEDS = 5  # below it, the spread of an unpaired comparison is too badly known for a verdict
+
+CONTRAST = ["kind", "factor", "level", "reference", "stratum", "label"]
+ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
+GROUNDS = ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"]
+
+
+class Noise(NamedTuple):
+    """What n seeds can find: pooled SD of a paired effect over seeds, and the smallest effect found with 80 % power."""
+
+    kind: str
+    sd: float
+    n: int
+    smallest: float
+
+
+def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
+    """A row per contrast of the design, in the metric's unit, level minus reference.
+
+    Family rows (main effects and two-way interactions) have simultaneous 95 % intervals: level 1 − .05/m, Bonferroni-t.
+    Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
+    1 − .05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides
+    the verdict.
+    """
+    metric = metric or endpoint(study.manifest)
+    lower = lower_is_better(study.manifest, metric)
+    values, ranked = scores(study, metric), _worst_ranks(study, metric, lower)
+    found = contrasts(study.manifest)
+    rows = [_row(study, contrast, values, ranked) for contrast in found]
+    table = pandas.DataFrame(rows, columns=["estimate", "different", *CONTRAST, *ESTIMATE, *GROUNDS])
+    table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
+    table["unadjusted"] = unadjusted(study.manifest) is not None
+    _correct(table)
+    judged = [_verdict(row, lower) for row in table.itertuples()]
+    table["verdict"], table["note"] = [word for word, _ in judged], [note for _, note in judged]
+    return table[[*CONTRAST, *ESTIMATE, *GROUNDS]]
+
+
+def _row(study: Study, contrast: Contrast, values: pandas.DataFrame, ranked: pandas.DataFrame) -> dict[str, Any]:
+    cell = {cell["id"]: cell for cell in study.manifest["cells"]}
+    groups: dict[str, dict[str, float]] = {}
+    for name, weight in contrast.weights.items():
+        groups.setdefault(cell[name]["batches"], {})[name] = weight
+    together = all(abs(sum(weights.values())) < 1e-9 for weights in groups.values())
+    sums = [_sums(values, weights) for weights in ([contrast.weights] if together else groups.values())]
+    estimate = paired(sums[0]) if together else welch(sums)
+    diverged = study.runs.loc[study.runs["status"] == "diverged", "cell"]
+    return {name: getattr(contrast, name) for name in CONTRAST} | {
+        "estimate": estimate,
+        "different": len({cell[name]["task"] for name in contrast.weights}) > 1,
+        "paired": together,
+        "n": estimate.n,
+        "mean": estimate.mean,
+        "sd": estimate.sd,
+        **_compare(ranked, contrast, together),
+        "diverged": int(diverged.isin(contrast.side(1)).sum()),
+        "diverged_reference": int(diverged.isin(contrast.side(-1)).sum()),
+    }
+
+
+def _sums(values: pandas.DataFrame, weights: dict[str, float]) -> np.ndarray:
+    """The weighted sum of the cells within each seed that has them all."""
+    complete = values[list(weights)].dropna().to_numpy()
+    sums = complete @ np.array(list(weights.values()))
+    # What addition leaves of two equal cells must be zero: 1e-16 in every seed would pass for a significant difference.
+    size = np.abs(complete).max(initial=0.0) or 1.0
+    return np.asarray(np.round(sums / size, 12) * size)
+
+
+def _worst_ranks(study: Study, metric: str, lower: bool) -> pandas.DataFrame:
+    """The scores with diverged runs infinitely bad: for ranks only, never for a mean."""
+    values = scores(study, metric)
+    for run in study.runs[study.runs["status"] == "diverged"].itertuples():
+        values.loc[run.seed, run.cell] = math.inf if lower else -math.inf
+    return values
+
+
+def _compare(ranked: pandas.DataFrame, contrast: Contrast, together: bool) -> dict[str, int]:
+    """In how many seeds (unpaired: pairs of runs) the level's side is lower, higher or tied."""
+    up, down = (ranked[list(side)] @ np.array(list(side.values())) for side in (contrast.side(1), contrast.side(-1)))
+    if together:
+        seeds = up.notna() & down.notna()
+        one, other = up[seeds].to_numpy(), down[seeds].to_numpy()
+    else:
+        one, other = (grid.ravel() for grid in np.meshgrid(up.dropna().to_numpy(), down.dropna().to_numpy()))
+    lower, higher = int((one < other).sum()), int((one > other).sum())
+    return {"lower": lower, "higher": higher, "tied": len(one) - lower - higher}
+
+
+def _correct(table: pandas.DataFrame) -> None:
+    """Fill in p, its corrections and the intervals, for the family and for the exploratory rows."""
+    family = table["family"].to_numpy()
+    p = np.array([p_value(row.estimate) if _tested(row) else math.nan for row in table.itertuples()])
+    table["p"], table["p_holm"], table["p_bh"] = p, np.nan, np.nan
+    table.loc[family, "p_holm"] = holm(p[family], ALPHA)
+    table.loc[~family, "p_bh"] = benjamini_hochberg(p[~family])
+    found = max(1, int((table["p_bh"] <= ALPHA).sum()))
+    alpha = np.where(family, ALPHA / max(1, family.sum()), ALPHA * found / max(1, (~family).sum()))
+    spans = [
+        (math.nan, math.nan) if _withheld(row) else interval(row.estimate, level)
+        for row, level in zip(table.itertuples(), alpha, strict=True)
+    ]
+    table["low"], table["high"] = [low for low, _ in spans], [high for _, high in spans]
+
+
+def _withheld(row: Any) -> bool:
+    return bool(row.different or row.diverged != row.diverged_reference)
+
+
+def _tested(row: Any) -> bool:
+    return not _withheld(row) and (row.paired or row.n >= UNPAIRED_SEEDS)
+
+
+def _verdict(row: Any, lower: bool) -> tuple[str, str]:
+    """better, worse, undecided or withheld, and the reason where the interval does not say it."""
+    if row.different:
+        return "withheld", "the sides are scored on different tasks"
+    if row.diverged != row.diverged_reference:
+        return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}"
+    if row.n < 2:
+        return "undecided", "one seed can conclude nothing" if row.n else "no seed has every run it needs"
+    if not row.paired and row.n < UNPAIRED_SEEDS:
+        return "undecided", f"unpaired with fewer than {UNPAIRED_SEEDS} seeds"
+    note = f"{counted(row.diverged, 'run')} diverged on each side" if row.diverged else ""
+    note = "no spread between seeds, so the interval has no width" if row.sd == 0 else note
+    if row.low <= 0 <= row.high:
+        return "undecided", note
+    return ("better" if (row.high < 0) == lower else "worse"), note
+
+
+def noise(table: pandas.DataFrame) -> list[Noise]:
+    """For main effects and interactions: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and what the fewest seeds find.
+
+    Pooled over the paired rows of the family that have an interval; the level is the family's, .05/m.
+    """
+    usable = table[table["family"] & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
+    found = []
+    for kind, rows in usable.groupby("kind", sort=False):
+        weights = rows["n"].to_numpy(float) - 1
+        sd = math.sqrt(float(np.sum(weights * rows["sd"].to_numpy(float) ** 2) / weights.sum()))
+        n = int(rows["n"].min())
+        found.append(Noise(str(kind), sd, n, smallest_difference(sd, n, ALPHA / int(table["family"].sum()))))
+    return found

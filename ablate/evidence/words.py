@@ -1,0 +1,112 @@
+"""Numbers and verdicts as people read them; the summary, the figures and the tables say them alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+MINUS = "−"
+
+
+def show(level: Any) -> str:
+    """A factor's level as it is typed: 0.001, true, null, swiglu."""
+    if isinstance(level, bool) or level is None:
+        return {True: "true", False: "false", None: "null"}[level]
+    return f"{level:.6g}" if isinstance(level, float) else str(level)
+
+
+def scientific(value: float) -> str:
+    """A positive setting in short: 1e-3, 2.5e-4, 0.1, 3."""
+    if 0.01 <= value < 1e4:
+        return f"{value:g}"
+    mantissa, exponent = f"{value:e}".split("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
+
+
+def decimals(widths: Iterable[float]) -> int:
+    """Decimal places that give the narrowest of `widths` two significant digits; between 3 and 6."""
+    known = [width for width in widths if math.isfinite(width) and width > 0]
+    return min(max(3, 1 - math.floor(math.log10(min(known)))), 6) if known else 3
+
+
+def number(value: float, places: int, signed: bool = False) -> str:
+    """A number with a typographic minus and no leading zero: 2.061, .053, −.053, +.000; "–" for none."""
+    if not math.isfinite(value):
+        return "–"
+    text = f"{abs(value):.{places}f}"
+    negative = value < 0 and float(text) != 0
+    sign = MINUS if negative else "+" if signed else ""
+    return sign + (text[1:] if text.startswith("0.") else text)
+
+
+def size(params: int) -> str:
+    """A number of parameters: 812, 4.3 k, 0.12 M, 124 M."""
+    if params < 1e4:
+        return f"{params / 1e3:.1f} k" if params >= 1000 else str(params)
+    millions = params / 1e6
+    return f"{millions:.{2 if millions < 10 else 1 if millions < 100 else 0}f} M"
+
+
+def percent(fraction: float) -> str:
+    """A signed share in per cent: +0.1 %, −12.0 %."""
+    return f"{fraction * 100:+.1f} %".replace("-", MINUS).replace(f"{MINUS}0.0 ", "+0.0 ")
+
+
+def passes(fraction: float) -> str:
+    """How much of the training text is seen, in per cent of one pass: 8 %, 0.3 %, 820 %."""
+    return f"{fraction * 100:.{0 if fraction >= 0.01 else 1}f} %"
+
+
+def duration(seconds: float) -> str:
+    """A wall time: 48 s, 1 min 48 s, 2 h 03 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def p_text(p: float) -> str:
+    """A p-value to three places, "< .001" below; "–" for none."""
+    return "< .001" if p < 0.001 else number(p, 3)
+
+
+def span(mean: float, low: float, high: float, places: int) -> str:
+    """A difference with its interval, −.053 [−.079, −.027]; without one the difference alone."""
+    text = number(mean, places, signed=True)
+    if not math.isfinite(low):
+        return text
+    return f"{text} [{number(low, places, signed=True)}, {number(high, places, signed=True)}]"
+
+
+def verdict(row: Any, metric: str, lower_is_better: bool) -> str:
+    """The verdict of one row of effects in words, with its reason where there is none."""
+    if row.verdict in ("better", "worse"):
+        lower = lower_is_better == (row.verdict == "better")
+        side = "together than the two alone predict" if row.kind == "interaction" else metric.split("/")[-1]
+        words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
+    elif row.verdict == "undecided" and not row.note:
+        words = "undecided" if row.kind == "interaction" else "undecided (not shown equal)"
+    else:
+        words = row.verdict
+    if row.verdict == "withheld" and row.lower + row.higher + row.tied:
+        return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
+    return f"{words}: {row.note}" if row.note else words
+
+
+def lost(row: Any) -> list[str]:
+    """What became of a cell's runs that gave no number: "2 of 3 diverged", "1 of 3 failed", "1 of 3 missing"."""
+    counts = [(name, getattr(row, name)) for name in ("diverged", "failed", "missing")]
+    return [f"{count} of {row.runs} {name}" for name, count in counts if count]
+
+
+def ranks(row: Any) -> str:
+    """In how many seeds the level came out lower and higher than the reference, as "lower 0, higher 2, tied 1"."""
+    return f"lower {row.lower}, higher {row.higher}" + f", tied {row.tied}" * bool(row.tied)
+
+
+def counted(n: int, noun: str) -> str:
+    """A number with its noun: 1 run, 12 runs."""
+    return f"{n} {noun}" + "s" * (n != 1)

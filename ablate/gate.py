@@ -1,0 +1,131 @@
+"""The gate: everything that is wrong with a cell, found before the first step of any."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from typing import Any, NamedTuple
+
+import torch
+
+from ablate.budget import Budget, count
+from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_init, build_task, resolve
+from ablate.schema import COMPONENTS, Problem, check
+
+
+class Checked(NamedTuple):
+    """A cell that passed: its configuration with every `auto` resolved, its task and its budget."""
+
+    config: dict[str, Any]
+    task: Any
+    budget: Budget
+
+
+class Gate:
+    """Checks cells one after another; a task is made once for all cells that share it."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, Any] = {}
+        self.problems: list[Problem] = []
+
+    def admit(self, config: dict[str, Any]) -> Checked | None:
+        """The cell, checked and counted, or None after adding what is wrong with it to `problems`."""
+        found = check(config)
+        found += user_problems(config["user"]) or self.arguments(config)
+        config, checked = resolve_auto(config), None
+        if not found:
+            try:
+                task = self.task(config)
+                checked = Checked(config, task, self.build(config, task))
+            except Refused as error:
+                found = [error.problem]
+        found += device_problems(config)
+        self.problems += [problem for problem in found if problem not in self.problems]
+        return None if found else checked
+
+    def arguments(self, config: dict[str, Any]) -> list[Problem]:
+        """Problems of every component's target and arguments."""
+        found: list[Problem] = []
+        offered = dict.fromkeys((*COMPONENTS, "model"), SHAPE) | {"residual": (*SHAPE, *WIRING)}
+        for group in (*COMPONENTS, "model", "data", "optim", "track"):
+            node = config[group]
+            try:
+                if group in ("model", "optim"):  # their arguments are in the typed frame
+                    resolve(group, node["_target_"], config["user"])
+                elif node or group != "track":
+                    rows = argument_problems(group, node, offered.get(group, ()), config["user"])
+                    found += [Problem(*row) for row in rows]
+            except BadComponent as error:
+                found.append(Problem(error.key, str(error)))
+        return found
+
+    def task(self, config: dict[str, Any]) -> Any:
+        """The cell's task.  Raises Refused when the data are not there or not enough."""
+        key = json.dumps(config["data"], sort_keys=True)
+        if key not in self.tasks:
+            try:
+                self.tasks[key] = build_task(config, config["user"])
+            except ValueError as error:
+                raise Refused("" if str(error).startswith("data.") else "data", error) from None
+        return self.tasks[key]
+
+    def build(self, config: dict[str, Any], task: Any) -> Budget:
+        """Build and count the cell's model.  Raises Refused when the pieces do not fit, each other or the task."""
+        form = resolve("model", config["model"]["_target_"], config["user"])
+        kinds = getattr(form, "kinds", ())
+        if task.kind not in kinds:
+            raise Refused("data", f"{task.name} is a task of kind {task.kind}, and {form.__name__} does {', '.join(kinds)}")
+        try:
+            build_init(config, config["user"])
+            return count(config, task.vocab, config["user"])
+        except BadComponent as error:
+            raise Refused(error.key, error) from None
+        except ValueError as error:
+            raise Refused("", error) from None
+        except Exception as error:  # a component of the user's own can fail in any way
+            names = ", ".join(f"{group}={config[group]['_target_']}" for group in COMPONENTS)
+            raise Refused("", f"the model cannot be built ({type(error).__name__}: {error}), from {names}") from None
+
+
+class Refused(Exception):
+    """One problem that ends the checks of a cell."""
+
+    def __init__(self, key: str, message: object):
+        self.problem = Problem(key, str(message).strip().split("\n")[0])
+        super().__init__(str(self.problem))
+
+
+def resolve_auto(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with every `auto` decided by rule and every path absolute."""
+    train = dict(config["train"])
+    if train["device"] == "auto":
+        train["device"] = "cuda" if torch.cuda.is_available() else "cpu"
+    if train["precision"] == "auto":
+        train["precision"] = "bf16" if train["device"] == "cuda" else "fp32"
+    data = dict(config["data"])
+    if "path" in data:
+        data["path"] = os.path.abspath(os.path.expanduser(data["path"]))
+    return config | {"train": train, "data": data}
+
+
+def device_problems(config: dict[str, Any]) -> list[Problem]:
+    """A device that is not there, a number of workers that is none."""
+    train, found = config["train"], []
+    if train["device"] == "cuda" and not torch.cuda.is_available():
+        found.append(Problem("train.device", "cuda is not available here; write train.device=cpu"))
+    parallel = train["parallel"]
+    if parallel != "auto" and (isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1):
+        found.append(Problem("train.parallel", f"{parallel!r} is no number of workers; write auto or at least 1"))
+    return found
+
+
+def user_problems(packages: list[str]) -> list[Problem]:
+    """Packages of the user's own that cannot be imported."""
+    found = []
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except Exception as error:  # whatever the user's code does on import
+            found.append(Problem("user", f"{package!r} cannot be imported ({type(error).__name__}: {error})"))
+    return found

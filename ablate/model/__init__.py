@@ -1,0 +1,1 @@
+"""The components of a Transformer: one module per component, plain arguments in, tensors out."""

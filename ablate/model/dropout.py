@@ -1,0 +1,49 @@
+"""Dropout whose mask is a function of (seed, step, site, index) alone."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor, nn
+
+
+class Dropout(nn.Module):
+    """y = x · m / (1 − p), m ~ Bernoulli(1 − p), while training (Srivastava 2014).
+
+    The mask is a counter-based hash, so it does not depend on what else a program draws: `rekey` sets its key for each
+    step, and a run in a pack has the masks that it has alone.
+    """
+
+    def __init__(self, p: float):
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"model.dropout={p} must lie in [0, 1)")
+        self.p = p
+        self.key: Tensor
+        self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:  # any shape
+        if not self.training or self.p == 0:
+            return x
+        index = torch.arange(x.numel(), device=x.device).view(x.shape)
+        keep = _hash(self.key + index * _GOLDEN) >= int(self.p * 2**24)
+        return x * keep / (1 - self.p)
+
+
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+
+
+def _hash(z: Tensor) -> Tensor:
+    """SplitMix64's finaliser on int64 (products wrap), down to its upper 24 bits."""
+    z = (z ^ ((z >> 30) & (2**34 - 1))) * (0xBF58476D1CE4E5B9 - 2**64)
+    z = (z ^ ((z >> 27) & (2**37 - 1))) * (0x94D049BB133111EB - 2**64)
+    return ((z ^ ((z >> 31) & (2**33 - 1))) >> 40) & (2**24 - 1)
+
+
+def rekey(model: nn.Module, seed: int, step: int) -> None:
+    """Set the key of every dropout site of a model (its name) for one training step."""
+    for site, module in model.named_modules():
+        if isinstance(module, Dropout) and module.p > 0:
+            digest = hashlib.sha256(f"dropout/{seed}/{step}/{site}".encode()).digest()
+            module.key.fill_(int.from_bytes(digest[:8], "little", signed=True))

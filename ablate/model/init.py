@@ -1,0 +1,106 @@
+"""Initialisation: standard normals keyed by (seed, parameter name), then scaled by the parameter's role.
+
+A parameter's draws depend on nothing but the seed and its own name, so adding or changing a component leaves every
+other parameter as it was, and runs with one seed pair up across variants.  Draws are nested: the matrix of a narrower
+layer is the leading rows (role `out`: the leading columns) of a wider one's.
+
+Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes to it), `head`, `bias` (zeros),
+`constant` (left as its constructor wrote it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+FIXED = ("bias", "constant")
+
+
+class Init(Protocol):
+    """Maps the role of a matrix to the standard deviation of its draws."""
+
+    def scale(self, role: str, fan_in: int, fan_out: int) -> float:
+        """Standard deviation for a matrix of `fan_out` rows and `fan_in` columns."""
+
+
+class GPT2:
+    """N(0, std²) for every matrix, std / √(2 · layers) for those that write to the residual stream (Radford 2019)."""
+
+    def __init__(self, layers: int, std: float):
+        self.std, self.layers = std, layers
+
+    def scale(self, role: str, fan_in: int, fan_out: int) -> float:
+        """Standard deviation of one matrix."""
+        return self.std / math.sqrt(2 * self.layers) if role == "out" else self.std
+
+
+class Xavier:
+    """N(0, gain² · 2 / (fan_in + fan_out)) for matrices, N(0, 1 / dim) for embeddings (Glorot 2010; Vaswani 2017)."""
+
+    def __init__(self, dim: int, gain: float):
+        self.gain, self.dim = gain, dim
+
+    def scale(self, role: str, fan_in: int, fan_out: int) -> float:
+        """Standard deviation of one matrix."""
+        if role in ("embedding", "position", "head"):
+            return self.dim**-0.5
+        return self.gain * math.sqrt(2 / (fan_in + fan_out))
+
+
+def tag(layer: nn.Module, role: str) -> nn.Module:
+    """Give a layer's `weight` a role, and its `bias`, if any, the role `bias`; returns the layer."""
+    layer.weight.role = role  # type: ignore[union-attr]
+    if getattr(layer, "bias", None) is not None:
+        layer.bias.role = "bias"  # type: ignore[union-attr]
+    return layer
+
+
+def role_of(parameter: Tensor) -> str:
+    """The parameter's role; untagged matrices read the residual stream, untagged vectors stay as they were built."""
+    return getattr(parameter, "role", "in" if parameter.ndim > 1 else "constant")
+
+
+@torch.no_grad()
+def initialise(model: nn.Module, init: Init, seed: int) -> None:
+    """Draw every parameter of a model on the CPU, in place, from (seed, its name) and its role alone."""
+    for name, parameter in model.named_parameters():
+        role = role_of(parameter)
+        if role == "bias":
+            parameter.zero_()
+        elif role != "constant":
+            normals = draw(seed, name, tuple(parameter.shape), by_column=role == "out")
+            parameter.copy_(normals * init.scale(role, parameter.shape[-1], parameter.shape[0]))
+
+
+def draw(seed: int, name: str, shape: tuple[int, ...], by_column: bool = False) -> Tensor:
+    """Standard normals of a shape from the stream of (seed, name), filled row by row, or column by column."""
+    key = int.from_bytes(hashlib.sha256(f"init/{seed}/{name}".encode()).digest()[:16], "little")
+    # NumPy fills in order, one number after another; torch.randn does not, and a shorter draw would be no prefix.
+    stream = np.random.Generator(np.random.Philox(key=key))
+    if by_column:
+        return torch.from_numpy(stream.standard_normal(shape[::-1], dtype=np.float32)).T
+    return torch.from_numpy(stream.standard_normal(shape, dtype=np.float32))
+
+
+def shared_draws(
+    shapes: dict[str, tuple[str, tuple[int, ...]]], other: dict[str, tuple[str, tuple[int, ...]]]
+) -> float:
+    """Share of a model's drawn numbers that another model draws, too, at equal seed; both as {name: (role, shape)}."""
+    drawn = {name: shape for name, (role, shape) in shapes.items() if role not in FIXED}
+    common = sum(_overlap(name, shapes, other) for name in drawn)
+    return common / max(1, sum(math.prod(shape) for shape in drawn.values()))
+
+
+def _overlap(
+    name: str, shapes: dict[str, tuple[str, tuple[int, ...]]], other: dict[str, tuple[str, tuple[int, ...]]]
+) -> int:
+    role, shape = shapes[name]
+    if name not in other or (other[name][0] == "out") != (role == "out") or other[name][0] in FIXED:
+        return 0
+    mine, theirs = (shape, other[name][1]) if role != "out" else (shape[::-1], other[name][1][::-1])
+    return math.prod(mine[1:]) * min(mine[0], theirs[0]) if mine[1:] == theirs[1:] else 0

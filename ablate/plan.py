@@ -1,0 +1,296 @@
+"""From a command line to a study: its cells, checked before anything trains, its seeds, its runs, what is done."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import hashlib
+import json
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ablate.compose import Command, Composed, Composer, parse
+from ablate.gate import Checked, Gate
+from ablate.identity import batches, cell_name, numbers, run_key
+from ablate.model.init import shared_draws
+from ablate.results import Corrupt, Run, read_manifest
+from ablate.schema import COMPONENTS, Problem
+
+
+class PlanError(Exception):
+    """The command line is wrong; `problems` says how, one line each."""
+
+    def __init__(self, problems: list[Problem]):
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+@dataclasses.dataclass
+class Plan:
+    """A checked study: its manifest, as it will be written, the state of its runs, and what to tell the user."""
+
+    results: Path
+    manifest: dict[str, Any]
+    statuses: dict[str, str]  # run path -> done, diverged, failed or missing
+    notes: list[str]
+    dry_run: bool
+
+    @property
+    def todo(self) -> list[str]:
+        """Paths of the runs to train: those without a result, and failed ones again."""
+        return [path for path, status in self.statuses.items() if status in ("missing", "failed")]
+
+
+@functools.lru_cache(maxsize=4)
+def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Plan:
+    """Compose and check a whole command line; nothing is trained or written.  Raises PlanError."""
+    cells, settings, swept = compose_cells(list(overrides), config_dir)
+    gate = Gate()
+    checked = [gate.admit(composed.config) for composed in cells]
+    problems = gate.problems + study_problems(settings)
+    if problems:
+        raise PlanError(problems)
+    passed = [cell for cell in checked if cell is not None]
+    factors = {key: list(dict.fromkeys(level_of(cell, key) for cell in cells)) for key in swept}
+    reference = choose_reference(factors, settings["reference"])
+    rows = describe_cells(cells, passed, factors, reference)
+    refuse_duplicates(rows, [cell.config for cell in passed])
+    return settle(overrides, settings, factors, reference, rows, passed)
+
+
+def compose_cells(overrides: list[str], config_dir: str | None) -> tuple[list[Composed], dict[str, Any], list[str]]:
+    """Every cell, the configuration that holds the study's own keys, and the swept keys.  Raises PlanError."""
+    command = parse(overrides, config_dir)
+    problems = list(command.problems)
+    if config_dir and not Path(config_dir).is_dir():
+        raise PlanError([Problem("--config-dir", f"{config_dir} is no folder")])
+    with Composer(config_dir) as composer:
+        try:
+            cells = [composed for _, composed in composer.cells(command)]
+        except (HydraException, OmegaConfBaseException) as error:
+            found, command = composer.blame(command)
+            cells = compose_rest(composer, command)
+            problems += found or [Problem("", str(error).strip().split("\n")[0])]
+    if problems:  # what can be composed is checked all the same, so that every mistake is told at once
+        gate = Gate()
+        for cell in cells:
+            gate.admit(cell.config)
+        raise PlanError(problems + gate.problems + (study_problems(cells[0].config) if cells else []))
+    return cells, cells[0].config, list(command.swept)
+
+
+def compose_rest(composer: Composer, command: Command) -> list[Composed]:
+    """The cells of a command without its bad overrides, or none when those that are left do not go together."""
+    try:
+        return [composed for _, composed in composer.cells(command)]
+    except (HydraException, OmegaConfBaseException):
+        return []
+
+
+def study_problems(config: dict[str, Any]) -> list[Problem]:
+    """Problems of the keys that belong to the study and not to a cell."""
+    found, seeds, name = [], config["seeds"], config["study"]
+    if isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
+        found.append(Problem("seeds", f"{seeds!r} is neither a number of seeds nor a list; write seeds=5 or seeds=[3,7]"))
+    elif isinstance(seeds, int) and seeds < 1:
+        found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))
+    if name is not None and not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
+        found.append(Problem("study", f"{name!r} cannot name a folder; use letters, digits, '.', '_' and '-'"))
+    folder = Path(config["results_dir"]).absolute()
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if not folder.is_dir():
+        found.append(Problem("results_dir", f"{folder} is no folder; write another results_dir"))
+    elif not os.access(folder, os.W_OK):
+        found.append(Problem("results_dir", f"{folder} is read-only; write another results_dir"))
+    return found
+
+
+def is_seed_list(seeds: Any) -> bool:
+    """Whether a value is a list of different seeds."""
+    whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
+    return whole and 0 < len(seeds) == len(set(seeds))
+
+
+def level_of(cell: Composed, key: str) -> Any:
+    """A cell's level of a factor: the variant of a group, else the value of the key."""
+    if key in cell.choices:
+        return cell.choices[key]
+    value = OmegaConf.select(OmegaConf.create(cell.config), key)
+    return value if isinstance(value, str | int | float | bool | None) else json.dumps(OmegaConf.to_container(value))
+
+
+def choose_reference(factors: dict[str, list[Any]], asked: Any) -> dict[str, Any]:
+    """Level of each component factor (of every factor, where no component varies) that others are compared with."""
+    compared = [key for key in factors if key in COMPONENTS] or list(factors)
+    reference = {key: factors[key][0] for key in compared}
+    problems = []
+    if asked is not None and not isinstance(asked, dict):
+        problems.append(Problem("reference", f"{asked!r} is no mapping; write reference={{norm:rms}}"))
+        asked = None
+    for key, level in (asked or {}).items():
+        if key not in compared:
+            problems.append(Problem("reference", f"{key} is not compared here; choose from {', '.join(compared) or 'none'}"))
+        elif level not in factors[key]:
+            levels = ", ".join(map(str, factors[key]))
+            problems.append(Problem("reference", f"{key}:{level} is not in the sweep; write one of {levels}"))
+    if problems:
+        raise PlanError(problems)
+    return reference | dict(asked or {})
+
+
+def describe_cells(
+    cells: list[Composed], checked: list[Checked], factors: dict[str, list[Any]], reference: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The manifest's rows of cells, each compared with the reference of its stratum."""
+    rows = []
+    for i, (composed, cell) in enumerate(zip(cells, checked, strict=True)):
+        levels = {key: level_of(composed, key) for key in factors}
+        rows.append(
+            {
+                "id": f"c{i}",
+                "name": cell_name(composed.choices),
+                "label": label(levels, composed.choices) or cell_name(composed.choices),
+                "levels": levels,
+                "reference": all(levels[key] == level for key, level in reference.items()),
+                "params": cell.budget.params,
+                "flops_per_token": cell.budget.flops_per_token,
+                "batches": batches(cell.config, cell.task.fingerprint),
+                "task": cell.task.fingerprint,
+                "notes": cell.budget.notes,
+                "config": cell.config,
+            }
+        )
+    for row, cell in zip(rows, checked, strict=True):
+        stratum = {key: level for key, level in row["levels"].items() if key not in reference}
+        at = next(i for i, r in enumerate(rows) if r["reference"] and stratum.items() <= r["levels"].items())
+        row["params_vs_reference"] = row["params"] / rows[at]["params"] - 1
+        row["shared_draws"] = shared_draws(cell.budget.shapes, checked[at].budget.shapes)
+    return rows
+
+
+def label(levels: dict[str, Any], choices: dict[str, str]) -> str:
+    """What a cell is called where only what varies matters."""
+    return " + ".join(str(level) if key in choices else f"{key}={level}" for key, level in levels.items())
+
+
+def refuse_duplicates(rows: list[dict[str, Any]], configs: list[dict[str, Any]]) -> None:
+    """Raise PlanError for cells that are the same in all that a run's numbers depend on."""
+    seen: dict[str, str] = {}
+    problems = []
+    for row, config in zip(rows, configs, strict=True):
+        key = json.dumps([numbers(config), row["task"]], sort_keys=True)
+        if key in seen:
+            problems.append(Problem("", f"{row['label']} is the same cell as {seen[key]}; leave one of them out"))
+        seen.setdefault(key, row["label"])
+    if problems:
+        raise PlanError(list(dict.fromkeys(problems)))
+
+
+def settle(
+    overrides: tuple[str, ...],
+    settings: dict[str, Any],
+    factors: dict[str, list[Any]],
+    reference: dict[str, Any],
+    rows: list[dict[str, Any]],
+    checked: list[Checked],
+) -> Plan:
+    """The plan: name, seeds, runs and units, beside what an earlier command of this study left."""
+    results = Path(settings["results_dir"]).absolute()
+    base = settings["study"] or study_name(factors, reference, rows)
+    name = f"{base}-confirm-{settings['confirm']}" if settings["confirm"] else base
+    earlier, notes = read_earlier(results, name)
+    seeds = choose_seeds(results, settings, base, earlier, [row["name"] for row in rows])
+    kept = {seed for look in earlier.get("looks", []) for seed in look["seeds"]} - set(seeds)
+    if kept:
+        notes.append(f"seeds {', '.join(map(str, sorted(kept)))} were looked at before and stay in the study")
+    seeds = sorted({*seeds, *kept})
+    runs = [
+        {"cell": row["id"], "seed": seed, "path": f"{row['name']}/{run_key(cell.config, seed, row['task'])}"}
+        for seed in seeds
+        for row, cell in zip(rows, checked, strict=True)
+    ]
+    manifest = {
+        "study": name,
+        "created": earlier.get("created") or now(),
+        "updated": now(),
+        "command": " ".join(["python -m ablate", *(["-m"] if factors else []), *overrides]),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "design": "grid",
+        "factors": factors,
+        "components": [key for key in factors if key in COMPONENTS],
+        "reference": reference,
+        "claims": {},
+        "seeds": seeds,
+        "confirms": base if settings["confirm"] else None,
+        "looks": earlier.get("looks", []),
+        "tasks": {cell.task.fingerprint: describe_task(cell.task) for cell in checked},
+        "cells": rows,
+        "runs": runs,
+        "units": {f"u{i:04d}": [run["path"]] for i, run in enumerate(runs)},
+    }
+    statuses = {run["path"]: status_of(Run(results, run["path"]), notes) for run in runs}
+    return Plan(results, manifest, statuses, notes, settings["dry_run"])
+
+
+def describe_task(task: Any) -> dict[str, Any]:
+    """What the manifest keeps of a task."""
+    keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens")
+    return {key: getattr(task, key) for key in keys}
+
+
+def read_earlier(results: Path, name: str) -> tuple[dict[str, Any], list[str]]:
+    """The study's manifest of an earlier command, or nothing, and what to say about a damaged one."""
+    try:
+        return read_manifest(results, name), []
+    except FileNotFoundError:
+        return {}, []
+    except Corrupt as error:
+        return {}, [f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"]
+
+
+def choose_seeds(
+    results: Path, settings: dict[str, Any], base: str, earlier: dict[str, Any], names: list[str]
+) -> list[int]:
+    """The seeds that the command asks for; a confirmation takes the first that were never trained for these cells."""
+    if not settings["confirm"]:
+        seeds = settings["seeds"]
+        return list(range(seeds)) if isinstance(seeds, int) else sorted(seeds)
+    if earlier:
+        return earlier["seeds"]
+    used = set(read_earlier(results, base)[0].get("seeds", []))
+    for folder in (path for name in set(names) for path in (results / "runs" / name).glob("s*-*")):
+        used.add(int(folder.name[1:].partition("-")[0]))
+    first = max(used, default=-1) + 1
+    return list(range(first, first + settings["confirm"]))
+
+
+def study_name(factors: dict[str, list[Any]], reference: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """The factors and a hash of everything but the seeds."""
+    content = json.dumps([factors, reference, [[numbers(row["config"]), row["task"]] for row in rows]])
+    head = "-".join(key.replace("/", "_") for key in factors) or "single"
+    return f"{head[:60]}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"
+
+
+def status_of(run: Run, notes: list[str]) -> str:
+    """How a run ended, or missing; a corrupt result counts as missing and is noted."""
+    try:
+        result = run.result()
+    except Corrupt as error:
+        notes.append(f"{error}; that run is trained again")
+        return "missing"
+    return result["status"] if result else "missing"
+
+
+def now() -> str:
+    """The time as the manifest keeps it, UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

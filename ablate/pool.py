@@ -1,0 +1,133 @@
+"""Units side by side on this machine: one worker process per CPU core, or one per GPU, each on its own device.
+
+A worker that dies takes nothing with it but its unit; workers whose parent dies see their input end, and stop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import IO, Any
+
+GRACE = 20  # seconds for workers to write their checkpoints before they are killed
+
+
+class Pool:
+    """Worker processes with one thread each to feed them."""
+
+    def __init__(self, environments: Sequence[dict[str, str]]):
+        self.environments = environments
+        self.workers: dict[int, subprocess.Popen[str]] = {}
+        self.closing = False
+
+    def run(self, jobs: Sequence[dict[str, Any]]) -> list[list[str] | str]:
+        """Carry out jobs; returns for each its runs' statuses, or in words how its worker died.
+
+        On KeyboardInterrupt, or any other exception, the workers checkpoint and end before it goes on.
+        """
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for i in range(len(jobs)):
+            waiting.put(i)
+        outcomes: list[list[str] | str] = [["interrupted"]] * len(jobs)
+        feeders = [
+            threading.Thread(target=self.feed, args=(index, waiting, jobs, outcomes), daemon=True)
+            for index in range(min(len(self.environments), len(jobs)))
+        ]
+        try:
+            for feeder in feeders:
+                feeder.start()
+            for feeder in feeders:
+                while feeder.is_alive():
+                    feeder.join(0.2)  # a join without end would not let Ctrl-C through
+        finally:
+            self.close()
+        return outcomes
+
+    def feed(
+        self,
+        index: int,
+        waiting: queue.SimpleQueue[int],
+        jobs: Sequence[dict[str, Any]],
+        outcomes: list[list[str] | str],
+    ) -> None:
+        """Give one worker job after job, with a new worker after one that died."""
+        while not self.closing:
+            try:
+                i = waiting.get_nowait()
+            except queue.Empty:
+                return
+            worker = self.workers.get(index) or self.start(index)
+            reply = ask(worker, jobs[i])
+            if reply:
+                outcomes[i] = json.loads(reply)
+                continue
+            del self.workers[index]
+            if not self.closing:
+                outcomes[i] = how_it_died(worker.wait())
+
+    def start(self, index: int) -> subprocess.Popen[str]:
+        """Start a worker with its environment."""
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | self.environments[index]
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-m", "ablate.worker"]
+        worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+        self.workers[index] = worker
+        return worker
+
+    def close(self) -> None:
+        """End every worker: their input ends, they checkpoint and leave; those that do not in time are killed."""
+        self.closing = True
+        workers = list(self.workers.values())
+        for worker in workers:
+            close(worker.stdin)
+        for worker in workers:
+            try:
+                worker.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+
+
+def ask(worker: subprocess.Popen[str], job: dict[str, Any]) -> str:
+    """Send one job and wait for the reply; empty when the worker died."""
+    assert worker.stdin and worker.stdout
+    try:
+        worker.stdin.write(json.dumps(job) + "\n")
+        worker.stdin.flush()
+        return worker.stdout.readline()
+    except (OSError, ValueError):
+        return ""
+
+
+def close(pipe: IO[str] | None) -> None:
+    """Close a pipe whose reader may be gone."""
+    try:
+        if pipe:
+            pipe.close()
+    except OSError:
+        pass  # the worker died first, which is what closing was for
+
+
+def how_it_died(code: int) -> str:
+    """A worker's end in words."""
+    if code >= 0:
+        return f"the worker process ended with exit code {code}"
+    hint = "; was the machine out of memory?" if code == -9 else ""
+    return f"the worker process was killed by signal {-code}{hint}"
+
+
+def environments(device: str, parallel: str | int) -> list[dict[str, str]]:
+    """What each worker's environment adds: nothing on the CPU, its own device on GPUs."""
+    if device != "cuda":
+        count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return [{}] * (count if parallel == "auto" else int(parallel))
+    import torch
+
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = listed.split(",") if listed else [str(i) for i in range(torch.cuda.device_count())]
+    count = len(devices) if parallel == "auto" else int(parallel)
+    return [{"CUDA_VISIBLE_DEVICES": devices[i % len(devices)]} for i in range(count)]

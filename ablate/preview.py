@@ -1,0 +1,47 @@
+"""What `dry_run=true` shows: the study's cells, what they cost, and what there is to do."""
+
+from __future__ import annotations
+
+from ablate.plan import Plan
+
+
+def preview(plan: Plan) -> str:
+    """A table of the plan's cells and a line of totals."""
+    head = ("cell", "parameters", "difference", "FLOPs/token", "difference", "shared draws", "to do", "done")
+    cells = plan.manifest["cells"]
+    rows = [head, *(row(plan, cell) for cell in cells)]
+    widths = [max(len(line[i]) for line in rows) for i in range(len(head))]
+    lines = ["  ".join(text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))) for line in rows]
+    tasks = ", ".join(task["title"] for task in plan.manifest["tasks"].values())
+    runs = f"{len(cells)} cells x {len(plan.manifest['seeds'])} seeds = {len(plan.statuses)} runs, {len(plan.todo)} to do"
+    where = f"study {plan.manifest['study']} in {plan.results}"
+    notes = list(dict.fromkeys(note for cell in cells for note in cell["notes"]))
+    return "\n".join([*lines, "", f"{tasks}; {runs}", where, *notes, *plan.notes, "dry run: nothing was trained or written"])
+
+
+def row(plan: Plan, cell: dict) -> tuple[str, ...]:  # type: ignore[type-arg]
+    """One cell's line."""
+    statuses = [plan.statuses[run["path"]] for run in plan.manifest["runs"] if run["cell"] == cell["id"]]
+    reference = next(other for other in plan.manifest["cells"] if is_reference_of(plan, other, cell))
+    done = sum(status in ("done", "diverged") for status in statuses)
+    return (
+        cell["label"] + (" (reference)" if cell["reference"] else ""),
+        f"{cell['params']:,}",
+        percent(cell["params"], reference["params"]),
+        f"{cell['flops_per_token']:,.0f}",
+        percent(cell["flops_per_token"], reference["flops_per_token"]),
+        f"{100 * cell['shared_draws']:.0f} %",
+        str(len(statuses) - done),
+        str(done),
+    )
+
+
+def is_reference_of(plan: Plan, other: dict, cell: dict) -> bool:  # type: ignore[type-arg]
+    """Whether a cell is what another one is compared with: the reference of the same stratum."""
+    strata = [key for key in plan.manifest["factors"] if key not in plan.manifest["reference"]]
+    return other["reference"] and all(other["levels"][key] == cell["levels"][key] for key in strata)
+
+
+def percent(value: float, reference: float) -> str:
+    """A difference in per cent of the reference."""
+    return f"{100 * (value / reference - 1):+.1f} %"

@@ -1,0 +1,236 @@
+"""Studies and runs on disk: where they are, how they are written so that a kill loses nothing, how they are read.
+
+    results/runs/<cell>/<key>/      config.yaml metrics.jsonl result.json checkpoint.pt weights.safetensors
+    results/studies/<study>/        manifest.json
+
+Nothing in this module needs torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import math
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+
+ENDED = ("done", "diverged", "failed")
+
+
+class Corrupt(Exception):
+    """A file of results that cannot be read; the message names it and says why."""
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` so that a reader, or a kill, sees the old file or the new one and nothing between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as strict JSON, atomically; a number that is not finite becomes null."""
+    text = json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, text.encode() + b"\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read one JSON object; raises `Corrupt` when the file is not one, FileNotFoundError when it is absent."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError) as error:
+        raise Corrupt(f"{path} is not readable as JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise Corrupt(f"{path} holds no JSON object")
+    return value
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a corrupt file to the first free `<name>.corrupt[-n]` beside it, and return the new path."""
+    target, n = path.with_name(path.name + ".corrupt"), 1
+    while target.exists():
+        n += 1
+        target = path.with_name(f"{path.name}.corrupt-{n}")
+    return path.rename(target)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Run:
+    """One run on disk: a cell trained with one seed.  `path` is `<cell>/<key>` below `results/runs`."""
+
+    def __init__(self, results: Path, path: str):
+        self.path = path
+        self.folder = Path(results) / "runs" / path
+        self.config_file = self.folder / "config.yaml"
+        self.metrics_file = self.folder / "metrics.jsonl"
+        self.result_file = self.folder / "result.json"
+        self.checkpoint_file = self.folder / "checkpoint.pt"
+        self.weights_file = self.folder / "weights.safetensors"
+
+    def result(self) -> dict[str, Any] | None:
+        """What the run ended with, or None while it has not ended.  Raises `Corrupt`."""
+        try:
+            result = read_json(self.result_file)
+        except FileNotFoundError:
+            return None
+        if result.get("status") not in ENDED:
+            raise Corrupt(f"{self.result_file} has no status of {', '.join(ENDED)}")
+        return result
+
+    def metrics(self) -> tuple[list[dict[str, Any]], int]:
+        """The logged steps in order, and how many torn lines were passed over."""
+        try:
+            lines = self.metrics_file.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return [], 0
+        return _parse_lines(lines)
+
+    @contextlib.contextmanager
+    def lock(self, wait: bool) -> Iterator[bool]:
+        """Hold the run's lock; yields False, holding nothing, when another process has it and `wait` is false."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / "lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            yield True
+
+
+def _parse_lines(lines: list[bytes]) -> tuple[list[dict[str, Any]], int]:
+    rows, torn = [], 0
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if isinstance(row, dict):
+            rows.append(row)
+        else:
+            torn += 1
+    return rows, torn
+
+
+class MetricsWriter:
+    """Appends one JSON object per logged step, flushed; starts by cutting the file at `offset` bytes."""
+
+    def __init__(self, path: Path, offset: int = 0):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (closed by close)
+        self.file.truncate(offset)
+        self.file.seek(offset)
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Append one row and hand it to the operating system."""
+        self.file.write(json.dumps(_finite(row), allow_nan=False).encode() + b"\n")
+        self.file.flush()
+
+    def offset(self) -> int:
+        """Bytes that are safely on disk, for the checkpoint to remember."""
+        os.fsync(self.file.fileno())
+        return self.file.tell()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+
+def study_folder(results: Path, study: str) -> Path:
+    """The folder of a study."""
+    return Path(results) / "studies" / study
+
+
+def read_manifest(results: Path, study: str) -> dict[str, Any]:
+    """A study's manifest.  Raises FileNotFoundError and `Corrupt`."""
+    path = study_folder(results, study) / "manifest.json"
+    manifest = read_json(path)
+    missing = {"study", "cells", "runs", "seeds", "factors"} - manifest.keys()
+    if missing:
+        raise Corrupt(f"{path} has no {', '.join(sorted(missing))}")
+    return manifest
+
+
+def write_manifest(results: Path, manifest: dict[str, Any]) -> None:
+    """Write a study's manifest, atomically."""
+    write_json(study_folder(results, manifest["study"]) / "manifest.json", manifest)
+
+
+def newest_study(results: Path) -> str | None:
+    """The study whose manifest was written last, or None."""
+    manifests = list((Path(results) / "studies").glob("*/manifest.json"))
+    return max(manifests, key=lambda path: path.stat().st_mtime).parent.name if manifests else None
+
+
+@dataclasses.dataclass
+class Study:
+    """A study as tidy tables.
+
+    runs    one row per planned run: cell, label, seed, one column per factor, status (done, diverged, failed, or
+            missing: not ended), params, flops_per_token, batches (cells with equal values saw equal batches), path,
+            error, and the metrics of the last step (`test/loss`, ...; NaN where the run did not end as done)
+    curves  one row per logged step: cell, label, seed, path, and what metrics.jsonl holds (step, tokens, `val/loss`, ...)
+    notes   what was found damaged or missing, a sentence each
+    """
+
+    manifest: dict[str, Any]
+    runs: pandas.DataFrame
+    curves: pandas.DataFrame
+    notes: list[str]
+
+
+def load_study(results: Path, study: str) -> Study:
+    """Read a study from disk.  Raises FileNotFoundError and `Corrupt` when its manifest cannot be read."""
+    import pandas
+
+    manifest = read_manifest(results, study)
+    cells = {cell["id"]: cell for cell in manifest["cells"]}
+    rows, curves, notes = [], [], []
+    for planned in manifest["runs"]:
+        cell, run = cells[planned["cell"]], Run(results, planned["path"])
+        who = {"cell": cell["id"], "label": cell["label"], "seed": planned["seed"], "path": planned["path"]}
+        try:
+            result = run.result()
+        except Corrupt as error:
+            result = None
+            notes.append(str(error))
+        logged, torn = run.metrics()
+        if torn:
+            notes.append(f"{run.metrics_file}: {torn} torn line{'s' * (torn > 1)} passed over")
+        rows.append(who | _run_row(cell, result))
+        curves += [row | who for row in logged]
+    order = ["cell", "label", "seed", "status", *manifest["factors"]]
+    runs = pandas.DataFrame(rows)
+    runs = runs[order + [column for column in runs if column not in order]]
+    return Study(manifest, runs, pandas.DataFrame(curves, columns=None if curves else ["cell", "seed", "step"]), notes)
+
+
+def _run_row(cell: dict[str, Any], result: dict[str, Any] | None) -> dict[str, Any]:
+    result = result or {"status": "missing"}
+    error = (result.get("error") or {}).get("message")
+    metrics = result.get("final", {}) if result["status"] == "done" else {}
+    shape = {name: cell[name] for name in ("params", "flops_per_token", "batches")}
+    return cell["levels"] | shape | {"status": result["status"], "error": error} | metrics

@@ -1,0 +1,171 @@
+"""The typed frame of the configuration: the keys that every study has, their types and ranges.  No torch.
+
+Components (`norm`, `ffn`, ...) are not described here: a component's constructor is its schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
+# What decides which runs there are and how they are carried out, but no run's numbers.
+STUDY_KEYS = ("study", "seeds", "confirm", "reference", "results_dir", "dry_run", "keep", "user", "unit", "track")
+
+
+class Problem(NamedTuple):
+    """A user's mistake: the key it is about and one line that says what is wrong and what to write instead."""
+
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.message}" if self.key else self.message
+
+
+def at_least(low: float, high: float = math.inf) -> Any:
+    """A required number in [low, high]."""
+    return dataclasses.field(default=MISSING, metadata={"range": (low, high)})
+
+
+def one_of(*choices: str) -> Any:
+    """A required word out of a list."""
+    return dataclasses.field(default=MISSING, metadata={"choices": choices})
+
+
+@dataclass
+class Model:
+    """Shape of the model; `_target_` is its form."""
+
+    _target_: str = MISSING
+    layers: int = at_least(1)
+    heads: int = at_least(1)
+    dim: int = at_least(1)
+    dropout: float = at_least(0)
+    tie_embeddings: bool = MISSING
+    scale_embeddings: bool = MISSING
+    share_layers: bool = MISSING
+
+
+@dataclass
+class Train:
+    """The loop; counts are in optimiser steps."""
+
+    steps: int = at_least(1)
+    batch_size: int = at_least(1)
+    eval_every: int = at_least(1)
+    log_every: int = at_least(1)
+    checkpoint_seconds: float = at_least(0)
+    device: str = one_of("auto", "cpu", "cuda")
+    precision: str = one_of("auto", "fp32", "bf16")
+    compile: bool = MISSING
+    parallel: Any = "auto"
+
+
+@dataclass
+class Optim:
+    """The optimiser and its schedule; `floor` is the last learning rate as a share of `lr`."""
+
+    _target_: str = MISSING
+    lr: float = at_least(1e-12, 1e3)
+    betas: list[float] = MISSING
+    weight_decay: float = at_least(0)
+    clip: float = at_least(1e-12)
+    warmup: int = at_least(0)
+    schedule: str = one_of("cosine", "linear", "constant")
+    floor: float = at_least(0, 1)
+
+
+@dataclass
+class Eval:
+    """Held-out tokens of each evaluation."""
+
+    tokens: int = at_least(1)
+
+
+@dataclass
+class Seed:
+    """Fixed seeds of one half of the randomness; null follows the run's seed."""
+
+    init: int | None = None
+    data: int | None = None
+
+
+@dataclass
+class Config:
+    """The whole configuration."""
+
+    norm: Any = MISSING
+    ffn: Any = MISSING
+    residual: Any = MISSING
+    position: Any = MISSING
+    attention: Any = MISSING
+    init: Any = MISSING
+    model: Model = dataclasses.field(default_factory=Model)
+    data: Any = dataclasses.field(default_factory=dict)
+    train: Train = dataclasses.field(default_factory=Train)
+    optim: Optim = dataclasses.field(default_factory=Optim)
+    eval: Eval = dataclasses.field(default_factory=Eval)
+    seed: Seed = dataclasses.field(default_factory=Seed)
+    track: Any = None
+    study: str | None = None
+    seeds: Any = 3
+    confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, math.inf)})
+    reference: Any = None
+    results_dir: str = MISSING
+    dry_run: bool = False
+    keep: str = one_of("weights", "all", "none")
+    user: list[str] = dataclasses.field(default_factory=list)
+    unit: str | None = None
+
+
+SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed}
+
+
+def register() -> None:
+    """Put the frame into Hydra's store, where `conf/config.yaml` takes it from."""
+    ConfigStore.instance().store(name="schema", node=Config)
+
+
+def check(config: dict[str, Any]) -> list[Problem]:
+    """Everything wrong with the frame of one resolved configuration: unknown keys, ranges, words, numbers like nan."""
+    known = {field.name for field in dataclasses.fields(Config)}
+    problems = [Problem(key, f"no such key; there are {', '.join(sorted(known))}") for key in config.keys() - known]
+    problems += _check_fields(Config, config, "")
+    for name, section in SECTIONS.items():
+        fields = {field.name for field in dataclasses.fields(section)}
+        for key in config[name].keys() - fields:
+            problems.append(Problem(f"{name}.{key}", f"no such key; there are {', '.join(sorted(fields))}"))
+        problems += _check_fields(section, config[name], f"{name}.")
+    return problems + _not_finite(config, "")
+
+
+def _check_fields(section: Any, values: dict[str, Any], prefix: str) -> list[Problem]:
+    problems = []
+    for field in dataclasses.fields(section):
+        key, value = prefix + field.name, values.get(field.name)
+        low, high = field.metadata.get("range", (-math.inf, math.inf))
+        choices = field.metadata.get("choices", (value,))
+        if value == MISSING:
+            problems.append(Problem(key, "has no value; write one"))
+        elif isinstance(value, int | float) and not low <= value <= high and not math.isnan(value):
+            most = "" if high == math.inf else f" and at most {high:g}"
+            problems.append(Problem(key, f"{value} is out of range; it must be at least {low:g}{most}"))
+        elif value not in choices:
+            problems.append(Problem(key, f"{value!r} is not a choice; write one of {', '.join(choices)}"))
+    return problems
+
+
+def _not_finite(value: Any, key: str) -> list[Problem]:
+    if isinstance(value, dict):
+        return [p for name, item in value.items() for p in _not_finite(item, f"{key}.{name}" if key else str(name))]
+    if isinstance(value, list):
+        return [p for item in value for p in _not_finite(item, key)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return [Problem(key, f"{value} is not a number to compute with; write a finite one")]
+    return []

@@ -1,0 +1,193 @@
+"""The text at the end of a sweep: what ran, what it shows, and what it cannot show.  A view of results on disk."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from ablate import evidence
+from ablate.evidence import words
+from ablate.results import Study
+
+ROWS = 16  # of cells and of effects; a longer list is for the analysis
+NAMED = 6  # runs and notes that are spelled out
+
+
+def summary(study: Study, results: Path = Path("results"), wall_seconds: float | None = None) -> str:
+    """The study in a screenful: scope, cells, effects with simultaneous intervals, noise, failures, the next command.
+
+    `results` is the folder the study was read from, for the paths of failed runs; `wall_seconds` the sweep's duration.
+    """
+    table, cells = evidence.effects(study), evidence.cells(study)
+    lines = [_title(study, wall_seconds), _scope(study), _metric(study), *_cells(cells), *_effects(study, table)]
+    return "\n".join([*lines, *_caveats(study, table, cells), *_trouble(study, results), _next(study, table, results)])
+
+
+def _title(study: Study, wall_seconds: float | None) -> str:
+    manifest, status = study.manifest, study.runs["status"].value_counts()
+    parts = [" x ".join(manifest["factors"]) or manifest["study"]]
+    parts += [", ".join(dict.fromkeys(task["title"] for task in manifest["tasks"].values()))]
+    if manifest.get("confirms"):
+        parts.append(f"confirmation of {manifest['confirms']} on fresh seeds")
+    counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
+    parts.append(", ".join([words.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
+    return " · ".join([*parts, *([] if wall_seconds is None else [words.duration(wall_seconds)])])
+
+
+def _scope(study: Study) -> str:
+    manifest = study.manifest
+    sizes = [words.size(cell["params"]) for cell in manifest["cells"] if cell["reference"]]
+    configs = [cell["config"] for cell in manifest["cells"]]
+    steps = [str(config["train"]["steps"]) for config in configs]
+    rates = [words.scientific(config["optim"]["lr"]) for config in configs]
+    passes = [words.passes(_passes(manifest, cell)) for cell in manifest["cells"]]
+    rate = "one untuned lr " if len(set(rates)) == 1 else "untuned lrs "
+    seen = f"{_range(steps)} steps ({_range(passes)} of one pass)"
+    return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}"
+
+
+def _passes(manifest: dict[str, Any], cell: dict[str, Any]) -> float:
+    train, tokens = cell["config"]["train"], manifest["tasks"][cell["task"]]["train_tokens"]
+    return float(train["steps"] * train["batch_size"] * cell["config"]["data"]["context"] / tokens)
+
+
+def _range(values: list[str]) -> str:
+    different = list(dict.fromkeys(values))
+    return ", ".join(different if len(different) <= 5 else [*different[:2], "…", different[-1]])
+
+
+def _metric(study: Study) -> str:
+    metric, tasks = evidence.endpoint(study.manifest), list(study.manifest["tasks"].values())
+    unit = f", nats per {tasks[0]['token']}" if metric.endswith("loss") else ""
+    yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in tasks[0]["yardsticks"].items())
+    return f"{metric}{unit}, last step" + f" ({yardsticks})" * bool(yardsticks and len(tasks) == 1)
+
+
+def _cells(cells: pandas.DataFrame) -> list[str]:
+    shown = cells.head(ROWS)
+    places = words.decimals([shown["sd"].max()])
+    labels = [row.label + " (reference)" * row.reference for row in shown.itertuples()]
+    # Only the first ± says what it is: the column is read downwards.
+    first = next((row.Index for row in shown.itertuples() if row.n > 1), None)
+    scores = [_score(row, places, row.Index == first) for row in shown.itertuples()]
+    sizes = [
+        words.size(row.params) if row.reference else words.percent(row.params_vs_reference)
+        for row in shown.itertuples()
+    ]
+    return [*_columns(labels, scores, sizes), *_more(len(cells) - len(shown), "cell")]
+
+
+def _score(row: Any, places: int, first: bool) -> str:
+    parts = [words.number(row.mean, places)] if row.n else []
+    if row.n > 1:
+        parts[0] += f" ± {words.number(row.sd, places)}" + " SD" * first
+    if 0 < row.n < row.runs:
+        parts[0] += f" (n = {row.n})"
+    return ", ".join(parts + words.lost(row))
+
+
+def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
+    family = table[table["family"]]
+    if table.empty:
+        return []
+    rows = [*_effect_rows(study, family)]
+    # A cell that diverges is part of every main effect; where that leaves no interval, single cells say what there is.
+    rest = table[~table["family"] & (table["n"] > 1)]
+    if family["low"].isna().all() and len(rest):
+        rows += ["cells against the reference, exploratory", *_effect_rows(study, rest)]
+    return [_heading(family), *rows]
+
+
+def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
+    metric = evidence.endpoint(study.manifest)
+    lower = evidence.lower_is_better(study.manifest, metric)
+    decided = table["verdict"].isin(["better", "worse"])
+    ordered = table.assign(late=table["kind"] == "interaction", open=~decided).sort_values(
+        ["late", "open"], kind="stable"
+    )
+    shown, seeds = ordered.head(ROWS), len(study.manifest["seeds"])
+    places = words.decimals((shown["high"] - shown["low"]) / 2)
+    spans, verdicts = [], []
+    for row in shown.itertuples():
+        spans.append("" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places))
+        n = f" (n = {row.n})" * (1 < row.n < seeds and row.verdict != "withheld")
+        scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind == "main")
+        verdicts.append(words.verdict(row, metric, lower) + scale + n)
+    return [*_columns(list(shown["label"]), spans, verdicts), *_more(len(table) - len(shown), "effect")]
+
+
+def _heading(family: pandas.DataFrame) -> str:
+    known = family[family["low"].notna()]
+    if known.empty:
+        return "effects, without intervals"
+    seeds = f"{known['n'].min()} to {known['n'].max()}" if known["n"].nunique() > 1 else str(known["n"].max())
+    how = (
+        "paired over" if known["paired"].all() else "unpaired," if not known["paired"].any() else "paired or unpaired,"
+    )
+    return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals"
+
+
+def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame) -> list[str]:
+    lines = [evidence.unadjusted(study.manifest) or "", *dict.fromkeys(n for n in cells["notes"] if n)]
+    if len(study.manifest["seeds"]) == 1 and len(table):
+        lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
+    found = {noise.kind: noise for noise in evidence.noise(table)}
+    if "main" in found:
+        lines.append(_noise(found, cells))
+    return [
+        *(line for line in lines if line),
+        "intervals cover seeds only; speed not compared (runs shared the machine)",
+    ]
+
+
+def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
+    main, correlation = found["main"], float(cells["correlation"].median())
+    places = words.decimals([main.sd])
+    spread = f"SD of an effect {words.number(main.sd, places)}"
+    if math.isfinite(correlation):
+        spread += f", pair correlation {words.number(correlation, 2)}"
+    text = f"{'smoke test' if main.n < 5 else 'noise'}: at this noise ({spread}) {main.n} seeds reliably find about "
+    text += f"{words.number(main.smallest, 3)} and larger"
+    if "interaction" in found:
+        text += f" (an interaction: {words.number(found['interaction'].smallest, 3)})"
+    return text
+
+
+def _trouble(study: Study, results: Path) -> list[str]:
+    lines = []
+    for status in ("diverged", "failed"):
+        runs = study.runs[study.runs["status"] == status]
+        for run in runs.head(NAMED).itertuples():
+            reason = str(run.error).splitlines()[0] if isinstance(run.error, str) and run.error else "no reason on disk"
+            file = results / "runs" / run.path / "result.json"
+            lines.append(f"{status}: {run.label}, seed {run.seed}: {reason} · {file}")
+        lines += _more(len(runs) - NAMED, f"{status} run")
+    notes = [f"damaged: {note}" for note in study.notes[:NAMED]]
+    return [*lines, *notes, *_more(len(study.notes) - NAMED, "note")]
+
+
+def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
+    manifest, status = study.manifest, study.runs["status"]
+    figures = "figures: python -m analysis" + f" --results-dir {results}" * (results != Path("results"))
+    open_runs = int(status.isin(["missing", "failed"]).sum())
+    again = (
+        f"the same command again trains the {words.counted(open_runs, 'run')} without a number\n" if open_runs else ""
+    )
+    if manifest.get("confirms") or table.empty:
+        return again + figures
+    return f"{again}next: {manifest['command']} confirm=8      {figures}"
+
+
+def _columns(*columns: list[str]) -> list[str]:
+    widths = [max(map(len, column), default=0) for column in columns]
+    return [
+        "  " + "  ".join(f"{c:{w}}" for c, w in zip(row, widths, strict=True)).rstrip()
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def _more(count: int, noun: str) -> list[str]:
+    return [f"  … {words.counted(count, f'more {noun}')}: python -m analysis"] if count > 0 else []

@@ -1,0 +1,148 @@
+"""A planned study carried out: manifest, mirror and live view around the launch, then the summary."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from ablate.plan import Plan, now
+from ablate.pool import Pool, environments
+from ablate.progress import follow
+from ablate.results import Corrupt, Run, load_study, read_manifest, set_aside, study_folder, write_json, write_manifest
+from ablate.summary import summary
+
+DONE, FAILED, WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+DRAIN = 60  # seconds that the mirror has, once training is over, to bring over what is left
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+def carry_out(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None) -> int:
+    """Train what a plan leaves to do, show the summary and return the exit code of the command."""
+    started = time.monotonic()
+    try:
+        record(plan)
+    except OSError as error:
+        print(f"ablate: results_dir: {plan.results} cannot be written ({error.strerror})", file=sys.stderr)
+        return WRONG
+    for note in plan.notes:
+        print(f"ablate: {note}", file=sys.stderr)
+    try:
+        if plan.todo and launch:
+            with terminable(), mirror(plan), follow(plan.results, plan.manifest["study"], plan.todo):
+                launch(job_overrides(plan), 0)
+    except (KeyboardInterrupt, Terminated) as stop:
+        print("ablate: stopped; checkpoints are kept, and the same command continues", file=sys.stderr)
+        return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else TERMINATED
+    return conclude(plan, time.monotonic() - started if plan.todo else None)
+
+
+def record(plan: Plan) -> None:
+    """Write the manifest, with a damaged one set aside."""
+    path = study_folder(plan.results, plan.manifest["study"]) / "manifest.json"
+    try:
+        read_manifest(plan.results, plan.manifest["study"])
+    except Corrupt:
+        set_aside(path)
+    except FileNotFoundError:
+        pass  # a new study
+    write_manifest(plan.results, plan.manifest)
+
+
+def job_overrides(plan: Plan) -> list[list[str]]:
+    """One Hydra job per unit that has something to do."""
+    todo, quoted = set(plan.todo), str(plan.results).replace("\\", "\\\\").replace("'", "\\'")
+    common = [f"study={plan.manifest['study']}", f"results_dir='{quoted}'"]
+    return [[f"unit={unit}", *common] for unit, paths in plan.manifest["units"].items() if todo.intersection(paths)]
+
+
+def run_here(overrides: Sequence[Sequence[str]]) -> list[Any]:
+    """Carry out jobs on this machine's worker processes; runs that others hold are waited for at the end."""
+    parser = OverridesParser.create()
+    jobs = [{o.key_or_group: o.value() for o in map(parser.parse_override, job)} for job in overrides]
+    jobs = [{"results": str(job["results_dir"]), "study": job["study"], "unit": job["unit"]} for job in jobs]
+    manifest = read_manifest(Path(jobs[0]["results"]), jobs[0]["study"])
+    keys = [cell["config"]["train"] for cell in manifest["cells"]]
+    device = "cuda" if any(key["device"] == "cuda" for key in keys) else "cpu"
+    workers = environments(device, keys[0]["parallel"])
+    outcomes: list[Any] = Pool(workers).run([job | {"wait": False} for job in jobs])
+    busy = [i for i, outcome in enumerate(outcomes) if "busy" in outcome]
+    for i, outcome in zip(busy, Pool(workers).run([jobs[i] | {"wait": True} for i in busy]), strict=True):
+        outcomes[i] = outcome
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        if isinstance(outcome, str):
+            bury(job, manifest, outcome)
+    return outcomes
+
+
+def bury(job: dict[str, str], manifest: dict[str, Any], how: str) -> None:
+    """Give the runs of a unit whose worker died the result that it could not write."""
+    for path in manifest["units"][job["unit"]]:
+        run = Run(Path(job["results"]), path)
+        if not run.result_file.exists():
+            error = {"type": "WorkerDied", "message": how, "traceback": ""}
+            write_json(run.result_file, {"status": "failed", "final": {}, "error": error, "ended": now()})
+
+
+@contextlib.contextmanager
+def terminable() -> Iterator[None]:
+    """Turn SIGTERM into an exception, so that it ends workers as Ctrl-C does."""
+
+    def handle(*_: Any) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def mirror(plan: Plan) -> Iterator[None]:
+    """The tracking process beside the sweep, where any cell asks for one; training never waits for it."""
+    if not any(cell["config"]["track"] for cell in plan.manifest["cells"]):
+        yield
+        return
+    command = [sys.executable, "-m", "ablate.track", plan.manifest["study"], "--results-dir", str(plan.results)]
+    process = subprocess.Popen([*command, "--follow"], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield
+    finally:
+        assert process.stdin
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(DRAIN)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            print("ablate: tracking is not done yet; bring the rest over with python -m ablate.sync", file=sys.stderr)
+
+
+def conclude(plan: Plan, seconds: float | None) -> int:
+    """Print the summary, log the look that it is, and return the exit code."""
+    name = plan.manifest["study"]
+    study = load_study(plan.results, name)
+    print(summary(study, seconds))
+    statuses = set(study.runs["status"])
+    if statuses <= {"done", "diverged"}:
+        log_look(plan.results, name)
+    return FAILED if statuses & {"failed", "missing"} else DONE
+
+
+def log_look(results: Path, name: str) -> None:
+    """Remember in the manifest that these seeds' results have been seen."""
+    manifest = read_manifest(results, name)
+    if not manifest["looks"] or manifest["looks"][-1]["seeds"] != manifest["seeds"]:
+        manifest["looks"].append({"seeds": manifest["seeds"], "when": now()})
+        write_manifest(results, manifest)

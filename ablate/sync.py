@@ -1,0 +1,249 @@
+"""Replays the runs of one study on disk to its tracking service, each once:
+
+    python -m ablate.sync [STUDY] [--results-dir DIR]
+
+`ablate.track` does the same while a sweep is on.  `mirror.jsonl` of the study remembers which ended runs were replayed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol
+
+from ablate.results import Corrupt, Run, newest_study, read_manifest, study_folder
+
+BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
+
+
+class Card(NamedTuple):
+    """What a tracking service is told about a run besides its metrics; `results` is where it may keep files."""
+
+    results: Path
+    id: str
+    group: str
+    job_type: str
+    name: str
+    tags: list[str]
+    config: dict[str, Any]
+
+
+class Sink(Protocol):
+    """A tracking service.  One of your own is a class with these members and a YAML in `conf/track/`.
+
+    `mode` is `online` (a run is shown while it goes on), `offline` (when it has ended) or `disabled` (never).
+    """
+
+    name: str
+    mode: str
+
+    def log(self, card: Card, rows: list[dict[str, Any]]) -> None:
+        """Show a run that goes on; `rows` are all so far, those of earlier calls included."""
+
+    def finish(self, card: Card, rows: list[dict[str, Any]], status: str, summary: dict[str, Any]) -> None:
+        """Show a run that has ended."""
+
+    def close(self) -> None:
+        """Let go of the runs that have not ended."""
+
+
+class Mirror:
+    """Replays one study.  Reads nothing but files of results and writes nothing but `mirror.jsonl`.
+
+    An error of the tracking service is said once and passes over the run; nothing is raised but by the results
+    folder itself (OSError).
+    """
+
+    def __init__(self, results: Path, study: str):
+        self.results, self.study = Path(results).resolve(), study
+        self.file = study_folder(self.results, study) / "mirror.jsonl"
+        self.sinks: dict[str, Sink | None] = {}
+        self.replayed: set[tuple[str, ...]] = set()
+        self.looked: dict[str, Any] = {}
+        self.said: set[str] = set()
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[IO[str]]:
+        """The open lock file of the study; `take` locks it, and leaving the context lets go."""
+        with open(self.file.with_name("mirror.lock"), "w") as file:
+            yield file
+
+    def take(self, lock: IO[str], wait: bool) -> bool:
+        """Become the only mirror of the study on this host; without `wait`, False where there is another."""
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return False
+        self.replayed = {_mark(line, line.get("mode")) for line in _json_lines(self.file)}
+        return True
+
+    def replay(self) -> int:
+        """Replay what is new on disk; returns how many runs were replayed to their end."""
+        try:
+            manifest = read_manifest(self.results, self.study)
+        except (FileNotFoundError, Corrupt):
+            return 0  # it is not written yet, or whoever reads the study next names the damage
+        cells = {cell["id"]: cell for cell in manifest["cells"]}
+        return sum(self._replay_run(cells[planned["cell"]], planned) for planned in manifest["runs"])
+
+    def close(self) -> None:
+        """Let go of the runs that have not ended."""
+        for sink in filter(None, self.sinks.values()):
+            sink.close()
+
+    def _replay_run(self, cell: dict[str, Any], planned: dict[str, Any]) -> bool:
+        run = Run(self.results, planned["path"])
+        state = _stamp(run.result_file), _stamp(run.metrics_file)
+        if self.looked.get(run.path) == state:
+            return False
+        self.looked[run.path] = state
+        try:
+            sink = self._sink(cell["config"])
+            return sink is not None and self._show(sink, run, self._card(cell, planned))
+        except Corrupt:
+            return False
+        except Exception as error:  # whatever a tracking service raises, the other runs go on
+            self._say_once(f"tracking failed ({one_line(error)}); nothing is lost, `python -m ablate.sync` tries again")
+            return False
+
+    def _show(self, sink: Sink, run: Run, card: Card) -> bool:
+        result = run.result()
+        if result is None:
+            rows = run.metrics()[0] if sink.mode == "online" else []
+            if rows:
+                sink.log(card, rows)
+            return False
+        line = {"path": run.path, "ended": result.get("ended"), "sink": sink.name}
+        if sink.mode == "disabled" or self.replayed & {_mark(line, sink.mode), _mark(line, "online")}:
+            return False
+        error = {"error": result["error"].get("message")} if result.get("error") else {}
+        sink.finish(card, run.metrics()[0], result["status"], result.get("final", {}) | error)
+        self._remember(line | {"mode": sink.mode})
+        return True
+
+    def _remember(self, line: dict[str, Any]) -> None:
+        with open(self.file, "a+b") as file:
+            file.seek(max(0, file.tell() - 1))
+            torn = file.read(1) not in (b"", b"\n")  # by a kill: the next line must not be lost with it
+            file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
+        self.replayed.add(_mark(line, line["mode"]))
+
+    def _sink(self, config: dict[str, Any]) -> Sink | None:
+        key = json.dumps(config.get("track"), sort_keys=True)
+        if key not in self.sinks:
+            self.sinks[key] = None  # it stays so where making one raises
+            self.sinks[key] = make_sink(config)
+        return self.sinks[key]
+
+    def _card(self, cell: dict[str, Any], planned: dict[str, Any]) -> Card:
+        config, seed = cell["config"], planned["seed"]
+        held = {f"seed_{half}": value for half, value in (config.get("seed") or {}).items() if value is not None}
+        return Card(
+            results=self.results,
+            id=hashlib.sha256(f"{self.study}/{planned['path']}".encode()).hexdigest()[:16],
+            group=self.study,
+            job_type=cell["name"],
+            name=f"{cell['label']}/s{seed}",
+            tags=[f"{factor}={level}"[:64] for factor, level in cell["levels"].items()],  # W&B refuses longer ones
+            config=config | held | {"seed": seed, "budget": {name: cell.get(name) for name in BUDGET}},
+        )
+
+    def _say_once(self, text: str) -> None:
+        if text not in self.said:
+            self.said.add(text)
+            say(text)
+
+
+def make_sink(config: dict[str, Any]) -> Sink | None:
+    """The tracking service of a cell's configuration, or None.  Raises ValueError, and what its constructor raises."""
+    arguments = dict(config.get("track") or {})
+    if not arguments:
+        return None
+    module, _, name = str(arguments.pop("_target_", "")).rpartition(".")
+    if module != "ablate.track" and module.split(".")[0] not in (config.get("user") or []):
+        raise ValueError(f"track: no tracking service {module}.{name}")
+    sink: Sink = getattr(importlib.import_module(module), name)(**arguments)
+    return sink
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Replay a study, the newest by default; 2 and one line where there is none that can be read."""
+    parser = argparse.ArgumentParser(prog="python -m ablate.sync", description="Replay a study to its tracking service")
+    parser.add_argument("study", nargs="?", help="default: the newest")
+    parser.add_argument("--results-dir", type=Path, default=os.environ.get("ABLATE_RESULTS", "results"))
+    options = parser.parse_args(arguments)
+    study = options.study or newest_study(options.results_dir)
+    try:
+        if study is None:
+            raise FileNotFoundError
+        runs = read_manifest(options.results_dir, study)["runs"]
+        print("\n".join(_replay(Mirror(options.results_dir, study), [run["path"] for run in runs])))
+    except FileNotFoundError:
+        known = sorted(path.parent.name for path in options.results_dir.glob("studies/*/manifest.json"))
+        say(f"no study {study or ''} in {options.results_dir}; there are {', '.join(known) or 'none'}")
+        return 2
+    except (Corrupt, OSError) as error:
+        say(str(error))
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _replay(mirror: Mirror, paths: list[str]) -> list[str]:
+    with mirror.lock() as lock:
+        if not mirror.take(lock, wait=False):
+            return [f"{mirror.study}: a mirror is at work on it already"]
+        now = mirror.replay()
+        mirror.close()
+    sinks = [sink for sink in mirror.sinks.values() if sink]
+    if not sinks:
+        return [f"{mirror.study}: none of its runs has a tracking service"]
+    going = sum(not Run(mirror.results, path).result_file.exists() for path in paths)
+    before = len({mark[0] for mark in mirror.replayed} & set(paths)) - now
+    where = " and ".join(sorted(f"{sink.name} ({sink.mode})" for sink in sinks))
+    lines = [f"{mirror.study} to {where}: {now} runs replayed, {before} were before, {going} have not ended"]
+    if any(sink.mode == "offline" for sink in sinks):
+        lines.append(f"upload: wandb sync {mirror.results / 'wandb'}/offline-run-*")
+    return lines
+
+
+def one_line(error: Exception) -> str:
+    """An exception as one short line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
+def say(text: str) -> None:
+    """Write one line about tracking itself."""
+    print(f"ablate: {text}", file=sys.stderr, flush=True)
+
+
+def _mark(line: dict[str, Any], mode: str | None) -> tuple[str, ...]:
+    return tuple(map(str, (line.get("path"), line.get("ended"), line.get("sink"), mode)))
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        status = file.stat()
+        return status.st_mtime_ns, status.st_size
+    return None
+
+
+def _json_lines(file: Path) -> Iterator[dict[str, Any]]:
+    for line in file.read_bytes().splitlines() if file.exists() else []:
+        with contextlib.suppress(ValueError):
+            value = json.loads(line)
+            if isinstance(value, dict):
+                yield value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""The mirror of a sweep: follows a study on disk and replays its runs to a tracking service while they are trained.
+
+    python -m ablate.track STUDY --follow [--results-dir DIR]
+
+Training never calls it, so nothing that it does can block or lose a step.  It goes on until its standard input ends:
+the sweep's parent process holds the other end, so it ends in whatever way the parent does.  Without `--follow` it is
+`python -m ablate.sync`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import netrc
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ablate import sync
+from ablate.sync import Card, Mirror, one_line, say
+
+POLL = 0.25, 2.0  # seconds between looks: while runs end, and at most
+GRACE = 60.0  # seconds that are left to the mirror when its sweep has ended
+EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
+WANDB_MODES = {"online": "online", "run": "online", "offline": "offline", "dryrun": "offline", "disabled": "disabled"}
+WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default host of older versions, and of newer ones
+
+
+class WandB:
+    """Weights & Biases: online where credentials are found, else offline in `<results>/wandb`; never prompts.
+
+    `finish` raises what wandb raises offline, ImportError included.  Any error online turns it to offline.
+    """
+
+    name = "wandb"
+
+    def __init__(self, project: str, entity: str | None = None):
+        self.project, self.entity = project, entity
+        self.mode = wandb_mode()
+        self.runs: dict[str, Any] = {}
+        self.next_step: dict[str, int] = {}
+
+    def log(self, card: Card, rows: list[dict[str, Any]]) -> None:
+        """Show a run that goes on."""
+        try:
+            self._log(self.runs.get(card.id) or self._begin(card), card, rows)
+        except Exception as error:
+            self._turn_offline(error)
+
+    def finish(self, card: Card, rows: list[dict[str, Any]], status: str, summary: dict[str, Any]) -> None:
+        """Show a run that has ended."""
+        if self.mode == "online":
+            try:
+                self._finish(card, rows, status, summary)
+                return
+            except Exception as error:
+                self._turn_offline(error)
+        for folder in (card.results / "wandb").glob(f"*run-*-{card.id}"):  # what a killed mirror began, or a failed try
+            shutil.rmtree(folder, ignore_errors=True)
+        self._finish(card, rows, status, summary)
+
+    def close(self) -> None:
+        """Mark the runs that have not ended as interrupted; the next mirror resumes them."""
+        for run in self.runs.values():
+            with contextlib.suppress(Exception):
+                run.mark_preempting()
+                run.finish(exit_code=1)
+        self.runs.clear()
+
+    def _begin(self, card: Card) -> Any:
+        os.environ["WANDB_SILENT"] = "true"  # the log-in listens to this alone, and does not ask when silent
+        import wandb
+
+        settings = wandb.Settings(silent=True, console="off", init_timeout=10, disable_git=True, disable_code=True)
+        settings.save_code = settings.x_save_requirements = False
+        settings.x_disable_stats = settings.x_disable_meta = True  # they would tell about the mirror, not the training
+        told: dict[str, Any] = card._asdict()
+        told |= {"dir": str(told.pop("results")), "project": self.project, "entity": self.entity, "mode": self.mode}
+        told["resume"] = "allow" if self.mode == "online" else None
+        run = wandb.init(**told, reinit="create_new", settings=settings)
+        self.runs[card.id], self.next_step[card.id] = run, run.starting_step
+        return run
+
+    def _log(self, run: Any, card: Card, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            step = row.get("step")
+            if isinstance(step, int) and step >= self.next_step[card.id]:  # a resumed run logs some steps again
+                run.log(_with_nan({key: value for key, value in row.items() if key != "step"}), step=step)
+                self.next_step[card.id] = step + 1
+
+    def _finish(self, card: Card, rows: list[dict[str, Any]], status: str, summary: dict[str, Any]) -> None:
+        run = self.runs.get(card.id) or self._begin(card)
+        self._log(run, card, rows)
+        run.summary.update(_with_nan(summary) | {"status": status})
+        run.finish(exit_code=EXIT_CODES[status])
+        del self.runs[card.id]
+
+    def _turn_offline(self, error: Exception) -> None:
+        if isinstance(error, ImportError):
+            raise error
+        say(f"W&B is not reached, runs are mirrored offline from here ({one_line(error)})")
+        self.mode = "offline"
+        self.runs.clear()
+        # W&B's service still owns the ids of runs begun online, and to let go of them it may wait for the network.
+        service = threading.Thread(target=_end_service, daemon=True)
+        service.start()
+        service.join(5)
+
+
+def _end_service() -> None:
+    with contextlib.suppress(Exception):
+        sys.modules["wandb"].teardown()
+
+
+def wandb_mode() -> str:
+    """`online`, `offline` or `disabled`: what WANDB_MODE says, else whether there are credentials."""
+    asked = WANDB_MODES.get(os.environ.get("WANDB_MODE", ""))
+    return asked or ("online" if _has_credentials() else "offline")
+
+
+def _has_credentials() -> bool:
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    hosts = (*WANDB_HOSTS, urlsplit(os.environ.get("WANDB_BASE_URL", "")).netloc)
+    for file in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
+        with contextlib.suppress(OSError, ValueError, netrc.NetrcParseError):
+            if file and not netrc.netrc(os.path.expanduser(file)).hosts.keys().isdisjoint(hosts):
+                return True
+    return False
+
+
+def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: float("nan") if value is None else value for key, value in row.items()}  # null: it was not finite
+
+
+def follow(mirror: Mirror) -> None:
+    """Replay what appears on disk until standard input ends, then what is left, for at most `GRACE` seconds."""
+    ended = threading.Event()
+    threading.Thread(target=_wait_for_end, args=(ended, mirror.study), daemon=True).start()
+    pause, mine = POLL[0], False
+    with mirror.lock() as lock:
+        while not ended.wait(pause):
+            mine = mine or mirror.take(lock, wait=False)
+            pause = POLL[0] if mine and mirror.replay() else min(1.5 * pause, POLL[1])
+        if mine or mirror.take(lock, wait=True):
+            mirror.replay()
+        mirror.close()
+
+
+def _wait_for_end(ended: threading.Event, study: str) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    ended.set()
+    time.sleep(GRACE)
+    say(f"tracking is not finished; `python -m ablate.sync {study}` mirrors the rest")
+    os._exit(0)  # whatever the tracking service waits for, its handlers at exit included
+
+
+def main() -> int:
+    """Mirror a study; 0 whatever becomes of its tracking."""
+    parser = argparse.ArgumentParser(prog="python -m ablate.track", description="Mirror a study while it is trained")
+    parser.add_argument("study")
+    parser.add_argument("--results-dir", type=Path, default=os.environ.get("ABLATE_RESULTS", "results"))
+    parser.add_argument("--follow", action="store_true", help="until standard input ends")
+    options = parser.parse_args()
+    if not options.follow:
+        return sync.main([options.study, "--results-dir", str(options.results_dir)])
+    os.nice(5)  # training goes first
+    with contextlib.suppress(PermissionError):
+        os.setsid()  # Ctrl-C is for the sweep, which ends this by ending; and without a terminal nothing can prompt
+    try:
+        follow(Mirror(options.results_dir, options.study))
+    except OSError as error:
+        say(f"tracking stopped ({one_line(error)})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

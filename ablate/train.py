@@ -1,0 +1,206 @@
+"""The loop: one run from its configuration to its result, with every logged step on disk and exact resumption."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.build import build_task, initialised_model, resolve
+from ablate.evaluate import autocast, by_document, summarise, token_losses
+from ablate.model.dropout import rekey
+from ablate.optim import learning_rate
+from ablate.results import MetricsWriter, Run, set_aside, write_atomic
+
+PHASES = ("setup", "train", "evaluate", "checkpoint")
+DIVERGED = 1.1  # times the validation loss at initialisation, at two evaluations in a row
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its checkpoint is on disk."""
+
+
+class Diverged(Exception):
+    """The loss is not finite, or the validation loss stays above where it began."""
+
+
+@dataclasses.dataclass
+class Progress:
+    """What a checkpoint carries beside the model and the optimiser."""
+
+    step: int = 0
+    offset: int = 0  # bytes of metrics.jsonl that belong to the steps so far
+    first_loss: float = math.nan  # validation loss at initialisation
+    strikes: int = 0  # evaluations in a row that were too high
+    resumed: int = 0  # times that a later process continued
+
+
+class Trainer:
+    """One run: a model, a task and an optimiser, stepping from the checkpoint, or the start, to the end."""
+
+    def __init__(self, run: Run, config: dict[str, Any], seed: int, user: list[str]):
+        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.progress = Progress()
+        self.documents: dict[str, list[Any]] = {}
+        with self.timed("setup"):
+            self.run, self.keys, self.optim = run, config["train"], config["optim"]
+            self.eval_tokens = config["eval"]["tokens"]
+            init, data = config["seed"]["init"], config["seed"]["data"]
+            self.data_seed = seed if data is None else data
+            self.device = torch.device(self.keys["device"])
+            self.task = build_task(config, user)
+            self.model = initialised_model(config, self.task.vocab, seed if init is None else init, user)
+            self.model.to(self.device)
+            if self.keys["compile"]:
+                self.model.compile()
+            optimiser = resolve("optim", self.optim["_target_"], user)
+            self.optimiser = optimiser(self.model, self.optim["lr"], self.optim["betas"], self.optim["weight_decay"])
+            self.restore()
+            self.metrics = MetricsWriter(run.metrics_file, self.progress.offset)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time that the body takes to a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += time.perf_counter() - start
+
+    def train(self, stop: Callable[[], bool]) -> dict[str, float]:
+        """Train to the last step and return the metrics of that step.  Raises Interrupted and Diverged."""
+        progress, steps = self.progress, self.keys["steps"]
+        saved = time.monotonic()
+        row: dict[str, Any] = {}
+        if progress.offset == 0:
+            row = self.log({})
+        while progress.step < steps:
+            if stop():
+                self.save()
+                raise Interrupted
+            if time.monotonic() - saved > self.keys["checkpoint_seconds"] and progress.step:
+                self.save()
+                saved = time.monotonic()
+            with self.timed("train"):
+                loss, norm, lr = self.update(progress.step)
+                progress.step += 1
+                logged = progress.step % self.keys["log_every"] == 0 or progress.step == steps
+                # Reading the loss waits for the device: only where it is logged.
+                update = {"train/loss": loss.item(), "lr": lr, "grad_norm": norm.item()} if logged else {}
+            if update or progress.step % self.keys["eval_every"] == 0:
+                row = self.log(update)
+        self.metrics.close()
+        return {key: value for key, value in row.items() if "/" in key}
+
+    def update(self, step: int) -> tuple[Tensor, Tensor, float]:
+        """One optimiser step: loss, gradient norm before clipping, learning rate."""
+        schedule = {key: self.optim[key] for key in ("lr", "warmup", "schedule", "floor")}
+        lr = learning_rate(step, self.keys["steps"], **schedule)
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        rekey(self.model, self.data_seed, step)
+        batch = self.task.batch(self.data_seed, step, self.keys["batch_size"])
+        inputs, targets = (t.to(self.device, non_blocking=True) for t in batch)
+        with autocast(self.device, self.keys["precision"]):
+            logits = self.model(inputs)
+        loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim["clip"])
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return loss.detach(), norm, lr
+
+    def log(self, update: dict[str, float]) -> dict[str, Any]:
+        """Write one row for this step, with the evaluations that are due, then judge whether the run diverged."""
+        step, steps, size = self.progress.step, self.keys["steps"], self.keys["batch_size"]
+        evaluated: dict[str, float] = {}
+        # A loss that is no number ends the run below; evaluating such a model would only cost time.
+        if all(math.isfinite(value) for value in update.values()) or step == 0:
+            evaluated = self.evaluate(step, steps)
+        total = sum(self.seconds.values())
+        row = {"step": step, "tokens": step * size * self.task.context, "seconds": round(total, 3)} | update | evaluated
+        self.metrics.write(row)
+        self.judge(row)
+        return row
+
+    def evaluate(self, step: int, steps: int) -> dict[str, float]:
+        """Validation metrics where they are due, and test metrics at the last step."""
+        found: dict[str, float] = {}
+        with self.timed("evaluate"):
+            if step % self.keys["eval_every"] == 0 or step == steps:
+                found |= summarise(self.losses("val")[0], "val", self.task.token)
+            if step == steps:
+                losses, held_out = self.losses("test")
+                found |= summarise(losses, "test", self.task.token)
+                self.documents = by_document(losses, held_out.documents, held_out.names)
+        return found
+
+    def losses(self, split: str) -> tuple[Any, Any]:
+        """Loss of every held-out token of a split, and the windows they come from."""
+        held_out = self.task.held_out(split, self.eval_tokens)
+        return token_losses(self.model, held_out, self.device, self.keys["precision"]), held_out
+
+    def judge(self, row: dict[str, Any]) -> None:
+        """Raise Diverged for a loss that is not finite, or a validation loss twice above 1.1 times its first value."""
+        for key in ("train/loss", "grad_norm", "val/loss", "test/loss"):
+            if not math.isfinite(row.get(key, 0.0)):
+                raise Diverged(f"{key} is {row[key]} at step {row['step']}")
+        if "val/loss" not in row:
+            return
+        if row["step"] == 0:
+            self.progress.first_loss = row["val/loss"]
+        high = row["val/loss"] > DIVERGED * self.progress.first_loss
+        self.progress.strikes = self.progress.strikes + 1 if high else 0
+        if self.progress.strikes == 2:
+            first = self.progress.first_loss
+            raise Diverged(f"val/loss {row['val/loss']:.3f} at step {row['step']}, from {first:.3f} at initialisation")
+
+    def save(self) -> None:
+        """Write the checkpoint, atomically."""
+        with self.timed("checkpoint"):
+            self.progress.offset = self.metrics.offset()
+            state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
+            buffer = io.BytesIO()
+            torch.save(state | {"progress": dataclasses.asdict(self.progress), "seconds": self.seconds}, buffer)
+            write_atomic(self.run.checkpoint_file, buffer.getvalue())
+
+    def restore(self) -> None:
+        """Continue from the checkpoint, if there is one.  Raises DamagedCheckpoint, having set it aside."""
+        path = self.run.checkpoint_file
+        if not path.exists():
+            return
+        try:
+            state = torch.load(path, map_location=self.device, weights_only=True)
+            progress = Progress(**state["progress"])
+            if not self.run.metrics_file.exists() or self.run.metrics_file.stat().st_size < progress.offset:
+                raise ValueError("metrics.jsonl is shorter than when it was written")
+            self.model.load_state_dict(state["model"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.seconds |= {phase: self.seconds[phase] + state["seconds"][phase] for phase in PHASES}
+        except Exception as error:  # torch.load raises anything on damaged bytes
+            aside, why = set_aside(path), str(error).split("\n")[0][:200]
+            raise DamagedCheckpoint(f"{path} cannot be used ({why}); set aside as {aside.name}, trained again") from None
+        progress.resumed += 1
+        self.progress = progress
+
+
+class DamagedCheckpoint(Exception):
+    """A checkpoint that cannot be continued from; it has been set aside."""
+
+
+def new_trainer(run: Run, config: dict[str, Any], seed: int, user: list[str]) -> Trainer:
+    """A trainer that continues from the run's checkpoint, or starts again where that is damaged, saying so."""
+    try:
+        return Trainer(run, config, seed, user)
+    except DamagedCheckpoint as error:
+        print(f"ablate: {error}", file=sys.stderr)
+        return Trainer(run, config, seed, user)

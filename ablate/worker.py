@@ -1,0 +1,195 @@
+"""Carries out units: the runs of one Hydra job, each locked, continued or started, and ended with a result.
+
+As a program it is what the pool starts: it takes units as JSON lines on its standard input until that is closed, and
+answers each with a line on its standard output.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import os
+import platform
+import queue
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+import yaml
+from safetensors.torch import save
+
+from ablate.budget import utilisation
+from ablate.results import Corrupt, Run, read_manifest, set_aside, write_atomic, write_json
+from ablate.train import Diverged, Interrupted, Trainer, new_trainer
+
+
+def run_unit(results: Path, study: str, unit: str, wait: bool, stop: Callable[[], bool]) -> list[str]:
+    """Carry out the runs of one unit of a study's manifest; returns how each ended.
+
+    done, diverged, failed: it has a result; interrupted: it has a checkpoint; busy: another process trains it.
+    """
+    torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
+    manifest = read_manifest(results, study)
+    cells = {cell["id"]: cell for cell in manifest["cells"]}
+    planned = {run["path"]: run for run in manifest["runs"]}
+    runs = [planned[path] for path in manifest["units"][unit]]
+    return [carry_out(Run(results, run["path"]), cells[run["cell"]], run["seed"], wait, stop) for run in runs]
+
+
+def carry_out(run: Run, cell: dict[str, Any], seed: int, wait: bool, stop: Callable[[], bool]) -> str:
+    """Train one run under its lock unless it has ended; failed runs are tried again, diverged ones are results."""
+    if stop():
+        return "interrupted"
+    with run.lock(wait) as mine:
+        if not mine:
+            return "busy"
+        status = ended(run)
+        return status if status in ("done", "diverged") else attempt(run, cell, seed, stop)
+
+
+def ended(run: Run) -> str | None:
+    """The status of a run's result; a corrupt one is named and set aside, so that the run is trained again."""
+    try:
+        result = run.result()
+    except Corrupt as error:
+        print(f"ablate: {error}; set aside as {set_aside(run.result_file).name}, trained again", file=sys.stderr)
+        return None
+    return result["status"] if result else None
+
+
+def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool]) -> str:
+    """Train a run and write its result, whatever happens but a request to stop."""
+    config, started = cell["config"], now()
+    trainer: Trainer | None = None
+    outcome: dict[str, Any] = {"status": "done", "final": {}, "error": None}
+    try:
+        run.result_file.unlink(missing_ok=True)
+        write_atomic(run.config_file, yaml.safe_dump(config | {"seeds": [seed]}, sort_keys=False).encode())
+        trainer = new_trainer(run, config, seed, config["user"])
+        if trainer.task.fingerprint != cell["task"]:
+            raise RuntimeError("the data changed after the plan was made; give the command again")
+        outcome["final"] = trainer.train(stop)
+        keep_weights(run, trainer, config["keep"])
+    except Interrupted:
+        return "interrupted"
+    except Diverged as error:
+        outcome |= {"status": "diverged", "error": describe(error)}
+    except Exception as error:  # one failing run must not take the others down; the traceback goes to disk
+        outcome |= {"status": "failed", "error": describe(error)}
+    write_json(run.result_file, outcome | facts(trainer, cell) | {"started": started, "ended": now()})
+    if outcome["status"] != "failed" and config["keep"] != "all":
+        run.checkpoint_file.unlink(missing_ok=True)
+    return outcome["status"]
+
+
+def keep_weights(run: Run, trainer: Trainer, keep: str) -> None:
+    """Save the trained weights unless told not to."""
+    if keep == "none":
+        return
+    tensors: dict[int, tuple[str, torch.Tensor]] = {}
+    for name, tensor in trainer.model.state_dict().items():
+        tensors.setdefault(tensor.data_ptr(), (name, tensor))  # tied parameters are stored once, under the first name
+    write_atomic(run.weights_file, save({name: tensor.cpu().contiguous() for name, tensor in tensors.values()}))
+
+
+def describe(error: Exception) -> dict[str, str]:
+    """An error as a result keeps it."""
+    return {
+        "type": type(error).__name__,
+        "message": str(error).strip() or type(error).__name__,
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+
+
+def facts(trainer: Trainer | None, cell: dict[str, Any]) -> dict[str, Any]:
+    """What a result says beside its metrics: counts, times, device, versions."""
+    found = {key: cell[key] for key in ("params", "flops_per_token")}
+    found |= {"data_fingerprint": cell["task"], "versions": versions(), "git": git(), "host": socket.gethostname()}
+    if trainer is None:
+        return found
+    seconds = {phase: round(value, 4) for phase, value in trainer.seconds.items()}
+    tokens = trainer.progress.step * trainer.keys["batch_size"] * trainer.task.context
+    rate = tokens / trainer.seconds["train"] if trainer.seconds["train"] else None
+    name = device_name(trainer.device)
+    return found | {
+        "steps": trainer.progress.step,
+        "tokens": tokens,
+        "resumed": trainer.progress.resumed,
+        "seconds": seconds | {"total": round(sum(seconds.values()), 4)},
+        "tokens_per_second": rate,
+        "mfu": utilisation(cell["flops_per_token"], rate, name, trainer.keys["precision"]) if rate else None,
+        "peak_memory": peak_memory(trainer.device),
+        "device": name,
+        "documents": {"test": trainer.documents},
+    }
+
+
+def peak_memory(device: torch.device) -> int:
+    """Most bytes held so far: on the GPU by tensors, on the CPU by the process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@functools.cache
+def device_name(device: torch.device) -> str:
+    """The device as its maker calls it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}"
+
+
+def versions() -> dict[str, str]:
+    """Versions of what numbers depend on."""
+    return {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
+
+
+@functools.cache
+def git() -> dict[str, Any] | None:
+    """Commit of the checkout that this code is in, and whether it has changes; None outside a checkout."""
+    folder = Path(__file__).resolve().parent
+    try:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
+        status = subprocess.run(["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return {"commit": commit.stdout.strip(), "dirty": bool(status.stdout.strip())}
+
+
+def now() -> str:
+    """The time as results keep it, UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def main() -> None:
+    """Carry out the units that come on standard input; its end, or SIGTERM, is the request to checkpoint and leave."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a component prints must not be taken for a reply
+    stop = threading.Event()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which closes our input
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    jobs: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(jobs, stop), daemon=True).start()
+    while line := jobs.get():
+        job = json.loads(line)
+        statuses = run_unit(Path(job["results"]), job["study"], job["unit"], job["wait"], stop.is_set)
+        print(json.dumps(statuses), file=replies, flush=True)
+
+
+def _read(jobs: queue.Queue[str], stop: threading.Event) -> None:
+    for line in sys.stdin:
+        jobs.put(line)
+    stop.set()  # the parent has ended, however it did
+    jobs.put("")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""python -m analysis [STUDY]: figures and tables of a study, the newest by default.
+
+Exit codes: 0 written; 2 nothing to analyse, or nowhere to write, said in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from ablate import evidence
+from ablate.evidence import words
+from ablate.results import Study
+from analysis import figures, tables
+from analysis.load import Refused, read
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, without the usage."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Analyse one study; the exit code."""
+    parser = _Parser(prog="python -m analysis", description="Figures and tables of a study.")
+    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
+    folder = os.environ.get("ABLATE_RESULTS", "results")
+    parser.add_argument("--results-dir", default=folder, type=Path, help="where results are (default: %(default)s)")
+    given = parser.parse_args(arguments)
+    try:
+        _analyse(read(given.results_dir, given.study), given.results_dir)
+    except Refused as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"{parser.prog}: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _analyse(study: Study, results: Path) -> None:
+    folder = results / "figures" / study.manifest["study"]
+    folder.mkdir(parents=True, exist_ok=True)
+    table = evidence.effects(study)
+    for file in [*figures.write(study, table, folder), *tables.write(study, table, folder)]:
+        print(file)
+    metric = evidence.endpoint(study.manifest)
+    lower = evidence.lower_is_better(study.manifest, metric)
+    places = words.decimals((table["high"] - table["low"]) / 2)
+    for row in table[table["family"]].itertuples():
+        print(f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.verdict(row, metric, lower)}")
+    print("\n".join(tables.remarks(study)), end="\n" * bool(tables.remarks(study)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""Tables of a study as CSV, with every digit, and as Markdown, to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pandas
+
+from ablate import evidence
+from ablate.evidence import words
+from ablate.results import Study
+
+
+def write(study: Study, table: pandas.DataFrame, folder: Path) -> list[Path]:
+    """Write runs.csv, cells.csv, cells.md, effects.csv and effects.md; `table` holds the effects."""
+    cells = evidence.cells(study)
+    files = []
+    for name, frame in (("runs", study.runs), ("cells", cells), ("effects", table)):
+        files.append(folder / f"{name}.csv")
+        frame.to_csv(files[-1], index=False, lineterminator="\n")
+    for name, text in (("cells", cells_markdown(study, cells)), ("effects", effects_markdown(study, table))):
+        files.append(folder / f"{name}.md")
+        files[-1].write_text(text, encoding="utf-8")
+    return files
+
+
+def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
+    """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
+    metric, places = evidence.endpoint(study.manifest), words.decimals([cells["sd"].max()])
+    head = [
+        "cell",
+        f"{metric}, mean ± SD",
+        "n",
+        "diverged [Wilson 95 %]",
+        "failed",
+        "missing",
+        "parameters",
+        "to reference",
+    ]
+    rows = [
+        [
+            row.label + " (reference)" * row.reference,
+            _score(row, places),
+            f"{row.n} of {row.runs}",
+            _share(row),
+            str(row.failed),
+            str(row.missing),
+            f"{row.params:,}",
+            "" if row.reference else words.percent(row.params_vs_reference),
+        ]
+        for row in cells.itertuples()
+    ]
+    return _page(_markdown(head, rows), [*dict.fromkeys(filter(None, cells["notes"])), *remarks(study)])
+
+
+def _score(row: object, places: int) -> str:
+    mean, sd, n = (getattr(row, name) for name in ("mean", "sd", "n"))
+    spread = f" ± {words.number(sd, places)}" if n > 1 else " (one seed)" if n else ""
+    return words.number(mean, places) + spread
+
+
+def _share(row: object) -> str:
+    diverged, done, low, high = (getattr(row, name) for name in ("diverged", "done", "diverged_low", "diverged_high"))
+    ended = diverged + done
+    return f"{diverged} of {ended} [{low:.0%}, {high:.0%}]".replace("%", " %") if ended else "none ended"
+
+
+def effects_markdown(study: Study, table: pandas.DataFrame) -> str:
+    """The family's effects with simultaneous intervals, then the exploratory rows."""
+    metric = evidence.endpoint(study.manifest)
+    lower = evidence.lower_is_better(study.manifest, metric)
+    head = ["effect", "n", f"{metric}, difference [95 %]", "p (Holm; exploratory: BH)", "verdict", "role"]
+    places = words.decimals((table["high"] - table["low"]) / 2)
+    rows = [
+        [
+            row.label,
+            str(row.n),
+            words.span(row.mean, row.low, row.high, places),
+            words.p_text(row.p_holm if row.family else row.p_bh),
+            words.verdict(row, metric, lower),
+            "family" if row.family else "exploratory",
+        ]
+        for row in table.itertuples()
+    ]
+    family = int(table["family"].sum())
+    over = f"simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t)"
+    how = f"Intervals are {over} and cover seeds only; exploratory rows have a false coverage rate of 5 %."
+    return _page(_markdown(head, rows), [how * bool(len(rows)), *remarks(study)])
+
+
+def remarks(study: Study) -> list[str]:
+    """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
+    lines = [evidence.unadjusted(study.manifest) or ""]
+    if len(study.manifest["seeds"]) == 1:
+        lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
+    for status in ("diverged", "failed", "missing"):
+        runs = study.runs[study.runs["status"] == status]
+        named = ", ".join(f"{run.label} seed {run.seed}" for run in runs.head(12).itertuples()) + ", …" * (
+            len(runs) > 12
+        )
+        lines.append(f"{words.counted(len(runs), 'run')} {status}: {named}" if len(runs) else "")
+    return [line for line in [*lines, *(f"damaged: {note}" for note in study.notes)] if line]
+
+
+def _page(table: str, lines: Iterable[str]) -> str:
+    return table + "".join(f"\n{line}\n" for line in lines if line)
+
+
+def _markdown(head: list[str], rows: list[list[str]]) -> str:
+    escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in [head, *rows]]
+    lines = ["| " + " | ".join(row) + " |" for row in escaped]
+    return "\n".join([lines[0], "|" + " --- |" * len(head), *lines[1:]]) + "\n"

@@ -1,0 +1,387 @@
+"""The mirror to W&B: what arrives there, that it arrives once, and that nothing which happens to it matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.results import MetricsWriter, Run, write_json, write_manifest
+from ablate.sync import Mirror
+from ablate.track import wandb_mode
+
+ROOT = Path(__file__).resolve().parents[1]
+STUDY = "norm-3fa94c"
+ASKED = ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE", "NETRC")
+
+
+@pytest.fixture(autouse=True)
+def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ASKED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int = 2, track: Any = ...) -> list[str]:
+    """A study on disk with nothing trained; returns the paths of its runs."""
+    track = {"_target_": "ablate.track.WandB", "project": "trial", "entity": None} if track is ... else track
+    cells: list[dict[str, Any]] = [
+        {
+            "id": f"c{i}",
+            "name": f"{norm}-mlp-pre-rope-mha-gpt2",
+            "label": norm,
+            "levels": {"norm": norm, "optim.lr": 0.001},
+            "params": 1000 + i,
+            "flops_per_token": 6000,
+            "params_vs_reference": i / 1000,
+            "shared_draws": 1.0,
+            "config": {"model": {"dim": 64}, "train": {"steps": 40}, "seed": {"init": None, "data": 7}, "track": track},
+        }
+        for i, norm in enumerate(norms)
+    ]
+    runs: list[dict[str, Any]] = [
+        {"cell": cell["id"], "seed": seed, "path": f"{cell['name']}/s{seed}-{i}{seed}"}
+        for i, cell in enumerate(cells)
+        for seed in range(seeds)
+    ]
+    manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "factors": {"norm": norms}}
+    write_manifest(results, manifest)
+    return [run["path"] for run in runs]
+
+
+def log(results: Path, path: str, steps: range, loss: float = 4.0) -> None:
+    """Write a run's metrics up to the last of `steps`, as training does."""
+    writer = MetricsWriter(Run(results, path).metrics_file)
+    for step in steps:
+        writer.write({"step": step, "tokens": 64 * step, "seconds": step / 10, "train/loss": loss - step / 100})
+    writer.close()
+
+
+def end(results: Path, path: str, status: str = "done", ended: str = "2026-01-01T00:00:00") -> None:
+    """End a run, with a loss that is not finite where it diverged."""
+    loss = None if status == "diverged" else 3.6
+    error = {"type": "ValueError", "message": "boom", "traceback": ""} if status == "failed" else None
+    log(results, path, range(0, 50, 10))
+    final = {} if status == "failed" else {"test/loss": loss}
+    write_json(Run(results, path).result_file, {"status": status, "final": final, "ended": ended, "error": error})
+
+
+def sync(results: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ablate.sync", "--results-dir", str(results), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
+
+
+def start_mirror(results: Path, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "ablate.track", STUDY, "--follow", "--results-dir", str(results)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 20) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.05)
+
+
+def folders(results: Path) -> list[Path]:
+    return sorted((results / "wandb").glob("*run-*"))
+
+
+def mirrored(results: Path) -> list[dict[str, Any]]:
+    file = results / "studies" / STUDY / "mirror.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def read_back(folder: Path) -> dict[str, Any]:
+    """What wandb's own reader finds in an offline run: the run, its config and history, and its exit code."""
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(folder)]
+    output = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"WANDB_MODE": "offline"}
+    )
+    records = [json.loads(line) for line in output.stdout.splitlines()]
+    kinds: dict[str, list[Any]] = {}
+    for record in records:
+        kinds.setdefault(record["type"], []).append(record.get(record["type"]))
+    summary: dict[str, Any] = {}
+    for update in kinds["summary"]:
+        summary |= update["update"]
+    return {
+        **kinds["run"][0],
+        "config": kinds["run"][0]["config"]["update"],
+        "history": [item["item"] for item in kinds["history"]],
+        "summary": summary,
+        "exit_code": kinds["exit"][0].get("exit_code", 0),
+    }
+
+
+def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
+    paths = make_study(tmp_path)
+    for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
+        end(tmp_path, path, status)
+    answer = sync(tmp_path)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert f"{STUDY} to wandb (offline): 4 runs replayed, 0 were before, 0 have not ended" in answer.stdout
+    runs = {run["display_name"]: run for run in map(read_back, folders(tmp_path))}
+    assert sorted(runs) == ["ln/s0", "ln/s1", "rms/s0", "rms/s1"]
+    assert len({run["run_id"] for run in runs.values()}) == 4
+    assert [run["exit_code"] for _, run in sorted(runs.items())] == [0, 2, 1, 0]
+    assert [run["summary"]["status"] for _, run in sorted(runs.items())] == ["done", "diverged", "failed", "done"]
+    run = runs["ln/s0"]
+    assert (run["project"], run["run_group"], run["job_type"]) == ("trial", STUDY, "ln-mlp-pre-rope-mha-gpt2")
+    assert run["tags"] == ["norm=ln", "optim.lr=0.001"]
+    assert run["config"]["model"] == {"dim": 64}
+    assert (run["config"]["seed"], run["config"]["seed_data"]) == (0, 7)
+    assert runs["rms/s1"]["config"]["budget"] == {
+        "params": 1001,
+        "flops_per_token": 6000,
+        "params_vs_reference": 0.001,
+        "shared_draws": 1.0,
+    }
+    assert [(row["_step"], row["train/loss"]) for row in run["history"]] == [
+        (step, pytest.approx(4 - step / 100)) for step in range(0, 50, 10)
+    ]
+    assert run["summary"]["test/loss"] == 3.6
+    assert runs["ln/s1"]["summary"]["test/loss"] in (None, "NaN")
+    assert runs["rms/s0"]["summary"]["error"] == "boom"
+
+
+def test_mirroring_again_adds_nothing_and_a_failed_run_tried_again_takes_the_place_of_its_failure(
+    tmp_path: Path,
+) -> None:
+    paths = make_study(tmp_path)
+    end(tmp_path, paths[0])
+    end(tmp_path, paths[1], "failed")
+    log(tmp_path, paths[2], range(0, 30, 10))  # interrupted
+    assert "2 runs replayed, 0 were before, 2 have not ended" in sync(tmp_path).stdout
+    first = folders(tmp_path)
+    assert "0 runs replayed, 2 were before, 2 have not ended" in sync(tmp_path, STUDY).stdout
+    assert folders(tmp_path) == first and len(first) == 2
+    end(tmp_path, paths[1], "done", ended="2026-01-02T00:00:00")
+    assert "1 runs replayed, 1 were before" in sync(tmp_path).stdout
+    second = folders(tmp_path)
+    assert len(second) == 2 and second != first
+    assert [line["path"] for line in mirrored(tmp_path)] == [paths[0], paths[1], paths[1]]
+    new = read_back(next(folder for folder in second if folder not in first))
+    assert (new["display_name"], new["exit_code"]) == ("ln/s1", 0)
+
+
+def test_a_mirror_follows_a_sweep_and_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    results = tmp_path / "results"
+    paths = make_study(results)
+    mirror = start_mirror(results)
+    end(results, paths[0])
+    wait_for(lambda: len(mirrored(results)) == 1)
+    assert "a mirror is at work" in sync(results).stdout
+    second = start_mirror(results)  # a second sweep of this study: its mirror waits
+    end(results, paths[1])
+    wait_for(lambda: len(mirrored(results)) == 2)
+    end(results, paths[2])  # in the last moment
+    assert mirror.communicate(timeout=20) == ("", "")
+    assert mirror.returncode == 0 and len(mirrored(results)) == 3
+    end(results, paths[3])
+    assert second.communicate(timeout=20) == ("", "")
+    assert second.returncode == 0 and [line["path"] for line in mirrored(results)] == paths
+    assert len(folders(results)) == 4 and not list(elsewhere.iterdir())
+
+
+def test_a_killed_mirror_leaves_no_duplicate(tmp_path: Path) -> None:
+    paths = make_study(tmp_path, seeds=2)
+    for path in paths:
+        end(tmp_path, path)
+    log(tmp_path, paths[1], range(4000))  # long enough to be killed in the middle
+    mirror = start_mirror(tmp_path)
+    wait_for(lambda: len(folders(tmp_path)) > len(mirrored(tmp_path)) > 0)
+    mirror.send_signal(signal.SIGKILL)
+    mirror.communicate(timeout=20)
+    assert len(mirrored(tmp_path)) < len(paths)
+    with open(tmp_path / "studies" / STUDY / "mirror.jsonl", "a") as file:
+        file.write('{"path": "torn')
+    assert sync(tmp_path).returncode == 0
+    runs = [read_back(folder) for folder in folders(tmp_path)]
+    history = {run["display_name"]: len(run["history"]) for run in runs}
+    assert history == {"ln/s0": 5, "ln/s1": 4000, "rms/s0": 5, "rms/s1": 5}
+    assert all(run["summary"]["status"] == "done" for run in runs) and len(runs) == 4
+    assert "0 runs replayed, 4 were before" in sync(tmp_path).stdout
+
+
+def test_without_a_key_a_terminal_is_never_asked(tmp_path: Path) -> None:
+    end(tmp_path, make_study(tmp_path)[0])
+    for asked in ("", "online"):
+        child, terminal = pty.fork()
+        if child == 0:
+            os.environ["WANDB_MODE"] = asked
+            os.execv(sys.executable, [sys.executable, "-m", "ablate.sync", "--results-dir", str(tmp_path)])
+        shown = read_terminal(terminal)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, shown
+        assert "offline" in shown and "W&B account" not in shown
+        (tmp_path / "studies" / STUDY / "mirror.jsonl").unlink()
+    assert "not reached" in shown and len(folders(tmp_path)) == 1
+
+
+def read_terminal(terminal: int) -> str:
+    shown = b""
+    while True:
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # how a terminal says that the other side is gone
+            piece = b""
+        if not piece:
+            return shown.decode()
+        shown += piece
+
+
+FAKE_WANDB = """
+import json, os, time
+class Settings:
+    def __init__(self, **settings): pass
+class Run:
+    def __init__(self, id, step):
+        self.id, self.starting_step, self.summary = id, step, {}
+    def log(self, row, step): write("log", self.id, step)
+    def mark_preempting(self): write("preempting", self.id)
+    def finish(self, exit_code): write("finish", self.id, exit_code)
+def write(*event):
+    with open(os.environ["EVENTS"], "a") as file:
+        file.write(json.dumps(event) + "\\n")
+def init(*, mode, id, resume, **rest):
+    if os.environ["EVENTS"].endswith(mode + "-fails"):
+        raise OSError("the network\\nis down")
+    with open(os.environ["EVENTS"], "a+") as file:
+        file.seek(0)
+        steps = [event[2] for event in map(json.loads, file) if event[0] == "log" and event[1] == id]
+    write("init", id, mode, resume)
+    return Run(id, max(steps) + 1 if resume and steps else 0)
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for wandb and its server; the file of what happened."""
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "wandb.py").write_text(FAKE_WANDB)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'fake'}{os.pathsep}{ROOT}")
+    monkeypatch.setenv("EVENTS", str(tmp_path / "events"))
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    return tmp_path / "events"
+
+
+def events(server: Path) -> list[list[Any]]:
+    """What the stand-in was told, without the run."""
+    return (
+        [[kind, *rest] for kind, _, *rest in map(json.loads, server.read_text().splitlines())]
+        if server.exists()
+        else []
+    )
+
+
+def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, server: Path) -> None:
+    path = make_study(tmp_path)[0]
+    log(tmp_path, path, range(0, 30, 10))
+    mirror = start_mirror(tmp_path)
+    wait_for(lambda: ["log", 20] in events(server))
+    log(tmp_path, path, range(0, 20, 10))  # killed and continued from a checkpoint, so the file is shorter
+    log(tmp_path, path, range(0, 40, 10))
+    wait_for(lambda: ["log", 30] in events(server))
+    mirror.communicate(timeout=20)
+    end(tmp_path, path)
+    assert "wandb (online): 1 runs replayed" in sync(tmp_path).stdout
+    assert events(server) == [
+        ["init", "online", "allow"],
+        *(["log", step] for step in (0, 10, 20, 30)),
+        ["preempting"],
+        ["finish", 1],
+        ["init", "online", "allow"],
+        ["log", 40],
+        ["finish", 0],
+    ]
+
+
+def test_an_error_online_turns_to_offline_and_says_so_once(tmp_path: Path, server: Path) -> None:
+    paths = make_study(tmp_path)
+    end(tmp_path, paths[0])
+    end(tmp_path, paths[1])
+    answer = sync(tmp_path, EVENTS=f"{server}-online-fails")
+    assert (answer.returncode, answer.stderr.count("\n")) == (0, 1)
+    assert "W&B is not reached, runs are mirrored offline from here (OSError: the network is down)" in answer.stderr
+    assert [line["mode"] for line in mirrored(tmp_path)] == ["offline", "offline"]
+    assert "wandb (online): 2 runs replayed" in sync(tmp_path).stdout, "a key and a network later"
+    assert "0 runs replayed" in sync(tmp_path, WANDB_MODE="offline").stdout
+
+
+@pytest.mark.parametrize(
+    "broken", ["raise ImportError('no such thing')", "def Settings(**settings): raise OSError('x')"]
+)
+def test_a_wandb_that_is_broken_harms_nothing(tmp_path: Path, server: Path, broken: str) -> None:
+    (tmp_path / "fake" / "wandb.py").write_text(broken)
+    for path in make_study(tmp_path):
+        end(tmp_path, path)
+    answer = sync(tmp_path, WANDB_MODE="offline")
+    assert answer.returncode == 0 and answer.stderr.count("\n") == 1 and "nothing is lost" in answer.stderr
+    mirror = start_mirror(tmp_path, WANDB_MODE="offline")
+    assert mirror.communicate(timeout=20)[1].count("\n") == 1 and mirror.returncode == 0
+    assert mirrored(tmp_path) == []
+
+
+def test_the_mode_is_decided_without_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wandb_mode() == "offline"
+    netrc = tmp_path / "netrc"
+    netrc.touch(mode=0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    for host in ("api.wandb.ai", "api.forge.coreweave.com"):
+        netrc.write_text(f"machine {host}\n  login user\n  password {'0' * 40}\n")
+        assert wandb_mode() == "online"
+    netrc.write_text("machine example.org login user password x\n")
+    assert wandb_mode() == "offline"
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert wandb_mode() == "online"
+    for mode in ("offline", "disabled", "online"):
+        monkeypatch.setenv("WANDB_MODE", mode)
+        assert wandb_mode() == mode
+
+
+@pytest.mark.parametrize("track", [None, {}])
+def test_a_study_without_tracking_is_left_alone(tmp_path: Path, track: Any) -> None:
+    end(tmp_path, make_study(tmp_path, track=track)[0])
+    assert Mirror(tmp_path, STUDY).replay() == 0
+    assert not (tmp_path / "wandb").exists()
+
+
+def test_disabled_means_nothing_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    end(tmp_path, make_study(tmp_path)[0])
+    assert Mirror(tmp_path, STUDY).replay() == 0 and not mirrored(tmp_path)
+
+
+def test_a_target_from_elsewhere_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    end(tmp_path, make_study(tmp_path, track={"_target_": "os.system", "command": "false"})[0])
+    assert Mirror(tmp_path, STUDY).replay() == 0
+    assert "no tracking service os.system" in capsys.readouterr().err
+
+
+def test_a_damaged_result_is_passed_over(tmp_path: Path) -> None:
+    paths = make_study(tmp_path, track={"_target_": "ablate.track.WandB", "project": "trial"})
+    Run(tmp_path, paths[0]).folder.mkdir(parents=True)
+    Run(tmp_path, paths[0]).result_file.write_text("{")
+    assert Mirror(tmp_path, STUDY).replay() == 0
+
+
+def test_an_unknown_study_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    for arguments in ((), ("nothing",)):
+        answer = sync(tmp_path / "results", *arguments)
+        assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
+    make_study(tmp_path)
+    assert STUDY in sync(tmp_path, "nothing").stderr
