@@ -70,6 +70,9 @@ def study(arguments: list[str]) -> int:
         print(preview(plan))
         return 0
     if plan.todo:
+        folder = config_dir(arguments)
+        # Hydra's parser takes no override after an option.
+        sys.argv[1:] = [*overrides, *([f"--config-dir={folder}"] if folder else [])]
         run_hydra()
         return 0
     from ablate.sweep import carry_out

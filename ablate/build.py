@@ -10,7 +10,7 @@ import importlib
 import inspect
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -58,7 +58,7 @@ def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterab
     problems = argument_problems(group, node, offered, user)
     if problems:
         raise BadComponent(*problems[0])
-    parameters = inspect.signature(target).parameters
+    parameters = parameters_of(target)
     wanted = {name: value for name, value in offered.items() if name in parameters}
     return partial(target, **wanted, **{key: value for key, value in node.items() if key not in RESERVED})
 
@@ -68,7 +68,7 @@ def argument_problems(
 ) -> list[tuple[str, str]]:
     """What is wrong with a component's arguments, as (key, message), without calling its constructor."""
     target = resolve(group, node.get("_target_", ""), user)
-    parameters = inspect.signature(target).parameters
+    parameters = parameters_of(target)
     hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
         return [
@@ -91,6 +91,13 @@ def argument_problems(
         if name not in given and parameters[name].default is inspect.Parameter.empty:
             problems.append((f"{group}.{name}", f"{target.__name__} needs it; write it in the YAML"))
     return problems
+
+
+def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """A constructor's parameters by name; a module without one of its own has none."""
+    if inspect.isclass(target) and target.__init__ is nn.Module.__init__:
+        return {}
+    return inspect.signature(target).parameters
 
 
 def fits(value: Any, hint: Any) -> bool:
@@ -117,8 +124,10 @@ def type_name(hint: Any) -> str:
 
 
 def shape(config: dict[str, Any]) -> dict[str, Any]:
-    """What the configuration offers to every component by name."""
+    """What the configuration offers to every component by name.  Raises ValueError for heads of unequal size."""
     model = config["model"]
+    if model["dim"] % model["heads"]:
+        raise ValueError(f"model.dim={model['dim']} is not divisible by model.heads={model['heads']}")
     return {
         "dim": model["dim"],
         "heads": model["heads"],
@@ -143,7 +152,7 @@ def build_model(config: dict[str, Any], vocab: int, user: Iterable[str] = ()) ->
 
     pieces = {"vocab": vocab, "block": block, "norm": part["norm"], "position": part["position"]}
     form = resolve("model", config["model"]["_target_"], user)
-    wanted = {key: value for key, value in config["model"].items() if key in inspect.signature(form).parameters}
+    wanted = {key: value for key, value in config["model"].items() if key in parameters_of(form)}
     # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -10,6 +10,8 @@ import json
 import os
 import platform
 import re
+import shlex
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,13 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
     reference = choose_reference(factors, settings["reference"])
     rows = describe_cells(cells, passed, factors, reference)
     refuse_duplicates(rows, [cell.config for cell in passed])
-    return settle(overrides, settings, factors, reference, rows, passed)
+    command = shlex.join(
+        ["python", "-m", "ablate"]
+        + ["-m"] * bool(swept)
+        + (["--config-dir", config_dir] if config_dir else [])
+        + list(overrides)
+    )
+    return settle(command, settings, factors, reference, rows, passed)
 
 
 def compose_cells(overrides: list[str], config_dir: str | None) -> tuple[list[Composed], dict[str, Any], list[str]]:
@@ -110,8 +118,11 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
         folder = folder.parent
     if not folder.is_dir():
         found.append(Problem("results_dir", f"{folder} is no folder; write another results_dir"))
-    elif not os.access(folder, os.W_OK):
-        found.append(Problem("results_dir", f"{folder} is read-only; write another results_dir"))
+    elif not config["dry_run"]:
+        try:
+            tempfile.TemporaryFile(dir=folder).close()  # asking for permission says little to root, or of a full disk
+        except OSError as error:
+            found.append(Problem("results_dir", f"{folder} cannot be written ({error.strerror}); write another one"))
     return found
 
 
@@ -197,7 +208,7 @@ def refuse_duplicates(rows: list[dict[str, Any]], configs: list[dict[str, Any]])
 
 
 def settle(
-    overrides: tuple[str, ...],
+    command: str,
     settings: dict[str, Any],
     factors: dict[str, list[Any]],
     reference: dict[str, Any],
@@ -223,7 +234,7 @@ def settle(
         "study": name,
         "created": earlier.get("created") or now(),
         "updated": now(),
-        "command": " ".join(["python -m ablate", *(["-m"] if factors else []), *overrides]),
+        "command": command,
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "design": "grid",
         "factors": factors,

@@ -23,14 +23,16 @@ TICK = 0.5  # seconds between looks
 HEARTBEAT = 30.0  # seconds without a plain line after which one says that the sweep is alive
 STALE = 60.0  # seconds without a logged step after which a run no longer counts as running
 TAIL = 16384  # bytes read from the end of a metrics file
-COLUMNS = {"run": 0, "step": 20, "loss": 40, "tokens/s": 52, "left": 64}  # shown from this terminal width on
+# The columns of the table, each with the width of a terminal from which on it is shown.
+COLUMNS = {"run": 0, "step": 20, "train/loss": 36, "val/loss": 48, "tokens/s": 60, "left": 72}
 
 
 class Pace(NamedTuple):
-    """Where a running run is, and its speed over the rows at the end of its metrics (None: not known yet)."""
+    """Where a running run is, its last losses in words, and its speed over the last rows (None: not known yet)."""
 
     step: int = 0
-    loss: str = ""
+    train: str = ""
+    val: str = ""
     tokens_per_second: float | None = None
     steps_per_second: float | None = None
 
@@ -44,10 +46,11 @@ class Watched:
         self.steps = max(1, int(cell["config"]["train"]["steps"]))
         self.work = self.steps * float(cell.get("flops_per_token") or 1)
         self.seen_result, self.seen_metrics = _stamp(self.run.result_file), _stamp(self.run.metrics_file)
-        self.result = self._read_result()
-        if self.result and self.result["status"] == "failed":
-            self.result = None  # the failure of an earlier sweep, which this one tries again
-        self.grew, self.pace = -STALE, Pace()
+        self.result, self.grew, self.pace = self._read_result(), -STALE, Pace()
+        if self.result is None:
+            self.pace = read_pace(self.run.metrics_file)  # interrupted: it goes on from about here
+        elif self.result["status"] == "failed":
+            self.result = None  # in an earlier sweep; this one tries it again
 
     def look(self, now: float) -> bool:
         """Look at the files again; True when the run has ended since the last look."""
@@ -208,10 +211,8 @@ def read_pace(file: Path) -> Pace:
     rows = [row for row in _tail(file) if isinstance(row.get("step"), int)]
     if not rows:
         return Pace()
-    losses = [(row[name], name) for row in reversed(rows) for name in ("val/loss", "train/loss") if name in row]
-    loss, name = losses[0] if losses else ("", "")
-    text = f"{loss:.3f}" if isinstance(loss, float | int) else "not finite" * bool(name)
-    return Pace(rows[-1]["step"], f"{text} {name.split('/')[0]}", _slope(rows, "tokens"), _slope(rows, "step"))
+    train, val = (_last(rows, name) for name in ("train/loss", "val/loss"))
+    return Pace(rows[-1]["step"], train, val, _slope(rows, "tokens"), _slope(rows, "step"))
 
 
 def duration(seconds: float) -> str:
@@ -226,7 +227,12 @@ def _cells(run: Watched) -> tuple[str, ...]:
     pace = run.pace
     left = duration((run.steps - pace.step) / pace.steps_per_second) if pace.steps_per_second else ""
     speed = f"{pace.tokens_per_second:,.0f}" if pace.tokens_per_second else ""
-    return run.name, f"{pace.step}/{run.steps}", pace.loss, speed, left
+    return run.name, f"{pace.step}/{run.steps}", pace.train, pace.val, speed, left
+
+
+def _last(rows: list[dict[str, Any]], name: str) -> str:
+    values = [row[name] for row in rows if name in row]
+    return "" if not values else f"{values[-1]:.3f}" if isinstance(values[-1], float | int) else "not finite"
 
 
 def _slope(rows: list[dict[str, Any]], name: str) -> float | None:

@@ -142,6 +142,9 @@ def check(config: dict[str, Any]) -> list[Problem]:
         for key in config[name].keys() - fields:
             problems.append(Problem(f"{name}.{key}", f"no such key; there are {', '.join(sorted(fields))}"))
         problems += _check_fields(section, config[name], f"{name}.")
+    betas = config["optim"]["betas"]
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        problems.append(Problem("optim.betas", f"{betas} must be two numbers in [0, 1)"))
     return problems + _not_finite(config, "")
 
 

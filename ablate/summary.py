@@ -61,15 +61,15 @@ def _range(values: list[str]) -> str:
 
 def _metric(study: Study) -> str:
     metric, tasks = evidence.endpoint(study.manifest), list(study.manifest["tasks"].values())
-    unit = f", nats per {tasks[0]['token']}" if metric.endswith("loss") else ""
     yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in tasks[0]["yardsticks"].items())
-    return f"{metric}{unit}, last step" + f" ({yardsticks})" * bool(yardsticks and len(tasks) == 1)
+    return f"{metric}{words.unit(study.manifest, metric)}, last step" + f" ({yardsticks})" * bool(
+        yardsticks and len(tasks) == 1
+    )
 
 
 def _cells(cells: pandas.DataFrame) -> list[str]:
     shown = cells.head(ROWS)
     places = words.decimals([shown["sd"].max()])
-    labels = [row.label + " (reference)" * row.reference for row in shown.itertuples()]
     # Only the first ± says what it is: the column is read downwards.
     first = next((row.Index for row in shown.itertuples() if row.n > 1), None)
     scores = [_score(row, places, row.Index == first) for row in shown.itertuples()]
@@ -77,7 +77,7 @@ def _cells(cells: pandas.DataFrame) -> list[str]:
         words.size(row.params) if row.reference else words.percent(row.params_vs_reference)
         for row in shown.itertuples()
     ]
-    return [*_columns(labels, scores, sizes), *_more(len(cells) - len(shown), "cell")]
+    return [*_columns(list(shown["name"]), scores, sizes), *_more(len(cells) - len(shown), "cell")]
 
 
 def _score(row: Any, places: int, first: bool) -> str:
@@ -94,9 +94,8 @@ def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
     if table.empty:
         return []
     rows = [*_effect_rows(study, family)]
-    # A cell that diverges is part of every main effect; where that leaves no interval, single cells say what there is.
-    rest = table[~table["family"] & (table["n"] > 1)]
-    if family["low"].isna().all() and len(rest):
+    rest = evidence.headline(table).query("not family")
+    if len(rest):
         rows += ["cells against the reference, exploratory", *_effect_rows(study, rest)]
     return [_heading(family), *rows]
 

@@ -133,7 +133,9 @@ def conclude(plan: Plan, seconds: float | None) -> int:
     """Print the summary, log the look that it is, and return the exit code."""
     name = plan.manifest["study"]
     study = load_study(plan.results, name)
-    print(summary(study, seconds))
+    here = Path.cwd()
+    shown = plan.results.relative_to(here) if plan.results.is_relative_to(here) else plan.results
+    print(summary(study, shown, seconds))
     statuses = set(study.runs["status"])
     if statuses <= {"done", "diverged"}:
         log_look(plan.results, name)

@@ -25,7 +25,7 @@ from ablate import sync
 from ablate.sync import Card, Mirror, one_line, say
 
 POLL = 0.25, 2.0  # seconds between looks: while runs end, and at most
-GRACE = 60.0  # seconds that are left to the mirror when its sweep has ended
+GRACE = 45.0  # seconds that are left to the mirror when its sweep has ended
 EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
 WANDB_MODES = {"online": "online", "run": "online", "offline": "offline", "dryrun": "offline", "disabled": "disabled"}
 WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default host of older versions, and of newer ones
@@ -73,7 +73,10 @@ class WandB:
         self.runs.clear()
 
     def _begin(self, card: Card) -> Any:
-        os.environ["WANDB_SILENT"] = "true"  # the log-in listens to this alone, and does not ask when silent
+        # W&B heeds these before any argument: silent, its log-in asks nobody; an id would merge all runs into one.
+        os.environ |= {"WANDB_SILENT": "true", "WANDB_MODE": self.mode}
+        for name in ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_RESUME"):
+            os.environ.pop(name, None)
         import wandb
 
         settings = wandb.Settings(silent=True, console="off", init_timeout=10, disable_git=True, disable_code=True)

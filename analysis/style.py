@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import hashlib
+import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-WIDTH = 6.9  # inches: the text width of a two-column paper
-INK, MUTED = "#222222", "#999999"
+WIDTH = 5.5  # inches: the text width of a paper in one column; two columns have 6.9
+DPI = 250
+CHARACTERS = 106  # of a caption's line
+INK, MUTED, FAINT = "#222222", "#999999", "#e5e5e5"
 
 # Okabe & Ito 2008 without its yellow, with a violet, a brown and a grey: any two differ by ΔE ≥ 16 for full colour
 # vision, protanopia, deuteranopia and tritanopia (Machado 2009).
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#332288", "#661100", "#444444")
+# Found by search: with it no two variants of one component that came with the package share a colour, so that a variant
+# keeps its colour in every study.
+SALT = "9439"
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "p", "h", "<", ">", "*", "d")
+MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "p", "h", "d", "8")
 
 RC = {
     "font.family": "DejaVu Sans",
-    "font.size": 7.5,
-    "axes.titlesize": 7.5,
-    "axes.labelsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "figure.titlesize": 7.5,
+    "font.size": 7,
+    "axes.titlesize": 7,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 7,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "figure.titlesize": 7,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
     "axes.edgecolor": INK,
-    "axes.unicode_minus": True,
-    "lines.linewidth": 1.2,
+    "lines.linewidth": 1.1,
     "legend.frameon": False,
+    "figure.constrained_layout.w_pad": 0.07,
     "pdf.fonttype": 42,  # TrueType: what publishers accept
-    "svg.hashsalt": "ablate",
 }
 
 
@@ -47,54 +55,63 @@ class Look(NamedTuple):
 
 
 def colours(manifest: dict[str, Any]) -> dict[tuple[str, str], str]:
-    """A colour for each (factor, level), by the hash of its name; a taken colour passes to the next free one.
+    """A colour for each (factor, level), by the hash of its name; a taken one passes to the factor's next free colour.
 
-    Beyond nine variants colours come again, which markers and dashes tell apart.
+    The reference comes first and keeps its own.  Beyond nine levels colours come again, told apart by dash and marker.
     """
-    names = [(factor, str(level)) for factor, levels in manifest["factors"].items() for level in levels]
     found: dict[tuple[str, str], str] = {}
-    for name in sorted(names):
-        slot = int(hashlib.sha256("=".join(name).encode()).hexdigest(), 16) % len(PALETTE)
-        order = [*PALETTE[slot:], *PALETTE[:slot]]
-        found[name] = min(order, key=list(found.values()).count)
+    for factor, levels in manifest["factors"].items():
+        taken: list[str] = []
+        for level in sorted(levels, key=lambda level: level != manifest["reference"].get(factor)):
+            slot = hashlib.sha256(f"{SALT}{factor}={level}".encode()).digest()[0] % len(PALETTE)
+            taken.append(min([*PALETTE[slot:], *PALETTE[:slot]], key=taken.count))
+            found[factor, str(level)] = taken[-1]
     return found
 
 
 def roles(manifest: dict[str, Any]) -> tuple[str | None, str | None, list[str]]:
     """Which factor is colour (most levels), which is dash and marker (few levels), which need panels of their own."""
     factors = manifest["factors"]
-    inside = [name for name in factors if name in manifest["reference"]]
-    ranked = sorted(factors, key=lambda name: (name not in inside, -len(factors[name])))
+    ranked = sorted(factors, key=lambda name: (name not in manifest["reference"], -len(factors[name])))
     second = next((name for name in ranked[1:] if len(factors[name]) <= len(DASHES)), None)
     return (ranked[0] if ranked else None), second, [name for name in factors if name not in (*ranked[:1], second)]
 
 
 def looks(manifest: dict[str, Any]) -> dict[str, Look]:
     """The look of each cell by its id."""
-    colour, second, _ = roles(manifest)
-    if colour is None:
-        return {cell["id"]: Look(PALETTE[0], DASHES[0], MARKERS[0]) for cell in manifest["cells"]}
-    palette, levels = colours(manifest), sorted(map(str, manifest["factors"][colour]))
-    found = {}
+    factors, (colour, second, _) = manifest["factors"], roles(manifest)
+    palette, found = colours(manifest), {}
     for cell in manifest["cells"]:
-        name = str(cell["levels"][colour])
-        style = (
-            manifest["factors"][second].index(cell["levels"][second]) if second else levels.index(name) // len(PALETTE)
-        )
-        marker = style if second else levels.index(name)
-        shade = palette[colour, name]
-        found[cell["id"]] = Look(shade, DASHES[style % len(DASHES)], MARKERS[marker % len(MARKERS)])
+        first = factors[colour].index(cell["levels"][colour]) if colour else 0
+        style = factors[second].index(cell["levels"][second]) if second else first // len(PALETTE)
+        shade = palette[colour, str(cell["levels"][colour])] if colour else PALETTE[0]
+        marker = MARKERS[(style if second else first) % len(MARKERS)]
+        found[cell["id"]] = Look(shade, DASHES[style % len(DASHES)], marker)
     return found
 
 
-def figure(height: float) -> Figure:
-    """An empty figure of the text width; `height` in inches."""
-    return Figure(figsize=(WIDTH, height), layout="constrained")
+def figure(manifest: dict[str, Any], caption: list[str], height: float) -> Figure:
+    """An empty figure of the text width with its caption on top; `height` in inches without the caption."""
+    tasks = dict.fromkeys(task["title"] for task in manifest["tasks"].values())
+    title = f"{' x '.join(manifest['factors']) or manifest['study']} · {', '.join(tasks)}"
+    text = "\n".join(textwrap.fill(line, CHARACTERS) for line in [title, *caption] if line)
+    drawn = Figure(figsize=(WIDTH, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
+    drawn.suptitle(text, x=0.01, ha="left")
+    return drawn
+
+
+def nothing(drawn: Figure, why: str) -> Figure:
+    """The figure with a sentence where data would be."""
+    axis = drawn.subplots()
+    axis.text(0.5, 0.5, why, ha="center", transform=axis.transAxes, color=MUTED)
+    axis.set_axis_off()
+    return drawn
 
 
 def save(drawn: Figure, folder: Path, name: str) -> list[Path]:
     """Write PDF and PNG; the same figure gives the same bytes."""
     files = [folder / f"{name}.pdf", folder / f"{name}.png"]
+    drawn.savefig(files[1], dpi=DPI)
+    drawn.set_layout_engine("none")  # the layout is found; finding it again takes most of the time
     drawn.savefig(files[0], metadata={"CreationDate": None})
-    drawn.savefig(files[1], dpi=200)
     return files

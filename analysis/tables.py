@@ -40,7 +40,7 @@ def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
     ]
     rows = [
         [
-            row.label + " (reference)" * row.reference,
+            row.name,
             _score(row, places),
             f"{row.n} of {row.runs}",
             _share(row),
@@ -76,7 +76,7 @@ def effects_markdown(study: Study, table: pandas.DataFrame) -> str:
         [
             row.label,
             str(row.n),
-            words.span(row.mean, row.low, row.high, places),
+            "–" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places),
             words.p_text(row.p_holm if row.family else row.p_bh),
             words.verdict(row, metric, lower),
             "family" if row.family else "exploratory",

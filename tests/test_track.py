@@ -104,14 +104,14 @@ def mirrored(results: Path) -> list[dict[str, Any]]:
 
 
 def read_back(folder: Path) -> dict[str, Any]:
-    """What wandb's own reader finds in an offline run: the run, its config and history, and its exit code."""
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(folder)]
-    output = subprocess.run(
-        command, capture_output=True, text=True, check=True, env=os.environ | {"WANDB_MODE": "offline"}
-    )
-    records = [json.loads(line) for line in output.stdout.splitlines()]
+    """What W&B's own reader (`wandb leet inspect`, without its second of start-up) finds in an offline run."""
+    from wandb.util import get_core_path
+
+    (file,) = folder.glob("run-*.wandb")
+    reader = [get_core_path(), "leet", "inspect", "--no-observability", "--json", "--run-file", file, folder.parent]
+    output = subprocess.run(reader, capture_output=True, text=True, check=True).stdout
     kinds: dict[str, list[Any]] = {}
-    for record in records:
+    for record in map(json.loads, output.splitlines()):
         kinds.setdefault(record["type"], []).append(record.get(record["type"]))
     summary: dict[str, Any] = {}
     for update in kinds["summary"]:
@@ -129,7 +129,7 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
     paths = make_study(tmp_path)
     for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
         end(tmp_path, path, status)
-    answer = sync(tmp_path)
+    answer = sync(tmp_path, WANDB_RUN_ID="left-over", WANDB_SWEEP_ID="left-over")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert f"{STUDY} to wandb (offline): 4 runs replayed, 0 were before, 0 have not ended" in answer.stdout
     runs = {run["display_name"]: run for run in map(read_back, folders(tmp_path))}
@@ -156,9 +156,7 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
     assert runs["rms/s0"]["summary"]["error"] == "boom"
 
 
-def test_mirroring_again_adds_nothing_and_a_failed_run_tried_again_takes_the_place_of_its_failure(
-    tmp_path: Path,
-) -> None:
+def test_mirroring_again_adds_nothing_and_a_retried_run_replaces_its_failure(tmp_path: Path) -> None:
     paths = make_study(tmp_path)
     end(tmp_path, paths[0])
     end(tmp_path, paths[1], "failed")
@@ -334,6 +332,15 @@ def test_a_wandb_that_is_broken_harms_nothing(tmp_path: Path, server: Path, brok
     mirror = start_mirror(tmp_path, WANDB_MODE="offline")
     assert mirror.communicate(timeout=20)[1].count("\n") == 1 and mirror.returncode == 0
     assert mirrored(tmp_path) == []
+
+
+def test_a_wandb_that_hangs_ends_with_the_grace_of_the_mirror(tmp_path: Path, server: Path) -> None:
+    (tmp_path / "fake" / "wandb.py").write_text("import time\ntime.sleep(1000)")
+    end(tmp_path, make_study(tmp_path)[0])
+    program = "import sys; from ablate import track; track.GRACE = 0.5; sys.exit(track.main())"
+    command = [sys.executable, "-c", program, STUDY, "--follow", "--results-dir", str(tmp_path)]
+    answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+    assert answer.returncode == 0 and f"`python -m ablate.sync {STUDY}` mirrors the rest" in answer.stderr
 
 
 def test_the_mode_is_decided_without_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

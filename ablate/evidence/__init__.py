@@ -19,7 +19,7 @@ from ablate.evidence.statistics import (
     welch,
     wilson,
 )
-from ablate.evidence.verdicts import ALPHA, Noise, effects, noise
+from ablate.evidence.verdicts import ALPHA, Noise, effects, headline, noise
 
 __all__ = [
     "ALPHA",
@@ -31,6 +31,7 @@ __all__ = [
     "contrasts",
     "effects",
     "endpoint",
+    "headline",
     "holm",
     "interval",
     "lower_is_better",

@@ -52,14 +52,17 @@ def unadjusted(manifest: dict[str, Any]) -> str | None:
 def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per cell: status counts, mean and SD of the metric over done seeds, how many runs diverged (Wilson 95 %).
 
-    `correlation` is Pearson's over seeds with the reference of the cell's stratum, where their batches are equal.
+    In the order of the strata; `name` is the label with the reference marked; `correlation` is Pearson's over seeds
+    with the reference of the cell's stratum, where their batches are equal.
     """
     values = scores(study, metric or endpoint(study.manifest))
-    rows = []
+    rows, alone = [], len(study.manifest["cells"]) == 1
     for stratum, members in strata(study.manifest):
         reference = next((cell for cell in members if cell["reference"]), None)
         for cell in members:
-            rows.append(_cell(study, cell, stratum, values) | {"correlation": _correlation(values, cell, reference)})
+            name = cell["label"] + " (reference)" * (cell["reference"] and not alone)
+            correlation = _correlation(values, cell, reference)
+            rows.append({"name": name, **_cell(study, cell, stratum, values), "correlation": correlation})
     return pandas.DataFrame(rows)
 
 

@@ -145,12 +145,21 @@ def _verdict(row: Any, lower: bool) -> tuple[str, str]:
     if row.n < 2:
         return "undecided", "one seed can conclude nothing" if row.n else "no seed has every run it needs"
     if not row.paired and row.n < UNPAIRED_SEEDS:
-        return "undecided", f"unpaired with fewer than {UNPAIRED_SEEDS} seeds"
+        return "undecided", f"unpaired, n < {UNPAIRED_SEEDS}"
     note = f"{counted(row.diverged, 'run')} diverged on each side" if row.diverged else ""
     note = "no spread between seeds, so the interval has no width" if row.sd == 0 else note
     if row.low <= 0 <= row.high:
         return "undecided", note
     return ("better" if (row.high < 0) == lower else "worse"), note
+
+
+def headline(table: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows to show first: the family, and the exploratory ones only where no family row has an interval.
+
+    A cell that diverges is part of every main effect, so that its study may have no other interval to show.
+    """
+    exploratory = table["n"].gt(1) & table.loc[table["family"], "low"].isna().all()
+    return table[table["family"] | exploratory]
 
 
 def noise(table: pandas.DataFrame) -> list[Noise]:

@@ -58,6 +58,12 @@ def passes(fraction: float) -> str:
     return f"{fraction * 100:.{0 if fraction >= 0.01 else 1}f} %"
 
 
+def unit(manifest: dict[str, Any], metric: str) -> str:
+    """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
+    tokens = ", ".join(dict.fromkeys(task["token"] for task in manifest["tasks"].values()))
+    return f", nats per {tokens}" if metric.endswith("/loss") else ""
+
+
 def duration(seconds: float) -> str:
     """A wall time: 48 s, 1 min 48 s, 2 h 03 min."""
     whole = round(seconds)
@@ -109,4 +115,4 @@ def ranks(row: Any) -> str:
 
 def counted(n: int, noun: str) -> str:
     """A number with its noun: 1 run, 12 runs."""
-    return f"{n} {noun}" + "s" * (n != 1)
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

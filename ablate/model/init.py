@@ -39,6 +39,20 @@ class GPT2:
         return self.std / math.sqrt(2 * self.layers) if role == "out" else self.std
 
 
+class SmallInit:
+    """N(0, 2 / (5 · dim)) for every matrix, std / √(2 · layers) for those that write to the residual stream.
+
+    Nguyen & Salazar 2019, arXiv 1910.05895; the depth rule is GPT-2's.
+    """
+
+    def __init__(self, dim: int, layers: int):
+        self.std, self.layers = math.sqrt(2 / (5 * dim)), layers
+
+    def scale(self, role: str, fan_in: int, fan_out: int) -> float:
+        """Standard deviation of one matrix."""
+        return self.std / math.sqrt(2 * self.layers) if role == "out" else self.std
+
+
 class Xavier:
     """N(0, gain² · 2 / (fan_in + fan_out)) for matrices, N(0, 1 / dim) for embeddings (Glorot 2010; Vaswani 2017)."""
 

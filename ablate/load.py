@@ -1,0 +1,45 @@
+"""A finished run in a notebook: `ablate.load("results/runs/<cell>/<key>")`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ablate.results import Run
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class LoadedRun(NamedTuple):
+    """One run: its resolved configuration, its logged steps, and its result (None while it has not ended)."""
+
+    run: Run
+    config: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    result: dict[str, Any] | None
+
+    def model(self) -> nn.Module:
+        """The trained model, on the CPU, in evaluation mode.  Raises FileNotFoundError when no weights were kept."""
+        from safetensors.torch import load_file
+
+        from ablate.build import build_model, build_task
+
+        if not self.run.weights_file.exists():
+            raise FileNotFoundError(f"{self.run.weights_file} is not there: the run did not end, or had keep=none")
+        model = build_model(self.config, build_task(self.config, self.config["user"]).vocab, self.config["user"])
+        state, kept = model.state_dict(), load_file(self.run.weights_file)
+        first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
+        model.load_state_dict({name: kept[first[tensor.data_ptr()]] for name, tensor in state.items()})
+        return model.eval()
+
+
+def load(run: str | Path) -> LoadedRun:
+    """Read a run's folder.  Raises FileNotFoundError when it holds no run."""
+    import yaml
+
+    folder = Path(run).resolve()
+    if not (folder / "config.yaml").exists():
+        raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/<key>")
+    found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
+    return LoadedRun(found, yaml.safe_load(found.config_file.read_text()), found.metrics()[0], found.result())

@@ -1,0 +1,64 @@
+"""What all tests share: a cache and a results folder of their own, a small text, and the real command line."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SHAPE = ["model.dim=16", "model.layers=1", "model.heads=2", "data.context=16", "train.batch_size=4", "eval.tokens=256"]
+STEPS = ["train.steps=6", "train.eval_every=3", "train.log_every=2", "optim.warmup=2", "track=none"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus cache that no other session has filled, and no tracking service's key."""
+    folder = tmp_path_factory.mktemp("cache")
+    os.environ |= {"ABLATE_CACHE": str(folder), "WANDB_MODE": "offline"}
+    for name in ("ABLATE_RESULTS", "WANDB_API_KEY"):
+        os.environ.pop(name, None)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text with structure to learn: sentences from a small grammar."""
+    words, pick = "the a red blue dog cat sees likes tree house and or".split(), random.Random(0)
+    file = tmp_path_factory.mktemp("text") / "grammar.txt"
+    file.write_text("\n".join(" ".join(pick.choices(words, k=9)) + "." for _ in range(600)))
+    return file
+
+
+@pytest.fixture
+def small(text: Path, tmp_path: Path) -> list[str]:
+    """Overrides that make every run take a moment."""
+    return [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={tmp_path / 'results'}"]
+
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """`python -m ablate ...` from an empty folder that is not the checkout."""
+    return lambda *arguments, **more: run_module("ablate", *arguments, cwd=tmp_path, **more)
+
+
+def run_module(module: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A module's command line, with no terminal and nothing to read from."""
+    path = os.pathsep.join([str(ROOT), environment.pop("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": path} | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )

@@ -1,0 +1,159 @@
+"""Feed-forward networks against formulas of their own, in float64, and their widths."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from test_variants import read, variants
+from torch import Tensor
+
+from ablate.build import bind
+from ablate.model.ffn import GELU, MLP, SwiGLU, width
+
+DIM = 6
+every = pytest.mark.parametrize("variant", variants("ffn"))
+
+
+def some(*shape: int, seed: int = 0) -> Tensor:
+    """Numbers in float64."""
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def matrix(linear: torch.nn.Linear, x: list[float]) -> list[float]:
+    """W x + b, one number after another."""
+    rows, shift = linear.weight.tolist(), linear.bias.tolist() if linear.bias is not None else None
+    return [sum(w * a for w, a in zip(row, x, strict=True)) + (shift[i] if shift else 0) for i, row in enumerate(rows)]
+
+
+def relu(a: float) -> float:
+    return max(a, 0.0)
+
+
+def gelu(a: float) -> float:
+    return a * 0.5 * (1 + math.erf(a / math.sqrt(2)))
+
+
+def silu(a: float) -> float:
+    return a / (1 + math.exp(-a))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("make", "activation"), [(MLP, relu), (GELU, gelu)])
+def test_ungated_formulas(make: Any, activation: Any, bias: bool) -> None:
+    ffn, x = make(DIM, 9, 4.0, bias).double(), some(2, 3, DIM)
+    for token in x.flatten(0, 1):
+        hidden = [activation(a) for a in matrix(ffn.up, token.tolist())]
+        expected = torch.tensor(matrix(ffn.down, hidden), dtype=torch.float64)
+        torch.testing.assert_close(ffn(token), expected)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_swiglu_formula(bias: bool) -> None:
+    ffn, x = SwiGLU(DIM, 9, 4.0, 8, bias).double(), some(2, 3, DIM)
+    for token in x.flatten(0, 1).tolist():
+        gate, up = matrix(ffn.gate, token), matrix(ffn.up, token)
+        hidden = [silu(g) * u for g, u in zip(gate, up, strict=True)]
+        expected = torch.tensor(matrix(ffn.down, hidden), dtype=torch.float64)
+        torch.testing.assert_close(ffn(torch.tensor(token, dtype=torch.float64)), expected)
+
+
+@pytest.mark.parametrize("make", [MLP, GELU])
+@pytest.mark.parametrize("dim", [1, 3, 64, 384, 1000])
+@pytest.mark.parametrize("mult", [1.0, 2.5, 4.0])
+def test_ungated_width_is_mult_times_dim(make: Any, dim: int, mult: float) -> None:
+    with torch.device("meta"):
+        ffn = make(dim, None, mult, True)
+    wide = math.floor(Fraction(mult) * dim)
+    assert ffn.up.weight.shape == (wide, dim) and ffn.down.weight.shape == (dim, wide)
+    assert ffn.up.bias.shape == (wide,) and ffn.down.bias.shape == (dim,)
+
+
+@pytest.mark.parametrize("multiple_of", [1, 8, 64, 256])
+def test_swiglu_width_is_two_thirds_rounded_up_to_a_multiple(multiple_of: int) -> None:
+    for dim in (3, 16, 48, 64, 96, 100, 384, 768, 4096, 4800):
+        wide = SwiGLU_width(dim, multiple_of)
+        assert width(dim, None, 4.0 * 2 / 3, multiple_of) == wide
+        with torch.device("meta"):
+            ffn = SwiGLU(dim, None, 4.0, multiple_of, False)
+        assert ffn.gate.weight.shape == ffn.up.weight.shape == (wide, dim)
+        assert ffn.down.weight.shape == (dim, wide)
+        # Three matrices cost what two of width 4 · dim do, but for the rounding.
+        assert abs(3 * dim * wide - 2 * dim * 4 * dim) <= 3 * dim * multiple_of
+
+
+def SwiGLU_width(dim: int, multiple_of: int) -> int:  # noqa: N802
+    """⌊8/3 · dim⌋ up to a multiple, in whole numbers."""
+    floor = 8 * dim // 3
+    return -(-floor // multiple_of) * multiple_of
+
+
+def test_llama_s_published_width() -> None:
+    assert width(4096, None, 4.0 * 2 / 3, 256) == 11008
+
+
+def test_a_width_that_is_given_is_taken_as_it_is() -> None:
+    assert width(64, 100, 4.0 * 2 / 3, 256) == 100
+    with torch.device("meta"):
+        assert SwiGLU(64, 100, 4.0, 256, False).up.weight.shape == (100, 64)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "mult", "multiple_of", "says"),
+    [
+        (0, 4.0, 1, "ffn.hidden"),
+        (-8, 4.0, 1, "ffn.hidden"),
+        (None, 0.0, 1, "ffn.mult"),
+        (None, -4.0, 8, "ffn.mult"),
+        (None, 1e-3, 1, "ffn.mult"),
+        (None, 4.0, 0, "ffn.multiple_of"),
+        (None, 4.0, -8, "ffn.multiple_of"),
+    ],
+)
+def test_impossible_widths_are_refused(hidden: int | None, mult: float, multiple_of: int, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        width(64, hidden, mult, multiple_of)
+
+
+def from_disk(variant: str, **changed: Any) -> Any:
+    """A variant as its YAML describes it, in float64."""
+    return bind("ffn", read("ffn", variant) | changed, {"dim": DIM})().double()
+
+
+@every
+def test_works_on_each_token_alone(variant: str) -> None:
+    ffn, x = from_disk(variant), some(4, 5, DIM)
+    y = ffn(x)
+    assert y.shape == x.shape
+    torch.testing.assert_close(ffn(x[2:3, 3:4])[0, 0], y[2, 3])
+    order = [3, 1, 4, 0, 2]
+    torch.testing.assert_close(ffn(x[:, order]), y[:, order])
+
+
+@every
+def test_is_not_linear(variant: str) -> None:
+    ffn, x = from_disk(variant), some(1, 1, DIM)
+    zero = ffn(torch.zeros_like(x))
+    assert not torch.allclose(ffn(3 * x) - zero, 3 * (ffn(x) - zero), rtol=1e-3)
+
+
+@every
+def test_gradients(variant: str) -> None:
+    ffn = from_disk(variant, hidden=5)
+    names = [name for name, _ in ffn.named_parameters()]
+
+    def forward(x: Tensor, *parameters: Tensor) -> Tensor:
+        return torch.func.functional_call(ffn, dict(zip(names, parameters, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(forward, (some(2, 2, DIM).requires_grad_(), *ffn.parameters()))
+
+
+@every
+def test_the_biases_are_where_the_yaml_says(variant: str) -> None:
+    for bias in (False, True):
+        ffn = from_disk(variant, bias=bias)
+        linears = [module for module in ffn.modules() if isinstance(module, torch.nn.Linear)]
+        assert linears and all((linear.bias is not None) == bias for linear in linears)

@@ -1,0 +1,126 @@
+"""python -m analysis: what it writes, how it refuses, what it never loads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fabricate import fabricate
+
+from ablate.results import study_folder
+from analysis.__main__ import main
+from analysis.load import read
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+FIGURES = [f"{name}.{kind}" for name in ("curves", "effects", "seeds") for kind in ("pdf", "png")]
+TABLES = ["runs.csv", "cells.csv", "effects.csv", "cells.md", "effects.md"]
+
+
+def test_everything_is_written_and_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fabricate(tmp_path, GRID)
+    monkeypatch.setenv("ABLATE_RESULTS", str(tmp_path))
+    assert main([]) == 0
+    said = capsys.readouterr().out.splitlines()
+    folder = tmp_path / "figures" / "fabricated"
+    assert said[:11] == [str(folder / name) for name in FIGURES + TABLES]
+    assert {path.name for path in folder.iterdir()} == set(FIGURES + TABLES)
+    assert all((folder / name).stat().st_size > 100 for name in FIGURES + TABLES)
+    assert any(line.startswith("ffn: swiglu − mlp  −.05") and line.endswith("better (lower loss)") for line in said)
+
+
+def test_the_newest_study_is_meant_unless_one_is_named(tmp_path: Path) -> None:
+    for age, name in enumerate(["third", "first", "second"]):
+        fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, study=name)
+        os.utime(study_folder(tmp_path, name) / "manifest.json", (1e9 - age, 1e9 - age))
+    assert read(tmp_path, None).manifest["study"] == "third"
+    assert read(tmp_path, "second").manifest["study"] == "second"
+
+
+def test_torch_is_never_loaded(tmp_path: Path) -> None:
+    fabricate(tmp_path, GRID)
+    code = (
+        "import sys, analysis.__main__ as command\n"
+        f"assert command.main(['--results-dir', {str(tmp_path)!r}]) == 0\n"
+        "assert 'torch' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
+    )
+    root = Path(__file__).parent.parent
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=root, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line with which a command line is refused."""
+    assert main(list(arguments)) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    return said.err
+
+
+def test_no_results_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"no results folder at {tmp_path}/none" in refused(capsys, "--results-dir", f"{tmp_path}/none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_no_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"no study in {tmp_path}" in refused(capsys, "--results-dir", str(tmp_path))
+
+
+def test_unknown_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("norm-ffn-3fa94c", "position-11aa22"):
+        fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, study=name)
+    said = refused(capsys, "norm-fnn", "--results-dir", str(tmp_path))
+    assert said.endswith("did you mean norm-ffn-3fa94c?\n")
+    assert "there are norm-ffn-3fa94c, position-11aa22" in refused(capsys, "zzz", "--results-dir", str(tmp_path))
+    assert "no study ../runs" in refused(capsys, "../runs", "--results-dir", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "{}", '{"study": "x", "cells": [], "runs": [], "seeds": [], "factors": {}}']
+)
+def test_corrupt_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
+    fabricate(tmp_path, GRID)
+    manifest = study_folder(tmp_path, "fabricated") / "manifest.json"
+    manifest.write_text(content)
+    assert str(manifest) in refused(capsys, "--results-dir", str(tmp_path))
+
+
+def test_unknown_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--result-dir", "results", "--nonsense"])
+    assert ended.value.code == 2 and capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID)
+    tmp_path.chmod(0o555)
+    try:
+        assert "cannot write" in refused(capsys, "--results-dir", str(tmp_path))
+    finally:
+        tmp_path.chmod(0o755)
+
+
+def test_a_file_where_the_folder_should_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID)
+    (tmp_path / "figures").write_text("")
+    assert "cannot write" in refused(capsys, "--results-dir", str(tmp_path))
+
+
+def test_torn_and_corrupt_results_are_named_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID)
+    folders = sorted((tmp_path / "runs").glob("*/*"))
+    (folders[0] / "result.json").write_text('{"status": ')
+    with open(folders[1] / "metrics.jsonl", "a") as file:
+        file.write('{"step": 8')
+    assert main(["--results-dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert f"damaged: {folders[0]}/result.json" in said
+    assert f"damaged: {folders[1]}/metrics.jsonl: 1 torn line passed over" in said
+    assert "1 run missing: ln + mlp seed 0" in said
+    assert "2 of 3" in (tmp_path / "figures" / "fabricated" / "cells.md").read_text().splitlines()[2]

@@ -1,0 +1,129 @@
+"""Every mistake that a command line can hold is found before anything trains, all at once, one line each."""
+
+from __future__ import annotations
+
+import pytest
+
+from ablate.catalogue import groups
+from ablate.plan import PlanError, plan_study
+
+
+def problems(*overrides: str) -> list[str]:
+    """What the plan says is wrong."""
+    with pytest.raises(PlanError) as error:
+        plan_study(tuple(overrides))
+    return [str(problem) for problem in error.value.problems]
+
+
+MISTAKES = {
+    "norm=lnn": ["norm=lnn", "no such norm", "ln, rms"],
+    "nrom=ln": ["nrom", "no such key", "norm"],
+    "norm=ln,rms,lnn": ["norm=lnn", "no such norm"],
+    "+experimnt=x": ["experimnt", "no such key"],
+    "+norm.foo=1": ["norm.foo", "no such argument", "eps"],
+    "norm.epss=1": ["norm.epss", "no such key", "eps"],
+    "+model.foo=1": ["model.foo", "no such key"],
+    "+train.foo=1": ["train.foo", "no such key"],
+    "model.dim=abc": ["model.dim", "'abc' is not a whole number"],
+    "model.dim=0": ["model.dim", "out of range", "at least 1"],
+    "model.layers=-1": ["model.layers", "out of range"],
+    "model.dropout=1.5": ["model.dropout", "[0, 1)"],
+    "model.heads=3": ["model.dim=64 is not divisible by model.heads=3"],
+    "model.heads=64": ["position=rope", "even head size", "1"],
+    "seeds=0": ["seeds", "at least 1"],
+    "seeds=3,7": ["seeds=3,7", "write seeds=[3,7]"],
+    "seeds=[3,3]": ["seeds", "write seeds=5 or seeds=[3,7]"],
+    "seeds=many": ["seeds", "write seeds=5 or seeds=[3,7]"],
+    "seeds=-2": ["seeds", "at least 1"],
+    "optim.lr=nan": ["optim.lr", "finite"],
+    "optim.lr=0": ["optim.lr", "out of range"],
+    "optim.lr=-1e-3": ["optim.lr", "out of range"],
+    "optim.schedule=cosin": ["optim.schedule", "cosine, linear, constant"],
+    "optim.betas=[0.9]": ["optim.betas", "two numbers"],
+    "optim.betas=[0.9,1.0]": ["optim.betas", "two numbers"],
+    "ffn.mult=nan": ["ffn.mult", "finite"],
+    "ffn.mult=0": ["ffn.mult", "larger"],
+    "ffn.hidden=1.5": ["ffn.hidden", "1.5", "int"],
+    "norm.eps=small": ["norm.eps", "'small'", "float"],
+    "train.steps=0": ["train.steps", "at least 1"],
+    "train.parallel=0": ["train.parallel", "at least 1"],
+    "train.device=tpu": ["train.device", "auto, cpu, cuda"],
+    "keep=everything": ["keep", "weights, all, none"],
+    "confirm=0": ["confirm", "at least 1"],
+    "study=a/b": ["study", "cannot name a folder"],
+    "reference={norm:rms}": ["reference", "norm is not compared here"],
+    "norm=ln,ln": ["ln is the same cell as ln"],
+    "norm._target_=os.system": ["norm._target_", "'os.system' is not in ablate.model", "user="],
+    "norm._target_=ablate.model.norm.LayrNorm": ["norm._target_", "cannot be found"],
+    "user=[no_such_package]": ["user", "'no_such_package' cannot be imported"],
+    "results_dir=/proc/nowhere": ["results_dir", "/proc"],
+    "results_dir=/dev/null/x": ["results_dir", "/dev/null is no folder"],
+    "data=text": ["data.path", "has no value"],
+    "data=text data.path=/no/such/file": ["data.path=/no/such/file does not exist", "FILE, FOLDER or 'GLOB'"],
+    "data.context=10000000": ["data", "too short", "data.context=10000000"],
+    "data.tokenizer=word": ["data.tokenizer", "byte, char"],
+    "foo": ["foo", "cannot be read", "key=value"],
+    "study=a,b": ["study=a,b", "takes one value"],
+    "norm=glob(x*)": ["norm=glob(x*)", "matches no variant"],
+}
+
+
+@pytest.mark.parametrize("overrides", MISTAKES)
+def test_a_mistake_is_one_line_that_helps(overrides):
+    found = problems(*overrides.split())
+    assert len(found) == 1 and "\n" not in found[0], found
+    for word in MISTAKES[overrides]:
+        assert word in found[0]
+
+
+def test_all_mistakes_are_told_at_once():
+    found = problems("norm=ln,lnn", "ffn=mpl", "model.dim=0", "optim.lr=nan", "seeds=3,7", "+norm.foo=1", "modle.dim=3")
+    keys = ["seeds=3,7", "norm=lnn", "ffn=mpl", "modle.dim", "model.dim", "optim.lr", "norm.foo"]
+    assert all(any(line.startswith(key) for line in found) for key in keys), found
+    assert len(found) == len(keys)
+
+
+def test_a_reference_level_that_is_not_swept_is_refused():
+    assert (
+        "ffn:glu is not in the sweep; write one of mlp, swiglu" in problems("ffn=mlp,swiglu", "reference={ffn:glu}")[0]
+    )
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "binary", "short", "folder of nothing"])
+def test_data_that_cannot_be_used(kind, tmp_path):
+    file = tmp_path / "x.txt"
+    content = {"empty": b"", "binary": bytes(range(256)) * 50, "short": b"too short to learn from"}.get(kind)
+    if content is not None:
+        file.write_bytes(content)
+    if kind == "folder of nothing":
+        file.mkdir()
+    found = problems("data=text", f"data.path={file}")
+    words = {"missing": "does not exist", "binary": "is binary", "short": "too short"}
+    assert len(found) == 1 and words.get(kind, "is empty") in found[0]
+
+
+def test_every_variant_on_disk_passes(tmp_path):
+    count = 0
+    for group, variants in groups().items():
+        for variant in variants:
+            more = [] if (group, variant) != ("data", "text") else [f"data.path={__file__}", "data.context=8"]
+            plan = plan_study((f"{group}={variant}", *more, f"results_dir={tmp_path}"))
+            assert plan.manifest["cells"][0]["params"] > 0
+            count += 1
+    assert count > 20
+
+
+def test_glob_and_ranges_make_factors(tmp_path):
+    plan = plan_study(("norm=glob(*)", "optim.lr=choice(1e-3,3e-3)", f"results_dir={tmp_path}"))
+    assert plan.manifest["factors"] == {"norm": sorted(groups()["norm"]), "optim.lr": [0.001, 0.003]}
+    assert plan.manifest["reference"] == {"norm": "bn"}
+    assert sum(cell["reference"] for cell in plan.manifest["cells"]) == 2, "one reference per stratum"
+
+
+def test_a_wrong_command_ends_with_2_and_leaves_nothing(cli, tmp_path):
+    done = cli("-m", "norm=ln,rmss", "hydra/launcher=nowhere")
+    assert done.returncode == 2 and done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+    assert "Traceback" not in done.stderr
+    assert all(line.startswith("ablate: ") for line in done.stderr.splitlines())
+    assert cli("--frobnicate").returncode == 2

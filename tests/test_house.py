@@ -1,0 +1,155 @@
+"""The rules of the house, each as a test: import directions, no torch where there must be none, one class + one YAML."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from ablate.catalogue import CONF, groups
+from ablate.schema import COMPONENTS
+
+# What each part may import of the package, in the order in which data flow.
+LAYERS = [
+    {"catalogue", "schema"},
+    {"model", "data", "optim"},
+    {"build", "evaluate"},
+    {"budget", "results"},
+    {"identity", "gate", "compose", "train", "load"},
+    {"plan", "worker", "evidence", "pool", "sync"},
+    {"preview", "summary", "progress", "track"},
+    {"sweep"},
+    {"__main__", "__init__"},
+]
+ALLOWED = {"model": {"model"}, "data": {"data"}, "results": set(), "evidence": {"results", "evidence"}}
+ALLOWED |= {"schema": set(), "catalogue": set(), "analysis": {"results", "evidence"}, "sync": {"results"}}
+
+
+def part(name: str) -> str:
+    """The part of the package that a dotted name or a file belongs to."""
+    return name.split(".")[1] if name.count(".") else "__init__"
+
+
+def imports(file: Path) -> set[str]:
+    """Parts of `ablate` that a file imports anywhere, inside functions, too."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ablate":
+            found |= {part(node.module)} if "." in node.module else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {part(alias.name) for alias in node.names if alias.name.split(".")[0] == "ablate"}
+    return found
+
+
+def sources(package: str) -> list[Path]:
+    found = sorted((ROOT / package).rglob("*.py"))
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("file", sources("ablate"), ids=lambda file: str(file.relative_to(ROOT)))
+def test_data_flow_one_way(file):
+    here = file.relative_to(ROOT / "ablate").parts[0].removesuffix(".py")
+    level = {name: i for i, names in enumerate(LAYERS) for name in names}
+    assert here in level, f"{here} has no place in the order of parts"
+    for other in imports(file) - {here}:
+        if here == "__init__":
+            continue
+        assert level[other] <= level[here], f"{here} must not import {other}"
+    if here in ALLOWED:
+        assert imports(file) - {here} <= ALLOWED[here]
+
+
+@pytest.mark.parametrize("file", sources("analysis"), ids=lambda file: file.name)
+def test_analysis_imports_results_and_evidence_alone(file):
+    assert imports(file) <= ALLOWED["analysis"]
+
+
+def test_no_part_imports_another_that_imports_it():
+    graph: dict[str, set[str]] = {}
+    for file in sources("ablate"):
+        here = file.relative_to(ROOT / "ablate").parts[0].removesuffix(".py")
+        graph.setdefault(here, set()).update(imports(file) - {here})
+
+    def reach(name: str, seen: set[str]) -> set[str]:
+        for other in graph.get(name, set()) - seen:
+            seen |= {other} | reach(other, seen | {other})
+        return seen
+
+    for name in graph:
+        assert name not in reach(name, set()), f"{name} imports itself by way of others"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "analysis.__main__",
+        "ablate.results",
+        "ablate.evidence",
+        "ablate.summary",
+        "ablate.progress",
+        "ablate.track",
+        "ablate.sync",
+        "ablate.schema",
+        "ablate",
+    ],
+)
+def test_no_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0, f"{module} loads torch"
+
+
+def test_components_take_plain_arguments():
+    for file in (ROOT / "ablate" / "model").glob("*.py"):
+        module = importlib.import_module(f"ablate.model.{file.stem}") if file.stem != "__init__" else None
+        for _, found in inspect.getmembers(module, inspect.isclass) if module else []:
+            if found.__module__ == module.__name__ and not getattr(found, "_is_protocol", False) and "__init__" in vars(found):
+                for parameter in inspect.signature(found.__init__).parameters.values():
+                    assert parameter.kind is not parameter.VAR_KEYWORD, f"{found.__name__} swallows arguments"
+                    assert parameter.name not in ("config", "cfg"), f"{found.__name__} takes a configuration"
+        assert "omegaconf" not in file.read_text() and "hydra" not in file.read_text()
+
+
+@pytest.mark.parametrize("group", COMPONENTS)
+def test_a_variant_is_one_yaml_that_names_its_source(group):
+    variants = groups()[group]
+    assert variants
+    for name, file in variants.items():
+        text = file.read_text()
+        assert text.startswith("# "), f"{file} does not say what it is"
+        assert any(str(year) in text.splitlines()[0] for year in range(1986, 2030)), f"{file} names no paper"
+        assert f"_target_: ablate.model.{group}." in text, f"{name} is not in its component's module"
+
+
+def test_files_and_functions_stay_small():
+    for file in sources("ablate") + sources("analysis") + sources("hydra_plugins"):
+        text = file.read_text()
+        assert text.count("\n") <= 330, f"{file} is too long to read"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < 60, f"{file.name}: {node.name} is too long to read"
+
+
+def test_yaml_defaults_are_the_only_ones():
+    """A constructor's own settings have no defaults in code: they would hide what a study trained."""
+    import yaml
+
+    from ablate.build import SHAPE, WIRING, parameters_of, resolve
+
+    for group in COMPONENTS:
+        for file in groups()[group].values():
+            node = yaml.safe_load(file.read_text())
+            target = resolve(group, node["_target_"])
+            own = [p for p in parameters_of(target).values() if p.name not in (*SHAPE, *WIRING)]
+            assert {p.name for p in own} == node.keys() - {"_target_", "_partial_"}
+            assert all(p.default is p.empty for p in own), f"{target.__name__} has defaults beside its YAML's"
+
+
+def test_conf_is_found_next_to_the_package():
+    assert CONF == ROOT / "conf"

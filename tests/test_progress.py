@@ -1,0 +1,269 @@
+"""The live view: what it says of a sweep on a terminal and elsewhere, from files in any state."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ablate import progress
+from ablate.results import MetricsWriter, Run, write_json, write_manifest
+
+ROOT = Path(__file__).resolve().parents[1]
+STEPS = 100
+
+
+def make_study(results: Path, labels: tuple[str, ...] = ("ln + mlp", "ln + swiglu"), seeds: int = 2) -> list[str]:
+    """A study on disk with nothing trained; returns the paths of its runs."""
+    cells = [
+        {"id": f"c{i}", "label": label, "task": "text", "flops_per_token": 6000, "config": {"train": {"steps": STEPS}}}
+        for i, label in enumerate(labels)
+    ]
+    runs = [
+        {"cell": f"c{i}", "seed": seed, "path": f"cell{i}/s{seed}-{i}{seed}"}
+        for i in range(len(labels))
+        for seed in range(seeds)
+    ]
+    tasks = {"text": {"metrics": {"loss": "min"}}}
+    write_manifest(
+        results, {"study": "s", "cells": cells, "runs": runs, "seeds": [0, 1], "factors": {}, "tasks": tasks}
+    )
+    return [str(run["path"]) for run in runs]
+
+
+def log(results: Path, path: str, until: int, **row: Any) -> None:
+    """Write a run's metrics, ten steps and a second a row."""
+    writer = MetricsWriter(Run(results, path).metrics_file)
+    for step in range(0, until + 1, 10):
+        writer.write({"step": step, "tokens": 640 * step, "seconds": step / 10, "train/loss": 4.5} | row)
+    writer.close()
+
+
+def end(results: Path, path: str, status: str = "done") -> None:
+    error = {"type": "ValueError", "message": "it \x1b[31mbroke\nbadly"} if status == "failed" else None
+    final = {"test/loss": 2.00712} if status == "done" else {}
+    result = {"status": status, "final": final, "steps": 40, "seconds": {"total": 8.1}, "error": error}
+    write_json(Run(results, path).result_file, result | {"ended": str(time.time())})
+
+
+def rendered(view: progress.View, width: int, height: int = 24) -> list[str]:
+    console = Console(width=width, height=height, force_terminal=False, color_system=None)
+    with console.capture() as capture:
+        console.print(view.table(width, height))
+    return capture.get().splitlines()
+
+
+def test_each_ending_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "TICK", 0.02)
+    paths = make_study(tmp_path)
+    with progress.follow(tmp_path, "s", paths):
+        for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
+            time.sleep(0.1)
+            end(tmp_path, path, status)
+    assert capsys.readouterr().out.splitlines() == [
+        "[1/4] ln + mlp s0 done  test/loss 2.007  8.1 s",
+        "[2/4] ln + mlp s1 diverged at step 40  8.1 s",
+        "[3/4] ln + swiglu s0 failed: ValueError: it  [31mbroke badly  8.1 s",
+        "[4/4] ln + swiglu s1 done  test/loss 2.007  8.1 s",
+    ]
+
+
+def test_a_quiet_sweep_says_now_and_then_that_it_is_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "TICK", 0.02)
+    monkeypatch.setattr(progress, "HEARTBEAT", 0.3)
+    with progress.follow(tmp_path, "s", make_study(tmp_path)):
+        time.sleep(0.8)
+    assert set(capsys.readouterr().out.splitlines()) == {"0/4 ended, 0 diverged, 0 failed, 0 running, 4 queued"}
+
+
+def test_what_was_done_before_counts_and_an_earlier_failure_does_not(tmp_path: Path) -> None:
+    paths = make_study(tmp_path)
+    end(tmp_path, paths[0])
+    end(tmp_path, paths[1], "failed")
+    view = progress.View(tmp_path, "s", paths)
+    assert view.look() == [] and view.counts().startswith("1/4 ended, 0 diverged, 0 failed")
+    end(tmp_path, paths[1], "failed")
+    assert [status for status, _ in view.look()] == ["failed"]
+    assert view.counts().startswith("2/4 ended, 0 diverged, 1 failed")
+
+
+def test_the_table_shows_what_runs_now(tmp_path: Path) -> None:
+    paths = make_study(tmp_path)
+    log(tmp_path, paths[3], 20)  # interrupted long ago: it is queued
+    view = progress.View(tmp_path, "s", paths[1:])
+    log(tmp_path, paths[1], 40, **{"val/loss": 3.25})
+    view.look()
+    assert [re.split(r"\s{2,}", line.strip()) for line in rendered(view, 100)] == [
+        ["run", "step", "train/loss", "val/loss", "tokens/s", "left"],
+        ["ln + mlp s1", "40/100", "4.500", "3.250", "6,400", "6.0 s"],
+        ["0/3 ended, 0 diverged, 0 failed, 1 running, 2 queued"],
+    ]
+
+
+def test_time_left_does_not_count_what_an_earlier_sweep_did(tmp_path: Path) -> None:
+    paths = make_study(tmp_path, seeds=1)
+    log(tmp_path, paths[0], 50)
+    view = progress.View(tmp_path, "s", paths)
+    view.begun -= 10
+    assert "left" not in view.counts()
+    log(tmp_path, paths[0], 60)  # a tenth of a run in ten seconds, 1.4 runs to go
+    view.look()
+    assert view.counts().endswith("about 2 min 20 s left")
+
+
+@pytest.mark.parametrize("width", [8, 20, 40, 60, 80])
+@pytest.mark.parametrize("height", [3, 10, 24])
+def test_the_table_fits_any_terminal(tmp_path: Path, width: int, height: int) -> None:
+    paths = make_study(
+        tmp_path, labels=("a label that is much too long for this [bold]", *map(str, range(20))), seeds=1
+    )
+    view = progress.View(tmp_path, "s", paths)
+    for path in paths:
+        log(tmp_path, path, 40)
+    view.look()
+    lines = rendered(view, width, height)
+    assert all(len(line) <= width for line in lines)
+    if width >= 40:
+        assert len(lines) <= max(height, 6)
+        assert f"and {21 - max(1, height - 6)} more running" in lines
+        assert lines[1].startswith("a label")
+
+
+def test_files_in_any_state_are_passed_over(tmp_path: Path) -> None:
+    paths = make_study(tmp_path)
+    view = progress.View(tmp_path, "s", paths)
+    for path in paths:
+        log(tmp_path, path, 40, **{"train/loss": None})
+    files = [Run(tmp_path, path).metrics_file for path in paths]
+    files[0].write_bytes(files[0].read_bytes() + b'{"step": 5')
+    files[1].write_bytes(b"\x00\xff\n[1]\n7\n")
+    files[2].unlink()
+    Run(tmp_path, paths[0]).result_file.write_text("{")
+    assert view.look() == []
+    assert "40/100  not finite" in "\n".join(rendered(view, 100))
+    files[0].unlink()
+    assert view.look() == []
+
+
+def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    row = {"tokens": 0, "seconds": 0.0, "train/loss": 1.0, "padding": "x" * 100}
+    rows = (json.dumps(row | {"step": step, "tokens": step * 64, "seconds": step / 4}) for step in range(50_000))
+    file.write_text("\n".join(rows) + "\n")
+    begun = time.perf_counter()
+    pace = progress.read_pace(file)
+    assert time.perf_counter() - begun < 0.05
+    assert (pace.step, pace.train, pace.val) == (49_999, "1.000", "")
+    assert (pace.tokens_per_second, pace.steps_per_second) == pytest.approx((256, 4))
+    assert progress.read_pace(tmp_path / "none") == progress.Pace()
+
+
+def test_durations() -> None:
+    assert [progress.duration(seconds) for seconds in (8.14, 48.4, 108, 7384)] == [
+        "8.1 s",
+        "48 s",
+        "1 min 48 s",
+        "2 h 03 min",
+    ]
+
+
+SWEEP = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import test_progress as t
+from ablate import progress
+results = Path({results!r})
+paths = t.make_study(results)
+with progress.follow(results, "s", paths):
+    for until in (20, 40, 60):
+        t.log(results, paths[0], until)
+        time.sleep(0.6)
+    t.end(results, paths[0])
+    t.end(results, paths[1], "diverged")
+    print("a word of the parent")
+    if {raises}:
+        raise KeyboardInterrupt
+print("the summary")
+"""
+
+
+def sweep(results: Path, raises: bool = False) -> list[str]:
+    program = SWEEP.format(tests=str(ROOT / "tests"), results=str(results), raises=raises)
+    return [sys.executable, "-c", program]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_terminal_gets_a_live_table_that_goes_away(tmp_path: Path, raises: bool) -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        os.execv(sys.executable, sweep(tmp_path, raises))
+    shown = read_terminal(terminal)
+    os.waitpid(child, 0)
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    assert re.search(r"ln \+ mlp s0\s+\d+/100\s+4\.500\s+6,400\s+\d+\.\d s", plain), plain
+    assert "[2/4] ln + mlp s1 diverged at step 40  8.1 s" in plain and "a word of the parent" in plain
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is back"
+    assert ("KeyboardInterrupt" if raises else "the summary") in plain
+
+
+def read_terminal(terminal: int) -> str:
+    shown = b""
+    while True:
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # how a terminal says that the other side is gone
+            piece = b""
+        if not piece:
+            return shown.decode()
+        shown += piece
+
+
+def test_no_terminal_gets_no_control_characters(tmp_path: Path) -> None:
+    forced = os.environ | {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
+    answer = subprocess.run(sweep(tmp_path), capture_output=True, text=True, timeout=20, env=forced)
+    assert answer.stderr == "" and answer.stdout.replace("\n", "").isprintable()
+    assert answer.stdout.endswith("the summary\n") and answer.stdout.count("\n") == 4
+
+
+def test_a_reader_that_goes_away_does_not_end_the_sweep(tmp_path: Path) -> None:
+    end(tmp_path, make_study(tmp_path)[0])
+    program = "\n".join(
+        [
+            "import os, sys; from pathlib import Path; from ablate import progress",
+            f"results, paths = Path({str(tmp_path)!r}), ['cell0/s0-00', 'cell0/s1-01']",
+            f"sys.path.insert(0, {str(ROOT / 'tests')!r}); import test_progress as t",
+            "with progress.follow(results, 's', paths):",
+            "    sys.stdout.close()",
+            "    t.end(results, paths[1])",
+            "sys.stderr.write('went on')",
+        ]
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert answer.returncode == 0 and answer.stderr.endswith("went on")
+    assert "the live view stopped" in answer.stderr and "Traceback" not in answer.stderr
