@@ -45,7 +45,7 @@ def _scope(study: Study) -> str:
     rates = [words.scientific(config["optim"]["lr"]) for config in configs]
     passes = [words.passes(_passes(manifest, cell)) for cell in manifest["cells"]]
     rate = "one untuned lr " if len(set(rates)) == 1 else "untuned lrs "
-    seen = f"{_range(steps)} steps ({_range(passes)} of one pass)"
+    seen = f"{_range(steps)} steps ({_range(passes)})"
     return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}"
 
 

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -115,7 +116,8 @@ def mirror(plan: Plan) -> Iterator[None]:
         yield
         return
     command = [sys.executable, "-m", "ablate.track", plan.manifest["study"], "--results-dir", str(plan.results)]
-    process = subprocess.Popen([*command, "--follow"], stdin=subprocess.PIPE, start_new_session=True)
+    said = tempfile.TemporaryFile()  # noqa: SIM115 (what it says must not fall into the live table)
+    process = subprocess.Popen([*command, "--follow"], stdin=subprocess.PIPE, stderr=said, start_new_session=True)
     try:
         yield
     finally:
@@ -127,6 +129,9 @@ def mirror(plan: Plan) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             process.kill()
             print("ablate: tracking is not done yet; bring the rest over with python -m ablate.sync", file=sys.stderr)
+        said.seek(0)
+        sys.stderr.write(said.read().decode(errors="replace"))
+        said.close()
 
 
 def conclude(plan: Plan, seconds: float | None) -> int:

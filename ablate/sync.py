@@ -121,7 +121,7 @@ class Mirror:
             if rows:
                 sink.log(card, rows)
             return False
-        line = {"path": run.path, "ended": result.get("ended"), "sink": sink.name}
+        line = {"path": run.path, "status": result["status"], "ended": result.get("ended"), "sink": sink.name}
         if sink.mode == "disabled" or self.replayed & {_mark(line, sink.mode), _mark(line, "online")}:
             return False
         error = {"error": result["error"].get("message")} if result.get("error") else {}
@@ -210,7 +210,7 @@ def _replay(mirror: Mirror, paths: list[str]) -> list[str]:
     going = sum(not Run(mirror.results, path).result_file.exists() for path in paths)
     before = len({mark[0] for mark in mirror.replayed} & set(paths)) - now
     where = " and ".join(sorted(f"{sink.name} ({sink.mode})" for sink in sinks))
-    lines = [f"{mirror.study} to {where}: {now} runs replayed, {before} were before, {going} have not ended"]
+    lines = [f"{mirror.study} to {where}: {now} replayed now, {before} before, {going} not ended"]
     if any(sink.mode == "offline" for sink in sinks):
         lines.append(f"upload: wandb sync {mirror.results / 'wandb'}/offline-run-*")
     return lines
@@ -227,7 +227,7 @@ def say(text: str) -> None:
 
 
 def _mark(line: dict[str, Any], mode: str | None) -> tuple[str, ...]:
-    return tuple(map(str, (line.get("path"), line.get("ended"), line.get("sink"), mode)))
+    return tuple(str((line | {"mode": mode}).get(name)) for name in ("path", "status", "ended", "sink", "mode"))
 
 
 def _stamp(file: Path) -> tuple[int, int] | None:

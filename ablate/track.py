@@ -81,6 +81,7 @@ class WandB:
 
         settings = wandb.Settings(silent=True, console="off", init_timeout=10, disable_git=True, disable_code=True)
         settings.save_code = settings.x_save_requirements = False
+        settings.finish_timeout, settings.finish_timeout_raises = 25, True  # a network that is gone is waited for, else
         settings.x_disable_stats = settings.x_disable_meta = True  # they would tell about the mirror, not the training
         told: dict[str, Any] = card._asdict()
         told |= {"dir": str(told.pop("results")), "project": self.project, "entity": self.entity, "mode": self.mode}

@@ -17,11 +17,11 @@ from ablate.results import Study
 from analysis import style
 
 Cell = dict[str, Any]
-LATE = 2 / 3  # where the right panel begins, as a share of the run
+LATE = 2 / 3  # where the right panel begins at the latest, as a share of the run
 
 
 def draw(study: Study) -> Figure:
-    """The curves of every cell: the whole run on the left, its last third on the right; a row of panels per facet."""
+    """The curves of every cell: the whole run on the left, its end enlarged on the right; a row of panels per facet."""
     metric = "val/" + evidence.endpoint(study.manifest).split("/")[-1]
     rows, facets = _rows(study, metric), _facets(study.manifest)
     entries = _entries(study, len(facets) > 1)
@@ -99,7 +99,7 @@ def _facet(study: Study, rows: pandas.DataFrame, whole: Axes, late: Axes) -> Non
     faint = min(0.15, 0.8 / max(1, len(bands)))
     for cell, table in bands.items():
         step = max(1, len(table) // 12)
-        every = ((len(table) - 1) % step, step)  # some five markers in the last third, one of them at the end
+        every = ((len(table) - 1) % step, step)  # some markers on the right, one of them at the end
         for axis, marker in ((whole, "none"), (late, looks[cell].marker)):
             colour = looks[cell].colour
             axis.plot(table["mean"], linestyle=looks[cell].dash, marker=marker, ms=3, markevery=every, color=colour)
@@ -111,8 +111,10 @@ def _facet(study: Study, rows: pandas.DataFrame, whole: Axes, late: Axes) -> Non
     _limit(whole, [*ended["low"], *first], [*ended["high"], *first])
     for (cell, _), run in diverged.groupby(["cell", "seed"]):
         _diverged(whole, run, looks[str(cell)])
-    last = ended[ended.index >= LATE * end]
-    late.set_xlim(LATE * end, end * 1.01)
+    # From an evaluation on, so that no line comes in through the frame.
+    start = max(ended.index[ended.index <= LATE * end], default=0.0)
+    last = ended[ended.index >= start]
+    late.set_xlim(start, end + 0.02 * (end - start))
     _limit(late, list(last["low"]), list(last["high"]))
 
 
@@ -143,4 +145,4 @@ def _caption(study: Study, rows: pandas.DataFrame, metric: str) -> str:
         else "no finished run"
     )
     cross = "; × where a diverged run ended" * bool((rows["status"] == "diverged").any())
-    return f"{metric}: {over}; right: the last third{cross}"
+    return f"{metric}: {over}; right: the end enlarged{cross}"

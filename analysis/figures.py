@@ -43,7 +43,7 @@ def effects(study: Study, table: pandas.DataFrame) -> Figure:
     for y, row in enumerate(rows):
         if not isinstance(row, str) and row.Index in known.index:
             _effect(axis, y, row, cap, palette.get((row.factor, row.level), style.INK))
-    axis.locator_params(axis="x", nbins=4)
+    axis.locator_params(axis="x", nbins=5, steps=[1, 2, 5, 10])
     if known.empty:
         axis.set(xlim=(-1, 1), xticks=[0])
     axis.set_xlabel(_difference(study))
@@ -88,8 +88,9 @@ def _result(row: Any, known: pandas.DataFrame) -> str:
     if row.verdict == "withheld" or row.n == 0:
         return f"{row.verdict}: {row.note}"
     places = words.decimals((known["high"] - known["low"]) / 2)
-    n = f"  n = {row.n}" * (known["n"].nunique() > 1)
-    return f"{words.span(row.mean, row.low, row.high, places)}{n}  {row.verdict}" + f": {row.note}" * bool(row.note)
+    n = f"  n = {row.n}" if known["n"].nunique() > 1 else ""
+    note = f": {row.note}" if row.note and row.n > 1 else ""
+    return f"{words.span(row.mean, row.low, row.high, places)}{n}  {row.verdict}{note}"
 
 
 def _pitch(names: list[str], inches: float) -> float:
@@ -152,12 +153,13 @@ def seeds(study: Study) -> Figure:
 
 
 def _lines(study: Study, cells: pandas.DataFrame, values: pandas.DataFrame) -> list[list[tuple[float, float]]]:
-    """Segments between neighbouring rows of one seed; a run without a number, or other batches, breaks the line."""
+    """Segments between neighbours of one seed; a run without a number, other batches or another stratum break them."""
     batches = {cell["id"]: cell["batches"] for cell in study.manifest["cells"]}
+    kin = [(stratum, batches[cell]) for cell, stratum in zip(cells["cell"], cells["stratum"], strict=True)]
     return [
         [(start, y), (end, y + 1)]
         for y, (one, other) in enumerate(itertools.pairwise(cells["cell"]))
-        if batches[one] == batches[other]
+        if kin[y] == kin[y + 1]
         for start, end in values[[one, other]].dropna().to_numpy()
     ]
 

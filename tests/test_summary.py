@@ -132,7 +132,7 @@ def test_notes_of_cells_are_said_once(tmp_path: Path) -> None:
 def test_unpaired_effects_say_so(tmp_path: Path) -> None:
     said = text(tmp_path, {"data.context": [64, 128]}, batches=lambda levels: str(levels["data.context"]))
     assert "effects, unpaired, 3 seeds" in said and "undecided: unpaired, n < 5" in said
-    assert "800 steps (8 %, 16 % of one pass)" in said and "paired over" not in said
+    assert "800 steps (8 % of one pass, 16 % of one pass)" in said and "paired over" not in said
 
 
 def test_several_rates_are_no_single_one(tmp_path: Path) -> None:
@@ -159,5 +159,5 @@ def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
     study = load_study(tmp_path, name)
     study.manifest["cells"][0]["params"] = 124_000_000
     said = summary(study).splitlines()
-    assert said[1] == "scope: 124 M parameters, 800 steps (819 % of one pass), one untuned lr 1e-3"
+    assert said[1] == "scope: 124 M parameters, 800 steps (8.2 passes), one untuned lr 1e-3"
     assert said[2] == "test/loss, nats per byte, last step"

@@ -131,7 +131,7 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
         end(tmp_path, path, status)
     answer = sync(tmp_path, WANDB_RUN_ID="left-over", WANDB_SWEEP_ID="left-over")
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert f"{STUDY} to wandb (offline): 4 runs replayed, 0 were before, 0 have not ended" in answer.stdout
+    assert f"{STUDY} to wandb (offline): 4 replayed now, 0 before, 0 not ended" in answer.stdout
     runs = {run["display_name"]: run for run in map(read_back, folders(tmp_path))}
     assert sorted(runs) == ["ln/s0", "ln/s1", "rms/s0", "rms/s1"]
     assert len({run["run_id"] for run in runs.values()}) == 4
@@ -161,12 +161,12 @@ def test_mirroring_again_adds_nothing_and_a_retried_run_replaces_its_failure(tmp
     end(tmp_path, paths[0])
     end(tmp_path, paths[1], "failed")
     log(tmp_path, paths[2], range(0, 30, 10))  # interrupted
-    assert "2 runs replayed, 0 were before, 2 have not ended" in sync(tmp_path).stdout
+    assert "2 replayed now, 0 before, 2 not ended" in sync(tmp_path).stdout
     first = folders(tmp_path)
-    assert "0 runs replayed, 2 were before, 2 have not ended" in sync(tmp_path, STUDY).stdout
+    assert "0 replayed now, 2 before, 2 not ended" in sync(tmp_path, STUDY).stdout
     assert folders(tmp_path) == first and len(first) == 2
     end(tmp_path, paths[1], "done", ended="2026-01-02T00:00:00")
-    assert "1 runs replayed, 1 were before" in sync(tmp_path).stdout
+    assert "1 replayed now, 1 before" in sync(tmp_path).stdout
     second = folders(tmp_path)
     assert len(second) == 2 and second != first
     assert [line["path"] for line in mirrored(tmp_path)] == [paths[0], paths[1], paths[1]]
@@ -213,7 +213,7 @@ def test_a_killed_mirror_leaves_no_duplicate(tmp_path: Path) -> None:
     history = {run["display_name"]: len(run["history"]) for run in runs}
     assert history == {"ln/s0": 5, "ln/s1": 4000, "rms/s0": 5, "rms/s1": 5}
     assert all(run["summary"]["status"] == "done" for run in runs) and len(runs) == 4
-    assert "0 runs replayed, 4 were before" in sync(tmp_path).stdout
+    assert "0 replayed now, 4 before" in sync(tmp_path).stdout
 
 
 def test_without_a_key_a_terminal_is_never_asked(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, se
     wait_for(lambda: ["log", 30] in events(server))
     mirror.communicate(timeout=20)
     end(tmp_path, path)
-    assert "wandb (online): 1 runs replayed" in sync(tmp_path).stdout
+    assert "wandb (online): 1 replayed now" in sync(tmp_path).stdout
     assert events(server) == [
         ["init", "online", "allow"],
         *(["log", step] for step in (0, 10, 20, 30)),
@@ -316,8 +316,8 @@ def test_an_error_online_turns_to_offline_and_says_so_once(tmp_path: Path, serve
     assert (answer.returncode, answer.stderr.count("\n")) == (0, 1)
     assert "W&B is not reached, runs are mirrored offline from here (OSError: the network is down)" in answer.stderr
     assert [line["mode"] for line in mirrored(tmp_path)] == ["offline", "offline"]
-    assert "wandb (online): 2 runs replayed" in sync(tmp_path).stdout, "a key and a network later"
-    assert "0 runs replayed" in sync(tmp_path, WANDB_MODE="offline").stdout
+    assert "wandb (online): 2 replayed now" in sync(tmp_path).stdout, "a key and a network later"
+    assert "0 replayed now" in sync(tmp_path, WANDB_MODE="offline").stdout
 
 
 @pytest.mark.parametrize(

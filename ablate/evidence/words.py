@@ -54,8 +54,10 @@ def percent(fraction: float) -> str:
 
 
 def passes(fraction: float) -> str:
-    """How much of the training text is seen, in per cent of one pass: 8 %, 0.3 %, 820 %."""
-    return f"{fraction * 100:.{0 if fraction >= 0.01 else 1}f} %"
+    """How much of the training text is seen: 0.3 % of one pass, 8 % of one pass, 1.5 passes."""
+    if fraction > 1:
+        return f"{fraction:.1f} passes"
+    return f"{fraction * 100:.{0 if fraction >= 0.01 else 1}f} % of one pass"
 
 
 def unit(manifest: dict[str, Any], metric: str) -> str:

@@ -13,6 +13,7 @@ from ablate.build import bind
 from ablate.model.norm import BatchNorm, LayerNorm, RMSNorm
 
 DIM, EPS = 6, 1e-3
+OFFERED = {"dim": DIM, "heads": 2, "head_dim": 3, "layers": 2, "dropout": 0.0, "context": 12}
 every = pytest.mark.parametrize("variant", variants("norm"))
 
 
@@ -39,7 +40,7 @@ def trained(norm: nn.Module) -> Any:
 
 def from_disk(variant: str) -> Any:
     """A variant as its YAML describes it."""
-    return trained(bind("norm", read("norm", variant), {"dim": DIM})())
+    return trained(bind("norm", read("norm", variant), OFFERED)())
 
 
 def test_layer_norm_formula() -> None:
@@ -130,9 +131,11 @@ def test_batch_norm_with_no_real_position_keeps_its_statistics_finite() -> None:
     assert norm.running_mean.isfinite().all() and norm.running_var.isfinite().all()
 
 
-@every
+@pytest.mark.parametrize("variant", ["ln", "rms", "bn"])
 def test_starts_as_a_plain_normalisation(variant: str) -> None:
-    norm = bind("norm", read("norm", variant), {"dim": 64})()
+    norm = bind("norm", read("norm", variant), OFFERED | {"dim": 64})()
+    for name, parameter in norm.named_parameters():
+        assert (parameter == (name == "weight")).all()
     y = norm(some(32, 16, 64).float())
     assert y.shape == (32, 16, 64)
     assert 0.8 < y.square().mean() < 1.2
@@ -201,6 +204,6 @@ def test_keeps_the_type_of_its_input(variant: str, dtype: torch.dtype) -> None:
     [("ln", "eps", -1.0), ("rms", "eps", -1.0), ("bn", "eps", -1.0), ("bn", "momentum", -0.1), ("bn", "momentum", 1.5)],
 )
 def test_impossible_settings_are_refused(variant: str, key: str, value: float) -> None:
-    make = bind("norm", read("norm", variant) | {key: value}, {"dim": DIM})
+    make = bind("norm", read("norm", variant) | {key: value}, OFFERED)
     with pytest.raises(ValueError, match=rf"norm\.{key}"):
         make()

@@ -14,7 +14,7 @@ from torch import Tensor
 from ablate.build import bind
 from ablate.model.position import Learned, Position, RoPE, Sinusoidal
 
-OFFERED = {"dim": 8, "heads": 2, "head_dim": 4, "context": 12}
+OFFERED = {"dim": 8, "heads": 2, "head_dim": 4, "layers": 2, "dropout": 0.0, "context": 12}
 every = pytest.mark.parametrize("variant", variants("position"))
 
 
@@ -70,7 +70,7 @@ def test_rope_counts_far_in_low_precision() -> None:
 
 @pytest.mark.parametrize("head_dim", [1, 3, 21])
 def test_rope_refuses_an_odd_head_size(head_dim: int) -> None:
-    with pytest.raises(ValueError, match="position=rope.* even"):
+    with pytest.raises(ValueError, match=r"position=rope.* even"):
         RoPE(head_dim, 10000.0)
 
 

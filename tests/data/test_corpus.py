@@ -1,0 +1,317 @@
+"""The corpus and its cache: token streams, yardsticks against brute force, damage repaired; the standard library."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ablate.data import corpus as module
+from ablate.data import stdlib
+from ablate.data.corpus import SPLITS, Corpus, Document, cache_folder, encode, load_corpus, yardsticks
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for each test."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("ABLATE_CACHE", str(folder))
+    return folder
+
+
+def some_documents(count: int = 120, alphabet: str = "abcdé𝄞\n ") -> list[Document]:
+    """Texts that share nothing."""
+    pick = random.Random(0)
+    return [Document(f"d{i}", "".join(pick.choices(alphabet, k=200)).encode()) for i in range(count)]
+
+
+def streams(corpus: Corpus) -> dict[str, list[int]]:
+    """The token streams as lists."""
+    return {split: corpus.tokens[split].tolist() for split in SPLITS}
+
+
+def same(a: Corpus, b: Corpus) -> bool:
+    """Whether two corpora are equal in every field."""
+    fields = [(c.fingerprint, c.vocab, c.names, c.by_document, c.yardsticks) for c in (a, b)]
+    ends = all((a.ends[split] == b.ends[split]).all() for split in SPLITS)
+    return fields[0] == fields[1] and streams(a) == streams(b) and ends
+
+
+# ---- streams
+
+
+def test_byte_streams_are_the_documents_each_ended() -> None:
+    documents = some_documents()
+    texts = {document.name: document.text for document in documents}
+    corpus = load_corpus(documents, "byte")
+    assert corpus.vocab == 256 and corpus.by_document
+    assert sorted(name for split in SPLITS for name in corpus.names[split]) == sorted(texts)
+    for split in SPLITS:
+        begin = 0
+        for name, end in zip(corpus.names[split], corpus.ends[split], strict=True):
+            assert bytes(corpus.tokens[split][begin:end]) == texts[name] + b"\0"
+            begin = end
+        assert begin == len(corpus.tokens[split])
+
+
+def test_one_document_is_its_bytes_and_nothing_more() -> None:
+    text = b"\xff\xfe\r\nany bytes at all\x80" * 40
+    corpus = load_corpus([Document("one", text)], "byte")
+    assert b"".join(bytes(corpus.tokens[split]) for split in SPLITS) == text
+    assert not corpus.by_document and all(corpus.names[split] == ["one"] for split in SPLITS)
+
+
+@pytest.mark.parametrize("count", [1, 3, 120])
+def test_characters_make_the_round_trip(count: int) -> None:
+    documents = some_documents(count)
+    text = "".join(document.text.decode() + ("\0" if count > 1 else "") for document in documents)
+    alphabet = sorted(set(text))
+    ids, vocab = encode(documents, "char")
+    assert vocab == len(alphabet)
+    assert "".join(alphabet[i] for part in ids for i in part) == text
+    corpus = load_corpus(documents, "char")
+    assert corpus.vocab == vocab
+    found = Counter(i for stream in streams(corpus).values() for i in stream)
+    assert found == Counter(i for part in ids for i in part.tolist())
+
+
+def test_characters_are_code_points() -> None:
+    text = "e\u0301 é 𝄞 \ufeff\r\n"  # a combining accent, an astral sign, a byte-order mark, both line ends
+    (ids,), vocab = encode([Document("x", text.encode())], "char")
+    assert len(ids) == len(text) and vocab == len(set(text))
+
+
+def test_what_cannot_be_tokenised_is_named() -> None:
+    with pytest.raises(ValueError, match=r"data\.tokenizer=char.*bad\.txt \(byte 3\).*data\.tokenizer=byte"):
+        load_corpus([Document("good.txt", b"abc"), Document("bad.txt", b"abc\xff")], "char")
+    with pytest.raises(ValueError, match=r"data\.tokenizer='word'.*byte, char"):
+        load_corpus(some_documents(), "word")
+
+
+# ---- the cache
+
+
+def test_a_second_load_is_equal_and_makes_nothing(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load_corpus(some_documents(), "char")
+    before = {file: file.stat().st_mtime_ns for file in own_cache.rglob("*")}
+    monkeypatch.setattr(module, "encode", None)
+    second = load_corpus(some_documents(), "char")
+    assert same(first, second)
+    assert before == {file: file.stat().st_mtime_ns for file in own_cache.rglob("*")}
+    assert all(isinstance(second.tokens[split], np.memmap) for split in SPLITS)
+    assert not second.tokens["train"].flags.writeable
+
+
+def test_fingerprints_tell_texts_and_tokenizers_apart() -> None:
+    documents = some_documents()
+    others = [
+        load_corpus(documents, "byte"),
+        load_corpus(documents, "char"),
+        load_corpus(documents[:-1], "byte"),
+        load_corpus([*documents[:-1], Document(documents[-1].name, documents[-1].text + b" ")], "byte"),
+        load_corpus([Document("x", b"a" * 50), Document("y", b"b" * 50)], "byte"),
+        load_corpus([Document("x", b"a" * 50 + b"b" * 50)], "byte"),
+    ]
+    assert len({corpus.fingerprint for corpus in others}) == len(others)
+    assert load_corpus(documents, "byte").fingerprint == others[0].fingerprint
+
+
+def cut(size: int) -> Callable[[Path], None]:
+    """Damage that leaves the first bytes of a file."""
+    return lambda file: file.write_bytes(file.read_bytes()[:size])
+
+
+def written(content: bytes) -> Callable[[Path], None]:
+    """Damage that leaves something else in a file."""
+    return lambda file: (file.write_bytes(content), None)[1]
+
+
+DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "tokens missing": ("train.npy", Path.unlink),
+    "tokens empty": ("train.npy", cut(0)),
+    "tokens cut in the magic word": ("val.npy", cut(5)),
+    "tokens cut in the header": ("test.npy", cut(40)),
+    "tokens cut in the data": ("train.npy", cut(5000)),
+    "tokens something else": ("train.npy", written(b"not an array" * 50)),
+    "meta missing": ("meta.json", Path.unlink),
+    "meta empty": ("meta.json", cut(0)),
+    "meta cut": ("meta.json", cut(100)),
+    "meta no UTF-8": ("meta.json", written(b"\xff\xfe{}")),
+    "meta a list": ("meta.json", written(b"[]")),
+    "meta null": ("meta.json", written(b"null")),
+    "meta without a key": ("meta.json", written(b'{"vocab": 256}')),
+    "meta with wrong types": ("meta.json", written(b'{"vocab": 256, "names": null, "ends": null}')),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_cache_is_made_again(own_cache: Path, damage: str) -> None:
+    whole = load_corpus(some_documents(), "byte")
+    whole.tokens = {split: np.array(stream) for split, stream in whole.tokens.items()}  # off the files
+    name, harm = DAMAGE[damage]
+    harm(own_cache / whole.fingerprint / name)
+    assert same(whole, load_corpus(some_documents(), "byte"))
+    assert same(whole, load_corpus(some_documents(), "byte"))
+    assert [folder.name for folder in own_cache.iterdir()] == [whole.fingerprint]
+
+
+def test_an_interrupted_making_leaves_nothing(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.np, "save", full)
+        with pytest.raises(OSError, match="disk full"):
+            load_corpus(some_documents(), "byte")
+    assert not list(own_cache.iterdir())
+    assert load_corpus(some_documents(), "byte").vocab == 256
+
+
+def test_several_makers_at_once(own_cache: Path) -> None:
+    together, made = threading.Barrier(4), []
+
+    def make() -> None:
+        together.wait()
+        made.append(load_corpus(some_documents(), "byte"))
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 4 and all(same(made[0], other) for other in made)
+    assert [folder.name for folder in own_cache.iterdir()] == [made[0].fingerprint]
+
+
+def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cache_folder() == tmp_path / "cache" and cache_folder().is_dir()
+    monkeypatch.delenv("ABLATE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "ablate"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder() == tmp_path / "home" / ".cache" / "ablate"
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))  # nothing can be made below a file
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert cache_folder().parent == tmp_path and cache_folder().is_dir()
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_user_without_a_home_has_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: bool) -> None:
+    """Containers run under numbers that nobody has written into /etc/passwd."""
+
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    if not given:
+        monkeypatch.delenv("ABLATE_CACHE")
+    assert cache_folder().is_dir()
+    assert (cache_folder() == tmp_path / "cache") == given
+
+
+# ---- yardsticks
+
+
+def brute_yardsticks(train: list[int], test: list[int], vocab: int) -> dict[str, float]:
+    """One number after another, from the definitions."""
+    unigram = {a: (train.count(a) + 1) / (len(train) + vocab) for a in range(vocab)}
+    pairs, before = Counter(itertools.pairwise(train)), Counter(train[:-1])
+
+    def bigram(a: int, b: int) -> float:
+        return (pairs[a, b] + unigram[b]) / (before[a] + 1)
+
+    for a in range(vocab):
+        assert math.isclose(sum(bigram(a, b) for b in range(vocab)), 1)
+    return {
+        "uniform": math.log(vocab),
+        "unigram": -sum(math.log(unigram[a]) for a in test) / len(test),
+        "bigram": -sum(math.log(bigram(a, b)) for a, b in itertools.pairwise(test)) / (len(test) - 1),
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint32])
+@pytest.mark.parametrize("seed", range(3))
+def test_yardsticks_by_brute_force(seed: int, dtype: type) -> None:
+    rng = np.random.default_rng(seed)
+    train = rng.choice(7, 300, p=[0.4, 0.3, 0.1, 0.1, 0.05, 0.05, 0.0])
+    test = rng.choice(7, 60)  # has tokens and pairs that training never saw
+    found = yardsticks(train.astype(dtype), test.astype(dtype), 7)
+    assert found == pytest.approx(brute_yardsticks(train.tolist(), test.tolist(), 7))
+
+
+def test_yardsticks_of_a_corpus() -> None:
+    corpus = load_corpus(some_documents(), "char")
+    found = streams(corpus)
+    assert corpus.yardsticks == pytest.approx(brute_yardsticks(found["train"], found["test"], corpus.vocab))
+    assert load_corpus([Document("x", b"a")], "byte").yardsticks == {}
+
+
+def test_yardsticks_know_a_text_with_structure() -> None:
+    train = np.array([0, 1, 2] * 1000, np.uint8)
+    found = yardsticks(train, train[:90], 256)
+    assert found["uniform"] == pytest.approx(5.545177) and found["unigram"] == pytest.approx(math.log(3), abs=0.1)
+    assert found["bigram"] < 0.01
+
+
+# ---- the standard library
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> tuple[stdlib.Stdlib, stdlib.Stdlib]:
+    """The task, made and loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ABLATE_CACHE", str(tmp_path_factory.mktemp("stdlib")))
+        return stdlib.Stdlib(64, "byte"), stdlib.Stdlib(64, "byte")
+
+
+def test_stdlib_is_source_alone() -> None:
+    documents = stdlib.stdlib_documents()
+    names = [document.name for document in documents]
+    assert len(names) == len(set(names)) > 400 and all(name.endswith(".py") for name in names)
+    for name in names:
+        path = Path(name)
+        assert not {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings"} & set(path.parts), name
+        assert not path.name.startswith("_sysconfigdata") and name != "pydoc_data/topics.py"
+    assert {"ast.py", "json/decoder.py", "collections/__init__.py"} <= set(names)
+    total = sum(len(document.text) for document in documents)
+    assert 8e6 < total < 14e6
+    assert max(len(document.text) for document in documents) < 0.02 * total
+    assert stdlib.stdlib_documents() == documents
+
+
+def test_stdlib_is_never_cut_within_a_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = [i for d in stdlib.stdlib_documents() for i, byte in enumerate(d.text) if byte >= 0xC2 and i > 1000]
+    for place in sorted(places)[::200][:5]:
+        monkeypatch.setattr(stdlib, "LARGEST", place + 1)  # ends with the first byte of a character of several
+        for document in stdlib.stdlib_documents():
+            assert len(document.text) <= place + 1
+            document.text.decode()  # or else data.tokenizer=char would refuse the library
+
+
+def test_stdlib_as_a_task(library: tuple[stdlib.Stdlib, stdlib.Stdlib]) -> None:
+    task, again = library
+    assert task.name == f"stdlib-{sys.version_info.major}.{sys.version_info.minor}" and task.title.startswith("byte LM")
+    assert task.corpus.by_document and task.vocab == 256 and task.kind == "lm"
+    assert task.fingerprint == again.fingerprint
+    sizes = {split: len(task.corpus.tokens[split]) for split in SPLITS}
+    assert 0.85 < sizes["train"] / sum(sizes.values()) < 0.95
+    yard = task.yardsticks
+    assert yard["uniform"] > yard["unigram"] > yard["bigram"] > 2
+    for split in SPLITS:
+        assert (task.corpus.tokens[split] == again.corpus.tokens[split]).all()
+        assert task.corpus.names[split] == again.corpus.names[split]
+    assert json.dumps(yard)

@@ -1,0 +1,179 @@
+"""Batches from (seed, step) alone; held-out windows spread over all documents and laid to the right ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from ablate.data.corpus import SPLITS, Document
+from ablate.data.lm import LanguageModelling
+
+ROOT = Path(__file__).resolve().parents[2]
+FIRST = 0x4E00  # of twenty thousand different characters
+
+
+def ruler(length: int = 4000, context: int = 16) -> LanguageModelling:
+    """One text in which every token is its own position."""
+    text = "".join(chr(FIRST + i) for i in range(length))
+    return LanguageModelling("ruler", [Document("ruler", text.encode())], context, "char")
+
+
+def shelf(context: int = 16, count: int = 300, length: int = 40) -> LanguageModelling:
+    """Many documents, of which no two share a character."""
+    texts = ["".join(chr(FIRST + i * length + j) for j in range(length)) for i in range(count)]
+    documents = [Document(f"d{i}", text.encode()) for i, text in enumerate(texts)]
+    return LanguageModelling("shelf", documents, context, "char")
+
+
+def test_a_batch_is_windows_of_the_training_text_and_what_comes_next() -> None:
+    task = ruler()
+    inputs, targets = task.batch(0, 0, 64)
+    assert inputs.shape == targets.shape == (64, 16) and inputs.dtype == targets.dtype == torch.int64
+    assert torch.equal(inputs, inputs[:, :1] + torch.arange(16)) and torch.equal(targets, inputs + 1)
+    assert inputs.min() >= 0 and targets.max() < task.train_tokens == 3600
+
+
+def test_every_window_can_be_drawn_and_none_more_often() -> None:
+    task = ruler(400, 19)  # 360 training tokens: starts 0 … 340
+    starts = torch.cat([task.batch(0, step, 512).inputs[:, 0] for step in range(40)]).numpy()
+    counts = np.bincount(starts)
+    assert len(counts) == 341 and stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_equal_seed_and_step_give_equal_batches_in_any_order() -> None:
+    first, second = ruler(), ruler()
+    keys = [(seed, step) for seed in (0, 1, 10) for step in (0, 1, 10, 100)]
+    ahead = {key: first.batch(*key, 8) for key in keys}
+    first.held_out("val", 1000)
+    for key in reversed(keys):
+        torch.manual_seed(hash(key))
+        np.random.seed(abs(hash(key)) % 2**32)
+        for task in (first, second):
+            again = task.batch(*key, 8)
+            assert torch.equal(again.inputs, ahead[key].inputs) and torch.equal(again.targets, ahead[key].targets)
+    starts = [tuple(batch.inputs[:, 0].tolist()) for batch in ahead.values()]
+    assert len(set(starts)) == len(starts)
+
+
+def test_batches_leave_global_random_state_alone() -> None:
+    state, other = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index]
+    ruler().batch(0, 0, 8)
+    assert torch.equal(state, torch.get_rng_state()) and (other == np.random.get_state()[1]).all()  # type: ignore[index]
+
+
+def test_batches_of_seeds_and_steps_are_independent() -> None:
+    task = ruler(20_000)
+    starts = np.stack([task.batch(seed, step, 400).inputs[:, 0].numpy() for seed in (0, 1, 2) for step in (0, 1, 2)])
+    correlation = np.corrcoef(starts)
+    np.fill_diagonal(correlation, 0)
+    assert abs(correlation).max() < 5 / 400**0.5
+
+
+SCRIPT = """
+import hashlib, json, sys
+sys.path.insert(0, {folder!r})
+from test_lm import digests
+print(json.dumps(digests()))
+"""
+
+
+def digests() -> list[str]:
+    """Hashes of batches and held-out windows of both kinds of task."""
+    found = []
+    for task in (ruler(), shelf()):
+        tensors = [*task.batch(3, 7, 8), *task.batch(0, 0, 8), *task.held_out("test", 300)[:2]]
+        found += [hashlib.sha256(tensor.numpy().tobytes()).hexdigest() for tensor in tensors]
+        found.append(task.fingerprint)
+    return found
+
+
+def test_batches_are_the_same_in_every_process(tmp_path: Path) -> None:
+    environment = {"PYTHONHASHSEED": "77", "ABLATE_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    script = SCRIPT.format(folder=str(Path(__file__).parent))
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == digests()
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+@pytest.mark.parametrize("tokens", [1, 16, 50, 100, 160, 10**9])
+def test_held_out_windows_are_spread_evenly_over_the_split(split: str, tokens: int) -> None:
+    task = ruler()
+    begin, end = {"val": (3600, 3800), "test": (3800, 4000)}[split]
+    held_out = task.held_out(split, tokens)
+    starts = held_out.inputs[:, 0].numpy()
+    assert torch.equal(held_out.targets, held_out.inputs + 1)
+    assert torch.equal(held_out.inputs, held_out.inputs[:, :1] + torch.arange(16))
+    assert begin <= held_out.inputs.min() and held_out.targets.max() < end  # never across splits
+    assert len(starts) == min(max(1, tokens // 16), 12)  # 199 targets hold 12 windows
+    assert starts[0] == begin
+    if len(starts) > 1:
+        gaps = np.diff(starts)
+        assert gaps.min() >= 16 and gaps.max() - gaps.min() <= 1  # no token is scored twice
+        assert held_out.targets.max() == end - 1
+
+
+def test_held_out_windows_do_not_depend_on_anything() -> None:
+    task = shelf()
+    first = task.held_out("test", 200)
+    task.batch(0, 0, 4)
+    again = task.held_out("test", 200)
+    assert torch.equal(first.inputs, again.inputs) and (first.documents == again.documents).all()
+
+
+@pytest.mark.parametrize("split", ["val", "test"])
+@pytest.mark.parametrize("tokens", [40, 200, 10**9])
+def test_targets_are_laid_to_their_documents(split: str, tokens: int) -> None:
+    task = shelf()
+    held_out = task.held_out(split, tokens)
+    assert task.corpus.by_document and held_out.names == task.corpus.names[split]
+    assert held_out.documents.shape == held_out.targets.shape
+    for window in range(len(held_out.inputs)):
+        for t in range(16):
+            token = int(held_out.targets[window, t])
+            if token == 0:  # a separator ends the document of the token before it
+                token = int(held_out.inputs[window, t])
+            assert held_out.names[held_out.documents[window, t]] == f"d{(token - 1) // 40}"
+    if tokens > 200:
+        assert set(held_out.documents.ravel()) == set(range(len(held_out.names)))  # every document is scored
+
+
+def test_splits_share_no_token() -> None:
+    for task in (ruler(), shelf()):
+        seen = [set(task.corpus.tokens[split].tolist()) - {0} for split in SPLITS]
+        assert not (seen[0] & seen[1] or seen[0] & seen[2] or seen[1] & seen[2])
+        drawn = {int(i) for step in range(50) for part in task.batch(0, step, 16) for i in part.unique()} - {0}
+        assert drawn <= seen[0]
+
+
+@pytest.mark.parametrize("context", [0, -1])
+def test_impossible_contexts_are_refused(context: int) -> None:
+    with pytest.raises(ValueError, match=rf"data\.context={context}"):
+        ruler(context=context)
+
+
+def test_a_context_that_just_fits_and_one_that_does_not() -> None:
+    task = ruler(400, 19)  # 20 tokens held out for each split
+    held_out = task.held_out("val", 10**6)
+    assert held_out.inputs.shape == (1, 19) and held_out.targets[0, -1] == 379
+    with pytest.raises(ValueError, match=r"ruler.*val split has 20 tokens.*data\.context=20"):
+        ruler(400, 20)
+
+
+def test_says_what_it_is() -> None:
+    task = shelf()
+    assert (task.kind, task.metrics, task.token, task.name) == ("lm", {"loss": "min"}, "char", "shelf")
+    assert task.title == "char LM on shelf" and task.vocab == 300 * 40 + 1
+    assert task.train_tokens == len(task.corpus.tokens["train"])
+    assert set(task.yardsticks) == {"uniform", "unigram", "bigram"}

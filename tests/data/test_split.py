@@ -1,0 +1,214 @@
+"""Splits: near-duplicates stay together, sides depend on content alone, one text is cut by position."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ablate.data.split import near_duplicates, shingles, split_documents
+
+ROOT = Path(__file__).resolve().parents[2]
+Parts = dict[str, list[tuple[int, int, int]]]
+
+
+def lines(seed: object, count: int = 30) -> list[str]:
+    """Lines that no other seed has."""
+    pick = random.Random(f"lines {seed}")
+    return [" ".join(f"{pick.randrange(10**6)}" for _ in range(5)) for _ in range(count)]
+
+
+def text(*parts: list[str]) -> bytes:
+    """Lines as a document."""
+    return "\n".join(line for part in parts for line in part).encode()
+
+
+def split(texts: Sequence[bytes]) -> tuple[Parts, bool]:
+    """`split_documents` of byte tokens."""
+    return split_documents(texts, [len(t) for t in texts])
+
+
+def sides(texts: Sequence[bytes]) -> dict[bytes, str]:
+    """The side of every document, which must be whole."""
+    parts, whole = split(texts)
+    assert whole
+    return {texts[i]: name for name, rows in parts.items() for i, _, _ in rows}
+
+
+OTHERS = [text(lines(i)) for i in range(400)]
+
+
+def test_every_document_is_whole_on_one_side() -> None:
+    parts, whole = split(OTHERS)
+    rows = [row for name in ("train", "val", "test") for row in parts[name]]
+    assert whole and list(parts) == ["train", "val", "test"]
+    assert sorted(rows) == [(i, 0, len(t)) for i, t in enumerate(OTHERS)]
+    assert all(part == sorted(part) for part in parts.values())
+
+
+def test_sides_are_about_ninety_five_and_five() -> None:
+    parts, _ = split([text(lines(i, 3)) for i in range(4000)])
+    for name, share in (("train", 0.9), ("val", 0.05), ("test", 0.05)):
+        spread = (4000 * share * (1 - share)) ** 0.5
+        assert abs(len(parts[name]) - 4000 * share) < 4.5 * spread, name
+
+
+def copies(i: int) -> list[bytes]:
+    """Near-duplicates of a document, as they are found in the wild."""
+    original = lines(f"original {i}")
+    edited = [line if j % 11 else f"edited {i} {j}" for j, line in enumerate(original)]
+    indented = [f"    {line}\n" for line in original]
+    return [
+        text(original),
+        text(edited),
+        text(original[:12]),
+        text(lines(f"head {i}", 40), original),
+        text(indented),
+        text(original[20:], lines(f"tail {i}", 3)),
+    ]
+
+
+def test_planted_near_duplicates_never_straddle() -> None:
+    groups = [copies(i) for i in range(60)]
+    found = sides([*OTHERS, *(t for group in groups for t in group)])
+    together = [{found[t] for t in group} for group in groups]
+    assert all(len(names) == 1 for names in together)
+    assert {"train", "val", "test"} == {name for names in together for name in names}  # each side has some
+
+
+def test_clusters_are_held_out_as_often_as_single_documents() -> None:
+    """Else the held-out text would be of another kind than the training text: nothing that has a relative."""
+    groups = [[text(lines(i, 12)), text(lines(i, 11)), text(lines(i, 10))] for i in range(1000)]
+    found = sides([t for group in groups for t in group])
+    held_out = sum(found[group[0]] != "train" for group in groups)
+    assert abs(held_out - 100) < 4.5 * (1000 * 0.1 * 0.9) ** 0.5, f"{held_out} of 1000 clusters are held out"
+
+
+@pytest.mark.parametrize("count", [2, 50, 101, 150])
+def test_near_duplicates_of_any_number_never_straddle(count: int) -> None:
+    """Templates and vendored files come in hundreds of near-copies."""
+    original = lines("template")
+    near = [text([*original[:20], f"copy {i}", *original[20:]]) for i in range(count)]
+    found = sides([*OTHERS, *near])
+    assert len({found[t] for t in near}) == 1
+
+
+def test_a_licence_makes_nobody_a_duplicate() -> None:
+    header = lines("licence", 12)
+    texts = [text(header, lines(i)) for i in range(300)]
+    assert sorted(near_duplicates(texts)) == [[i] for i in range(300)]
+
+
+def closure(texts: Sequence[bytes]) -> set[frozenset[int]]:
+    """Clusters by comparing every pair, with the definition written once more."""
+    sets = []
+    for t in texts:
+        kept = [line.strip() for line in t.decode().split("\n") if line.strip()]
+        sets.append({tuple(kept[i : i + 3]) for i in range(len(kept) - 2)} or {tuple(kept)})
+    clusters = [{i} for i in range(len(texts))]
+    for a in range(len(texts)):
+        for b in range(a):
+            if 5 * len(sets[a] & sets[b]) > min(len(sets[a]), len(sets[b])):
+                joined = next(c for c in clusters if a in c) | next(c for c in clusters if b in c)
+                clusters = [c for c in clusters if not c & joined] + [joined]
+    return {frozenset(cluster) for cluster in clusters}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clusters_are_those_of_comparing_every_pair(seed: int) -> None:
+    pick, pool = random.Random(seed), lines(f"pool {seed}", 400)
+    texts = []
+    for i in range(80):
+        start, length = pick.randrange(380), pick.choice([1, 2, 3, 10, 20])
+        texts.append(text(lines((seed, i), pick.randrange(25)), pool[start : start + length]))
+    texts += [texts[0], texts[1]]
+    found = near_duplicates(texts)
+    assert sorted(i for cluster in found for i in cluster) == list(range(82))
+    assert {frozenset(cluster) for cluster in found} == closure(texts)
+    assert 1 < len(found) < 82
+
+
+def test_shingles_are_of_three_lines_stripped() -> None:
+    assert shingles(b"a\nb\nc\nd") == shingles(b"  a\n\n\tb  \r\nc\n\n\nd\n")
+    assert len(shingles(b"a\nb\nc\nd")) == 2 and len(shingles(b"a\nb")) == 1
+    assert shingles(b"a\nb\nc\nd") > shingles(b"b\nc\nd")
+    assert not shingles(b"a\nb") & shingles(b"a\nc")
+
+
+def test_documents_keep_their_side_when_others_come_or_go() -> None:
+    before = sides(OTHERS)
+    more = sides([text(lines(f"new {i}")) for i in range(300)] + OTHERS)
+    fewer = sides(OTHERS[100:])
+    assert all(before[t] == more[t] for t in OTHERS)
+    assert all(before[t] == fewer[t] for t in OTHERS[100:])
+
+
+def test_neither_order_nor_names_decide() -> None:
+    shuffled = OTHERS.copy()
+    random.Random(0).shuffle(shuffled)
+    assert sides(OTHERS) == sides(shuffled)
+
+
+def test_the_split_is_the_same_in_every_process() -> None:
+    """Python's own hash differs between processes; nothing may depend on it."""
+    texts = [*OTHERS[:150], *(t for i in range(20) for t in copies(i))]
+    script = (
+        "import json, sys\nfrom ablate.data.split import *\n"
+        "texts = [t.encode() for t in json.load(sys.stdin)]\n"
+        "print(json.dumps([near_duplicates(texts), split_documents(texts, [len(t) for t in texts])]))"
+    )
+    given, outputs = json.dumps([t.decode() for t in texts]), set()
+    for seed in ("0", "1", "4242"):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            [sys.executable, "-c", script], input=given, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        outputs.add(done.stdout.strip())
+    here = json.dumps([near_duplicates(texts), split(texts)])
+    assert outputs == {here}
+
+
+@pytest.mark.parametrize("length", [1, 19, 20, 100, 12345])
+def test_one_text_is_cut_by_position(length: int) -> None:
+    parts, whole = split_documents([b"x"], [length])
+    assert not whole
+    ((_, start, first),), ((_, again, second),), ((_, third, end),) = parts["train"], parts["val"], parts["test"]
+    assert (start, again, third, end) == (0, first, second, length)
+    assert abs(first - 0.9 * length) <= 1 and abs(second - 0.95 * length) <= 1
+
+
+def test_a_few_texts_are_each_cut_by_position() -> None:
+    texts = OTHERS[:3]
+    parts, whole = split(texts)
+    assert not whole
+    for i, t in enumerate(texts):
+        rows = [row for name in ("train", "val", "test") for row in parts[name] if row[0] == i]
+        assert [row[1:] for row in rows] == [
+            (0, int(0.9 * len(t))),
+            (int(0.9 * len(t)), int(0.95 * len(t))),
+            (int(0.95 * len(t)), len(t)),
+        ]
+
+
+def test_lengths_count_tokens_not_bytes() -> None:
+    parts, _ = split_documents(["é".encode() * 100], [100])
+    assert parts["test"] == [(0, 95, 100)]
+
+
+def test_a_few_texts_with_near_duplicates_do_not_leak() -> None:
+    """A second edition of a book must not bring the first one's held-out end into training."""
+    book, second = lines("book", 400), lines("second edition", 400)
+    texts = [text(book), text(book, second), text(lines("another", 300))]
+    parts, _ = split(texts)
+    seen = set().union(*(shingles(texts[i][begin:end]) for i, begin, end in parts["train"]))
+    for name in ("val", "test"):
+        for i, begin, end in parts[name]:
+            held_out = shingles(texts[i][begin:end])
+            assert len(held_out & seen) <= 0.2 * len(held_out), f"{name} of text {i} stands in train"

@@ -1,0 +1,170 @@
+"""Dropout: masks that are a function of (seed, step, site, index) alone."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from test_variants import built, some_tokens
+from torch import Tensor, nn
+
+from ablate.model.dropout import Dropout, rekey
+
+WORD = 2**64
+
+
+def site(name: str, p: float, seed: int = 0, step: int = 0) -> Dropout:
+    """A dropout module keyed as the site `name` of a model."""
+    dropout = Dropout(p)
+    rekey(nn.ModuleDict({name: dropout}), seed, step)
+    return dropout
+
+
+def mask(name: str = "a", p: float = 0.3, seed: int = 0, step: int = 0, size: int = 100_000) -> Tensor:
+    """1 where kept."""
+    return (site(name, p, seed, step)(torch.ones(size)) != 0).double()
+
+
+def split_mix(z: int) -> int:
+    """SplitMix64's output function (Steele 2014), in whole numbers."""
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % WORD
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % WORD
+    return z ^ (z >> 31)
+
+
+@pytest.mark.parametrize(("seed", "step", "name"), [(0, 0, "a"), (3, 799, "blocks-1"), (123456789, 10**6, "é")])
+def test_the_mask_is_split_mix_of_key_and_index(seed: int, step: int, name: str) -> None:
+    key = int.from_bytes(hashlib.sha256(f"dropout/{seed}/{step}/{name}".encode()).digest()[:8], "little")
+    kept = [split_mix((key + i * 0x9E3779B97F4A7C15) % WORD) >> 40 >= int(0.3 * 2**24) for i in range(2000)]
+    assert mask(name, 0.3, seed, step, 2000).bool().tolist() == kept
+
+
+@pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.9])
+def test_rate_and_expectation(p: float) -> None:
+    n = 200_000
+    y = site("a", p)(torch.ones(n, dtype=torch.float64))
+    dropped = int((y == 0).sum())
+    assert abs(dropped - n * p) < 4.5 * math.sqrt(n * p * (1 - p))
+    torch.testing.assert_close(y[y != 0], torch.full((n - dropped,), 1 / (1 - p), dtype=torch.float64))
+    assert abs(float(y.mean()) - 1) < 4.5 * math.sqrt(p / (1 - p) / n)
+
+
+def test_masks_of_sites_steps_and_seeds_are_independent() -> None:
+    p, n = 0.3, 100_000
+    keyed = itertools.product(("a", "b", "aa"), (0, 1, 10), (0, 1, 10))
+    masks = torch.stack([mask(name, p, seed, step, n) for name, seed, step in keyed])
+    correlation = torch.corrcoef(masks).fill_diagonal_(0)
+    assert correlation.abs().max() < 5 / math.sqrt(n)
+
+
+def test_neighbouring_indices_are_independent() -> None:
+    kept = mask(p=0.3) - 0.7
+    for distance in (1, 2, 3, 16, 64, 1024, 4096):
+        assert abs(float((kept[distance:] * kept[:-distance]).mean()) / 0.21) < 5 / math.sqrt(len(kept)), distance
+
+
+def test_nothing_else_moves_a_mask() -> None:
+    dropout, x = site("a", 0.3), torch.ones(8, 16)
+    torch.manual_seed(0)
+    first = dropout(x)
+    state = torch.get_rng_state()
+    torch.manual_seed(1)
+    torch.rand(5)
+    assert torch.equal(dropout(x), first)
+    assert torch.equal(dropout(x.flatten()).view(8, 16), first)  # an index counts elements, whatever the shape
+    assert torch.equal(dropout(x.double()).float(), first)
+    assert torch.equal(dropout(x[:3]), first[:3])
+    torch.manual_seed(0)
+    dropout(x)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_strided_input_has_the_mask_of_its_elements() -> None:
+    dropout, x = site("a", 0.3), torch.ones(8, 16)
+    assert torch.equal(dropout(x.T.contiguous().T), dropout(x))
+
+
+def test_evaluation_and_zero_rate_change_nothing() -> None:
+    x = torch.randn(4, 5)
+    assert torch.equal(site("a", 0.3).eval()(x), x)
+    assert torch.equal(Dropout(0.0)(x), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_keeps_the_type(dtype: torch.dtype) -> None:
+    assert site("a", 0.3)(torch.ones(4, 5, dtype=dtype)).dtype == dtype
+
+
+def test_gradient_is_the_scaled_mask() -> None:
+    x = torch.randn(1000, dtype=torch.float64, requires_grad=True)
+    dropout = site("a", 0.3)
+    dropout(x).sum().backward()
+    torch.testing.assert_close(x.grad, mask(p=0.3, size=1000) / 0.7)
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5, math.nan])
+def test_impossible_rates_are_refused(p: float) -> None:
+    with pytest.raises(ValueError, match=r"model\.dropout"):
+        Dropout(p)
+
+
+def test_a_stack_of_keys_has_each_key_s_mask() -> None:
+    sites = [site("a", 0.3, seed) for seed in range(4)]
+    x = torch.randn(4, 6, 5)
+
+    def forward(key: Tensor, x: Tensor) -> Tensor:
+        return torch.func.functional_call(sites[0], {"key": key}, (x,))
+
+    packed = torch.func.vmap(forward)(torch.stack([dropout.key for dropout in sites]), x)
+    for i, dropout in enumerate(sites):
+        assert torch.equal(packed[i], dropout(x[i]))
+    shared = torch.func.vmap(forward, (0, None))(torch.stack([dropout.key for dropout in sites]), x[0])
+    assert torch.equal(shared[2], sites[2](x[0]))
+
+
+def test_rekey_reaches_every_site_and_nothing_else() -> None:
+    model: Any = built(dropout=0.2)
+    before = {name: p.clone() for name, p in model.state_dict().items()}
+    keys = []
+    for seed, step in ((0, 0), (0, 1), (1, 0), (1, 10), (11, 0), (0, 0)):
+        rekey(model, seed, step)
+        keys.append([int(module.key) for module in model.modules() if isinstance(module, Dropout)])
+    assert keys[0] == keys[-1]
+    flat = [key for row in keys[:-1] for key in row]
+    assert len(set(flat)) == len(flat) and 0 not in flat
+    assert all(torch.equal(p, before[name]) for name, p in model.state_dict().items())
+    assert not any("key" in name.split(".")[-1:] and "attention" not in name for name in before)  # not in checkpoints
+
+
+def test_another_component_leaves_the_masks_alone() -> None:
+    mine, other = built({"ffn": "swiglu", "norm": "rms"}, dropout=0.2), built(dropout=0.2)
+    for model in (mine, other):
+        rekey(model, 4, 2)
+    keys = [{n: int(m.key) for n, m in model.named_modules() if isinstance(m, Dropout)} for model in (mine, other)]
+    assert keys[0] == keys[1] and len(keys[0]) == 7
+
+
+def test_a_model_repeats_its_masks_and_changes_them_with_the_step() -> None:
+    model, tokens = built(dropout=0.2), some_tokens()
+    losses = []
+    for step in (0, 1, 0):
+        rekey(model, 0, step)
+        losses.append(model(tokens).detach())
+    assert torch.equal(losses[0], losses[2]) and not torch.allclose(losses[0], losses[1])
+
+
+def test_layers_that_share_parameters_have_masks_of_their_own() -> None:
+    """`share_layers` shares parameters, not noise: a feature dropped in one layer must not be dropped in all."""
+    model: Any = built(dropout=0.5, share_layers=True, layers=2)
+    rekey(model, 0, 0)
+    shapes: list[Tensor] = []
+    dropout = model.blocks[0].dropouts[0]
+    dropout.register_forward_hook(lambda module, given, out: shapes.append((out == 0) & (given[0] != 0)))
+    model(some_tokens())
+    assert len(shapes) == 2
+    agreement = float((shapes[0] == shapes[1]).double().mean())
+    assert agreement < 0.7, f"masks of two layers agree in {agreement:.0%} of their places; by chance it is 50 %"

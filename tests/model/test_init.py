@@ -1,0 +1,314 @@
+"""Draws: keyed by (seed, name) alone, nested, shared by variants; scales against formulas of their own."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from test_variants import VOCAB, built, configuration, each_cell, read, variants
+from torch import Tensor, nn
+
+from ablate.build import bind, build_init, build_model
+from ablate.model.init import GPT2, SmallInit, Xavier, draw, initialise, role_of, shared_draws, tag
+
+every_init = pytest.mark.parametrize("init", variants("init"))
+Shapes = dict[str, tuple[str, tuple[int, ...]]]
+
+
+def parameters(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
+    """Name -> parameter of an initialised model."""
+    return dict(built(*args, **kwargs).named_parameters())
+
+
+def shapes_of(model: nn.Module) -> Shapes:
+    """Name -> (role, shape)."""
+    return {name: (role_of(p), tuple(p.shape)) for name, p in model.named_parameters()}
+
+
+def deviations(config: dict[str, Any], model: nn.Module) -> dict[str, float]:
+    """Name -> standard deviation of the draws of each parameter that is drawn."""
+    init, shapes = build_init(config), shapes_of(model)
+    drawn = {name: row for name, row in shapes.items() if row[0] not in ("bias", "constant")}
+    return {name: init.scale(role, shape[-1], shape[0]) for name, (role, shape) in drawn.items()}
+
+
+def published(init: str, layers: int, dim: int, role: str, shape: tuple[int, ...]) -> float:
+    """Standard deviation of a matrix's draws, from the papers."""
+    depth = math.sqrt(2 * layers) if role == "out" else 1
+    if init == "xavier":
+        return dim**-0.5 if role in ("embedding", "position", "head") else math.sqrt(2 / sum(shape))
+    return {"gpt2": 0.02, "smallinit": math.sqrt(2 / (dim + 4 * dim))}[init] / depth
+
+
+# ---- what a draw depends on
+
+
+def test_draws_are_what_they_have_always_been() -> None:
+    """Published numbers depend on these streams; whoever changes them ends every pairing with older runs."""
+    torch.testing.assert_close(
+        draw(0, "embed.weight", (2, 3)),
+        torch.tensor([[-1.2812974, 0.02144598, -2.1729517], [-0.84505475, 0.40012953, 1.4495935]]),
+    )
+    torch.testing.assert_close(draw(1, "blocks.0.ffn.up.weight", (2,)), torch.tensor([1.3091302, 0.45373824]))
+
+
+def test_draws_are_nested() -> None:
+    wide, tall = draw(0, "x", (9, 5)), draw(0, "x", (5, 9), by_column=True)
+    for n in range(1, 9):
+        assert torch.equal(draw(0, "x", (n, 5)), wide[:n])
+        assert torch.equal(draw(0, "x", (5, n), by_column=True), tall[:, :n])
+    assert torch.equal(draw(0, "x", (4,)), wide[0, :4])
+
+
+def test_draws_of_other_names_and_seeds_are_independent() -> None:
+    drawn = [draw(seed, name, (4000,)).numpy() for seed in (0, 1) for name in ("a", "b", "a.b", "1/a")]
+    correlation = np.corrcoef(drawn)
+    np.fill_diagonal(correlation, 0)
+    assert abs(correlation).max() < 5 / math.sqrt(4000)
+    assert len({tuple(row[:3]) for row in drawn}) == len(drawn)
+
+
+@each_cell
+def test_a_variant_leaves_every_other_parameter_alone(cell: dict[str, str]) -> None:
+    """Bit for bit, whatever is swapped in, but for the group itself (`init`: up to its scales, below)."""
+    if "init" in cell:
+        return
+    mine, reference = parameters(cell), parameters()
+    for name in mine.keys() & reference.keys():
+        if mine[name].shape == reference[name].shape and role_of(mine[name]) == role_of(reference[name]):
+            assert torch.equal(mine[name], reference[name]), name
+    assert len(mine.keys() & reference.keys()) > 10
+
+
+@pytest.mark.parametrize("ffn", variants("ffn"))
+@every_init
+def test_another_ffn_moves_nothing_outside_it(ffn: str, init: str) -> None:
+    mine, reference = parameters({"ffn": ffn, "init": init}), parameters({"init": init})
+    outside = {name for name in reference if ".ffn." not in name}
+    assert outside == {name for name in mine if ".ffn." not in name} and len(outside) > 10
+    assert all(torch.equal(mine[name], reference[name]) for name in outside)
+
+
+@every_init
+def test_a_component_more_moves_nothing(init: str) -> None:
+    mine, reference = parameters({"position": "learned", "init": init}), parameters({"position": "none", "init": init})
+    assert mine.keys() - reference.keys() == {"position.table.weight"}
+    assert all(torch.equal(mine[name], p) for name, p in reference.items())
+
+
+@every_init
+@pytest.mark.parametrize("ffn", [variant for variant in variants("ffn") if "hidden" in read("ffn", variant)])
+def test_a_narrower_ffn_is_the_leading_part_of_a_wider_one(ffn: str, init: str) -> None:
+    made = []
+    for hidden in (24, 40):
+        config = configuration({"ffn": ffn, "init": init})
+        config["ffn"]["hidden"] = hidden
+        model = build_model(config, VOCAB)
+        initialise(model, build_init(config), 3)
+        made.append((deviations(config, model), dict(model.named_parameters())))
+    (small, narrow), (large, wide) = made
+    seen = set()
+    for name, parameter in narrow.items():
+        if ".ffn." not in name or parameter.ndim < 2:
+            continue
+        leading = wide[name][:, :24] if ".down." in name else wide[name][:24]
+        assert wide[name].shape != parameter.shape
+        if small[name] == large[name]:
+            assert torch.equal(parameter, leading), name
+        torch.testing.assert_close(parameter / small[name], leading / large[name])
+        seen.add(name.split(".")[-2])
+    assert {"up", "down"} <= seen and (init == "xavier" or small.items() & large.items())
+
+
+@every_init
+def test_a_deeper_model_begins_with_a_shallower_one_s_draws(init: str) -> None:
+    scales, made = [], []
+    for layers in (2, 3):
+        made.append(built({"init": init}, layers=layers))
+        scales.append(deviations(configuration({"init": init}, layers=layers), made[-1]))
+    shallow, deep = (dict(model.named_parameters()) for model in made)
+    assert shallow.keys() < deep.keys()
+    for name, parameter in shallow.items():
+        factor = scales[0].get(name, 1.0) / scales[1].get(name, 1.0)
+        torch.testing.assert_close(parameter, deep[name] * factor)
+
+
+@each_cell
+def test_initialisations_scale_the_same_normals(cell: dict[str, str]) -> None:
+    for init in variants("init"):
+        config = configuration(cell | {"init": init})
+        model = build_model(config, VOCAB)
+        initialise(model, build_init(config), 0)
+        made, shapes, scales = dict(model.named_parameters()), shapes_of(model), deviations(config, model)
+        assert len(scales) > 10
+        for name, scale in scales.items():
+            role, shape = shapes[name]
+            torch.testing.assert_close(made[name].detach() / scale, draw(0, name, shape, role == "out"))
+
+
+def test_neither_order_nor_global_state_matter() -> None:
+    """Nor the default device's type, nor what was drawn before."""
+
+    class Pair(nn.Module):
+        def __init__(self, names: str):
+            super().__init__()
+            for name in names:
+                setattr(self, name, tag(nn.Linear(3, 4), "in"))
+
+    made = []
+    for seed, names in ((0, "ab"), (99, "ba"), (5, "cba")):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        pair = Pair(names)
+        initialise(pair, GPT2(2, 0.02), 7)
+        made.append(dict(pair.named_parameters()))
+    assert all(torch.equal(made[0][name], other[name]) for other in made[1:] for name in made[0])
+
+
+def test_seeds_differ_and_repeat() -> None:
+    first, again, other = parameters(seed=0), parameters(seed=0), parameters(seed=1)
+    for name, parameter in first.items():
+        assert torch.equal(parameter, again[name])
+        if parameter.ndim > 1:
+            assert not (parameter == other[name]).any()
+
+
+@each_cell
+def test_global_random_state_is_left_alone(cell: dict[str, str]) -> None:
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index]
+    model = build_model(configuration(cell), VOCAB)
+    initialise(model, build_init(configuration(cell)), 0)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert (before[1] == np.random.get_state()[1]).all() and before[2] == random.getstate()  # type: ignore[index]
+
+
+def test_the_accelerators_seeds_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    build_model(configuration(), VOCAB)
+    assert not seeded
+
+
+# ---- what is drawn
+
+
+@pytest.mark.parametrize("init", ["gpt2", "smallinit", "xavier"])
+@pytest.mark.parametrize("ffn", ["mlp", "swiglu"])
+def test_scales_are_the_published_ones(ffn: str, init: str) -> None:
+    cell = {"ffn": ffn, "init": init, "position": "learned"}
+    config = configuration(cell, dim=64, layers=3, tie_embeddings=False)
+    model = build_model(config, VOCAB)
+    for name, scale in deviations(config, model).items():
+        role, shape = shapes_of(model)[name]
+        assert scale == pytest.approx(published(init, 3, 64, role, shape)), name
+
+
+def test_roles_are_what_the_parameters_do() -> None:
+    roles = {name.split("blocks.0.")[-1]: role for name, (role, _) in shapes_of(built(tie_embeddings=False)).items()}
+    assert roles["embed.weight"] == "embedding" and roles["head.weight"] == "head"
+    assert {roles[f"attention.{name}.weight"] for name in ("query", "key", "value")} == {"in"}
+    assert roles["attention.out.weight"] == roles["ffn.down.weight"] == "out" and roles["ffn.up.weight"] == "in"
+    assert roles["ffn.up.bias"] == roles["ffn.down.bias"] == "bias"
+    assert roles["norms.0.weight"] == roles["norms.0.bias"] == "constant"
+    assert shapes_of(built({"position": "learned"}))["position.table.weight"][0] == "position"
+
+
+@every_init
+@each_cell
+def test_biases_are_zero_and_constants_as_they_were_built(cell: dict[str, str], init: str) -> None:
+    raw = dict(build_model(configuration(cell), VOCAB).named_parameters())
+    for name, parameter in parameters(cell | {"init": init}).items():
+        if role_of(parameter) == "bias":
+            assert not parameter.any(), name
+        elif role_of(parameter) == "constant":
+            assert torch.equal(parameter, raw[name]), name
+
+
+@every_init
+def test_numbers_are_normal_and_as_wide_as_they_should_be(init: str) -> None:
+    cell, shape = {"init": init, "ffn": "swiglu", "position": "learned"}, {"dim": 64, "tie_embeddings": False}
+    model, pooled = built(cell, **shape), []
+    made = dict(model.named_parameters())
+    for name, scale in deviations(configuration(cell, **shape), model).items():
+        z = made[name].detach().double().flatten().numpy() / scale
+        n = len(z)
+        assert abs(z.mean()) < 4.5 / math.sqrt(n) and abs(z.std() - 1) < 4.5 / math.sqrt(2 * n), name
+        assert stats.kstest(z, "norm").pvalue > 1e-4, name
+        pooled.append(z)
+    z = np.concatenate(pooled)
+    assert len(z) > 80_000 and stats.kstest(z, "norm").pvalue > 0.001
+    assert abs(np.corrcoef(z[:-1], z[1:])[0, 1]) < 4.5 / math.sqrt(len(z))
+
+
+def test_scales_by_number() -> None:
+    assert SmallInit(dim=1000, layers=8).scale("in", 5, 7) == pytest.approx(0.02)
+    assert SmallInit(dim=1000, layers=8).scale("out", 5, 7) == pytest.approx(0.005)
+    assert GPT2(layers=8, std=0.02).scale("out", 5, 7) == pytest.approx(0.005)
+    assert GPT2(layers=8, std=0.02).scale("in", 5, 7) == 0.02
+    assert Xavier(dim=64, gain=2.0).scale("in", 30, 20) == pytest.approx(0.4)
+    assert Xavier(dim=64, gain=2.0).scale("embedding", 64, 256) == 0.125
+
+
+@pytest.mark.parametrize(("init", "key"), [("gpt2", "std"), ("xavier", "gain")])
+def test_impossible_scales_are_refused(init: str, key: str) -> None:
+    make = bind("init", read("init", init) | {key: -1.0}, {"layers": 2, "dim": 16})
+    with pytest.raises(ValueError, match=rf"init\.{key}"):
+        make()
+
+
+@every_init
+def test_tied_embeddings_are_one_parameter_with_the_embedding_s_draws(init: str) -> None:
+    tied: Any = built({"init": init}, tie_embeddings=True)
+    untied: Any = built({"init": init}, tie_embeddings=False)
+    assert tied.head.weight is tied.embed.weight
+    assert "head.weight" not in dict(tied.named_parameters())
+    assert torch.equal(tied.embed.weight, untied.embed.weight)
+    assert not torch.equal(untied.head.weight, untied.embed.weight)
+
+
+# ---- shared draws
+
+
+def counted(mine: Shapes, theirs: Shapes) -> float:
+    """The share, one number after another: drawn by both, and in the same place."""
+    common = total = 0
+    for name, (role, shape) in mine.items():
+        if role in ("bias", "constant"):
+            continue
+        numbers = draw(0, name, shape, role == "out")
+        total += numbers.numel()
+        if name in theirs and theirs[name][0] not in ("bias", "constant"):
+            other = draw(0, name, theirs[name][1], theirs[name][0] == "out")
+            rows, columns = (min(pair) for pair in zip(numbers.shape, other.shape, strict=True))
+            common += int((numbers[:rows, :columns] == other[:rows, :columns]).sum())
+    return common / total
+
+
+@each_cell
+@pytest.mark.parametrize("tie", [False, True])
+def test_shared_draws_of_variants_are_those_counted_by_hand(cell: dict[str, str], tie: bool) -> None:
+    mine, reference = shapes_of(built(cell, tie_embeddings=tie)), shapes_of(built())
+    assert shared_draws(mine, reference) == pytest.approx(counted(mine, reference))
+    assert shared_draws(reference, mine) == pytest.approx(counted(reference, mine))
+    assert shared_draws(mine, mine) == 1
+
+
+def test_shared_draws_of_depths_widths_and_roles() -> None:
+    reference = shapes_of(built())
+    for change in ({"layers": 3}, {"layers": 1}, {"share_layers": True}, {"tie_embeddings": False}):
+        other = shapes_of(built(**change))
+        assert shared_draws(other, reference) == pytest.approx(counted(other, reference)), change
+    wider = shapes_of(built(dim=24, heads=2))
+    assert shared_draws(wider, reference) <= counted(wider, reference)  # rows of another length line up by chance only
+    base: Shapes = {"a": ("in", (4, 6)), "b": ("out", (6, 4)), "c": ("constant", (9,))}
+    assert shared_draws(base, {"a": ("in", (2, 6)), "b": ("out", (6, 3))}) == (12 + 18) / 48
+    assert shared_draws(base, {"a": ("in", (9, 6)), "b": ("out", (6, 9))}) == 1
+    assert shared_draws(base, {"a": ("out", (4, 6)), "b": ("constant", (6, 4))}) == 0
+    assert shared_draws(base, {"a": ("head", (4, 6))}) == 24 / 48
+    assert shared_draws({"c": ("constant", (9,))}, base) == 0

@@ -1,0 +1,213 @@
+"""Nothing is lost: kills, stops, torn and corrupt files, two sweeps at once.  Numbers must equal an undisturbed run's."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT
+
+from ablate.plan import plan_study
+from ablate.results import Run, write_manifest
+from ablate.worker import run_unit
+
+LONG = ["train.steps=60", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
+VOLATILE = ("seconds",)
+
+
+@pytest.fixture
+def planned(small, tmp_path):
+    """A study of one run with batch statistics, dropout and a learned table, written but not trained."""
+    torch.set_num_threads(1)
+    plan = plan_study(("norm=bn", "position=learned", "model.dropout=0.1", *small, *LONG))
+    write_manifest(plan.results, plan.manifest)
+    return plan
+
+
+def train(plan, stop=lambda: False) -> tuple[str, Run]:
+    [status] = run_unit(plan.results, plan.manifest["study"], "u0000", True, stop)
+    return status, Run(plan.results, plan.manifest["runs"][0]["path"])
+
+
+def rows_of(run: Run) -> list[dict]:
+    return [{key: value for key, value in row.items() if key not in VOLATILE} for row in run.metrics()[0]]
+
+
+def after(calls: int):
+    """A request to stop that comes at the n-th time of asking."""
+    left = iter(range(calls))
+    return lambda: next(left, None) is None
+
+
+@pytest.fixture(scope="module")
+def undisturbed(text, tmp_path_factory):
+    """Rows and final metrics of the planned run, trained in one go."""
+    from conftest import SHAPE, STEPS
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("undisturbed")
+    more = ["data=text", f"data.path={text}", f"results_dir={folder}"]
+    plan = plan_study(("norm=bn", "position=learned", "model.dropout=0.1", *SHAPE, *STEPS, *more, *LONG))
+    write_manifest(plan.results, plan.manifest)
+    status, run = train(plan)
+    assert status == "done"
+    return rows_of(run), run.result()["final"]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 21, 42, 60])
+def test_a_stopped_run_continues_to_the_same_numbers(planned, undisturbed, steps):
+    status, run = train(planned, after(steps))
+    assert status == "interrupted" and run.result() is None and run.checkpoint_file.exists() == (steps > 0)
+    status, run = train(planned)
+    assert status == "done"
+    assert (rows_of(run), run.result()["final"]) == undisturbed
+
+
+def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbed):
+    _, run = train(planned, after(30))
+    with open(run.metrics_file, "ab") as file:
+        file.write(b'{"step": 999, "train/loss": 1.0}\n{"step": 1000, "tra')
+    assert run.metrics()[1] == 1, "a reader passes over the torn line"
+    assert train(planned)[0] == "done"
+    assert (rows_of(run), run.result()["final"]) == undisturbed
+
+
+@pytest.mark.parametrize("damage", ["cut", "noise", "empty", "other", "metrics gone"])
+def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undisturbed, damage, capfd):
+    _, run = train(planned, after(30))
+    data = run.checkpoint_file.read_bytes()
+    if damage == "other":
+        torch.save({"not": "ours"}, run.checkpoint_file)
+    elif damage == "metrics gone":
+        run.metrics_file.unlink()
+    else:
+        run.checkpoint_file.write_bytes({"cut": data[: len(data) // 2], "noise": b"\x00" * 999, "empty": b""}[damage])
+    assert train(planned)[0] == "done"
+    assert (rows_of(run), run.result()["final"]) == undisturbed
+    assert "checkpoint.pt cannot be used" in capfd.readouterr().err
+    assert (run.folder / "checkpoint.pt.corrupt").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "", "[1]", '{"status": "lost"}'])
+def test_a_corrupt_result_is_named_set_aside_and_trained_again(planned, undisturbed, content, capfd):
+    _, run = train(planned)
+    run.result_file.write_text(content)
+    plan_study.cache_clear()
+    again = plan_study(tuple(planned.manifest["command"].split()[3:]))
+    assert again.todo == [run.path] and any("result.json" in note for note in again.notes)
+    assert train(planned)[0] == "done"
+    assert run.result()["final"] == undisturbed[1]
+    assert "result.json" in capfd.readouterr().err and (run.folder / "result.json.corrupt").exists()
+
+
+def test_a_corrupt_manifest_is_set_aside_and_written_anew(cli, small, tmp_path):
+    assert cli("seeds=1", *small).returncode == 0
+    [manifest] = tmp_path.glob("results/studies/*/manifest.json")
+    manifest.write_text(manifest.read_text()[:200])
+    again = cli("seeds=1", *small)
+    assert again.returncode == 0 and "manifest.json" in again.stderr and "Traceback" not in again.stderr
+    assert json.loads(manifest.read_text())["seeds"] == [0]
+    assert manifest.with_name("manifest.json.corrupt").exists()
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen:
+    """The command line as its own process group, as a shell starts it."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "ablate", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+
+
+def wait_for(condition, seconds: float = 120) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.02)
+
+
+def training(results: Path, least: int) -> bool:
+    """Whether some run has logged this many rows."""
+    return any(file.read_bytes().count(b"\n") >= least for file in results.glob("runs/*/*/metrics.jsonl"))
+
+
+def group_is_gone(group: int) -> bool:
+    listed = subprocess.run(["ps", "-eo", "pgid,args"], capture_output=True, text=True).stdout.splitlines()
+    return not any(line.split()[0] == str(group) and "defunct" not in line for line in listed[1:])
+
+
+MANY = ["-m", "norm=ln,bn", "train.steps=400", "train.eval_every=100", "train.checkpoint_seconds=0.1", "seeds=2"]
+
+
+@pytest.mark.parametrize("who", ["group", "parent"])
+def test_kill_9_and_the_same_command_continues_to_the_same_numbers(who, small, tmp_path):
+    results, whole = tmp_path / "results", tmp_path / "whole"
+    for least in (2, 20):
+        process = start(*small, *MANY, cwd=tmp_path)
+        wait_for(lambda least=least: training(results, least) or process.poll() is not None)
+        (os.killpg if who == "group" else os.kill)(process.pid, signal.SIGKILL)
+        process.communicate()
+        wait_for(lambda: group_is_gone(process.pid), 30)  # noqa: B023 (used at once)
+    done = start(*small, *MANY, cwd=tmp_path)
+    out, err = done.communicate(timeout=240)
+    assert done.returncode == 0, out + err
+    start(*small, *MANY, f"results_dir={whole}", cwd=tmp_path).communicate(timeout=240)
+    paths = sorted(str(path.parent.relative_to(whole / "runs")) for path in whole.glob("runs/*/*/result.json"))
+    assert len(paths) == 4
+    for path in paths:
+        a, b = Run(results, path), Run(whole, path)
+        assert rows_of(a) == rows_of(b) and a.result()["final"] == b.result()["final"]
+        assert a.result()["documents"] == b.result()["documents"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_request_to_stop_keeps_checkpoints_and_ends_children(number, code, small, tmp_path):
+    process = start(*small, *MANY, "train.steps=100000", "train.checkpoint_seconds=1000", cwd=tmp_path)
+    wait_for(lambda: training(tmp_path / "results", 5))
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == code, err
+    assert "checkpoints are kept" in err and "Traceback" not in err
+    assert list((tmp_path / "results").glob("runs/*/*/checkpoint.pt"))
+    assert group_is_gone(process.pid)
+
+
+def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):
+    process = start(*small, *MANY, "train.steps=3000", "train.parallel=2", cwd=tmp_path)
+    wait_for(lambda: training(tmp_path / "results", 3))
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
+    workers = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.worker" in line]
+    os.kill(int(workers[0]), signal.SIGKILL)
+    out, _ = process.communicate(timeout=240)
+    assert process.returncode == 1
+    statuses = [json.loads(path.read_text())["status"] for path in tmp_path.glob("results/runs/*/*/result.json")]
+    assert sorted(statuses) == ["done", "done", "done", "failed"]
+    assert "killed by signal 9" in out
+
+
+def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
+    both = [start(*small, *MANY, cwd=tmp_path) for _ in range(2)]
+    outputs = [process.communicate(timeout=240) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    for path in tmp_path.glob("results/runs/*/*/metrics.jsonl"):
+        steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
+        assert steps == sorted(set(steps)) and steps[-1] == 400
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
+    assert len(results) == 4 and all(result["resumed"] == 0 for result in results)
+
+
+def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
+    _, run = train(planned, after(30))
+    moved = tmp_path / "elsewhere"
+    planned.results.rename(moved)
+    [status] = run_unit(moved, planned.manifest["study"], "u0000", True, lambda: False)
+    run = Run(moved, run.path)
+    assert status == "done" and (rows_of(run), run.result()["final"]) == undisturbed
