@@ -53,7 +53,6 @@ def main() -> None:
 def study(arguments: list[str]) -> int:
     """Plan the command line, then show it, carry it out through Hydra, or sum up what is done already."""
     from ablate.plan import PlanError, plan_study
-    from ablate.schema import Problem
 
     try:
         overrides = read_arguments(arguments)
@@ -144,10 +143,16 @@ def job(config: Any) -> list[str]:
     """One Hydra job of any launcher: the unit of a study that its overrides name."""
     from ablate.worker import run_unit
 
-    stop, caught = threading.Event(), []
+    stop = threading.Event()
+    caught: list[int] = []
+
+    def handle(number: int, _: Any) -> None:
+        caught.append(number)
+        stop.set()
+
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda n, _: (caught.append(n), stop.set()))
+            signal.signal(number, handle)
     statuses = run_unit(Path(config.results_dir), config.study, config.unit, True, stop.is_set)
     if caught:
         raise KeyboardInterrupt if caught[0] == signal.SIGINT else SystemExit(143)

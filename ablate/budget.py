@@ -43,7 +43,11 @@ def count(config: dict[str, Any], vocab: int, user: Iterable[str] = ()) -> Budge
         sum(p.numel() for p in parameters.values()),
         counter.get_total_flops() / context,
         {name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
-        list(dict.fromkeys(f"{type(m).__name__}: {m.note}" for m in model.modules() if isinstance(getattr(m, "note", None), str))),
+        list(
+            dict.fromkeys(
+                f"{type(m).__name__}: {m.note}" for m in model.modules() if isinstance(getattr(m, "note", None), str)
+            )
+        ),
     )
 
 

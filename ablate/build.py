@@ -165,7 +165,7 @@ def build_init(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
 
 
 def build_task(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
-    """The task of a resolved configuration; reads, or makes, its cache.  Raises ValueError about `data.path` and kin."""
+    """The task of a resolved configuration; reads, or makes, its cache.  Raises ValueError about the data."""
     return bind("data", config["data"], {}, user)()
 
 

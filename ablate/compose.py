@@ -151,7 +151,9 @@ class Composer:
         """One line for Hydra's or OmegaConf's refusal of a key."""
         message = str(error.__cause__ or error)
         if match := re.search(r"Value '(.*)' of type '.*' could not be converted to (\w+)", message):
-            kind = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}.get(match[2], match[2])
+            kind = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}.get(
+                match[2], match[2]
+            )
             return f"{match[1]!r} is not {kind}"
         if "not in struct" in message or "not in '" in message or "Could not override" in str(error):
             head, _, last = key.rpartition(".")
@@ -168,7 +170,9 @@ class Composer:
 
 def _close(word: str, choices: list[str]) -> str:
     near = difflib.get_close_matches(word, choices, 1)
-    return f"; did you mean {near[0]}?" if near and len(choices) > 12 else f"; write one of {', '.join(sorted(set(choices)))}"
+    if near and len(choices) > 12:
+        return f"; did you mean {near[0]}?"
+    return f"; write one of {', '.join(sorted(set(choices)))}"
 
 
 def _first(error: Exception) -> str:

@@ -75,7 +75,9 @@ class Gate:
         form = resolve("model", config["model"]["_target_"], config["user"])
         kinds = getattr(form, "kinds", ())
         if task.kind not in kinds:
-            raise Refused("data", f"{task.name} is a task of kind {task.kind}, and {form.__name__} does {', '.join(kinds)}")
+            raise Refused(
+                "data", f"{task.name} is a task of kind {task.kind}, and {form.__name__} does {', '.join(kinds)}"
+            )
         try:
             build_init(config, config["user"])
             return count(config, task.vocab, config["user"])

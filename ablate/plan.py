@@ -108,7 +108,9 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
     """Problems of the keys that belong to the study and not to a cell."""
     found, seeds, name = [], config["seeds"], config["study"]
     if isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
-        found.append(Problem("seeds", f"{seeds!r} is neither a number of seeds nor a list; write seeds=5 or seeds=[3,7]"))
+        found.append(
+            Problem("seeds", f"{seeds!r} is neither a number of seeds nor a list; write seeds=5 or seeds=[3,7]")
+        )
     elif isinstance(seeds, int) and seeds < 1:
         found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))
     if name is not None and not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
@@ -150,7 +152,9 @@ def choose_reference(factors: dict[str, list[Any]], asked: Any) -> dict[str, Any
         asked = None
     for key, level in (asked or {}).items():
         if key not in compared:
-            problems.append(Problem("reference", f"{key} is not compared here; choose from {', '.join(compared) or 'none'}"))
+            problems.append(
+                Problem("reference", f"{key} is not compared here; choose from {', '.join(compared) or 'none'}")
+            )
         elif level not in factors[key]:
             levels = ", ".join(map(str, factors[key]))
             problems.append(Problem("reference", f"{key}:{level} is not in the sweep; write one of {levels}"))

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ablate.plan import Plan
 
 
 def preview(plan: Plan) -> str:
     """A table of the plan's cells and a line of totals."""
     head = ("cell", "parameters", "difference", "FLOPs/token", "difference", "shared draws", "to do", "done")
-    cells = plan.manifest["cells"]
-    rows = [head, *(row(plan, cell) for cell in cells)]
-    widths = [max(len(line[i]) for line in rows) for i in range(len(head))]
-    lines = ["  ".join(text.ljust(w) if i == 0 else text.rjust(w) for i, (text, w) in enumerate(zip(line, widths, strict=True))) for line in rows]
+    cells, seeds = plan.manifest["cells"], plan.manifest["seeds"]
     tasks = ", ".join(task["title"] for task in plan.manifest["tasks"].values())
-    runs = f"{len(cells)} cells x {len(plan.manifest['seeds'])} seeds = {len(plan.statuses)} runs, {len(plan.todo)} to do"
+    runs = f"{len(cells)} cells x {len(seeds)} seeds = {len(plan.statuses)} runs, {len(plan.todo)} to do"
     where = f"study {plan.manifest['study']} in {plan.results}"
     notes = list(dict.fromkeys(note for cell in cells for note in cell["notes"]))
-    return "\n".join([*lines, "", f"{tasks}; {runs}", where, *notes, *plan.notes, "dry run: nothing was trained or written"])
+    table = columns([head, *(row(plan, cell) for cell in cells)])
+    end = "dry run: nothing was trained or written"
+    return "\n".join([*table, "", f"{tasks}; {runs}", where, *notes, *plan.notes, end])
 
 
-def row(plan: Plan, cell: dict) -> tuple[str, ...]:  # type: ignore[type-arg]
+def columns(rows: list[tuple[str, ...]]) -> list[str]:
+    """Lines of equal columns, the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            f"{text:{'>' if i else '<'}{width}}" for i, (text, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in rows
+    ]
+
+
+def row(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:
     """One cell's line."""
     statuses = [plan.statuses[run["path"]] for run in plan.manifest["runs"] if run["cell"] == cell["id"]]
     reference = next(other for other in plan.manifest["cells"] if is_reference_of(plan, other, cell))
@@ -36,7 +48,7 @@ def row(plan: Plan, cell: dict) -> tuple[str, ...]:  # type: ignore[type-arg]
     )
 
 
-def is_reference_of(plan: Plan, other: dict, cell: dict) -> bool:  # type: ignore[type-arg]
+def is_reference_of(plan: Plan, other: dict[str, Any], cell: dict[str, Any]) -> bool:
     """Whether a cell is what another one is compared with: the reference of the same stratum."""
     strata = [key for key in plan.manifest["factors"] if key not in plan.manifest["reference"]]
     return other["reference"] and all(other["levels"][key] == cell["levels"][key] for key in strata)

@@ -96,6 +96,8 @@ class Run:
             return None
         if result.get("status") not in ENDED:
             raise Corrupt(f"{self.result_file} has no status of {', '.join(ENDED)}")
+        if not isinstance(result.get("final"), dict) or not isinstance(result.get("error"), dict | None):
+            raise Corrupt(f"{self.result_file} is no result: `final` and `error` are not what a run writes")
         return result
 
     def metrics(self) -> tuple[list[dict[str, Any]], int]:
@@ -168,7 +170,10 @@ def read_manifest(results: Path, study: str) -> dict[str, Any]:
     """A study's manifest.  Raises FileNotFoundError and `Corrupt`."""
     path = study_folder(results, study) / "manifest.json"
     manifest = read_json(path)
-    missing = {"study", "cells", "runs", "seeds", "factors"} - manifest.keys()
+    needed = {"study", "cells", "runs", "seeds", "factors", "components", "reference", "tasks", "looks", "units"}
+    missing = {key for key in needed if key not in manifest} | {
+        key for key in ("cells", "runs") if not manifest.get(key)
+    }
     if missing:
         raise Corrupt(f"{path} has no {', '.join(sorted(missing))}")
     return manifest
@@ -192,7 +197,7 @@ class Study:
     runs    one row per planned run: cell, label, seed, one column per factor, status (done, diverged, failed, or
             missing: not ended), params, flops_per_token, batches (cells with equal values saw equal batches), path,
             error, and the metrics of the last step (`test/loss`, ...; NaN where the run did not end as done)
-    curves  one row per logged step: cell, label, seed, path, and what metrics.jsonl holds (step, tokens, `val/loss`, ...)
+    curves  one row per logged step: cell, label, seed, path, and what was logged (step, tokens, `val/loss`, ...)
     notes   what was found damaged or missing, a sentence each
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +171,8 @@ def _trouble(study: Study, results: Path) -> list[str]:
 
 def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     manifest, status = study.manifest, study.runs["status"]
-    figures = "figures: python -m analysis" + f" --results-dir {results}" * (results != Path("results"))
+    where = shlex.quote(str(results))
+    figures = "figures: python -m analysis" + f" --results-dir {where}" * (results != Path("results"))
     open_runs = int(status.isin(["missing", "failed"]).sum())
     again = (
         f"the same command again trains the {words.counted(open_runs, 'run')} without a number\n" if open_runs else ""

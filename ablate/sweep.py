@@ -142,7 +142,7 @@ def conclude(plan: Plan, seconds: float | None) -> int:
     shown = plan.results.relative_to(here) if plan.results.is_relative_to(here) else plan.results
     print(summary(study, shown, seconds))
     statuses = set(study.runs["status"])
-    if statuses <= {"done", "diverged"}:
+    if "missing" not in statuses:
         log_look(plan.results, name)
     return FAILED if statuses & {"failed", "missing"} else DONE
 

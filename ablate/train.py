@@ -57,6 +57,8 @@ class Trainer:
             init, data = config["seed"]["init"], config["seed"]["data"]
             self.data_seed = seed if data is None else data
             self.device = torch.device(self.keys["device"])
+            if self.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()  # or a worker's later runs would show its largest one's
             self.task = build_task(config, user)
             self.model = initialised_model(config, self.task.vocab, seed if init is None else init, user)
             self.model.to(self.device)
@@ -188,7 +190,9 @@ class Trainer:
             self.seconds |= {phase: self.seconds[phase] + state["seconds"][phase] for phase in PHASES}
         except Exception as error:  # torch.load raises anything on damaged bytes
             aside, why = set_aside(path), str(error).split("\n")[0][:200]
-            raise DamagedCheckpoint(f"{path} cannot be used ({why}); set aside as {aside.name}, trained again") from None
+            raise DamagedCheckpoint(
+                f"{path} cannot be used ({why}); set aside as {aside.name}, trained again"
+            ) from None
         progress.resumed += 1
         self.progress = progress
 

@@ -157,11 +157,13 @@ def git() -> dict[str, Any] | None:
     """Commit of the checkout that this code is in, and whether it has changes; None outside a checkout."""
     folder = Path(__file__).resolve().parent
     try:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
-        status = subprocess.run(["git", "status", "--porcelain"], cwd=folder, capture_output=True, text=True, check=True)
+        commit, status = (
+            subprocess.run(["git", *what], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+            for what in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return {"commit": commit.stdout.strip(), "dirty": bool(status.stdout.strip())}
+    return {"commit": commit, "dirty": bool(status)}
 
 
 def now() -> str:

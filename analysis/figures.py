@@ -13,6 +13,7 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
 
 from ablate import evidence
 from ablate.evidence import words
@@ -43,7 +44,8 @@ def effects(study: Study, table: pandas.DataFrame) -> Figure:
     for y, row in enumerate(rows):
         if not isinstance(row, str) and row.Index in known.index:
             _effect(axis, y, row, cap, palette.get((row.factor, row.level), style.INK))
-    axis.locator_params(axis="x", nbins=5, steps=[1, 2, 5, 10])
+    axis.locator_params(axis="x", nbins=5, steps=[1, 2, 2.5, 5, 10])
+    axis.xaxis.set_major_formatter(_Short())
     if known.empty:
         axis.set(xlim=(-1, 1), xticks=[0])
     axis.set_xlabel(_difference(study))
@@ -51,6 +53,14 @@ def effects(study: Study, table: pandas.DataFrame) -> Figure:
     for label, row in zip(axis.get_yticklabels(), rows, strict=True):
         label.set_fontweight("bold" if isinstance(row, str) else "normal")
     return drawn
+
+
+class _Short(ScalarFormatter):
+    """Ticks in the manner of the numbers beside them: −.05, 0, .05."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        text = super().__call__(x, pos)
+        return "0" if x == 0 else text.replace("0.", ".", 1) if abs(x) < 1 else text
 
 
 def _grouped(shown: pandas.DataFrame) -> list[Any]:
@@ -89,7 +99,7 @@ def _result(row: Any, known: pandas.DataFrame) -> str:
         return f"{row.verdict}: {row.note}"
     places = words.decimals((known["high"] - known["low"]) / 2)
     n = f"  n = {row.n}" if known["n"].nunique() > 1 else ""
-    note = f": {row.note}" if row.note and row.n > 1 else ""
+    note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
     return f"{words.span(row.mean, row.low, row.high, places)}{n}  {row.verdict}{note}"
 
 
@@ -120,7 +130,7 @@ def _effects_caption(study: Study, shown: pandas.DataFrame) -> list[str]:
         return ["no interval: one seed can conclude nothing" * bool(shown["n"].eq(1).any())]
     how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if known["family"].any() else ""
     how = how or "95 % intervals of cells against the reference, false coverage rate 5 %"
-    pairing = "paired" if known["paired"].all() else "unpaired where the batches differ"
+    pairing = "paired" if known["paired"].all() else "unpaired where batches differ (verdicts from 5 seeds on)"
     seeds = f", {words.counted(known['n'].iloc[0], 'seed')}" if known["n"].nunique() == 1 else ""
     return [f"{how}{seeds}, {pairing}; filled: decided", evidence.unadjusted(study.manifest) or ""]
 

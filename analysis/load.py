@@ -25,7 +25,7 @@ def read(results: Path, name: str | None) -> Study:
     except OSError as error:
         raise Refused(f"{manifest} cannot be read ({error.strerror})") from None
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise Refused(f"{manifest} is damaged ({type(error).__name__}: {error})") from None
+        raise Refused(f"{manifest}, or a result of its runs, is damaged ({type(error).__name__}: {error})") from None
     missing = [key for key in NEEDED if key not in study.manifest]
     if missing:
         raise Refused(f"{manifest} has no {', '.join(missing)}")

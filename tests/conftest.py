@@ -29,7 +29,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text with structure to learn: sentences from a small grammar."""
-    words, pick = "the a red blue dog cat sees likes tree house and or".split(), random.Random(0)
+    words, pick = (
+        ["the", "a", "red", "blue", "dog", "cat", "sees", "likes", "tree", "house", "and", "or"],
+        random.Random(0),
+    )
     file = tmp_path_factory.mktemp("text") / "grammar.txt"
     file.write_text("\n".join(" ".join(pick.choices(words, k=9)) + "." for _ in range(600)))
     return file
@@ -51,8 +54,12 @@ def cli(tmp_path: Path) -> Cli:
 
 
 def run_module(module: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A module's command line, with no terminal and nothing to read from."""
-    path = os.pathsep.join([str(ROOT), environment.pop("PYTHONPATH", "")])
+    """A module's command line, with no terminal and nothing to read from.
+
+    The checkout is importable, and what PYTHONPATH adds; with PYTHONPATH="" only what lies in `cwd`.
+    """
+    path = environment.pop("PYTHONPATH", None)
+    path = str(ROOT) if path is None else path and os.pathsep.join([str(ROOT), path])
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=cwd,

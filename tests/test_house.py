@@ -1,16 +1,17 @@
-"""The rules of the house, each as a test: import directions, no torch where there must be none, one class + one YAML."""
+"""The rules of the house, each as a test."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import inspect
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_module
 
 from ablate.catalogue import CONF, groups
 from ablate.schema import COMPONENTS
@@ -109,7 +110,11 @@ def test_components_take_plain_arguments():
     for file in (ROOT / "ablate" / "model").glob("*.py"):
         module = importlib.import_module(f"ablate.model.{file.stem}") if file.stem != "__init__" else None
         for _, found in inspect.getmembers(module, inspect.isclass) if module else []:
-            if found.__module__ == module.__name__ and not getattr(found, "_is_protocol", False) and "__init__" in vars(found):
+            if (
+                found.__module__ == module.__name__
+                and not getattr(found, "_is_protocol", False)
+                and "__init__" in vars(found)
+            ):
                 for parameter in inspect.signature(found.__init__).parameters.values():
                     assert parameter.kind is not parameter.VAR_KEYWORD, f"{found.__name__} swallows arguments"
                     assert parameter.name not in ("config", "cfg"), f"{found.__name__} takes a configuration"
@@ -149,6 +154,31 @@ def test_yaml_defaults_are_the_only_ones():
             own = [p for p in parameters_of(target).values() if p.name not in (*SHAPE, *WIRING)]
             assert {p.name for p in own} == node.keys() - {"_target_", "_partial_"}
             assert all(p.default is p.empty for p in own), f"{target.__name__} has defaults beside its YAML's"
+
+
+def test_a_new_variant_is_one_class_and_one_yaml_and_nothing_else(tmp_path):
+    for folder in ("ablate", "conf", "hydra_plugins"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    with open(tmp_path / "ablate" / "model" / "norm.py", "a") as file:
+        file.write(
+            "\n\nclass MaxNorm(nn.Module):\n"
+            "    def __init__(self, dim: int, floor: float):\n"
+            "        super().__init__()\n"
+            "        self.floor, self.weight = floor, nn.Parameter(torch.ones(dim))\n\n"
+            "    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:\n"
+            "        return x / x.abs().amax(-1, keepdim=True).clamp(min=self.floor) * self.weight\n"
+        )
+    yaml = "# MaxNorm: x / max|x| · g.\n_target_: ablate.model.norm.MaxNorm\n_partial_: true\nfloor: 1.0e-5\n"
+    (tmp_path / "conf" / "norm" / "max.yaml").write_text(yaml)
+    environment = {"PYTHONPATH": ""}  # the copy, not the checkout
+    shown = run_module("ablate", "--help", cwd=tmp_path, **environment).stdout
+    assert "MaxNorm: x / max|x| · g." in shown
+    swept = run_module("ablate", "-m", "norm=ln,max", "norm.floor=0.1", "dry_run=true", cwd=tmp_path, **environment)
+    assert swept.returncode == 2 and "norm.floor" in swept.stderr, (
+        "a key that only some variants have cannot be set for all"
+    )
+    swept = run_module("ablate", "-m", "norm=ln,max", "ffn=mlp,gelu", "dry_run=true", cwd=tmp_path, **environment)
+    assert swept.returncode == 0 and "max + gelu" in swept.stdout, swept.stderr
 
 
 def test_conf_is_found_next_to_the_package():

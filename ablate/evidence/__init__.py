@@ -2,7 +2,7 @@
 
 effects(study)   a row per contrast: main effects, interactions, cells against the reference
 cells(study)     a row per cell: mean and SD over seeds, what diverged, failed or is missing
-noise(effects)   what this many seeds can find
+headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
 from ablate.evidence.contrasts import Contrast, contrasts, strata

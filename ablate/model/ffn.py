@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -11,7 +13,7 @@ from ablate.model.init import tag
 class MLP(nn.Module):
     """y = W₂ · max(0, W₁ x), with width `hidden`, or else `mult` · dim (Vaswani 2017, arXiv 1706.03762)."""
 
-    activation = staticmethod(F.relu)
+    activation: Callable[..., Tensor] = staticmethod(F.relu)
 
     def __init__(self, dim: int, hidden: int | None, mult: float, bias: bool):
         super().__init__()

@@ -68,9 +68,9 @@ class Xavier:
 
 def tag(layer: nn.Module, role: str) -> nn.Module:
     """Give a layer's `weight` a role, and its `bias`, if any, the role `bias`; returns the layer."""
-    layer.weight.role = role  # type: ignore[union-attr]
+    layer.weight.role = role
     if getattr(layer, "bias", None) is not None:
-        layer.bias.role = "bias"  # type: ignore[union-attr]
+        layer.bias.role = "bias"
     return layer
 
 

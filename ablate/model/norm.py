@@ -56,7 +56,7 @@ class BatchNorm(nn.Module):
         return (x - mean) * torch.rsqrt(var + self.eps) * self.weight + self.bias
 
     def batch_statistics(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and variance (C,) over the real positions; moves the running ones (variance without bias) towards them."""
+        """Mean and variance (C,) over the real positions; moves the running ones (unbiased) towards them."""
         real = torch.ones_like(x[..., :1]) if mask is None else mask[..., None].to(x.dtype)  # (B, T, 1)
         count = real.sum()
         mean = (x * real).sum((0, 1)) / count

@@ -26,7 +26,7 @@ class Position(nn.Module):
 
 
 class Sinusoidal(Position):
-    """x + p, p(t, 2i) = sin(t / base^(2i/dim)), p(t, 2i+1) = cos(t / base^(2i/dim)) (Vaswani 2017, arXiv 1706.03762)."""
+    """x + p, p(t, 2i) = sin(t / base^(2i/dim)), p(t, 2i+1) = cos(t / base^(2i/dim)) (Vaswani 2017, 1706.03762)."""
 
     def __init__(self, dim: int, base: float):
         super().__init__()
@@ -68,7 +68,7 @@ class RoPE(Position):
 
 
 def angles(length: int, dim: int, base: float, like: Tensor) -> Tensor:
-    """t / base^(2i/dim) for t < length, i < dim/2: (length, dim/2), at least float32, since bf16 cannot count past 256."""
+    """t / base^(2i/dim) for t < length, i < dim/2: (length, dim/2), at least float32: bf16 cannot count past 256."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     frequency = base ** (-torch.arange(0, dim, 2, device=like.device, dtype=dtype) / dim)
     return torch.outer(torch.arange(length, device=like.device, dtype=dtype), frequency)

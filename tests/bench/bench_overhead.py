@@ -1,6 +1,6 @@
 """Overhead of a sweep of 50 one-step cells beyond training and evaluation, tracking included, and of starting it again.
 
-    python tests/bench/bench_overhead.py
+python tests/bench/bench_overhead.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from pathlib import Path
 
 from common import timed
 
-CELLS = ["-m", "norm=ln,rms", "optim.warmup=range(25)", "seeds=1", "train.steps=1", "train.eval_every=1", "eval.tokens=64"]
+CELLS = [
+    "-m",
+    "norm=ln,rms",
+    "optim.warmup=range(25)",
+    "seeds=1",
+    "train.steps=1",
+    "train.eval_every=1",
+    "eval.tokens=64",
+]
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """`scale=small` on tiny Shakespeare against nanoGPT's published recipe: mean of validation and test loss.
 
-    python tests/bench/bench_shakespeare.py TINYSHAKESPEARE.txt [key=value ...]
+python tests/bench/bench_shakespeare.py TINYSHAKESPEARE.txt [key=value ...]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The training part of `make sweep`: seconds, and how far every cell is below the bigram yardstick.
 
-    python tests/bench/bench_sweep.py
+python tests/bench/bench_sweep.py
 """
 
 from __future__ import annotations

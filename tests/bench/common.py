@@ -16,7 +16,11 @@ def timed(*arguments: str, module: str = "ablate") -> tuple[float, str]:
     start = time.perf_counter()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        [sys.executable, "-m", module, *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
     if done.returncode:
         sys.exit(done.stdout + done.stderr)

@@ -112,7 +112,8 @@ def test_decoder_formula(variant: str, share: bool, tie: bool, scale: bool) -> N
     model: Any = built(cell, share_layers=share, tie_embeddings=tie, scale_embeddings=scale).double()
     tokens = some_tokens()
     x = model.embed.weight[tokens] * (4.0 if scale else 1.0) + model.position.table.weight[:CONTEXT]
-    assert len(model.blocks) == 2 and (model.blocks[0] is model.blocks[1]) == share
+    assert len(model.blocks) == 2
+    assert (model.blocks[0].attention.query.weight is model.blocks[1].attention.query.weight) == share
     for layer in model.blocks:
         x = layer(x, model.position, True)
     if model.blocks[0].final_norm:

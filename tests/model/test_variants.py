@@ -233,6 +233,18 @@ def test_a_stack_of_replicas_computes_what_each_does_alone(cell: dict[str, str])
 
 
 @each_cell
+@pytest.mark.parametrize("share", [False, True], ids=["own layers", "shared layers"])
+def test_settled_statistics_are_those_of_training(cell: dict[str, str], share: bool) -> None:
+    """Evaluation computes what training does, once running statistics, where there are any, have seen enough."""
+    model, tokens = built(cell, share_layers=share).double(), some_tokens(32)
+    with torch.no_grad():
+        for _ in range(100):
+            training = model(tokens)
+        evaluating = model.eval()(tokens)
+    assert (training - evaluating).square().mean().sqrt() < 0.02 * training.std()
+
+
+@each_cell
 @pytest.mark.parametrize("length", [1, 2, CONTEXT])
 def test_any_length_up_to_the_context(cell: dict[str, str], length: int) -> None:
     model, tokens = exact(cell), some_tokens()

@@ -1,0 +1,135 @@
+"""Parameters and FLOPs per token against sums done by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from test_build import CONFIG, component, each_cell
+
+from ablate.budget import count, utilisation
+from ablate.build import initialised_model
+
+VOCAB, DIM, HEADS, LAYERS, CONTEXT = 97, 48, 4, 3, 20
+
+
+def sized(config: dict[str, Any] | None = None, **model: Any) -> dict[str, Any]:
+    """A configuration in the shape that the sums below are done for."""
+    config = config or CONFIG
+    shape = {"dim": DIM, "heads": HEADS, "layers": LAYERS} | model
+    return config | {"model": config["model"] | shape, "data": {"context": CONTEXT}}
+
+
+def with_parts(**choices: str) -> dict[str, Any]:
+    """The reference with other variants."""
+    return sized(CONFIG | {group: component(group, variant) for group, variant in choices.items()})
+
+
+MLP_PARAMS = DIM * 4 * DIM + 4 * DIM + 4 * DIM * DIM + DIM  # two matrices with biases
+SWIGLU_PARAMS = 3 * DIM * 128  # width 8/3 · 48 = 128, a multiple of 8, no biases
+NORM_PARAMS = {"ln": 2 * DIM, "rms": DIM, "bn": 2 * DIM}
+
+
+@pytest.mark.parametrize("norm", ["ln", "rms", "bn"])
+@pytest.mark.parametrize(("ffn", "in_ffn"), [("mlp", MLP_PARAMS), ("gelu", MLP_PARAMS), ("swiglu", SWIGLU_PARAMS)])
+@pytest.mark.parametrize("position", ["rope", "learned", "none", "sinusoidal"])
+@pytest.mark.parametrize("residual", ["pre", "post"])
+def test_parameters_by_hand(norm: str, ffn: str, in_ffn: int, position: str, residual: str) -> None:
+    found = count(with_parts(norm=norm, ffn=ffn, position=position, residual=residual), VOCAB)
+    block = 4 * DIM * DIM + in_ffn + 2 * NORM_PARAMS[norm]
+    expected = VOCAB * DIM + LAYERS * block
+    expected += CONTEXT * DIM if position == "learned" else 0
+    expected += NORM_PARAMS[norm] if residual == "pre" else 0
+    assert found.params == expected
+
+
+@pytest.mark.parametrize("tie", [False, True])
+@pytest.mark.parametrize("share", [False, True])
+def test_tied_and_shared_parameters_count_once(tie: bool, share: bool) -> None:
+    found = count(sized(tie_embeddings=tie, share_layers=share), VOCAB)
+    block = 4 * DIM * DIM + MLP_PARAMS + 4 * DIM
+    assert found.params == VOCAB * DIM * (1 if tie else 2) + block * (1 if share else LAYERS) + 2 * DIM
+    assert found.flops_per_token == count(sized(), VOCAB).flops_per_token  # but all of them compute
+    assert ("head.weight" in found.shapes) == (not tie)
+
+
+@pytest.mark.parametrize(
+    ("ffn", "matrices"), [("mlp", 8 * DIM * DIM), ("gelu", 8 * DIM * DIM), ("swiglu", 3 * DIM * 128)]
+)
+@pytest.mark.parametrize("position", ["rope", "learned", "none", "sinusoidal"])
+@pytest.mark.parametrize("context", [1, 20, 33])
+def test_flops_by_hand(ffn: str, matrices: int, position: str, context: int) -> None:
+    """Two per multiplication and addition; scores and their means over all pairs; the head, but no embedding."""
+    config = with_parts(ffn=ffn, position=position) | {"data": {"context": context}}
+    layer = 2 * (4 * DIM * DIM + matrices) + 2 * 2 * context * DIM
+    assert count(config, VOCAB).flops_per_token == LAYERS * layer + 2 * DIM * VOCAB
+
+
+def test_the_model_of_tiny() -> None:
+    """As the README and the plan's preview show it."""
+    config = sized(dim=64, heads=4, layers=2) | {"data": {"context": 64}}
+    found = count(config, 256)
+    assert found.params == 115_968 and found.flops_per_token == 262_144
+
+
+@each_cell
+def test_counts_are_those_of_the_real_model(config: dict[str, Any]) -> None:
+    found = count(sized(config), VOCAB)
+    model = initialised_model(sized(config), VOCAB, 0)
+    assert found.params == sum(p.numel() for p in model.parameters())
+    assert {name: shape for name, (_, shape) in found.shapes.items()} == {
+        name: tuple(p.shape) for name, p in model.named_parameters()
+    }
+    assert found.flops_per_token > 2 * DIM * VOCAB
+
+
+@each_cell
+def test_counting_moves_no_global_state_and_keeps_no_memory(config: dict[str, Any]) -> None:
+    state = torch.get_rng_state()
+    count(sized(config), VOCAB)
+    count(sized(config, dim=16_384, heads=4, layers=1), 50_000)  # half a billion parameters, if they were real
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.zeros(1).device.type == "cpu"
+
+
+def test_notes_are_told_once() -> None:
+    notes = count(with_parts(norm="bn"), VOCAB).notes
+    assert len(notes) == 1 and notes[0].startswith("BatchNorm: ") and "future" in notes[0]
+    assert count(sized(), VOCAB).notes == []
+
+
+def test_dropout_and_training_do_not_change_the_count() -> None:
+    plain = count(sized(), VOCAB)
+    assert count(sized(dropout=0.3), VOCAB)[:2] == plain[:2]
+
+
+def test_utilisation() -> None:
+    device = "NVIDIA H200"
+    assert utilisation(1e9, 1e5, device, "bf16") == pytest.approx(3e14 / 989e12)
+    assert utilisation(1e9, 1e5, device, "fp32") is None
+    assert utilisation(1e9, 1e5, "some other card", "bf16") is None
+
+
+@pytest.mark.parametrize(
+    ("device", "peak"),
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A10", 125e12),
+        ("NVIDIA L40S", 362e12),
+        ("NVIDIA GeForce RTX 4090", 165e12),
+    ],
+)
+def test_known_peaks(device: str, peak: float) -> None:
+    assert utilisation(1e9, 1e5, device, "bf16") == pytest.approx(3e14 / peak)
+
+
+@pytest.mark.parametrize(
+    ("device", "peak"), [("NVIDIA A10G", 70e12), ("NVIDIA RTX A1000", 0), ("NVIDIA H100 PCIe", 756e12)]
+)
+def test_a_card_of_a_similar_name_has_not_the_same_peak(device: str, peak: float) -> None:
+    """No number is better than a wrong one."""
+    found = utilisation(1e9, 1e5, device, "bf16")
+    assert found is None or found == pytest.approx(3e14 / peak)
