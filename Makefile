@@ -1,13 +1,12 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
-RESULTS ?= results
 
 .PHONY: sweep test test-all check bench clean
 
 sweep: $(VENV)/.ready
-	$(BIN)/python -m ablate -m norm=ln,rms ffn=mlp,swiglu results_dir=$(RESULTS)
-	$(BIN)/python -m analysis --results-dir $(RESULTS)
+	$(BIN)/python -m ablate -m norm=ln,rms ffn=mlp,swiglu
+	$(BIN)/python -m analysis
 
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n 2 -m "not slow"

@@ -251,10 +251,15 @@ def settle(
         "tasks": {cell.task.fingerprint: describe_task(cell.task) for cell in checked},
         "cells": rows,
         "runs": runs,
-        "units": {f"u{i:04d}": [run["path"]] for i, run in enumerate(runs)},
+        "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
     }
     statuses = {run["path"]: status_of(Run(results, run["path"]), notes) for run in runs}
     return Plan(results, manifest, statuses, notes, settings["dry_run"])
+
+
+def unit_name(paths: list[str]) -> str:
+    """A unit's name, from its runs: it means the same in every manifest that another command writes meanwhile."""
+    return "u" + hashlib.sha256("\n".join(paths).encode()).hexdigest()[:12]
 
 
 def describe_task(task: Any) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
     main, correlation = found["main"], float(cells["correlation"].median())
     places = words.decimals([main.sd])
     spread = f"SD of an effect {words.number(main.sd, places)}"
-    if math.isfinite(correlation):
+    if math.isfinite(correlation) and main.n >= 5:  # of fewer seeds it says nothing
         spread += f", pair correlation {words.number(correlation, 2)}"
     text = f"{'smoke test' if main.n < 5 else 'noise'}: at this noise ({spread}) {main.n} seeds reliably find about "
     text += f"{words.number(main.smallest, 3)} and larger"

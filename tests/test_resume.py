@@ -32,7 +32,8 @@ def planned(small, tmp_path):
 
 
 def train(plan, stop=lambda: False) -> tuple[str, Run]:
-    [status] = run_unit(plan.results, plan.manifest["study"], "u0000", True, stop)
+    [unit] = plan.manifest["units"]
+    [status] = run_unit(plan.results, plan.manifest["study"], unit, True, stop)
     return status, Run(plan.results, plan.manifest["runs"][0]["path"])
 
 
@@ -208,6 +209,7 @@ def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
     _, run = train(planned, after(30))
     moved = tmp_path / "elsewhere"
     planned.results.rename(moved)
-    [status] = run_unit(moved, planned.manifest["study"], "u0000", True, lambda: False)
+    [unit] = planned.manifest["units"]
+    [status] = run_unit(moved, planned.manifest["study"], unit, True, lambda: False)
     run = Run(moved, run.path)
     assert status == "done" and (rows_of(run), run.result()["final"]) == undisturbed
