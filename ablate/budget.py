@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,8 @@ from ablate.build import build_model
 from ablate.model.init import role_of
 
 # Dense bf16 peak in FLOP/s, from the makers' data sheets.
-PEAK = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "RTX 4090": 165e12, "A10": 125e12}
+PEAK = {"H100 PCIe": 756e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12}
+PEAK |= {"RTX 4090": 165e12, "A10": 125e12}
 
 
 class Budget(NamedTuple):
@@ -53,5 +55,5 @@ def count(config: dict[str, Any], vocab: int, user: Iterable[str] = ()) -> Budge
 
 def utilisation(flops_per_token: float, tokens_per_second: float, device: str, precision: str) -> float | None:
     """Model FLOPs utilisation, 3 · forward FLOPs · tokens/s / peak (Chowdhery 2022), where the peak is known."""
-    peak = next((value for name, value in PEAK.items() if name in device), None)
+    peak = next((value for name, value in PEAK.items() if re.search(rf"\b{name}\b", device)), None)
     return 3 * flops_per_token * tokens_per_second / peak if peak and precision == "bf16" else None

@@ -42,8 +42,9 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
     module, _, name = target.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise BadComponent(key, f"{target!r} cannot be found ({error})") from None
+    except Exception as error:  # whatever a module of the user's own does on import
+        why = str(error).strip().split("\n")[0]
+        raise BadComponent(key, f"{target!r} cannot be found ({type(error).__name__}: {why})") from None
     if not callable(found):
         raise BadComponent(key, f"{target!r} is not a class or function")
     return found
@@ -69,13 +70,16 @@ def argument_problems(
     """What is wrong with a component's arguments, as (key, message), without calling its constructor."""
     target = resolve(group, node.get("_target_", ""), user)
     parameters = parameters_of(target)
-    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    try:
+        hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    except Exception as error:  # whatever a user's annotations evaluate to
+        return [(f"{group}._target_", f"the annotations of {target.__name__} cannot be read ({error})")]
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
         return [
             (f"{group}._target_", f"{target.__name__} takes **kwargs, which would swallow misspelt keys; name them")
         ]
     given = {key: value for key, value in node.items() if key not in RESERVED}
-    own = [name for name in parameters if name not in offered]
+    own = [name for name, p in parameters.items() if name not in offered and p.kind != p.VAR_POSITIONAL]
     problems = []
     for key, value in given.items():
         if key in offered:
@@ -108,7 +112,11 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, option) for option in arguments)
     if origin is typing.Literal:
-        return value in arguments
+        return any(value == choice and type(value) is type(choice) for choice in arguments)
+    if origin is tuple and arguments[-1] is not ...:
+        return isinstance(value, list | tuple) and len(value) == len(arguments) and all(map(fits, value, arguments))
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(item, arguments[1]) for item in value.values())
     if origin in (list, tuple):
         return isinstance(value, list | tuple) and all(fits(item, arguments[0]) for item in value)
     if hint is type(None):
@@ -155,7 +163,7 @@ def build_model(config: dict[str, Any], vocab: int, user: Iterable[str] = ()) ->
     wanted = {key: value for key, value in config["model"].items() if key in parameters_of(form)}
     # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
         return form(**wanted, **pieces)
 
 

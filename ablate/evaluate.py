@@ -19,12 +19,14 @@ def token_losses(model: nn.Module, held_out: Any, device: torch.device, precisio
     was_training = model.training
     model.eval()
     losses = []
-    for inputs, targets in zip(*(t.split(max(1, CHUNK // t.shape[1])) for t in held_out[:2]), strict=True):
-        with autocast(device, precision):
-            logits = model(inputs.to(device))
-        loss = F.cross_entropy(logits.float().flatten(0, 1), targets.to(device).flatten(), reduction="none")
-        losses.append(loss.view(targets.shape).double().cpu().numpy())
-    model.train(was_training)
+    try:
+        for inputs, targets in zip(*(t.split(max(1, CHUNK // t.shape[1])) for t in held_out[:2]), strict=True):
+            with autocast(device, precision):
+                logits = model(inputs.to(device))
+            loss = F.cross_entropy(logits.float().flatten(0, 1), targets.to(device).flatten(), reduction="none")
+            losses.append(loss.view(targets.shape).double().cpu().numpy())
+    finally:
+        model.train(was_training)
     return np.concatenate(losses)
 
 

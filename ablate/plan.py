@@ -253,6 +253,7 @@ def settle(
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
     }
+    notes += slow_starts([cell.config for cell in checked])
     statuses = {run["path"]: status_of(Run(results, run["path"]), notes) for run in runs}
     return Plan(results, manifest, statuses, notes, settings["dry_run"])
 
@@ -260,6 +261,13 @@ def settle(
 def unit_name(paths: list[str]) -> str:
     """A unit's name, from its runs: it means the same in every manifest that another command writes meanwhile."""
     return "u" + hashlib.sha256("\n".join(paths).encode()).hexdigest()[:12]
+
+
+def slow_starts(configs: list[dict[str, Any]]) -> list[str]:
+    """What to say about learning rates that are still warming up when training ends."""
+    late = {(c["optim"]["warmup"], c["train"]["steps"]) for c in configs if c["optim"]["warmup"] >= c["train"]["steps"]}
+    said = [f"optim.warmup={warmup} is not over when training ends (train.steps={steps})" for warmup, steps in late]
+    return sorted(said)[:1]
 
 
 def describe_task(task: Any) -> dict[str, Any]:

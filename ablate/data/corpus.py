@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ import numpy as np
 from ablate.data.split import split_documents
 
 SPLITS = ("train", "val", "test")
-FORMAT = 1  # raised when what the cache holds for the same documents changes
+FORMAT = 2  # raised when what the cache holds for the same documents changes
 SEPARATOR = "\0"  # ends each document where there are several
 
 
@@ -43,14 +44,14 @@ class Corpus:
 
 def cache_folder() -> Path:
     """Where tokenised corpora are kept: ABLATE_CACHE, or the user's cache folder, or else a temporary one."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(os.environ.get("ABLATE_CACHE") or Path(home) / "ablate")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass  # a home that cannot be written is no mistake: many clusters have one
+    # A user without a home, or with one that cannot be written, is no mistake: clusters and containers have them.
+    with contextlib.suppress(OSError):
+        if folder.is_absolute() or not home.startswith("~"):
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                return folder
     folder = Path(tempfile.gettempdir()) / f"ablate-{os.getuid()}"
     folder.mkdir(exist_ok=True)
     return folder
@@ -65,7 +66,7 @@ def load_corpus(documents: Sequence[Document], tokenizer: str) -> Corpus:
     folder = cache_folder() / fingerprint
     try:
         return _read(folder, fingerprint)
-    except (OSError, ValueError, KeyError):
+    except (OSError, EOFError, ValueError, LookupError, TypeError):  # whatever a damaged file can look like
         shutil.rmtree(folder, ignore_errors=True)
     _write(folder, documents, tokenizer)
     return _read(folder, fingerprint)

@@ -35,7 +35,7 @@ class LanguageModelling:
     kind = "lm"
     metrics = {"loss": "min"}  # noqa: RUF012 (never written to)
 
-    def __init__(self, name: str, documents: Sequence[Document], context: int, tokenizer: str):
+    def __init__(self, name: str, documents: Sequence[Document], context: int, tokenizer: str, source: str = ""):
         if context < 1:
             raise ValueError(f"data.context={context} must be at least 1")
         self.corpus = load_corpus(documents, tokenizer)
@@ -48,7 +48,7 @@ class LanguageModelling:
             size = len(self.corpus.tokens[split])
             if size <= context:
                 raise ValueError(
-                    f"{name} is too short: its {split} split has {size} tokens, and data.context={context} "
+                    f"{source or name} is too short: its {split} split has {size} tokens, and data.context={context} "
                     f"needs {context + 1}; take a longer text or a smaller data.context"
                 )
 

@@ -29,7 +29,8 @@ def stdlib_documents() -> list[Document]:
     root = Path(sysconfig.get_path("stdlib"))
     documents = []
     for path in sorted(_modules(root)):
-        text = path.read_bytes()[:LARGEST]
+        text = path.read_bytes()
+        text = text if len(text) <= LARGEST else text[: text.rfind(b"\n", 0, LARGEST) + 1]
         if text.strip() and b"\0" not in text:
             documents.append(Document(path.relative_to(root).as_posix(), text))
     return documents

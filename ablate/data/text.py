@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 from pathlib import Path
 
 from ablate.data.corpus import Document
@@ -15,14 +16,21 @@ class Text(LanguageModelling):
     """The documents of a file, of all files below a folder, or of those that match a pattern."""
 
     def __init__(self, path: str, context: int, tokenizer: str):
-        super().__init__(Path(path).stem.strip("*") or "text", read_documents(path), context, tokenizer)
+        if not path:
+            raise ValueError("data.path is empty; write data.path=FILE, FOLDER or 'GLOB'")
+        name = Path(path).stem.strip("*") or "text"
+        super().__init__(name, read_documents(path), context, tokenizer, source=f"data.path={path}")
 
 
 def read_documents(path: str) -> list[Document]:
     """One document per non-empty file.  Raises ValueError, with what to do, for anything that is no readable text."""
     root = Path(path).expanduser()
-    files = find_files(root)
-    documents = [Document(name_of(file, root), read_text(file)) for file in files]
+    try:
+        files = find_files(root)
+    except OSError as error:
+        raise ValueError(f"data.path={str(root)[:200]} cannot be read ({error.strerror})") from None
+    base = root if root.is_dir() else Path(os.path.commonpath([file.parent for file in files]))
+    documents = [Document(file.relative_to(base).as_posix(), read_text(file)) for file in files]
     documents = [document for document in documents if document.text.strip()]
     if not documents:
         raise ValueError(f"data.path={path} is empty; name a file, folder or pattern with text in it")
@@ -51,8 +59,3 @@ def read_text(file: Path) -> bytes:
     if b"\0" in text or len(text.translate(None, CONTROL)) < 0.9 * len(text):
         raise ValueError(f"data.path: {file} is binary, not text; name text files, in a folder with a 'GLOB'")
     return text
-
-
-def name_of(file: Path, root: Path) -> str:
-    """What a document is called: its path below the folder, else its file name."""
-    return file.relative_to(root).as_posix() if root.is_dir() else file.name

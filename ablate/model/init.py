@@ -32,7 +32,7 @@ class GPT2:
     """N(0, std²) for every matrix, std / √(2 · layers) for those that write to the residual stream (Radford 2019)."""
 
     def __init__(self, layers: int, std: float):
-        self.std, self.layers = std, layers
+        self.std, self.layers = at_least("init.std", std, 0), layers
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
         """Standard deviation of one matrix."""
@@ -57,7 +57,7 @@ class Xavier:
     """N(0, gain² · 2 / (fan_in + fan_out)) for matrices, N(0, 1 / dim) for embeddings (Glorot 2010; Vaswani 2017)."""
 
     def __init__(self, dim: int, gain: float):
-        self.gain, self.dim = gain, dim
+        self.gain, self.dim = at_least("init.gain", gain, 0), dim
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
         """Standard deviation of one matrix."""
@@ -72,6 +72,13 @@ def tag(layer: nn.Module, role: str) -> nn.Module:
     if getattr(layer, "bias", None) is not None:
         layer.bias.role = "bias"
     return layer
+
+
+def at_least(key: str, value: float, low: float) -> float:
+    """The value of a setting.  Raises ValueError, naming its key, below `low`."""
+    if value < low:
+        raise ValueError(f"{key}={value} is out of range; it must be at least {low:g}")
+    return value
 
 
 def role_of(parameter: Tensor) -> str:

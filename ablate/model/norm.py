@@ -6,13 +6,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.model.init import at_least
+
 
 class LayerNorm(nn.Module):
     """y = (x − mean(x)) / √(var(x) + ε) · g + b, over the features of one token (Ba 2016, arXiv 1607.06450)."""
 
     def __init__(self, dim: int, eps: float):
         super().__init__()
-        self.eps = eps
+        self.eps = at_least("norm.eps", eps, 0)
         self.weight = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim))
 
@@ -25,7 +27,7 @@ class RMSNorm(nn.Module):
 
     def __init__(self, dim: int, eps: float):
         super().__init__()
-        self.eps = eps
+        self.eps = at_least("norm.eps", eps, 0)
         self.weight = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
@@ -43,7 +45,9 @@ class BatchNorm(nn.Module):
 
     def __init__(self, dim: int, eps: float, momentum: float):
         super().__init__()
-        self.eps, self.momentum = eps, momentum
+        if not 0 <= momentum <= 1:
+            raise ValueError(f"norm.momentum={momentum} must lie in [0, 1]")
+        self.eps, self.momentum = at_least("norm.eps", eps, 0), momentum
         self.weight = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim))
         self.running_mean: Tensor
@@ -58,10 +62,10 @@ class BatchNorm(nn.Module):
     def batch_statistics(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean and variance (C,) over the real positions; moves the running ones (unbiased) towards them."""
         real = torch.ones_like(x[..., :1]) if mask is None else mask[..., None].to(x.dtype)  # (B, T, 1)
-        count = real.sum()
+        count = real.sum().clamp(min=1)
         mean = (x * real).sum((0, 1)) / count
         var = ((x - mean).square() * real).sum((0, 1)) / count
         with torch.no_grad():
-            self.running_mean.lerp_(mean.to(self.running_mean), self.momentum)
-            self.running_var.lerp_((var * count / (count - 1).clamp(min=1)).to(self.running_var), self.momentum)
+            self.running_mean.mul_(1 - self.momentum).add_(self.momentum * mean)
+            self.running_var.mul_(1 - self.momentum).add_(self.momentum * var * count / (count - 1).clamp(min=1))
         return mean, var

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ablate.model.init import tag
+from ablate.model.init import at_least, tag
 
 
 class Position(nn.Module):
@@ -28,11 +28,13 @@ class Position(nn.Module):
 class Sinusoidal(Position):
     """x + p, p(t, 2i) = sin(t / base^(2i/dim)), p(t, 2i+1) = cos(t / base^(2i/dim)) (Vaswani 2017, 1706.03762)."""
 
+    note = "its vectors have RMS 0.71; embeddings are far smaller unless model.scale_embeddings=true"
+
     def __init__(self, dim: int, base: float):
         super().__init__()
         if dim % 2:
             raise ValueError(f"position=sinusoidal needs an even model.dim, not {dim}")
-        self.dim, self.base = dim, base
+        self.dim, self.base = dim, at_least("position.base", base, 1)
 
     def embed(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
         angle = angles(x.shape[-2], self.dim, self.base, x)
@@ -47,6 +49,8 @@ class Learned(Position):
         self.table = tag(nn.Embedding(context, dim), "position")
 
     def embed(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
+        if x.shape[-2] > self.table.num_embeddings:
+            raise ValueError(f"position=learned has {self.table.num_embeddings} positions, not {x.shape[-2]}")
         return x + self.table.weight[: x.shape[-2]]
 
 
@@ -57,14 +61,14 @@ class RoPE(Position):
         super().__init__()
         if head_dim % 2:
             raise ValueError(f"position=rope needs an even head size, not model.dim / model.heads = {head_dim}")
-        self.head_dim, self.base = head_dim, base
+        self.head_dim, self.base = head_dim, at_least("position.base", base, 1)
 
     def rotate(self, x: Tensor) -> Tensor:  # (B, H, T, D) -> (B, H, T, D)
         angle = angles(x.shape[-2], self.head_dim, self.base, x)
-        cos = torch.cat((angle.cos(), angle.cos()), -1).to(x.dtype)  # (T, D)
-        sin = torch.cat((-angle.sin(), angle.sin()), -1).to(x.dtype)
-        x = x.contiguous()  # or else every product below runs over rows of D numbers
-        return torch.addcmul(x * cos, x.roll(self.head_dim // 2, -1), sin)
+        cos = torch.cat((angle.cos(), angle.cos()), -1)  # (T, D)
+        sin = torch.cat((-angle.sin(), angle.sin()), -1)
+        y = x.to(cos.dtype).contiguous()  # or else every product below runs over rows of D numbers
+        return torch.addcmul(y * cos, y.roll(self.head_dim // 2, -1), sin).to(x.dtype)
 
 
 def angles(length: int, dim: int, base: float, like: Tensor) -> Tensor:

@@ -39,7 +39,9 @@ class Decoder(nn.Module):
         self.embed = tag(nn.Embedding(vocab, dim), "embedding")
         self.position = position()
         self.dropout = Dropout(dropout)
-        blocks = [block()] * layers if share_layers else [block() for _ in range(layers)]
+        blocks = [block() for _ in range(layers)]
+        for other in blocks[1:] if share_layers else []:
+            share_parameters(blocks[0], other)
         self.blocks = nn.ModuleList(blocks)
         self.final_norm = norm() if blocks[0].final_norm else None
         self.head = tag(nn.Linear(dim, vocab, bias=False), "head")
@@ -52,3 +54,9 @@ class Decoder(nn.Module):
         for block in self.blocks:
             x = block(x, self.position, True, mask)
         return self.head(x if self.final_norm is None else self.final_norm(x, mask=mask))
+
+
+def share_parameters(source: nn.Module, target: nn.Module) -> None:
+    """Make a block use another's parameters; buffers and dropout sites stay its own."""
+    for name, module in target.named_modules():
+        module._parameters.update(source.get_submodule(name)._parameters)
