@@ -5,6 +5,7 @@ Hydra composes; when it refuses, each override is tried alone, so that all bad o
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import difflib
 import itertools
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
@@ -87,6 +89,7 @@ class Composer:
     def __init__(self, config_dir: str | None):
         self.search = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
         self.known = groups(config_dir)
+        self.made: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
 
     def __enter__(self) -> Composer:
         register()
@@ -100,13 +103,32 @@ class Composer:
         GlobalHydra.instance().clear()
 
     def compose(self, overrides: list[str]) -> Composed:
-        """One configuration.  Raises what Hydra and OmegaConf raise."""
-        config = compose("config", [*self.search, *overrides], return_hydra_config=True)
-        choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
-        ours = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
-        resolved = OmegaConf.to_container(ours, resolve=True)
+        """One configuration.  Raises what Hydra and OmegaConf raise.
+
+        Choosing groups is what costs Hydra its time, so each choice is composed once, and keys are set on a copy.
+        """
+        groups = [text for text in overrides if self._shapes(text)]
+        base, choices = self.chosen(tuple(groups))
+        config = copy.deepcopy(base)
+        parsed = OverridesParser.create().parse_overrides([text for text in overrides if text not in groups])
+        ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
+        resolved = OmegaConf.to_container(config, resolve=True)
         assert isinstance(resolved, dict)
         return Composed({str(key): value for key, value in resolved.items()}, choices)
+
+    def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+        """The configuration that these choices of groups make, and every group's variant."""
+        if groups not in self.made:
+            config = compose("config", [*self.search, *groups], return_hydra_config=True)
+            choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
+            ours = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
+            OmegaConf.set_struct(ours, True)
+            self.made[groups] = ours, choices
+        return self.made[groups]
+
+    def _shapes(self, text: str) -> bool:
+        key = text.partition("=")[0]
+        return self._group(text) is not None or key.startswith(("~", "hydra.")) or "/" in key or "@" in key
 
     def cells(self, command: Command) -> Iterator[tuple[list[str], Composed]]:
         """Every combination of levels, the last factor fastest, with the overrides that make it."""

@@ -23,10 +23,11 @@ class Checked(NamedTuple):
 
 
 class Gate:
-    """Checks cells one after another; a task is made once for all cells that share it."""
+    """Checks cells one after another; a task, or a model, that cells share is made once."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
+        self.budgets: dict[str, Budget] = {}
         self.problems: list[Problem] = []
 
     def admit(self, config: dict[str, Any]) -> Checked | None:
@@ -80,7 +81,11 @@ class Gate:
             )
         try:
             build_init(config, config["user"])
-            return count(config, task.vocab, config["user"])
+            parts = {group: config[group] for group in (*COMPONENTS, "model")}
+            key = json.dumps([parts, task.vocab, config["data"]["context"]], sort_keys=True)
+            if key not in self.budgets:
+                self.budgets[key] = count(config, task.vocab, config["user"])
+            return self.budgets[key]
         except BadComponent as error:
             raise Refused(error.key, error) from None
         except ValueError as error:

@@ -74,6 +74,13 @@ def tag(layer: nn.Module, role: str) -> nn.Module:
     return layer
 
 
+def embedding(rows: int, dim: int, role: str) -> nn.Embedding:
+    """A table of `rows` vectors, not yet drawn: drawing on the meta device would load half of torch's compiler."""
+    table = nn.Embedding.from_pretrained(torch.zeros(rows, dim), freeze=False)
+    tag(table, role)
+    return table
+
+
 def at_least(key: str, value: float, low: float) -> float:
     """The value of a setting.  Raises ValueError, naming its key, below `low`."""
     if value < low:

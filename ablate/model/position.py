@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ablate.model.init import at_least, tag
+from ablate.model.init import at_least, embedding
 
 
 class Position(nn.Module):
@@ -46,7 +46,7 @@ class Learned(Position):
 
     def __init__(self, dim: int, context: int):
         super().__init__()
-        self.table = tag(nn.Embedding(context, dim), "position")
+        self.table = embedding(context, dim, "position")
 
     def embed(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
         if x.shape[-2] > self.table.num_embeddings:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from ablate.model.dropout import Dropout
-from ablate.model.init import tag
+from ablate.model.init import embedding, tag
 from ablate.model.position import Position
 from ablate.model.residual import Block
 
@@ -36,7 +36,7 @@ class Decoder(nn.Module):
     ):
         super().__init__()
         self.scale = dim**0.5 if scale_embeddings else 1.0
-        self.embed = tag(nn.Embedding(vocab, dim), "embedding")
+        self.embed = embedding(vocab, dim, "embedding")
         self.position = position()
         self.dropout = Dropout(dropout)
         blocks = [block() for _ in range(layers)]
