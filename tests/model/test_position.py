@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from test_variants import read, variants
-from torch import Tensor
+from torch import Tensor, nn
 
 from ablate.build import bind
 from ablate.model.position import Learned, Position, RoPE, Sinusoidal
@@ -133,6 +133,8 @@ def test_a_position_does_not_depend_on_the_length(variant: str) -> None:
 def test_a_position_encoding_acts_where_it_says(variant: str) -> None:
     """Nothing at all for `none`; for all others one of the three places tells two positions apart."""
     position = from_disk(variant).double()
+    for parameter in position.parameters():
+        nn.init.normal_(parameter)
     same, head = torch.ones(1, 4, 8).double(), torch.ones(1, 1, 4, 4).double()
     told_apart = [y.std(-2).max() > 1e-6 for y in (position.embed(same), position.rotate(head))]
     assert (any(told_apart) or position.bias(4, 4) is not None) == (variant != "none")
