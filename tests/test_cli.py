@@ -60,40 +60,6 @@ def test_again_trains_nothing_and_one_more_trains_only_that(cli, small, tmp_path
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()), "a finished run was trained again"
 
 
-def test_seeds_added_after_a_look_are_said_to_be(cli, small):
-    cli("-m", "norm=ln,rms", "seeds=2", *small)
-    more = cli("-m", "norm=ln,rms", "seeds=3", *small)
-    assert "unadjusted" in more.stdout
-    fewer = cli("-m", "norm=ln,rms", "seeds=[0]", *small)
-    assert "stay in the study" in fewer.stderr and "paired over 3 seeds" in fewer.stdout
-
-
-def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(cli, small, tmp_path):
-    results = tmp_path / "results"
-    cli("-m", "norm=ln,rms", "seeds=[0,4]", *small)
-    base = newest_study(results)
-    for _ in range(2):  # the same command again is the same confirmation
-        done = cli("-m", "norm=ln,rms", "seeds=[0,4]", "confirm=2", *small)
-        assert done.returncode == 0, done.stderr
-        manifest = read_manifest(results, f"{base}-confirm-2")
-        assert manifest["seeds"] == [5, 6] and manifest["confirms"] == base
-    assert load_study(results, base).manifest["seeds"] == [0, 4]
-
-
-def test_same_command_same_numbers(cli, small, tmp_path):
-    a, b = tmp_path / "a", tmp_path / "b"
-    for folder in (a, b):
-        assert (
-            cli("ffn=swiglu", "norm=bn", "model.dropout=0.1", "seeds=1", *small, f"results_dir={folder}").returncode
-            == 0
-        )
-    first, second = runs_of(a), runs_of(b)
-    assert first.keys() == second.keys()
-    for key in first:
-        assert first[key]["final"] == second[key]["final"]
-        assert first[key]["documents"] == second[key]["documents"]
-
-
 def test_dry_run_shows_the_plan_and_writes_nothing(cli, small, tmp_path):
     done = cli(*SWEEP, *small, "dry_run=true")
     assert done.returncode == 0, done.stderr

@@ -38,7 +38,9 @@ def make_study(results: Path, labels: tuple[str, ...] = ("ln + mlp", "ln + swigl
     ]
     tasks = {"text": {"metrics": {"loss": "min"}}}
     write_manifest(
-        results, {"study": "s", "cells": cells, "runs": runs, "seeds": [0, 1], "factors": {}, "tasks": tasks}
+        results,
+        {"study": "s", "cells": cells, "runs": runs, "seeds": [0, 1], "factors": {}, "tasks": tasks}
+        | {"components": [], "reference": {}, "looks": [], "units": {}},
     )
     return [str(run["path"]) for run in runs]
 

@@ -55,6 +55,7 @@ def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int
         for seed in range(seeds)
     ]
     manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "factors": {"norm": norms}}
+    manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {}, "looks": [], "units": {}}
     write_manifest(results, manifest)
     return [run["path"] for run in runs]
 

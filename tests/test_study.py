@@ -1,0 +1,119 @@
+"""Seeds, looks and confirmations of a study: planned for real, with results written by hand instead of trained."""
+
+from __future__ import annotations
+
+import pytest
+
+from ablate.plan import Plan, plan_study
+from ablate.results import Run, read_manifest, write_json, write_manifest
+from ablate.sweep import carry_out
+
+
+@pytest.fixture
+def plan(small):
+    """Plans a command line of this folder, as a new process would."""
+
+    def planned(*overrides: str) -> Plan:
+        plan_study.cache_clear()
+        return plan_study((*small, *overrides))
+
+    return planned
+
+
+def finish(planned: Plan, status: str = "done") -> int:
+    """Write a result for every run that is to do, and conclude as after a sweep; the exit code."""
+    write_manifest(planned.results, planned.manifest)
+    for i, path in enumerate(planned.todo):
+        final = {"test/loss": 2.0 + i % 3 / 100, "val/loss": 2.0} if status == "done" else {}
+        error = None if status == "done" else {"type": "X", "message": "x", "traceback": ""}
+        write_json(Run(planned.results, path).result_file, {"status": status, "final": final, "error": error})
+    return carry_out(planned, None)
+
+
+def test_seeds_are_numbered_or_listed(plan):
+    assert plan("seeds=3").manifest["seeds"] == [0, 1, 2]
+    assert plan("seeds=[7,3]").manifest["seeds"] == [3, 7]
+    assert plan("seeds=3").manifest["study"] == plan("seeds=[7,3]").manifest["study"], "seeds do not name a study"
+    assert plan("seeds=3", "model.layers=2").manifest["study"] != plan("seeds=3").manifest["study"]
+
+
+def test_units_mean_the_same_in_every_manifest(plan):
+    few, many = plan("norm=ln,rms", "seeds=1").manifest["units"], plan("norm=ln,rms", "seeds=3").manifest["units"]
+    assert few.items() < many.items()
+
+
+def test_what_is_done_is_not_to_do_and_failures_are_tried_again(plan):
+    first = plan("norm=ln,rms", "seeds=2")
+    assert len(first.todo) == 4 and finish(first) == 0
+    assert plan("norm=ln,rms", "seeds=2").todo == []
+    assert len(plan("norm=ln,rms,bn", "seeds=3").todo) == 5, "a new variant and a new seed, and nothing else"
+    more = plan("norm=ln,rms", "seeds=3")
+    assert finish(more, "failed") == 1
+    assert len(plan("norm=ln,rms", "seeds=3").todo) == 2
+    assert finish(plan("norm=ln,rms", "seeds=3"), "diverged") == 0, "a diverged run is a result"
+    assert plan("norm=ln,rms", "seeds=3").todo == []
+
+
+def test_seeds_added_after_a_look_are_said_to_be_and_stay(plan, capsys):
+    finish(plan("norm=ln,rms", "seeds=2"))
+    assert "unadjusted" not in capsys.readouterr().out
+    finish(plan("norm=ln,rms", "seeds=3"))
+    assert "unadjusted" in capsys.readouterr().out
+    fewer = plan("norm=ln,rms", "seeds=[0]")
+    assert fewer.manifest["seeds"] == [0, 1, 2] and any("stay in the study" in note for note in fewer.notes)
+    assert [look["seeds"] for look in fewer.manifest["looks"]] == [[0, 1], [0, 1, 2]]
+
+
+def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):
+    base = plan("norm=ln,rms", "seeds=[0,4]")
+    finish(base)
+    confirmed = plan("norm=ln,rms", "seeds=[0,4]", "confirm=2")
+    name = base.manifest["study"]
+    assert confirmed.manifest["seeds"] == [5, 6] and len(confirmed.todo) == 4
+    assert confirmed.manifest["study"] == f"{name}-confirm-2" and confirmed.manifest["confirms"] == name
+    finish(confirmed)
+    again = plan("norm=ln,rms", "seeds=[0,4]", "confirm=2")
+    assert again.manifest["seeds"] == [5, 6] and again.todo == [], "the same command is the same confirmation"
+    assert plan("norm=ln,rms", "seeds=[0,4]", "confirm=3").manifest["seeds"] == [7, 8, 9]
+    assert read_manifest(base.results, name)["seeds"] == [0, 4]
+    other = plan("norm=ln,bn", "confirm=1").manifest
+    assert other["seeds"] == [7], "a seed that was trained for any of the cells is not fresh"
+
+
+def test_a_corrupt_manifest_is_set_aside_and_written_anew(plan, capsys):
+    first = plan("seeds=1")
+    finish(first)
+    file = first.results / "studies" / first.manifest["study"] / "manifest.json"
+    file.write_text(file.read_text()[:200])
+    again = plan("seeds=1")
+    assert any("manifest.json" in note for note in again.notes)
+    assert finish(again) == 0 and "manifest.json" in capsys.readouterr().err
+    assert read_manifest(first.results, first.manifest["study"])["seeds"] == [0]
+    assert file.with_name("manifest.json.corrupt").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "paired"),
+    [
+        (["optim.lr=1e-3,2e-3"], True),
+        (["norm=ln,bn"], True),
+        (["train.batch_size=2,4"], False),
+        (["data.context=8,16"], False),
+        (["seed.data=0,1"], False),
+        (["seed.init=0,1"], True),
+    ],
+)
+def test_pairing_is_decided_by_what_changes_the_batches(plan, overrides, paired):
+    batches = {cell["batches"] for cell in plan(*overrides).manifest["cells"]}
+    assert (len(batches) == 1) == paired
+
+
+def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path):
+    def path(*overrides: str) -> str:
+        return plan("seeds=[1]", *overrides).manifest["runs"][0]["path"]
+
+    assert path() == path("track=none", "keep=all", "train.parallel=1", "train.checkpoint_seconds=1", "study=x")
+    assert path() == path(f"results_dir={tmp_path / 'other'}")
+    changed = [path(o) for o in ("optim.lr=1e-2", "train.steps=7", "eval.tokens=128", "seed.init=5", "norm.eps=1e-3")]
+    assert len({path(), *changed}) == 6
+    assert path("seed.init=1", "seed.data=1") == path(), "a seed that is set to what it follows is the same run"
