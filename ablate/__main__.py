@@ -6,6 +6,7 @@ Exit codes: 0 every run ended with a result, 1 some run failed, 2 the command li
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -84,25 +85,32 @@ def read_arguments(arguments: list[str]) -> list[str]:
     from ablate.plan import PlanError
     from ablate.schema import Problem
 
-    overrides, rest = [], iter(arguments)
+    overrides: list[str] = []
+    folders: list[str] = []
+    rest = iter(arguments)
     for argument in rest:
         if argument in ("--config-dir", "-cd"):
-            next(rest, None)
+            folders.append(next(rest, ""))
         elif not argument.startswith("-"):
             overrides.append(argument)
-        elif argument not in ("-m", "--multirun") and not argument.startswith("--config-dir="):
+        elif argument.startswith("--config-dir="):
+            folders.append(argument)
+        elif argument not in ("-m", "--multirun"):
             raise PlanError([Problem(argument, "no such option; see python -m ablate --help")])
+    if len(folders) > 1:
+        raise PlanError([Problem("--config-dir", "is given twice; there is one folder of your own variants")])
     return overrides
 
 
 def config_dir(arguments: list[str]) -> str | None:
     """The folder of the user's own variants, if the command line names one."""
+    given = None
     for i, argument in enumerate(arguments):
         if argument in ("--config-dir", "-cd"):
-            return arguments[i + 1] if i + 1 < len(arguments) else ""
-        if argument.startswith("--config-dir="):
-            return argument.partition("=")[2]
-    return None
+            given = arguments[i + 1] if i + 1 < len(arguments) else ""
+        elif argument.startswith("--config-dir="):
+            given = argument.partition("=")[2]
+    return os.path.abspath(given) if given else given
 
 
 def is_hydras(override: str) -> bool:
@@ -114,16 +122,16 @@ def hydra_problems(overrides: list[str], folder: str | None) -> list[Any]:
     """What Hydra would refuse of its own settings."""
     if not overrides:
         return []
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    from ablate.compose import Composer
+    from ablate.compose import COMPOSING, Composer
     from ablate.schema import Problem
 
+    fixed = [o for o in overrides if o.lstrip("+~").startswith(("hydra.mode", "hydra/sweeper", "hydra.sweeper"))]
+    if fixed:
+        return [Problem(text, "a study is always planned by ablate's own sweeper; leave it out") for text in fixed]
     with Composer(folder) as composer:
         try:
             composer.compose(overrides)
-        except (HydraException, OmegaConfBaseException) as error:
+        except COMPOSING as error:
             return [Problem("", str(error).strip().split("\n")[0])]
     return []
 
@@ -150,10 +158,11 @@ def job(config: Any) -> list[str]:
         caught.append(number)
         stop.set()
 
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handle)
+    main_thread = threading.current_thread() is threading.main_thread()
+    before = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)} if main_thread else {}
     statuses = run_unit(Path(config.results_dir), config.study, config.unit, True, stop.is_set)
+    for number, handler in before.items():
+        signal.signal(number, handler)
     if caught:
         raise KeyboardInterrupt if caught[0] == signal.SIGINT else SystemExit(143)
     return statuses

@@ -17,6 +17,13 @@ def groups(config_dir: str | None = None) -> dict[str, dict[str, Path]]:
     return found
 
 
+def shadowed(config_dir: str) -> list[Path]:
+    """Files of a user's folder that bear the name of a variant of the project's, which would win."""
+    return [
+        file for file in sorted(Path(config_dir).glob("*/*.yaml")) if (CONF / file.parent.name / file.name).exists()
+    ]
+
+
 def first_line(file: Path) -> str:
     """What a variant's YAML says it is: its first comment."""
     for line in file.read_text(encoding="utf-8").splitlines():

@@ -26,6 +26,10 @@ from omegaconf.errors import OmegaConfBaseException
 from ablate.catalogue import CONF, groups
 from ablate.schema import STUDY_KEYS, Config, Problem, register
 
+KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
+# What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
+COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
+
 
 class Composed(NamedTuple):
     """One resolved configuration without a seed, and the variant chosen in each group."""
@@ -43,7 +47,7 @@ class Command(NamedTuple):
 
 
 def parse(overrides: list[str], config_dir: str | None) -> Command:
-    """Sort overrides into fixed and swept ones, and name those that cannot be parsed."""
+    """Sort overrides into fixed and swept ones, and name those that cannot be parsed or make no sense."""
     fixed: list[str] = []
     swept: dict[str, list[str]] = {}
     problems: list[Problem] = []
@@ -55,18 +59,32 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
             problems.append(Problem(text, f"cannot be read ({_first(error)}); write key=value"))
             continue
         key = override.key_or_group
-        if not override.is_sweep_override():
-            fixed.append(text)
-        elif key == "seeds":
-            value = text.partition("=")[2]
-            problems.append(Problem(text, f"would be several sweeps; for just these seeds write seeds=[{value}]"))
-        elif key in STUDY_KEYS:
-            problems.append(Problem(text, f"{key} belongs to the whole study and takes one value"))
-        elif not levels:
-            problems.append(Problem(text, "matches no variant"))
-        else:
+        if key in swept:
+            problems.append(Problem(text, f"{key} is swept already; write its values in one place"))
+        elif wrong := misused(override, levels):
+            problems.append(Problem(text, wrong))
+        elif levels:
             swept[key] = levels
+        else:
+            fixed.append(text)
     return Command(fixed, swept, problems)
+
+
+def misused(override: Override, levels: list[str]) -> str | None:
+    """What is wrong with an override that can be read, if anything."""
+    key, sweep = override.key_or_group, override.is_sweep_override()
+    if key == "unit":
+        return "is set by the sweep for its jobs; leave it out"
+    if override.is_delete():
+        return "nothing can be taken out of the model; choose a variant, such as none where there is one"
+    if sweep and key == "seeds":
+        values = ",".join(level.partition("=")[2] for level in levels)
+        return f"would be several sweeps; for just these seeds write seeds=[{values}]"
+    if sweep and key in STUDY_KEYS:
+        return f"{key} belongs to the whole study and takes one value"
+    if sweep and key.startswith("eval."):
+        return f"{key} changes what is measured, not the model; it takes one value"
+    return "matches no variant" if sweep and not levels else None
 
 
 def expand(override: Override, config_dir: str | None) -> Iterator[str]:
@@ -76,9 +94,9 @@ def expand(override: Override, config_dir: str | None) -> Iterator[str]:
     name = override.get_key_element()
     value = override.value()
     if isinstance(value, Glob):
-        values: Any = value.filter(list(groups(config_dir).get(override.key_or_group, {})))
+        values = [str(level) for level in value.filter(list(groups(config_dir).get(override.key_or_group, {})))]
     else:
-        values = override.sweep_string_iterator()
+        values = list(override.sweep_string_iterator())
     for level in values:
         yield f"{name}={level}"
 
@@ -87,7 +105,7 @@ class Composer:
     """Hydra, initialised once for many compositions; to be used as a context manager."""
 
     def __init__(self, config_dir: str | None):
-        self.search = [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"] if config_dir else []
+        self.search = [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"] if config_dir else []
         self.known = groups(config_dir)
         self.made: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
 
@@ -107,12 +125,13 @@ class Composer:
 
         Choosing groups is what costs Hydra its time, so each choice is composed once, and keys are set on a copy.
         """
-        groups = [text for text in overrides if self._shapes(text)]
-        base, choices = self.chosen(tuple(groups))
+        groups = tuple(text for text in overrides if self._shapes(text))
+        base, choices = self.chosen(groups)
         config = copy.deepcopy(base)
-        parsed = OverridesParser.create().parse_overrides([text for text in overrides if text not in groups])
+        parsed = OverridesParser.create().parse_overrides([text for text in overrides if not self._shapes(text)])
         ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
-        resolved = OmegaConf.to_container(config, resolve=True)
+        ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        resolved = OmegaConf.to_container(ours, resolve=True)
         assert isinstance(resolved, dict)
         return Composed({str(key): value for key, value in resolved.items()}, choices)
 
@@ -121,9 +140,7 @@ class Composer:
         if groups not in self.made:
             config = compose("config", [*self.search, *groups], return_hydra_config=True)
             choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
-            ours = OmegaConf.masked_copy(config, [key for key in config if key != "hydra"])
-            OmegaConf.set_struct(ours, True)
-            self.made[groups] = ours, choices
+            self.made[groups] = config, choices
         return self.made[groups]
 
     def _shapes(self, text: str) -> bool:
@@ -165,25 +182,28 @@ class Composer:
             return Problem(text, f"no such {group}{_close(value, list(self.known[group]))}")
         try:
             self.compose([*chosen, text])
-        except (HydraException, OmegaConfBaseException) as error:
+        except COMPOSING as error:
             return Problem(text, self.explain(key.lstrip("+~"), error))
         return None
 
     def explain(self, key: str, error: Exception) -> str:
         """One line for Hydra's or OmegaConf's refusal of a key."""
         message = str(error.__cause__ or error)
-        if match := re.search(r"Value '(.*)' of type '.*' could not be converted to (\w+)", message):
-            kind = {"Integer": "a whole number", "Float": "a number", "Boolean": "true or false"}.get(
-                match[2], match[2]
-            )
-            return f"{match[1]!r} is not {kind}"
+        if match := re.search(r"Value '(.*)' (?:of type '.*' could not be converted to|is not a valid) (\w+)", message):
+            return f"{match[1]!r} is not {KINDS.get(match[2].lower(), match[2])}"
+        if "is not Optional" in message:
+            return "cannot be null; write a value"
+        if "Invalid value assigned" in message:
+            return "takes a list; write [...]"
+        if "Invalid type assigned" in message:
+            return f"is a section of keys; set one of them, as in {key}.KEY=VALUE"
         if "not in struct" in message or "not in '" in message or "Could not override" in str(error):
             head, _, last = key.rpartition(".")
             node = OmegaConf.select(compose("config", self.search), head) if head else None
             top = {field.name for field in dataclasses.fields(Config)} | self.known.keys()
             names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
             return f"no such key{_close(last, [str(name) for name in names if not str(name).startswith('_')])}"
-        return _first(error)
+        return message.strip().split("\n")[0].rstrip(".")
 
     def _group(self, text: str) -> str | None:
         key = text.partition("=")[0].lstrip("+~").partition("@")[0]

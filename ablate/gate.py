@@ -34,8 +34,9 @@ class Gate:
         """The cell, checked and counted, or None after adding what is wrong with it to `problems`."""
         found = check(config)
         found += user_problems(config["user"]) or self.arguments(config)
-        config, checked = resolve_auto(config), None
+        checked = None
         if not found:
+            config = resolve_auto(config)
             try:
                 task = self.task(config)
                 checked = Checked(config, task, self.build(config, task))
@@ -67,7 +68,7 @@ class Gate:
         if key not in self.tasks:
             try:
                 self.tasks[key] = build_task(config, config["user"])
-            except ValueError as error:
+            except (ValueError, OSError) as error:
                 raise Refused("" if str(error).startswith("data.") else "data", error) from None
         return self.tasks[key]
 
@@ -109,7 +110,9 @@ def resolve_auto(config: dict[str, Any]) -> dict[str, Any]:
     if train["device"] == "auto":
         train["device"] = "cuda" if torch.cuda.is_available() else "cpu"
     if train["precision"] == "auto":
-        train["precision"] = "bf16" if train["device"] == "cuda" else "fp32"
+        # A card that only emulates bf16 is slower with it, and no more exact.
+        fast = train["device"] == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        train["precision"] = "bf16" if fast else "fp32"
     data = dict(config["data"])
     if "path" in data:
         data["path"] = os.path.abspath(os.path.expanduser(data["path"]))

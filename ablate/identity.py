@@ -25,6 +25,10 @@ def numbers(config: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in config.items() if key not in STUDY_KEYS}
     kept["train"] = {key: value for key, value in config["train"].items() if key not in CARRIED}
     kept["data"] = {key: value for key, value in config["data"].items() if key != "path"}
+    if config["ffn"].get("hidden") is not None:  # a width that is given leaves the rule for it without effect
+        kept["ffn"] = {key: value for key, value in config["ffn"].items() if key not in ("mult", "multiple_of")}
+    if config["optim"]["schedule"] == "constant":
+        kept["optim"] = {key: value for key, value in config["optim"].items() if key != "floor"}
     return kept
 
 
@@ -38,7 +42,7 @@ def run_key(config: dict[str, Any], seed: int, fingerprint: str) -> str:
     resolved = numbers(config)
     resolved["seed"] = {half: seed if fixed is None else fixed for half, fixed in config["seed"].items()}
     versions = {"torch": torch.__version__, "numpy": numpy.__version__, "threads": 1}
-    code = code_hash(tuple(sorted(config["user"])), tuple(sorted(targets(config))))
+    code = code_hash(tuple(sorted(config["user"])))
     return f"s{seed}-{_digest([resolved, versions, fingerprint, seed, code])[:16]}"
 
 
@@ -47,20 +51,15 @@ def cell_name(choices: dict[str, str]) -> str:
     return "-".join(choices[group] for group in COMPONENTS)
 
 
-def targets(config: dict[str, Any]) -> set[str]:
-    """Every `_target_` of a configuration."""
-    return {node["_target_"] for node in config.values() if isinstance(node, dict) and "_target_" in node}
-
-
 @functools.cache
-def code_hash(user: tuple[str, ...], used: tuple[str, ...]) -> str:
-    """Hash of the source files that a run passes through: the loop's, and those of a user's own targets."""
+def code_hash(user: tuple[str, ...]) -> str:
+    """Hash of the source files that a run passes through: the loop's, and all of the user's own packages."""
     files = [path for name in LOOP for path in _sources(PACKAGE / name)]
-    for target in used:
-        if target.split(".")[0] in {package.split(".")[0] for package in user}:
-            spec = importlib.util.find_spec(target.rpartition(".")[0])
-            if spec and spec.origin:
-                files.append(Path(spec.origin))
+    for package in user:
+        spec = importlib.util.find_spec(package)
+        folders = spec.submodule_search_locations if spec else None
+        files += [path for folder in folders or () for path in _sources(Path(folder))]
+        files += [Path(spec.origin)] if spec and spec.origin and not folders else []
     return _digest([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
 
 

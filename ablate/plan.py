@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.errors import HydraException
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from ablate.compose import Command, Composed, Composer, parse
+from ablate.catalogue import shadowed
+from ablate.compose import COMPOSING, Command, Composed, Composer, parse
 from ablate.gate import Checked, Gate
+from ablate.history import choose_seeds, other_looks, read_earlier, status_of
 from ablate.identity import batches, cell_name, numbers, run_key
 from ablate.model.init import shared_draws
-from ablate.results import Corrupt, Run, read_manifest
 from ablate.schema import COMPONENTS, Problem
 
 
@@ -79,12 +78,14 @@ def compose_cells(overrides: list[str], config_dir: str | None) -> tuple[list[Co
     """Every cell, the configuration that holds the study's own keys, and the swept keys.  Raises PlanError."""
     command = parse(overrides, config_dir)
     problems = list(command.problems)
-    if config_dir and not Path(config_dir).is_dir():
-        raise PlanError([Problem("--config-dir", f"{config_dir} is no folder")])
+    if config_dir is not None and not (config_dir and Path(config_dir).is_dir()):
+        raise PlanError([Problem("--config-dir", f"{config_dir!r} is no folder")])
+    for file in shadowed(config_dir) if config_dir else []:
+        problems.append(Problem("--config-dir", f"{file} has the name of a variant of ablate's; give it another"))
     with Composer(config_dir) as composer:
         try:
             cells = [composed for _, composed in composer.cells(command)]
-        except (HydraException, OmegaConfBaseException) as error:
+        except COMPOSING as error:
             found, command = composer.blame(command)
             cells = compose_rest(composer, command)
             problems += found or [Problem("", str(error).strip().split("\n")[0])]
@@ -100,7 +101,7 @@ def compose_rest(composer: Composer, command: Command) -> list[Composed]:
     """The cells of a command without its bad overrides, or none when those that are left do not go together."""
     try:
         return [composed for _, composed in composer.cells(command)]
-    except (HydraException, OmegaConfBaseException):
+    except COMPOSING:
         return []
 
 
@@ -113,8 +114,10 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
         )
     elif isinstance(seeds, int) and seeds < 1:
         found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))
-    if name is not None and not re.fullmatch(r"[\w.-]*\w[\w.-]*", name):
-        found.append(Problem("study", f"{name!r} cannot name a folder; use letters, digits, '.', '_' and '-'"))
+    if name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
+        found.append(Problem("study", f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"))
+    if None not in config["seed"].values() and seeds not in (1, [0]) and not (is_seed_list(seeds) and len(seeds) == 1):
+        found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
     folder = Path(config["results_dir"]).absolute()
     while not os.path.lexists(folder):
         folder = folder.parent
@@ -168,11 +171,11 @@ def describe_cells(
 ) -> list[dict[str, Any]]:
     """The manifest's rows of cells, each compared with the reference of its stratum."""
     rows = []
-    for i, (composed, cell) in enumerate(zip(cells, checked, strict=True)):
+    for composed, cell in zip(cells, checked, strict=True):
         levels = {key: level_of(composed, key) for key in factors}
         rows.append(
             {
-                "id": f"c{i}",
+                "id": cell_id(cell),
                 "name": cell_name(composed.choices),
                 "label": label(levels, composed.choices) or cell_name(composed.choices),
                 "levels": levels,
@@ -181,7 +184,7 @@ def describe_cells(
                 "flops_per_token": cell.budget.flops_per_token,
                 "batches": batches(cell.config, cell.task.fingerprint),
                 "task": cell.task.fingerprint,
-                "notes": cell.budget.notes,
+                "notes": cell.budget.notes + held(cell.config["seed"]),
                 "config": cell.config,
             }
         )
@@ -191,6 +194,19 @@ def describe_cells(
         row["params_vs_reference"] = row["params"] / rows[at]["params"] - 1
         row["shared_draws"] = shared_draws(cell.budget.shapes, checked[at].budget.shapes)
     return rows
+
+
+def cell_id(cell: Checked) -> str:
+    """A cell's name in manifests: what its numbers depend on, so that it is the same in every one."""
+    content = json.dumps([numbers(cell.config), cell.task.fingerprint], sort_keys=True)
+    return "c" + hashlib.sha256(content.encode()).hexdigest()[:10]
+
+
+def held(seed: dict[str, int | None]) -> list[str]:
+    """What to say where one half of the randomness does not vary."""
+    names = {"init": "initialisation", "data": "the order of the data"}
+    fixed = [half for half, value in seed.items() if value is not None]
+    return [f"seed.{half}={seed[half]} for every run: intervals do not cover {names[half]}" for half in fixed]
 
 
 def label(levels: dict[str, Any], choices: dict[str, str]) -> str:
@@ -224,8 +240,10 @@ def settle(
     base = settings["study"] or study_name(factors, reference, rows)
     name = f"{base}-confirm-{settings['confirm']}" if settings["confirm"] else base
     earlier, notes = read_earlier(results, name)
+    refuse_replacing(name, {cell["id"] for cell in earlier.get("cells", [])} - {row["id"] for row in rows})
     seeds = choose_seeds(results, settings, base, earlier, [row["name"] for row in rows])
-    kept = {seed for look in earlier.get("looks", []) for seed in look["seeds"]} - set(seeds)
+    own_looks = [look for look in earlier.get("looks", []) if "study" not in look]
+    kept = {seed for look in own_looks for seed in look["seeds"]} - set(seeds)
     if kept:
         notes.append(f"seeds {', '.join(map(str, sorted(kept)))} were looked at before and stay in the study")
     seeds = sorted({*seeds, *kept})
@@ -247,14 +265,14 @@ def settle(
         "claims": {},
         "seeds": seeds,
         "confirms": base if settings["confirm"] else None,
-        "looks": earlier.get("looks", []),
+        "looks": own_looks + other_looks(results, name, runs),
         "tasks": {cell.task.fingerprint: describe_task(cell.task) for cell in checked},
         "cells": rows,
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
     }
     notes += slow_starts([cell.config for cell in checked])
-    statuses = {run["path"]: status_of(Run(results, run["path"]), notes) for run in runs}
+    statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
     return Plan(results, manifest, statuses, notes, settings["dry_run"])
 
 
@@ -270,36 +288,17 @@ def slow_starts(configs: list[dict[str, Any]]) -> list[str]:
     return sorted(said)[:1]
 
 
+def refuse_replacing(name: str, gone: set[str]) -> None:
+    """Raise PlanError for a study whose cells would not be added to but replaced."""
+    if gone:
+        message = f"{name} holds {len(gone)} other cell{'s' * (len(gone) > 1)}; add to its cells, or write another name"
+        raise PlanError([Problem("study", message)])
+
+
 def describe_task(task: Any) -> dict[str, Any]:
     """What the manifest keeps of a task."""
     keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens")
     return {key: getattr(task, key) for key in keys}
-
-
-def read_earlier(results: Path, name: str) -> tuple[dict[str, Any], list[str]]:
-    """The study's manifest of an earlier command, or nothing, and what to say about a damaged one."""
-    try:
-        return read_manifest(results, name), []
-    except FileNotFoundError:
-        return {}, []
-    except Corrupt as error:
-        return {}, [f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"]
-
-
-def choose_seeds(
-    results: Path, settings: dict[str, Any], base: str, earlier: dict[str, Any], names: list[str]
-) -> list[int]:
-    """The seeds that the command asks for; a confirmation takes the first that were never trained for these cells."""
-    if not settings["confirm"]:
-        seeds = settings["seeds"]
-        return list(range(seeds)) if isinstance(seeds, int) else sorted(seeds)
-    if earlier:
-        return earlier["seeds"]
-    used = set(read_earlier(results, base)[0].get("seeds", []))
-    for folder in (path for name in set(names) for path in (results / "runs" / name).glob("s*-*")):
-        used.add(int(folder.name[1:].partition("-")[0]))
-    first = max(used, default=-1) + 1
-    return list(range(first, first + settings["confirm"]))
 
 
 def study_name(factors: dict[str, list[Any]], reference: dict[str, Any], rows: list[dict[str, Any]]) -> str:
@@ -307,16 +306,6 @@ def study_name(factors: dict[str, list[Any]], reference: dict[str, Any], rows: l
     content = json.dumps([factors, reference, [[numbers(row["config"]), row["task"]] for row in rows]])
     head = "-".join(key.replace("/", "_") for key in factors) or "single"
     return f"{head[:60]}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"
-
-
-def status_of(run: Run, notes: list[str]) -> str:
-    """How a run ended, or missing; a corrupt result counts as missing and is noted."""
-    try:
-        result = run.result()
-    except Corrupt as error:
-        notes.append(f"{error}; that run is trained again")
-        return "missing"
-    return result["status"] if result else "missing"
 
 
 def now() -> str:

@@ -11,6 +11,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import IO, Any
 
@@ -61,21 +62,32 @@ class Pool:
                 i = waiting.get_nowait()
             except queue.Empty:
                 return
-            worker = self.workers.get(index) or self.start(index)
-            reply = ask(worker, jobs[i])
-            if reply:
-                outcomes[i] = json.loads(reply)
-                continue
-            del self.workers[index]
-            if not self.closing:
-                outcomes[i] = how_it_died(worker.wait())
+            try:
+                outcomes[i] = self.hand_over(index, jobs[i])
+            except Exception as error:  # no process to be had, say: this job fails, the next one may not
+                outcomes[i] = f"no worker could take it ({error})"
+            if outcomes[i] == ["interrupted"] and not self.closing:
+                waiting.put(i)  # somebody stopped the worker, not the sweep
+
+    def hand_over(self, index: int, job: dict[str, Any]) -> list[str] | str:
+        """Have one job done by this feeder's worker, a new one where there is none: the outcome."""
+        worker = self.workers.get(index) or self.start(index)
+        reply = ask(worker, job)
+        if reply:
+            answer = json.loads(reply)
+            if answer["leaving"]:
+                del self.workers[index]
+            return answer["statuses"]
+        del self.workers[index]
+        return ["interrupted"] if self.closing else how_it_died(worker.wait())
 
     def start(self, index: int) -> subprocess.Popen[str]:
         """Start a worker with its environment."""
         environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | self.environments[index]
         pipe = subprocess.PIPE
         command = [sys.executable, "-m", "ablate.worker"]
-        worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment)
+        # In a group of its own: Ctrl-C is for the parent, which closes the worker's input.
+        worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, process_group=0)
         self.workers[index] = worker
         return worker
 
@@ -85,9 +97,10 @@ class Pool:
         workers = list(self.workers.values())
         for worker in workers:
             close(worker.stdin)
+        limit = time.monotonic() + GRACE
         for worker in workers:
             try:
-                worker.wait(GRACE)
+                worker.wait(max(0.0, limit - time.monotonic()))
             except subprocess.TimeoutExpired:
                 worker.kill()
 

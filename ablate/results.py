@@ -14,7 +14,8 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pandas
 
 ENDED = ("done", "diverged", "failed")
+POLL = 0.2  # seconds between two askings for a lock
 
 
 class Corrupt(Exception):
@@ -52,7 +54,9 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read one JSON object; raises `Corrupt` when the file is not one, FileNotFoundError when it is absent."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
         raise Corrupt(f"{path} is not readable as JSON ({error})") from None
     if not isinstance(value, dict):
         raise Corrupt(f"{path} holds no JSON object")
@@ -109,16 +113,22 @@ class Run:
         return _parse_lines(lines)
 
     @contextlib.contextmanager
-    def lock(self, wait: bool) -> Iterator[bool]:
-        """Hold the run's lock; yields False, holding nothing, when another process has it and `wait` is false."""
+    def lock(self, wait: Callable[[], bool]) -> Iterator[bool]:
+        """Hold the run's lock, asked for again and again while `wait()`; yields False when another process has it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            yield True
+            yield _take(file, wait)
+
+
+def _take(file: IO[str], wait: Callable[[], bool]) -> bool:
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if not wait():
+                return False
+            time.sleep(POLL)  # a blocking call could not be told to stop
 
 
 def _parse_lines(lines: list[bytes]) -> tuple[list[dict[str, Any]], int]:
@@ -166,6 +176,11 @@ def study_folder(results: Path, study: str) -> Path:
     return Path(results) / "studies" / study
 
 
+def unit_file(results: Path, study: str, unit: str) -> Path:
+    """What a unit's job reads: its runs, each with its cell.  Named by content, so no other command can change it."""
+    return study_folder(results, study) / "units" / f"{unit}.json"
+
+
 def read_manifest(results: Path, study: str) -> dict[str, Any]:
     """A study's manifest.  Raises FileNotFoundError and `Corrupt`."""
     path = study_folder(results, study) / "manifest.json"
@@ -176,12 +191,33 @@ def read_manifest(results: Path, study: str) -> dict[str, Any]:
     }
     if missing:
         raise Corrupt(f"{path} has no {', '.join(sorted(missing))}")
+    looks = manifest["looks"]
+    if not isinstance(looks, list) or not all(isinstance(look, dict) and "seeds" in look for look in looks):
+        raise Corrupt(f"{path} has looks that are none")
     return manifest
 
 
 def write_manifest(results: Path, manifest: dict[str, Any]) -> None:
     """Write a study's manifest, atomically."""
     write_json(study_folder(results, manifest["study"]) / "manifest.json", manifest)
+
+
+def log_look(results: Path, manifest: dict[str, Any], when: str) -> None:
+    """Remember in the manifest on disk that results of these seeds have been seen; they stay in the study from now on.
+
+    Another command may have written the manifest since `manifest` was read: then what was seen is added to it.
+    """
+    folder = study_folder(results, manifest["study"])
+    with open(folder / "lock", "w") as file:
+        _take(file, lambda: True)
+        current = read_manifest(results, manifest["study"])
+        if any(look["seeds"] == manifest["seeds"] and "study" not in look for look in current["looks"]):
+            return
+        current["looks"].append({"seeds": manifest["seeds"], "when": when})
+        current["seeds"] = sorted({*current["seeds"], *manifest["seeds"]})
+        current["runs"] += [run for run in manifest["runs"] if run not in current["runs"]]
+        current["units"] |= manifest["units"]
+        write_manifest(results, current)
 
 
 def newest_study(results: Path) -> str | None:
@@ -207,11 +243,11 @@ class Study:
     notes: list[str]
 
 
-def load_study(results: Path, study: str) -> Study:
-    """Read a study from disk.  Raises FileNotFoundError and `Corrupt` when its manifest cannot be read."""
+def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None) -> Study:
+    """Read a study from disk, by its manifest there, or by another.  Raises FileNotFoundError and `Corrupt`."""
     import pandas
 
-    manifest = read_manifest(results, study)
+    manifest = manifest or read_manifest(results, study)
     cells = {cell["id"]: cell for cell in manifest["cells"]}
     rows, curves, notes = [], [], []
     for planned in manifest["runs"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,19 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from ablate.plan import Plan, now
 from ablate.pool import Pool, environments
 from ablate.progress import follow
-from ablate.results import Corrupt, Run, load_study, read_manifest, set_aside, study_folder, write_json, write_manifest
+from ablate.results import (
+    Corrupt,
+    Run,
+    load_study,
+    log_look,
+    read_json,
+    read_manifest,
+    set_aside,
+    study_folder,
+    unit_file,
+    write_json,
+    write_manifest,
+)
 from ablate.summary import summary
 
 DONE, FAILED, WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
@@ -49,31 +62,42 @@ def carry_out(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None) 
 
 
 def record(plan: Plan) -> None:
-    """Write the manifest, with a damaged one set aside."""
-    path = study_folder(plan.results, plan.manifest["study"]) / "manifest.json"
+    """Write the manifest, with a damaged one set aside, and what each unit's job reads."""
+    name = plan.manifest["study"]
+    path = study_folder(plan.results, name) / "manifest.json"
     try:
-        read_manifest(plan.results, plan.manifest["study"])
+        read_manifest(plan.results, name)
     except Corrupt:
         set_aside(path)
     except FileNotFoundError:
         pass  # a new study
     write_manifest(plan.results, plan.manifest)
+    cells = {cell["id"]: cell for cell in plan.manifest["cells"]}
+    runs = {run["path"]: run | {"cell": cells[run["cell"]]} for run in plan.manifest["runs"]}
+    for unit in units_to_do(plan):
+        paths = plan.manifest["units"][unit]
+        write_json(unit_file(plan.results, name, unit), {"runs": [runs[path] for path in paths]})
+
+
+def units_to_do(plan: Plan) -> list[str]:
+    """The units that hold a run to train."""
+    todo = set(plan.todo)
+    return [unit for unit, paths in plan.manifest["units"].items() if todo.intersection(paths)]
 
 
 def job_overrides(plan: Plan) -> list[list[str]]:
     """One Hydra job per unit that has something to do."""
-    todo, quoted = set(plan.todo), str(plan.results).replace("\\", "\\\\").replace("'", "\\'")
-    common = [f"study={plan.manifest['study']}", f"results_dir='{quoted}'"]
-    return [[f"unit={unit}", *common] for unit, paths in plan.manifest["units"].items() if todo.intersection(paths)]
+    quoted = str(plan.results).replace("\\", "\\\\").replace("'", "\\'")
+    common = [f"study='{plan.manifest['study']}'", f"results_dir='{quoted}'"]
+    return [[f"unit={unit}", *common] for unit in units_to_do(plan)]
 
 
 def run_here(overrides: Sequence[Sequence[str]]) -> list[Any]:
     """Carry out jobs on this machine's worker processes; runs that others hold are waited for at the end."""
     parser = OverridesParser.create()
     jobs = [{o.key_or_group: o.value() for o in map(parser.parse_override, job)} for job in overrides]
-    jobs = [{"results": str(job["results_dir"]), "study": job["study"], "unit": job["unit"]} for job in jobs]
-    manifest = read_manifest(Path(jobs[0]["results"]), jobs[0]["study"])
-    keys = [cell["config"]["train"] for cell in manifest["cells"]]
+    jobs = [{"results": str(job["results_dir"]), "study": str(job["study"]), "unit": job["unit"]} for job in jobs]
+    keys = [run["cell"]["config"]["train"] for job in jobs for run in runs_of(job)]
     device = "cuda" if any(key["device"] == "cuda" for key in keys) else "cpu"
     workers = environments(device, keys[0]["parallel"])
     outcomes: list[Any] = Pool(workers).run([job | {"wait": False} for job in jobs])
@@ -82,17 +106,26 @@ def run_here(overrides: Sequence[Sequence[str]]) -> list[Any]:
         outcomes[i] = outcome
     for job, outcome in zip(jobs, outcomes, strict=True):
         if isinstance(outcome, str):
-            bury(job, manifest, outcome)
+            bury(job, outcome)
     return outcomes
 
 
-def bury(job: dict[str, str], manifest: dict[str, Any], how: str) -> None:
-    """Give the runs of a unit whose worker died the result that it could not write."""
-    for path in manifest["units"][job["unit"]]:
-        run = Run(Path(job["results"]), path)
-        if not run.result_file.exists():
-            error = {"type": "WorkerDied", "message": how, "traceback": ""}
-            write_json(run.result_file, {"status": "failed", "final": {}, "error": error, "ended": now()})
+def runs_of(job: dict[str, str]) -> list[dict[str, Any]]:
+    """The runs of a job's unit."""
+    runs: list[dict[str, Any]] = read_json(unit_file(Path(job["results"]), job["study"], job["unit"]))["runs"]
+    return runs
+
+
+def bury(job: dict[str, str], how: str) -> None:
+    """Give the runs of a unit whose worker died the result that it could not write, unless others have taken over."""
+    error = {"type": "WorkerDied", "message": how, "traceback": ""}
+    for run in (Run(Path(job["results"]), planned["path"]) for planned in runs_of(job)):
+        try:
+            with run.lock(lambda: False) as mine:
+                if mine and not run.result_file.exists():
+                    write_json(run.result_file, {"status": "failed", "final": {}, "error": error, "ended": now()})
+        except OSError as trouble:
+            print(f"ablate: {run.result_file} cannot be written ({trouble.strerror})", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -135,21 +168,16 @@ def mirror(plan: Plan) -> Iterator[None]:
 
 
 def conclude(plan: Plan, seconds: float | None) -> int:
-    """Print the summary, log the look that it is, and return the exit code."""
-    name = plan.manifest["study"]
-    study = load_study(plan.results, name)
+    """Log the look that the summary is, print it, and return the exit code."""
+    study = load_study(plan.results, plan.manifest["study"], plan.manifest)
+    try:
+        log_look(plan.results, plan.manifest, now())
+    except (OSError, Corrupt) as error:
+        print(f"ablate: this look at the results cannot be logged ({error})", file=sys.stderr)
     here = Path.cwd()
     shown = plan.results.relative_to(here) if plan.results.is_relative_to(here) else plan.results
-    print(summary(study, shown, seconds))
-    statuses = set(study.runs["status"])
-    if "missing" not in statuses:
-        log_look(plan.results, name)
-    return FAILED if statuses & {"failed", "missing"} else DONE
-
-
-def log_look(results: Path, name: str) -> None:
-    """Remember in the manifest that these seeds' results have been seen."""
-    manifest = read_manifest(results, name)
-    if not manifest["looks"] or manifest["looks"][-1]["seeds"] != manifest["seeds"]:
-        manifest["looks"].append({"seeds": manifest["seeds"], "when": now()})
-        write_manifest(results, manifest)
+    try:
+        print(summary(study, shown, seconds), flush=True)
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (whoever was reading has left; the results are on disk)
+    return FAILED if set(study.runs["status"]) & {"failed", "missing"} else DONE

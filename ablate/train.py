@@ -53,7 +53,7 @@ class Trainer:
         self.documents: dict[str, list[Any]] = {}
         with self.timed("setup"):
             self.run, self.keys, self.optim = run, config["train"], config["optim"]
-            self.eval_tokens = config["eval"]["tokens"]
+            self.eval_tokens, self.keep_checkpoint = config["eval"]["tokens"], config["keep"] == "all"
             init, data = config["seed"]["init"], config["seed"]["data"]
             self.data_seed = seed if data is None else data
             self.device = torch.device(self.keys["device"])
@@ -100,6 +100,8 @@ class Trainer:
                 update = {"train/loss": loss.item(), "lr": lr, "grad_norm": norm.item()} if logged else {}
             if update or progress.step % self.keys["eval_every"] == 0:
                 row = self.log(update)
+        if self.keep_checkpoint:
+            self.save()
         self.metrics.close()
         return {key: value for key, value in row.items() if "/" in key}
 

@@ -29,30 +29,29 @@ import yaml
 from safetensors.torch import save
 
 from ablate.budget import utilisation
-from ablate.results import Corrupt, Run, read_manifest, set_aside, write_atomic, write_json
+from ablate.identity import code_hash, run_key
+from ablate.results import Corrupt, Run, read_json, set_aside, unit_file, write_atomic, write_json
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
 
 
 def run_unit(results: Path, study: str, unit: str, wait: bool, stop: Callable[[], bool]) -> list[str]:
-    """Carry out the runs of one unit of a study's manifest; returns how each ended.
+    """Carry out the runs of one unit; returns how each ended.
 
-    done, diverged, failed: it has a result; interrupted: it has a checkpoint; busy: another process trains it.
+    done, diverged, failed: it has a result; interrupted: it has a checkpoint; busy: another process trains it, and
+    `wait` is false.
     """
     torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
-    manifest = read_manifest(results, study)
-    cells = {cell["id"]: cell for cell in manifest["cells"]}
-    planned = {run["path"]: run for run in manifest["runs"]}
-    runs = [planned[path] for path in manifest["units"][unit]]
-    return [carry_out(Run(results, run["path"]), cells[run["cell"]], run["seed"], wait, stop) for run in runs]
+    runs = read_json(unit_file(results, study, unit))["runs"]
+    return [carry_out(Run(results, run["path"]), run["cell"], run["seed"], wait, stop) for run in runs]
 
 
 def carry_out(run: Run, cell: dict[str, Any], seed: int, wait: bool, stop: Callable[[], bool]) -> str:
     """Train one run under its lock unless it has ended; failed runs are tried again, diverged ones are results."""
     if stop():
         return "interrupted"
-    with run.lock(wait) as mine:
+    with run.lock(lambda: wait and not stop()) as mine:
         if not mine:
-            return "busy"
+            return "interrupted" if stop() else "busy"
         status = ended(run)
         return status if status in ("done", "diverged") else attempt(run, cell, seed, stop)
 
@@ -78,6 +77,8 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
         trainer = new_trainer(run, config, seed, config["user"])
         if trainer.task.fingerprint != cell["task"]:
             raise RuntimeError("the data changed after the plan was made; give the command again")
+        if not run.path.endswith(run_key(config, seed, cell["task"])):
+            raise RuntimeError("code or libraries changed after the plan was made; give the command again")
         outcome["final"] = trainer.train(stop)
         keep_weights(run, trainer, config["keep"])
     except Interrupted:
@@ -86,7 +87,11 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
         outcome |= {"status": "diverged", "error": describe(error)}
     except Exception as error:  # one failing run must not take the others down; the traceback goes to disk
         outcome |= {"status": "failed", "error": describe(error)}
-    write_json(run.result_file, outcome | facts(trainer, cell) | {"started": started, "ended": now()})
+    try:
+        write_json(run.result_file, outcome | facts(trainer, cell) | {"started": started, "ended": now()})
+    except OSError as error:
+        print(f"ablate: {run.result_file} cannot be written ({error.strerror})", file=sys.stderr)
+        return "failed"
     if outcome["status"] != "failed" and config["keep"] != "all":
         run.checkpoint_file.unlink(missing_ok=True)
     return outcome["status"]
@@ -180,10 +185,15 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     jobs: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read, args=(jobs, stop), daemon=True).start()
+    code_hash(())  # of the files as they are now, at import: a later edit must not pass for what runs here
     while line := jobs.get():
         job = json.loads(line)
         statuses = run_unit(Path(job["results"]), job["study"], job["unit"], job["wait"], stop.is_set)
-        print(json.dumps(statuses), file=replies, flush=True)
+        # An error on a GPU can leave its context unusable, and who was told to stop has no more to do.
+        leaving = stop.is_set() or ("failed" in statuses and torch.cuda.is_initialized())
+        print(json.dumps({"statuses": statuses, "leaving": leaving}), file=replies, flush=True)
+        if leaving:
+            break
 
 
 def _read(jobs: queue.Queue[str], stop: threading.Event) -> None:

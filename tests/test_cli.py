@@ -10,7 +10,7 @@ import torch
 from conftest import run_module
 
 import ablate
-from ablate.results import Run, load_study, newest_study, read_manifest
+from ablate.results import Run, newest_study, read_manifest
 
 SWEEP = ["-m", "norm=ln,rms", "ffn=mlp,swiglu", "seeds=2"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -253,16 +254,16 @@ def test_cells_that_are_equal_in_every_seed_are_undecided(tmp_path: Path) -> Non
     study = made(tmp_path, factors, score=lambda levels, seed: 0.1 * (seed + 1) + 2)
     table = evidence.effects(study)
     assert set(table["verdict"]) == {"undecided"}
-    assert (table["low"] == 0).all() and (table["high"] == 0).all() and (table["p"] == 1).all()
+    assert table["low"].isna().all() and table["high"].isna().all() and table["p"].isna().all()
     assert table["note"].str.contains("no spread").all()
 
 
-def test_a_constant_difference_has_an_interval_without_width_and_says_so(tmp_path: Path) -> None:
+def test_a_constant_difference_is_no_evidence_and_says_so(tmp_path: Path) -> None:
     study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, score=lambda v, s: s + 2 - 0.1 * (v["ffn"] == "swiglu"))
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
-    assert found.low == found.high == pytest.approx(-0.1)
-    assert found.verdict == "better" and "no spread" in found.note
-    assert evidence.noise(evidence.effects(study))[0].smallest == 0
+    assert found.mean == pytest.approx(-0.1) and math.isnan(found.low) and math.isnan(found.p)
+    assert found.verdict == "undecided" and "no spread" in found.note
+    assert evidence.noise(evidence.effects(study)) == []
 
 
 def test_a_run_without_the_metric_is_no_number(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ MISTAKES = {
     "train.device=tpu": ["train.device", "auto, cpu, cuda"],
     "keep=everything": ["keep", "weights, all, none"],
     "confirm=0": ["confirm", "at least 1"],
+    "study=" + "x" * 101: ["study", "up to 100 letters"],
     "study=a/b": ["study", "cannot name a folder"],
     "reference={norm:rms}": ["reference", "norm is not compared here"],
     "norm=ln,ln": ["ln is the same cell as ln"],
@@ -64,6 +65,25 @@ MISTAKES = {
     "data.tokenizer=word": ["data.tokenizer", "byte, char"],
     "foo": ["foo", "cannot be read", "key=value"],
     "study=a,b": ["study=a,b", "takes one value"],
+    "dry_run=banana": ["dry_run", "'banana' is not true or false"],
+    "confirm=abc": ["confirm", "'abc' is not a whole number"],
+    "confirm=2.5": ["confirm", "2.5"],
+    "results_dir=null": ["results_dir"],
+    "seed=0": ["seed", "seed.KEY=VALUE"],
+    "user=x": ["user", "takes a list"],
+    "unit=foo": ["unit", "leave it out"],
+    "~norm": ["~norm", "nothing can be taken out"],
+    "norm=null": ["norm=null", "no such norm"],
+    "ffn=mlp,null": ["ffn=null", "no such ffn"],
+    "optim.lr=1e-3,3e-3 optim.lr=2e-3": ["optim.lr=2e-3", "swept already"],
+    "norm=ln,rms norm=rms,bn": ["norm=rms,bn", "swept already"],
+    "eval.tokens=256,512": ["eval.tokens", "takes one value"],
+    "seed.init=0 seed.data=0": ["seed", "all seeds would be one run"],
+    "optim.schedule=constant optim.floor=0,0.5": ["is the same cell as"],
+    "ffn.hidden=32 ffn.mult=2,4": ["is the same cell as"],
+    "data=text data.path=[a]": ["data.path", "not of type str"],
+    "data=text data.path=null": ["data.path", "not of type str"],
+    "norm.eps=-1": ["norm.eps", "out of range"],
     "norm=glob(x*)": ["norm=glob(x*)", "matches no variant"],
 }
 
@@ -126,4 +146,21 @@ def test_a_wrong_command_ends_with_2_and_leaves_nothing(cli, tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert "Traceback" not in done.stderr
     assert all(line.startswith("ablate: ") for line in done.stderr.splitlines())
-    assert cli("--frobnicate").returncode == 2
+    for bad in (
+        ["--frobnicate"],
+        ["--config-dir"],
+        ["hydra.mode=RUN"],
+        ["hydra/sweeper=basic"],
+        ["study=" + "x" * 300],
+    ):
+        done = cli(*bad)
+        assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_variant_of_the_users_own_may_not_bear_a_shipped_name(tmp_path):
+    (tmp_path / "norm").mkdir()
+    (tmp_path / "norm" / "ln.yaml").write_text(
+        "# Mine.\n_target_: ablate.model.norm.RMSNorm\n_partial_: true\neps: 1.0\n"
+    )
+    with pytest.raises(PlanError, match=r"ln\.yaml has the name of a variant"):
+        plan_study(("norm=ln",), str(tmp_path))

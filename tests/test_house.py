@@ -22,7 +22,7 @@ LAYERS = [
     {"model", "data", "optim"},
     {"build", "evaluate"},
     {"budget", "results"},
-    {"identity", "gate", "compose", "train", "load"},
+    {"identity", "gate", "compose", "train", "load", "history"},
     {"plan", "worker", "evidence", "pool", "sync"},
     {"preview", "summary", "progress", "track"},
     {"sweep"},

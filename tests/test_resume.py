@@ -15,7 +15,8 @@ import torch
 from conftest import ROOT
 
 from ablate.plan import plan_study
-from ablate.results import Run, write_manifest
+from ablate.results import Run
+from ablate.sweep import record
 from ablate.worker import run_unit
 
 LONG = ["train.steps=60", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
@@ -24,10 +25,10 @@ VOLATILE = ("seconds",)
 
 @pytest.fixture
 def planned(small, tmp_path):
-    """A study of one run with batch statistics, dropout and a learned table, written but not trained."""
+    """A study of one run with batch statistics, dropout and a learned table, recorded but not trained."""
     torch.set_num_threads(1)
     plan = plan_study(("norm=bn", "position=learned", "model.dropout=0.1", *small, *LONG))
-    write_manifest(plan.results, plan.manifest)
+    record(plan)
     return plan
 
 
@@ -56,7 +57,7 @@ def undisturbed(text, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     more = ["data=text", f"data.path={text}", f"results_dir={folder}"]
     plan = plan_study(("norm=bn", "position=learned", "model.dropout=0.1", *SHAPE, *STEPS, *more, *LONG))
-    write_manifest(plan.results, plan.manifest)
+    record(plan)
     status, run = train(plan)
     assert status == "done"
     return rows_of(run), run.result()["final"]
@@ -130,9 +131,10 @@ def training(results: Path, least: int) -> bool:
     return any(file.read_bytes().count(b"\n") >= least for file in results.glob("runs/*/*/metrics.jsonl"))
 
 
-def group_is_gone(group: int) -> bool:
-    listed = subprocess.run(["ps", "-eo", "pgid,args"], capture_output=True, text=True).stdout.splitlines()
-    return not any(line.split()[0] == str(group) and "defunct" not in line for line in listed[1:])
+def session_is_gone(session: int) -> bool:
+    """Whether no process of the session that `start` began is left."""
+    listed = subprocess.run(["ps", "-eo", "sid,args"], capture_output=True, text=True).stdout.splitlines()
+    return not any(line.split()[0] == str(session) and "defunct" not in line for line in listed[1:])
 
 
 MANY = ["-m", "norm=ln,bn", "train.steps=400", "train.eval_every=100", "train.checkpoint_seconds=0.1", "seeds=2"]
@@ -145,7 +147,7 @@ def test_kill_9_and_the_same_command_continues_to_the_same_numbers(small, tmp_pa
         wait_for(lambda least=least: training(results, least))
         kill(process.pid, signal.SIGKILL)
         process.communicate()
-        wait_for(lambda group=process.pid: group_is_gone(group), 30)
+        wait_for(lambda session=process.pid: session_is_gone(session), 30)
     done = start(*small, *MANY, cwd=tmp_path)
     out, err = done.communicate(timeout=240)
     assert done.returncode == 0, out + err
@@ -167,7 +169,7 @@ def test_a_request_to_stop_keeps_checkpoints_and_ends_children(number, code, sma
     assert process.returncode == code, err
     assert "checkpoints are kept" in err and "Traceback" not in err
     assert list((tmp_path / "results").glob("runs/*/*/checkpoint.pt"))
-    assert group_is_gone(process.pid)
+    assert session_is_gone(process.pid)
 
 
 def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ablate.plan import Plan, plan_study
-from ablate.results import Run, read_manifest, write_json, write_manifest
-from ablate.sweep import carry_out
+from ablate.plan import Plan, PlanError, plan_study
+from ablate.results import Run, read_manifest, write_json
+from ablate.sweep import carry_out, conclude, record
 
 
 @pytest.fixture
@@ -22,12 +22,15 @@ def plan(small):
 
 def finish(planned: Plan, status: str = "done") -> int:
     """Write a result for every run that is to do, and conclude as after a sweep; the exit code."""
-    write_manifest(planned.results, planned.manifest)
+    write_results(planned, status)
+    return carry_out(planned, None)
+
+
+def write_results(planned: Plan, status: str) -> None:
     for i, path in enumerate(planned.todo):
         final = {"test/loss": 2.0 + i % 3 / 100, "val/loss": 2.0} if status == "done" else {}
         error = None if status == "done" else {"type": "X", "message": "x", "traceback": ""}
         write_json(Run(planned.results, path).result_file, {"status": status, "final": final, "error": error})
-    return carry_out(planned, None)
 
 
 def test_seeds_are_numbered_or_listed(plan):
@@ -62,6 +65,32 @@ def test_seeds_added_after_a_look_are_said_to_be_and_stay(plan, capsys):
     fewer = plan("norm=ln,rms", "seeds=[0]")
     assert fewer.manifest["seeds"] == [0, 1, 2] and any("stay in the study" in note for note in fewer.notes)
     assert [look["seeds"] for look in fewer.manifest["looks"]] == [[0, 1], [0, 1, 2]]
+
+
+def test_a_look_of_another_study_at_the_same_runs_counts(plan, capsys):
+    finish(plan("norm=ln,rms", "seeds=2"))
+    finish(plan("norm=ln,rms", "seeds=2", "study=again"))
+    finish(plan("norm=ln,rms,bn", "seeds=2"))
+    assert "unadjusted" not in capsys.readouterr().out
+    for more in (["norm=ln,rms", "study=again"], ["norm=ln,rms,bn"]):
+        finish(plan(*more, "seeds=4"))
+        assert "unadjusted" in capsys.readouterr().out
+
+
+def test_a_named_study_grows_but_is_not_replaced(plan):
+    finish(plan("norm=ln,rms", "study=mine"))
+    assert len(plan("norm=ln,rms,bn", "study=mine").todo) == 3
+    with pytest.raises(PlanError, match="mine holds 2 other cells"):
+        plan("ffn=gelu,swiglu", "study=mine")
+
+
+def test_another_command_cannot_take_seeds_out_of_a_running_study(plan):
+    running = plan("norm=ln,rms", "seeds=3")
+    record(running)
+    record(plan("norm=ln,rms", "seeds=1"))
+    write_results(running, "done")
+    assert conclude(running, None) == 0
+    assert read_manifest(running.results, running.manifest["study"])["seeds"] == [0, 1, 2]
 
 
 def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):

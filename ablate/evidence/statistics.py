@@ -47,19 +47,17 @@ def welch(groups: Sequence[np.ndarray]) -> Estimate:
 
 
 def p_value(estimate: Estimate) -> float:
-    """Two-sided p of "the mean is zero": 2·P(t_df > |mean| / error); NaN below two seeds, 0 or 1 without any spread."""
-    if estimate.n < 2:
+    """Two-sided p of "the mean is zero": 2·P(t_df > |mean| / error); NaN below two seeds and without any spread."""
+    if estimate.n < 2 or estimate.error == 0:
         return math.nan
-    if estimate.error == 0:
-        return 0.0 if estimate.mean else 1.0
     return float(2 * stats.t.sf(abs(estimate.mean) / estimate.error, estimate.df))
 
 
 def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
-    """The 1 − alpha interval mean ± t_{1 − alpha/2, df} · error; NaN below two seeds, no width without any spread."""
-    if estimate.n < 2:
+    """The 1 − alpha interval mean ± t_{1 − alpha/2, df} · error; NaN below two seeds and without any spread."""
+    if estimate.n < 2 or estimate.error == 0:
         return math.nan, math.nan
-    half = float(stats.t.isf(alpha / 2, estimate.df)) * estimate.error if estimate.error else 0.0
+    half = float(stats.t.isf(alpha / 2, estimate.df)) * estimate.error
     return estimate.mean - half, estimate.mean + half
 
 

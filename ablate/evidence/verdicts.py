@@ -146,8 +146,9 @@ def _verdict(row: Any, lower: bool) -> tuple[str, str]:
         return "undecided", "one seed can conclude nothing" if row.n else "no seed has every run it needs"
     if not row.paired and row.n < UNPAIRED_SEEDS:
         return "undecided", f"unpaired, n < {UNPAIRED_SEEDS}"
+    if row.sd == 0:
+        return "undecided", "no spread between seeds, which no seeds of their own have"
     note = f"{counted(row.diverged, 'run')} diverged on each side" if row.diverged else ""
-    note = "no spread between seeds, so the interval has no width" if row.sd == 0 else note
     if row.low <= 0 <= row.high:
         return "undecided", note
     return ("better" if (row.high < 0) == lower else "worse"), note

@@ -1,0 +1,58 @@
+"""What earlier commands left on disk that a new plan has to mind: manifests, looks, seeds, results."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ablate.results import Corrupt, Run, read_manifest
+
+
+def read_earlier(results: Path, name: str) -> tuple[dict[str, Any], list[str]]:
+    """The study's manifest of an earlier command, or nothing, and what to say about a damaged one."""
+    try:
+        return read_manifest(results, name), []
+    except FileNotFoundError:
+        return {}, []
+    except Corrupt as error:
+        return {}, [f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"]
+
+
+def other_looks(results: Path, name: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Looks that other studies took at any of these runs: seeds added after them were added after a look, too."""
+    ours, found = {run["path"] for run in runs}, []
+    for file in sorted(results.glob("studies/*/manifest.json")):
+        other = read_earlier(results, file.parent.name)[0] if file.parent.name != name else {}
+        shared = {run["seed"] for run in other.get("runs", []) if run["path"] in ours}
+        for look in other.get("looks", []):
+            seeds = sorted(shared.intersection(look["seeds"]))
+            if seeds and "study" not in look:
+                found.append({"seeds": seeds, "when": look["when"], "study": file.parent.name})
+    return found
+
+
+def choose_seeds(
+    results: Path, settings: dict[str, Any], base: str, earlier: dict[str, Any], names: list[str]
+) -> list[int]:
+    """The seeds that the command asks for; a confirmation takes the first that were never trained for these cells."""
+    if not settings["confirm"]:
+        seeds = settings["seeds"]
+        return list(range(seeds)) if isinstance(seeds, int) else sorted(seeds)
+    if earlier:
+        return earlier["seeds"]
+    used = set(read_earlier(results, base)[0].get("seeds", []))
+    for folder in (path for name in set(names) for path in (results / "runs" / name).glob("s*-*")):
+        used |= {int(number) for number in re.findall(r"^s(\d+)-", folder.name)}
+    first = max(used, default=-1) + 1
+    return list(range(first, first + settings["confirm"]))
+
+
+def status_of(results: Path, path: str, notes: list[str]) -> str:
+    """How a run ended, or missing; a corrupt result counts as missing and is noted."""
+    try:
+        result = Run(results, path).result()
+    except Corrupt as error:
+        notes.append(f"{error}; that run is trained again")
+        return "missing"
+    return result["status"] if result else "missing"
