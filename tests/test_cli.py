@@ -83,16 +83,16 @@ def test_a_diverging_and_a_failing_run_leave_the_others_alone(cli, small, tmp_pa
         "        if self.training:\n"
         "            raise RuntimeError('no norm today')\n"
         "        return x * self.weight\n\n"
-        "class Nan(Bomb):\n"
+        "class Void(Bomb):\n"
         "    def forward(self, x, mask=None):\n"
         "        return x * self.weight * (float('nan') if self.training else 1)\n"
     )
-    for name in ("Bomb", "Nan"):
+    for name in ("Bomb", "Void"):
         (tmp_path / "conf" / "norm").mkdir(parents=True, exist_ok=True)
         yaml = f"# {name}.\n_target_: mine.norms.{name}\n_partial_: true\n"
         (tmp_path / "conf" / "norm" / f"{name.lower()}.yaml").write_text(yaml)
     own = ["--config-dir", "conf", "user=[mine]"]
-    done = cli("-m", "norm=ln,bomb,nan", "seeds=1", *own, *small, PYTHONPATH=str(tmp_path))
+    done = cli("-m", "norm=ln,bomb,void", "seeds=1", *own, *small, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1, done.stderr
     status = {
         path.parent.parent.name.split("-")[0]: json.loads(path.read_text())
@@ -101,12 +101,12 @@ def test_a_diverging_and_a_failing_run_leave_the_others_alone(cli, small, tmp_pa
     assert {name: result["status"] for name, result in status.items()} == {
         "ln": "done",
         "bomb": "failed",
-        "nan": "diverged",
+        "void": "diverged",
     }
     assert "no norm today" in status["bomb"]["error"]["traceback"]
-    assert status["nan"]["final"] == {}
-    assert "failed: bomb, seed 0" in done.stdout and "diverged: nan, seed 0" in done.stdout
-    again = cli("-m", "norm=ln,bomb,nan", "seeds=1", *own, *small, PYTHONPATH=str(tmp_path))
+    assert status["void"]["final"] == {}
+    assert "failed: bomb, seed 0" in done.stdout and "diverged: void, seed 0" in done.stdout
+    again = cli("-m", "norm=ln,bomb,void", "seeds=1", *own, *small, PYTHONPATH=str(tmp_path))
     assert again.returncode == 1 and "[1/1] bomb s0" in again.stdout, "only the failed run is tried again"
 
 
