@@ -56,3 +56,8 @@ def status_of(results: Path, path: str, notes: list[str]) -> str:
         notes.append(f"{error}; that run is trained again")
         return "missing"
     return result["status"] if result else "missing"
+
+
+def without_weights(results: Path, statuses: dict[str, str]) -> int:
+    """How many runs are done and have no weights."""
+    return sum(status == "done" and not Run(results, path).weights_file.exists() for path, status in statuses.items())

@@ -20,14 +20,19 @@ class LoadedRun(NamedTuple):
     result: dict[str, Any] | None
 
     def model(self) -> nn.Module:
-        """The trained model, on the CPU, in evaluation mode.  Raises FileNotFoundError when no weights were kept."""
+        """The trained model, on the CPU, in evaluation mode.  Raises FileNotFoundError when no weights were kept,
+        ValueError when the text has changed since, and its tokens with it.
+        """
         from safetensors.torch import load_file
 
         from ablate.build import build_model, build_task
 
         if not self.run.weights_file.exists():
             raise FileNotFoundError(f"{self.run.weights_file} is not there: the run did not end, or had keep=none")
-        model = build_model(self.config, build_task(self.config, self.config["user"]).vocab, self.config["user"])
+        task = build_task(self.config, self.config["user"])
+        if self.result and task.fingerprint != self.result["data_fingerprint"]:
+            raise ValueError(f"{self.run.folder} was trained on another text than {task.name} is now")
+        model = build_model(self.config, task.vocab, self.config["user"])
         state, kept = model.state_dict(), load_file(self.run.weights_file)
         first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
         model.load_state_dict({name: kept[first[tensor.data_ptr()]] for name, tensor in state.items()})

@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from ablate.catalogue import shadowed
 from ablate.compose import COMPOSING, Command, Composed, Composer, parse
 from ablate.gate import Checked, Gate
-from ablate.history import choose_seeds, other_looks, read_earlier, status_of
+from ablate.history import choose_seeds, other_looks, read_earlier, status_of, without_weights
 from ablate.identity import batches, cell_name, numbers, run_key
 from ablate.model.init import shared_draws
 from ablate.schema import COMPONENTS, Problem
@@ -273,6 +273,8 @@ def settle(
     }
     notes += slow_starts([cell.config for cell in checked])
     statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
+    if settings["keep"] != "none" and (bare := without_weights(results, statuses)):
+        notes.append(f"{bare} of these runs ended without weights, under keep=none, and are not trained again for them")
     return Plan(results, manifest, statuses, notes, settings["dry_run"])
 
 
