@@ -14,6 +14,10 @@ from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_i
 from ablate.schema import COMPONENTS, Problem, check
 
 
+# A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
+BUILDING = (*COMPONENTS, "model", "data", "user")
+
+
 class Checked(NamedTuple):
     """A cell that passed: its configuration with every `auto` resolved, its task and its budget."""
 
@@ -35,13 +39,13 @@ class Gate:
         found = check(config)
         found += user_problems(config["user"]) or self.arguments(config)
         checked = None
-        if not found:
+        if not any(problem.key.split(".")[0] in BUILDING for problem in found):
             config = resolve_auto(config)
             try:
                 task = self.task(config)
                 checked = Checked(config, task, self.build(config, task))
             except Refused as error:
-                found = [error.problem]
+                found.append(error.problem)
         found += device_problems(config)
         self.problems += [problem for problem in found if problem not in self.problems]
         return None if found else checked

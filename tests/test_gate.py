@@ -99,6 +99,7 @@ def test_a_mistake_is_one_line_that_helps(overrides):
 def test_all_mistakes_are_told_at_once():
     found = problems("norm=ln,lnn", "ffn=mpl", "model.dim=0", "optim.lr=nan", "seeds=3,7", "+norm.foo=1", "modle.dim=3")
     keys = ["seeds=3,7", "norm=lnn", "ffn=mpl", "modle.dim", "model.dim", "optim.lr", "norm.foo"]
+    assert any("not divisible" in line for line in problems("model.heads=3", "optim.lr=nan"))
     assert all(any(line.startswith(key) for line in found) for key in keys), found
     assert len(found) == len(keys)
 
