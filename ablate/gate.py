@@ -13,7 +13,6 @@ from ablate.budget import Budget, count
 from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_init, build_task, resolve
 from ablate.schema import COMPONENTS, Problem, check
 
-
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*COMPONENTS, "model", "data", "user")
 

@@ -185,6 +185,35 @@ def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):
     assert "killed by signal 9" in out
 
 
+def test_a_worker_that_is_told_to_stop_does_not_stop_the_sweep(small, tmp_path):
+    process = start(*small, *MANY, "train.parallel=1", cwd=tmp_path)
+    wait_for(lambda: training(tmp_path / "results", 3))
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
+    [worker] = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.worker" in line]
+    os.kill(int(worker), signal.SIGTERM)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
+    assert [result["status"] for result in results] == ["done"] * 4
+
+
+def test_numbers_of_changed_code_do_not_pass_for_the_planned(planned, monkeypatch):
+    monkeypatch.setattr("ablate.worker.run_key", lambda *_: "s0-of-other-code")
+    status, run = train(planned)
+    assert status == "failed" and "changed after the plan was made" in run.result()["error"]["message"]
+    monkeypatch.undo()
+    assert train(planned)[0] == "done", "the next command tries again"
+
+
+@pytest.mark.slow
+def test_any_launcher_carries_the_study_out(small, tmp_path):
+    process = start(*small, *MANY, "train.steps=20", "hydra/launcher=basic", cwd=tmp_path)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
+
+
 def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
     both = [start(*small, *MANY, cwd=tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=240) for process in both]
