@@ -17,6 +17,14 @@ def groups(config_dir: str | None = None) -> dict[str, dict[str, Path]]:
     return found
 
 
+def defaults() -> dict[str, str]:
+    """The variant of each group that the reference model has."""
+    import yaml
+
+    listed = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    return {group: variant for entry in listed if isinstance(entry, dict) for group, variant in entry.items()}
+
+
 def shadowed(config_dir: str) -> list[Path]:
     """Files of a user's folder that bear the name of a variant of the project's, which would win."""
     return [

@@ -23,7 +23,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ablate.catalogue import CONF, groups
+from ablate.catalogue import CONF, defaults, groups
 from ablate.schema import STUDY_KEYS, Config, Problem, register
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -94,7 +94,9 @@ def expand(override: Override, config_dir: str | None) -> Iterator[str]:
     name = override.get_key_element()
     value = override.value()
     if isinstance(value, Glob):
-        values = [str(level) for level in value.filter(list(groups(config_dir).get(override.key_or_group, {})))]
+        found = [str(level) for level in value.filter(list(groups(config_dir).get(override.key_or_group, {})))]
+        # The first level is what the others are compared with: the reference model's own, where it is among them.
+        values = sorted(found, key=lambda level: level != defaults().get(override.key_or_group))
     else:
         values = list(override.sweep_string_iterator())
     for level in values:

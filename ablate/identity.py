@@ -42,13 +42,19 @@ def run_key(config: dict[str, Any], seed: int, fingerprint: str) -> str:
     resolved = numbers(config)
     resolved["seed"] = {half: seed if fixed is None else fixed for half, fixed in config["seed"].items()}
     versions = {"torch": torch.__version__, "numpy": numpy.__version__, "threads": 1}
-    code = code_hash(tuple(sorted(config["user"])))
+    code = code_hash(tuple(sorted(package for package in config["user"] if uses(config, package))))
     return f"s{seed}-{_digest([resolved, versions, fingerprint, seed, code])[:16]}"
 
 
 def cell_name(choices: dict[str, str]) -> str:
     """All components in fixed order, by variant, joined by dashes."""
     return "-".join(choices[group] for group in COMPONENTS)
+
+
+def uses(config: dict[str, Any], package: str) -> bool:
+    """Whether any part of a cell comes from a package; what does not is the same run without it."""
+    nodes = [node for key, node in config.items() if isinstance(node, dict) and key not in STUDY_KEYS]
+    return any(str(node.get("_target_", "")).startswith(package + ".") for node in nodes)
 
 
 @functools.cache

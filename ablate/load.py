@@ -1,4 +1,4 @@
-"""A finished run in a notebook: `ablate.load("results/runs/<cell>/<key>")`."""
+"""A finished run in a notebook: `ablate.load("results/runs/<cell>/s<seed>-<key>")`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ class LoadedRun(NamedTuple):
     config: dict[str, Any]
     metrics: list[dict[str, Any]]
     result: dict[str, Any] | None
+
+    def __repr__(self) -> str:
+        status = self.result["status"] if self.result else "not ended"
+        return f"<run {self.run.path}: {status}, {len(self.metrics)} logged steps>"
 
     def model(self) -> nn.Module:
         """The trained model, on the CPU, in evaluation mode.  Raises FileNotFoundError when no weights were kept,
@@ -45,6 +49,6 @@ def load(run: str | Path) -> LoadedRun:
 
     folder = Path(run).resolve()
     if not (folder / "config.yaml").exists():
-        raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/<key>")
+        raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/s<seed>-<key>")
     found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
     return LoadedRun(found, yaml.safe_load(found.config_file.read_text()), found.metrics()[0], found.result())

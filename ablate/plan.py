@@ -241,6 +241,8 @@ def settle(
     name = f"{base}-confirm-{settings['confirm']}" if settings["confirm"] else base
     earlier, notes = read_earlier(results, name)
     refuse_replacing(name, {cell["id"] for cell in earlier.get("cells", [])} - {row["id"] for row in rows})
+    if settings["confirm"] and not (results / "studies" / base).exists():
+        notes.append(f"{base} was never trained here, so there is nothing yet that this could confirm")
     seeds = choose_seeds(results, settings, base, earlier, [row["name"] for row in rows])
     own_looks = [look for look in earlier.get("looks", []) if "study" not in look]
     kept = {seed for look in own_looks for seed in look["seeds"]} - set(seeds)

@@ -191,7 +191,10 @@ def main() -> None:
         statuses = run_unit(Path(job["results"]), job["study"], job["unit"], job["wait"], stop.is_set)
         # An error on a GPU can leave its context unusable, and who was told to stop has no more to do.
         leaving = stop.is_set() or ("failed" in statuses and torch.cuda.is_initialized())
-        print(json.dumps({"statuses": statuses, "leaving": leaving}), file=replies, flush=True)
+        try:
+            print(json.dumps({"statuses": statuses, "leaving": leaving}), file=replies, flush=True)
+        except BrokenPipeError:  # the parent was killed; what there was to save is saved
+            os._exit(1)
         if leaving:
             break
 
