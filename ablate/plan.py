@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import functools
 import hashlib
 import json
@@ -24,6 +23,7 @@ from ablate.gate import Checked, Gate
 from ablate.history import choose_seeds, other_looks, read_earlier, status_of, without_weights
 from ablate.identity import batches, cell_name, numbers, run_key
 from ablate.model.init import shared_draws
+from ablate.results import now
 from ablate.schema import COMPONENTS, Problem
 
 
@@ -116,7 +116,7 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
         found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))
     if name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
         found.append(Problem("study", f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"))
-    if None not in config["seed"].values() and seeds not in (1, [0]) and not (is_seed_list(seeds) and len(seeds) == 1):
+    if None not in config["seed"].values() and seeds != 1 and not (is_seed_list(seeds) and len(seeds) == 1):
         found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
     folder = Path(config["results_dir"]).absolute()
     while not os.path.lexists(folder):
@@ -310,8 +310,3 @@ def study_name(factors: dict[str, list[Any]], reference: dict[str, Any], rows: l
     content = json.dumps([factors, reference, [[numbers(row["config"]), row["task"]] for row in rows]])
     head = "-".join(key.replace("/", "_") for key in factors) or "single"
     return f"{head[:60]}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"
-
-
-def now() -> str:
-    """The time as the manifest keeps it, UTC."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

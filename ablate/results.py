@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
 import fcntl
 import json
 import math
@@ -61,6 +62,11 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Corrupt(f"{path} holds no JSON object")
     return value
+
+
+def now() -> str:
+    """The time as manifests and results keep it, UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def set_aside(path: Path) -> Path:

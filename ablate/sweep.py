@@ -15,7 +15,7 @@ from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from ablate.plan import Plan, now
+from ablate.plan import Plan
 from ablate.pool import Pool, environments
 from ablate.progress import follow
 from ablate.results import (
@@ -23,6 +23,7 @@ from ablate.results import (
     Run,
     load_study,
     log_look,
+    now,
     read_json,
     read_manifest,
     set_aside,

@@ -6,7 +6,6 @@ answers each with a line on its standard output.
 
 from __future__ import annotations
 
-import datetime
 import functools
 import json
 import os
@@ -30,7 +29,7 @@ from safetensors.torch import save
 
 from ablate.budget import utilisation
 from ablate.identity import code_hash, run_key
-from ablate.results import Corrupt, Run, read_json, set_aside, unit_file, write_atomic, write_json
+from ablate.results import Corrupt, Run, now, read_json, set_aside, unit_file, write_atomic, write_json
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
 
 
@@ -169,11 +168,6 @@ def git() -> dict[str, Any] | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return {"commit": commit, "dirty": bool(status)}
-
-
-def now() -> str:
-    """The time as results keep it, UTC."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def main() -> None:

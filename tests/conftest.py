@@ -69,3 +69,16 @@ def run_module(module: str, *arguments: str, cwd: Path, **environment: str) -> s
         text=True,
         timeout=300,
     )
+
+
+def read_terminal(terminal: int) -> str:
+    """All that a process writes to a terminal until it ends."""
+    shown = b""
+    while True:
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # how a terminal says that the other side is gone
+            piece = b""
+        if not piece:
+            return shown.decode()
+        shown += piece

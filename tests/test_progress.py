@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import read_terminal
 from rich.console import Console
 
 from ablate import progress
@@ -232,18 +233,6 @@ def test_a_terminal_gets_a_live_table_that_goes_away(tmp_path: Path, raises: boo
     assert "[2/4] ln + mlp s1 diverged at step 40  8.1 s" in plain and "a word of the parent" in plain
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is back"
     assert ("KeyboardInterrupt" if raises else "the summary") in plain
-
-
-def read_terminal(terminal: int) -> str:
-    shown = b""
-    while True:
-        try:
-            piece = os.read(terminal, 4096)
-        except OSError:  # how a terminal says that the other side is gone
-            piece = b""
-        if not piece:
-            return shown.decode()
-        shown += piece
 
 
 def test_no_terminal_gets_no_control_characters(tmp_path: Path) -> None:

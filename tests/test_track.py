@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import read_terminal
 
 from ablate.results import MetricsWriter, Run, write_json, write_manifest
 from ablate.sync import Mirror
@@ -229,18 +230,6 @@ def test_without_a_key_a_terminal_is_never_asked(tmp_path: Path) -> None:
         assert "offline" in shown and "W&B account" not in shown
         (tmp_path / "studies" / STUDY / "mirror.jsonl").unlink()
     assert "not reached" in shown and len(folders(tmp_path)) == 1
-
-
-def read_terminal(terminal: int) -> str:
-    shown = b""
-    while True:
-        try:
-            piece = os.read(terminal, 4096)
-        except OSError:  # how a terminal says that the other side is gone
-            piece = b""
-        if not piece:
-            return shown.decode()
-        shown += piece
 
 
 FAKE_WANDB = """
