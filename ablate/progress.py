@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import threading
@@ -17,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ablate.results import Corrupt, Run, read_manifest
+from ablate.results import Corrupt, Run, parse_lines, read_manifest, stamp
 
 TICK = 0.5  # seconds between looks
 HEARTBEAT = 30.0  # seconds without a plain line after which one says that the sweep is alive
@@ -45,7 +44,7 @@ class Watched:
         self.name = f"{cell['label']} s{planned['seed']}"
         self.steps = max(1, int(cell["config"]["train"]["steps"]))
         self.work = self.steps * float(cell.get("flops_per_token") or 1)
-        self.seen_result, self.seen_metrics = _stamp(self.run.result_file), _stamp(self.run.metrics_file)
+        self.seen_result, self.seen_metrics = stamp(self.run.result_file), stamp(self.run.metrics_file)
         self.result, self.grew, self.pace = self._read_result(), -STALE, Pace()
         if self.result is None:
             self.pace = read_pace(self.run.metrics_file)  # interrupted: it goes on from about here
@@ -56,12 +55,12 @@ class Watched:
         """Look at the files again; True when the run has ended since the last look."""
         if self.result:
             return False
-        stamp = _stamp(self.run.result_file)
-        if stamp != self.seen_result:
-            self.seen_result, self.result = stamp, self._read_result()
-        stamp = _stamp(self.run.metrics_file)
-        if stamp != self.seen_metrics:
-            self.seen_metrics, self.grew = stamp, now
+        found = stamp(self.run.result_file)
+        if found != self.seen_result:
+            self.seen_result, self.result = found, self._read_result()
+        found = stamp(self.run.metrics_file)
+        if found != self.seen_metrics:
+            self.seen_metrics, self.grew = found, now
             self.pace = read_pace(self.run.metrics_file)
         return self.result is not None
 
@@ -250,18 +249,7 @@ def _tail(file: Path) -> Iterator[dict[str, Any]]:
             lines = handle.read(TAIL).split(b"\n")[cut:]
     except OSError:
         return
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            row = json.loads(line)
-            if isinstance(row, dict):
-                yield row
-
-
-def _stamp(file: Path) -> tuple[int, int] | None:
-    with contextlib.suppress(OSError):
-        status = file.stat()
-        return status.st_mtime_ns, status.st_size
-    return None
+    yield from parse_lines(lines)[0]
 
 
 def _printable(text: str) -> str:

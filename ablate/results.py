@@ -116,7 +116,7 @@ class Run:
             lines = self.metrics_file.read_bytes().split(b"\n")
         except FileNotFoundError:
             return [], 0
-        return _parse_lines(lines)
+        return parse_lines(lines)
 
     @contextlib.contextmanager
     def lock(self, wait: Callable[[], bool]) -> Iterator[bool]:
@@ -137,7 +137,16 @@ def _take(file: IO[str], wait: Callable[[], bool]) -> bool:
             time.sleep(POLL)  # a blocking call could not be told to stop
 
 
-def _parse_lines(lines: list[bytes]) -> tuple[list[dict[str, Any]], int]:
+def stamp(file: Path) -> tuple[int, int] | None:
+    """What tells whether a file has changed: time of its last change and size; None where there is none."""
+    with contextlib.suppress(OSError):
+        status = file.stat()
+        return status.st_mtime_ns, status.st_size
+    return None
+
+
+def parse_lines(lines: list[bytes]) -> tuple[list[dict[str, Any]], int]:
+    """The JSON objects of a file's lines in order, and how many torn lines were passed over."""
     rows, torn = [], 0
     for line in lines:
         if not line.strip():

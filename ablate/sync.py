@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from ablate.results import Corrupt, Run, newest_study, read_manifest, study_folder
+from ablate.results import Corrupt, Run, newest_study, parse_lines, read_manifest, stamp, study_folder
 
 BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
 
@@ -101,7 +101,7 @@ class Mirror:
 
     def _replay_run(self, cell: dict[str, Any], planned: dict[str, Any]) -> bool:
         run = Run(self.results, planned["path"])
-        state = _stamp(run.result_file), _stamp(run.metrics_file)
+        state = stamp(run.result_file), stamp(run.metrics_file)
         if self.looked.get(run.path) == state:
             return False
         self.looked[run.path] = state
@@ -230,19 +230,8 @@ def _mark(line: dict[str, Any], mode: str | None) -> tuple[str, ...]:
     return tuple(str((line | {"mode": mode}).get(name)) for name in ("path", "status", "ended", "sink", "mode"))
 
 
-def _stamp(file: Path) -> tuple[int, int] | None:
-    with contextlib.suppress(OSError):
-        status = file.stat()
-        return status.st_mtime_ns, status.st_size
-    return None
-
-
 def _json_lines(file: Path) -> Iterator[dict[str, Any]]:
-    for line in file.read_bytes().splitlines() if file.exists() else []:
-        with contextlib.suppress(ValueError):
-            value = json.loads(line)
-            if isinstance(value, dict):
-                yield value
+    yield from parse_lines(file.read_bytes().split(b"\n") if file.exists() else [])[0]
 
 
 if __name__ == "__main__":
