@@ -32,18 +32,17 @@ class Budget(NamedTuple):
     notes: list[str]
 
 
-def count(config: dict[str, Any], vocab: int, user: Iterable[str] = ()) -> Budget:
+def count(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Budget:
     """Build the model of a resolved configuration on the meta device and count.  Raises as `build_model` does."""
-    context = config["data"]["context"]
     with torch.device("meta"):
-        model = build_model(config, vocab, user).eval()
+        model = build_model(config, task, user).eval()
         counter = FlopCounterMode(display=False)
         with counter, torch.no_grad():
-            model(torch.zeros(1, context, dtype=torch.long))
+            model(**task.blank())
     parameters = dict(model.named_parameters())
     return Budget(
         sum(p.numel() for p in parameters.values()),
-        counter.get_total_flops() / context,
+        counter.get_total_flops() / task.positions,
         {name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
         list(
             dict.fromkeys(

@@ -131,7 +131,7 @@ def type_name(hint: Any) -> str:
     return hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "")
 
 
-def shape(config: dict[str, Any]) -> dict[str, Any]:
+def shape(config: dict[str, Any], context: int) -> dict[str, Any]:
     """What the configuration offers to every component by name.  Raises ValueError for heads of unequal size."""
     model = config["model"]
     if model["dim"] % model["heads"]:
@@ -142,23 +142,23 @@ def shape(config: dict[str, Any]) -> dict[str, Any]:
         "head_dim": model["dim"] // model["heads"],
         "layers": model["layers"],
         "dropout": model["dropout"],
-        "context": config["data"]["context"],
+        "context": context,
     }
 
 
-def build_model(config: dict[str, Any], vocab: int, user: Iterable[str] = ()) -> nn.Module:
-    """The model of a resolved configuration, on the current default device, not yet initialised.
+def build_model(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> nn.Module:
+    """The model of a resolved configuration for a task, on the current default device, not yet initialised.
 
     Raises BadComponent or ValueError when the pieces do not fit.
     """
-    offered = shape(config)
+    offered = shape(config, task.context)
     part = {name: bind(name, config[name], offered, user) for name in ("norm", "ffn", "position", "attention")}
     residual = bind("residual", config["residual"], offered | dict.fromkeys(WIRING), user)
 
     def block() -> nn.Module:
         return residual(attention=part["attention"](), ffn=part["ffn"](), norm=part["norm"])
 
-    pieces = {"vocab": vocab, "block": block, "norm": part["norm"], "position": part["position"]}
+    pieces = {"vocab": task.vocab, "block": block, "norm": part["norm"], "position": part["position"]}
     form = resolve("model", config["model"]["_target_"], user)
     wanted = {key: value for key, value in config["model"].items() if key in parameters_of(form)}
     # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
@@ -169,16 +169,25 @@ def build_model(config: dict[str, Any], vocab: int, user: Iterable[str] = ()) ->
 
 def build_init(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
     """The initialisation of a resolved configuration."""
-    return bind("init", config["init"], shape(config), user)()
+    return bind("init", config["init"], shape(config, config["data"]["context"]), user)()
 
 
 def build_task(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
-    """The task of a resolved configuration; reads, or makes, its cache.  Raises ValueError about the data."""
-    return bind("data", config["data"], {}, user)()
+    """The task of a resolved configuration, as its model form takes it; reads, or makes, its cache.
+
+    Raises BadComponent for a task that the form cannot do, ValueError about the data.
+    """
+    form = resolve("model", config["model"]["_target_"], user)
+    task = resolve("data", config["data"].get("_target_", ""), user)
+    kind = next((kind for kind in form.kinds if kind in task.kinds), None)  # type: ignore[attr-defined]
+    if kind is None:
+        does, is_ = " or ".join(form.kinds), " or ".join(task.kinds)  # type: ignore[attr-defined]
+        raise BadComponent("data", f"{task.__name__} is {is_}, and {form.__name__} does {does}; choose another of both")
+    return bind("data", config["data"], {"kind": kind}, user)()
 
 
-def initialised_model(config: dict[str, Any], vocab: int, seed: int, user: Iterable[str] = ()) -> nn.Module:
+def initialised_model(config: dict[str, Any], task: Any, seed: int, user: Iterable[str] = ()) -> nn.Module:
     """The model of a resolved configuration with its parameters drawn from a seed, on the CPU."""
-    model = build_model(config, vocab, user)
+    model = build_model(config, task, user)
     initialise(model, build_init(config, user), seed)
     return model

@@ -20,10 +20,13 @@ def token_losses(model: nn.Module, held_out: Any, device: torch.device, precisio
     model.eval()
     losses = []
     try:
-        for inputs, targets in zip(*(t.split(max(1, CHUNK // t.shape[1])) for t in held_out[:2]), strict=True):
+        rows = max(1, CHUNK // held_out.targets.shape[-1])
+        for start in range(0, len(held_out.targets), rows):
+            inputs = {name: tensor[start : start + rows].to(device) for name, tensor in held_out.inputs.items()}
+            targets = held_out.targets[start : start + rows]
             with autocast(device, precision):
-                logits = model(inputs.to(device))
-            loss = F.cross_entropy(logits.float().flatten(0, 1), targets.to(device).flatten(), reduction="none")
+                logits = model(**inputs)
+            loss = F.cross_entropy(logits.float().flatten(0, -2), targets.to(device).flatten(), reduction="none")
             losses.append(loss.view(targets.shape).double().cpu().numpy())
     finally:
         model.train(was_training)

@@ -67,28 +67,24 @@ class Gate:
 
     def task(self, config: dict[str, Any]) -> Any:
         """The cell's task.  Raises Refused when the data are not there or not enough."""
-        key = json.dumps(config["data"], sort_keys=True)
+        key = json.dumps([config["data"], config["model"]["_target_"]], sort_keys=True)
         if key not in self.tasks:
             try:
                 self.tasks[key] = build_task(config, config["user"])
+            except BadComponent as error:
+                raise Refused(error.key, error) from None
             except (ValueError, OSError) as error:
                 raise Refused("" if str(error).startswith("data.") else "data", error) from None
         return self.tasks[key]
 
     def build(self, config: dict[str, Any], task: Any) -> Budget:
-        """Build and count the cell's model.  Raises Refused when the pieces do not fit, each other or the task."""
-        form = resolve("model", config["model"]["_target_"], config["user"])
-        kinds = getattr(form, "kinds", ())
-        if task.kind not in kinds:
-            raise Refused(
-                "data", f"{task.name} is a task of kind {task.kind}, and {form.__name__} does {', '.join(kinds)}"
-            )
+        """Build and count the cell's model.  Raises Refused when the pieces do not fit each other."""
         try:
             build_init(config, config["user"])
             parts = {group: config[group] for group in (*COMPONENTS, "model")}
-            key = json.dumps([parts, task.vocab, config["data"]["context"]], sort_keys=True)
+            key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
             if key not in self.budgets:
-                self.budgets[key] = count(config, task.vocab, config["user"])
+                self.budgets[key] = count(config, task, config["user"])
             return self.budgets[key]
         except BadComponent as error:
             raise Refused(error.key, error) from None

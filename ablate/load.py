@@ -36,7 +36,7 @@ class LoadedRun(NamedTuple):
         task = build_task(self.config, self.config["user"])
         if self.result and task.fingerprint != self.result["data_fingerprint"]:
             raise ValueError(f"{self.run.folder} was trained on another text than {task.name} is now")
-        model = build_model(self.config, task.vocab, self.config["user"])
+        model = build_model(self.config, task, self.config["user"])
         state, kept = model.state_dict(), load_file(self.run.weights_file)
         first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
         model.load_state_dict({name: kept[first[tensor.data_ptr()]] for name, tensor in state.items()})

@@ -60,7 +60,7 @@ class Trainer:
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()  # or a worker's later runs would show its largest one's
             self.task = build_task(config, user)
-            self.model = initialised_model(config, self.task.vocab, seed if init is None else init, user)
+            self.model = initialised_model(config, self.task, seed if init is None else init, user)
             self.model.to(self.device)
             if self.keys["compile"]:
                 self.model.compile()
@@ -113,10 +113,10 @@ class Trainer:
             group["lr"] = lr
         rekey(self.model, self.data_seed, step)
         batch = self.task.batch(self.data_seed, step, self.keys["batch_size"])
-        inputs, targets = (t.to(self.device, non_blocking=True) for t in batch)
+        inputs = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.inputs.items()}
         with autocast(self.device, self.keys["precision"]):
-            logits = self.model(inputs)
-        loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+            logits = self.model(**inputs)
+        loss = F.cross_entropy(logits.float().flatten(0, -2), batch.targets.to(self.device).flatten())
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim["clip"])
         self.optimiser.step()
@@ -131,7 +131,9 @@ class Trainer:
         if all(math.isfinite(value) for value in update.values()) or step == 0:
             evaluated = self.evaluate(step, steps)
         total = sum(self.seconds.values())
-        row = {"step": step, "tokens": step * size * self.task.context, "seconds": round(total, 3)} | update | evaluated
+        row = (
+            {"step": step, "tokens": step * size * self.task.positions, "seconds": round(total, 3)} | update | evaluated
+        )
         self.metrics.write(row)
         self.judge(row)
         return row

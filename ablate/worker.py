@@ -122,7 +122,7 @@ def facts(trainer: Trainer | None, cell: dict[str, Any]) -> dict[str, Any]:
     if trainer is None:
         return found
     seconds = {phase: round(value, 4) for phase, value in trainer.seconds.items()}
-    tokens = trainer.progress.step * trainer.keys["batch_size"] * trainer.task.context
+    tokens = trainer.progress.step * trainer.keys["batch_size"] * trainer.task.positions
     rate = tokens / trainer.seconds["train"] if trainer.seconds["train"] else None
     name = device_name(trainer.device)
     return found | {

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from blank import Blank
 from test_build import CONFIG, component, each_cell
 
 from ablate.budget import count, utilisation
@@ -36,7 +37,7 @@ NORM_PARAMS = {"ln": 2 * DIM, "rms": DIM, "bn": 2 * DIM}
 @pytest.mark.parametrize("position", ["rope", "learned", "none", "sinusoidal"])
 @pytest.mark.parametrize("residual", ["pre", "post"])
 def test_parameters_by_hand(norm: str, ffn: str, in_ffn: int, position: str, residual: str) -> None:
-    found = count(with_parts(norm=norm, ffn=ffn, position=position, residual=residual), VOCAB)
+    found = count(with_parts(norm=norm, ffn=ffn, position=position, residual=residual), Blank(VOCAB, CONTEXT))
     block = 4 * DIM * DIM + in_ffn + 2 * NORM_PARAMS[norm]
     expected = VOCAB * DIM + LAYERS * block
     expected += CONTEXT * DIM if position == "learned" else 0
@@ -47,10 +48,10 @@ def test_parameters_by_hand(norm: str, ffn: str, in_ffn: int, position: str, res
 @pytest.mark.parametrize("tie", [False, True])
 @pytest.mark.parametrize("share", [False, True])
 def test_tied_and_shared_parameters_count_once(tie: bool, share: bool) -> None:
-    found = count(sized(tie_embeddings=tie, share_layers=share), VOCAB)
+    found = count(sized(tie_embeddings=tie, share_layers=share), Blank(VOCAB, CONTEXT))
     block = 4 * DIM * DIM + MLP_PARAMS + 4 * DIM
     assert found.params == VOCAB * DIM * (1 if tie else 2) + block * (1 if share else LAYERS) + 2 * DIM
-    assert found.flops_per_token == count(sized(), VOCAB).flops_per_token  # but all of them compute
+    assert found.flops_per_token == count(sized(), Blank(VOCAB, CONTEXT)).flops_per_token  # but all of them compute
     assert ("head.weight" in found.shapes) == (not tie)
 
 
@@ -61,22 +62,22 @@ def test_tied_and_shared_parameters_count_once(tie: bool, share: bool) -> None:
 @pytest.mark.parametrize("context", [1, 20, 33])
 def test_flops_by_hand(ffn: str, matrices: int, position: str, context: int) -> None:
     """Two per multiplication and addition; scores and their means over all pairs; the head, but no embedding."""
-    config = with_parts(ffn=ffn, position=position) | {"data": {"context": context}}
+    config = with_parts(ffn=ffn, position=position)
     layer = 2 * (4 * DIM * DIM + matrices) + 2 * 2 * context * DIM
-    assert count(config, VOCAB).flops_per_token == LAYERS * layer + 2 * DIM * VOCAB
+    assert count(config, Blank(VOCAB, context)).flops_per_token == LAYERS * layer + 2 * DIM * VOCAB
 
 
 def test_the_model_of_tiny() -> None:
     """As the README and the plan's preview show it."""
-    config = sized(dim=64, heads=4, layers=2) | {"data": {"context": 64}}
-    found = count(config, 256)
+    config = sized(dim=64, heads=4, layers=2)
+    found = count(config, Blank(256, 64))
     assert found.params == 115_968 and found.flops_per_token == 262_144
 
 
 @each_cell
 def test_counts_are_those_of_the_real_model(config: dict[str, Any]) -> None:
-    found = count(sized(config), VOCAB)
-    model = initialised_model(sized(config), VOCAB, 0)
+    found = count(sized(config), Blank(VOCAB, CONTEXT))
+    model = initialised_model(sized(config), Blank(VOCAB, CONTEXT), 0)
     assert found.params == sum(p.numel() for p in model.parameters())
     assert {name: shape for name, (_, shape) in found.shapes.items()} == {
         name: tuple(p.shape) for name, p in model.named_parameters()
@@ -87,21 +88,21 @@ def test_counts_are_those_of_the_real_model(config: dict[str, Any]) -> None:
 @each_cell
 def test_counting_moves_no_global_state_and_keeps_no_memory(config: dict[str, Any]) -> None:
     state = torch.get_rng_state()
-    count(sized(config), VOCAB)
-    count(sized(config, dim=16_384, heads=4, layers=1), 50_000)  # half a billion parameters, if they were real
+    count(sized(config), Blank(VOCAB, CONTEXT))
+    count(sized(config, dim=16_384, heads=4, layers=1), Blank(50_000, CONTEXT))
     assert torch.equal(state, torch.get_rng_state())
     assert torch.zeros(1).device.type == "cpu"
 
 
 def test_notes_are_told_once() -> None:
-    notes = count(with_parts(norm="bn"), VOCAB).notes
+    notes = count(with_parts(norm="bn"), Blank(VOCAB, CONTEXT)).notes
     assert len(notes) == 1 and notes[0].startswith("BatchNorm: ") and "future" in notes[0]
-    assert count(sized(), VOCAB).notes == []
+    assert count(sized(), Blank(VOCAB, CONTEXT)).notes == []
 
 
 def test_dropout_and_training_do_not_change_the_count() -> None:
-    plain = count(sized(), VOCAB)
-    assert count(sized(dropout=0.3), VOCAB)[:2] == plain[:2]
+    plain = count(sized(), Blank(VOCAB, CONTEXT))
+    assert count(sized(dropout=0.3), Blank(VOCAB, CONTEXT))[:2] == plain[:2]
 
 
 def test_utilisation() -> None:

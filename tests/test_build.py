@@ -11,6 +11,7 @@ from typing import Any, Literal, Optional
 
 import pytest
 import torch
+from blank import Blank
 from omegaconf import DictConfig, OmegaConf
 
 from ablate.build import (
@@ -249,7 +250,7 @@ def test_an_argument_that_is_missing() -> None:
 
 def test_a_value_that_the_user_must_write() -> None:
     with pytest.raises(BadComponent, match=r"data\.path=") as caught:
-        build_task({"data": component("data", "text") | {"context": 8}})
+        build_task(CONFIG | {"data": component("data", "text") | {"context": 8}})
     assert caught.value.key == "data.path"
 
 
@@ -263,7 +264,7 @@ def test_what_the_shape_gives_cannot_be_overridden(key: str) -> None:
 def test_the_wiring_cannot_be_overridden(key: str) -> None:
     config = CONFIG | {"residual": CONFIG["residual"] | {key: "x"}}
     with pytest.raises(BadComponent) as caught:
-        build_model(config, VOCAB)
+        build_model(config, Blank(VOCAB))
     assert caught.value.key == f"residual.{key}"
 
 
@@ -341,14 +342,14 @@ def test_which_values_fit_a_type(value: Any, hint: Any, expected: bool) -> None:
 def test_heads_must_divide_the_width() -> None:
     """Said as it is, not as an odd head size that follows from it."""
     config = CONFIG | {"model": CONFIG["model"] | {"heads": 3}}
-    for build in (shape, lambda config: build_model(config, VOCAB)):
+    for build in (lambda config: shape(config, 12), lambda config: build_model(config, Blank(VOCAB))):
         with pytest.raises(ValueError, match=r"model\.dim=16 is not divisible by model\.heads=3"):
             build(config)
 
 
 def test_a_shape_is_what_the_configuration_says() -> None:
-    assert shape(CONFIG) == {"dim": 16, "heads": 2, "head_dim": 8, "layers": 2, "dropout": 0.0, "context": 12}
-    assert set(shape(CONFIG)) == set(SHAPE)
+    assert shape(CONFIG, 12) == {"dim": 16, "heads": 2, "head_dim": 8, "layers": 2, "dropout": 0.0, "context": 12}
+    assert set(shape(CONFIG, 12)) == set(SHAPE)
 
 
 def test_every_key_of_a_form_reaches_it() -> None:
@@ -356,7 +357,7 @@ def test_every_key_of_a_form_reaches_it() -> None:
     form = resolve("model", CONFIG["model"]["_target_"])
     frame = {"layers", "dim", "dropout", "tie_embeddings", "scale_embeddings", "share_layers"}
     assert frame <= set(inspect.signature(form).parameters)
-    deep = build_model(CONFIG | {"model": CONFIG["model"] | {"layers": 3, "dropout": 0.5}}, VOCAB)
+    deep = build_model(CONFIG | {"model": CONFIG["model"] | {"layers": 3, "dropout": 0.5}}, Blank(VOCAB))
     assert len(deep.blocks) == 3 and deep.dropout.p == deep.blocks[0].attention.dropout.p == 0.5
     assert all(dropout.p == 0.5 for dropout in deep.blocks[0].dropouts)
 
@@ -364,10 +365,10 @@ def test_every_key_of_a_form_reaches_it() -> None:
 @each_cell
 def test_every_cell_builds_anywhere(config: dict[str, Any]) -> None:
     """On the CPU, in float32; and on the meta device with the same names and shapes."""
-    model = initialised_model(config, VOCAB, 0)
+    model = initialised_model(config, Blank(VOCAB), 0)
     assert all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
     with torch.device("meta"):
-        ghost = build_model(config, VOCAB)
+        ghost = build_model(config, Blank(VOCAB))
     assert all(p.is_meta for p in [*ghost.parameters(), *ghost.buffers()])
     assert {n: p.shape for n, p in ghost.named_parameters()} == {n: p.shape for n, p in model.named_parameters()}
 
@@ -375,7 +376,7 @@ def test_every_cell_builds_anywhere(config: dict[str, Any]) -> None:
 def test_building_says_which_component_is_wrong() -> None:
     for group in ("norm", "ffn", "position", "attention", "residual"):
         with pytest.raises(BadComponent) as caught:
-            build_model(CONFIG | {group: CONFIG[group] | {"fooo": 1}}, VOCAB)
+            build_model(CONFIG | {group: CONFIG[group] | {"fooo": 1}}, Blank(VOCAB))
         assert caught.value.key == f"{group}.fooo"
     with pytest.raises(BadComponent) as caught:
         build_init(CONFIG | {"init": CONFIG["init"] | {"fooo": 1}})
@@ -383,7 +384,7 @@ def test_building_says_which_component_is_wrong() -> None:
 
 
 def test_blocks_have_parts_of_their_own() -> None:
-    model = build_model(CONFIG, VOCAB)
+    model = build_model(CONFIG, Blank(VOCAB))
     assert len({id(module) for block in model.blocks for module in block.modules()}) == sum(
         len(list(block.modules())) for block in model.blocks
     )

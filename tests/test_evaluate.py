@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from blank import Blank
 from test_build import CONFIG, component
 from torch import Tensor, nn
 
@@ -23,7 +24,7 @@ CPU = torch.device("cpu")
 class Windows(NamedTuple):
     """What a task's `held_out` gives."""
 
-    inputs: Tensor
+    inputs: dict[str, Tensor]
     targets: Tensor
     documents: np.ndarray
     names: list[str]
@@ -33,7 +34,9 @@ def held_out(seed: int = 0) -> Windows:
     """Random windows over five documents, of which one is never scored."""
     text = torch.randint(VOCAB, (WINDOWS, LENGTH + 1), generator=torch.Generator().manual_seed(seed))
     documents = np.sort(np.random.default_rng(seed).choice([0, 1, 3, 4], (WINDOWS, LENGTH)), axis=None)
-    return Windows(text[:, :-1], text[:, 1:], documents.reshape(WINDOWS, LENGTH), ["a", "b", "unseen", "d", "e"])
+    return Windows(
+        {"tokens": text[:, :-1]}, text[:, 1:], documents.reshape(WINDOWS, LENGTH), ["a", "b", "unseen", "d", "e"]
+    )
 
 
 class Table(nn.Module):
@@ -50,7 +53,7 @@ class Table(nn.Module):
 def model(**choices: str) -> nn.Module:
     """An initialised model with dropout."""
     config = CONFIG | {group: component(group, variant) for group, variant in choices.items()}
-    made = initialised_model(config | {"model": config["model"] | {"dropout": 0.3}}, VOCAB, 0)
+    made = initialised_model(config | {"model": config["model"] | {"dropout": 0.3}}, Blank(VOCAB), 0)
     rekey(made, 0, 0)
     return made
 
@@ -62,7 +65,7 @@ def test_losses_are_cross_entropy_in_nats() -> None:
     logits = table.logits.detach().double().numpy()
     for w in range(WINDOWS):
         for t in range(LENGTH):
-            row = logits[windows.inputs[w, t]]
+            row = logits[windows.inputs["tokens"][w, t]]
             expected = math.log(sum(math.exp(a) for a in row)) - row[windows.targets[w, t]]
             assert losses[w, t] == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
@@ -79,7 +82,7 @@ def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch, chunk: int, norm:
 def test_each_chunk_is_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     table = Table()
-    table.register_forward_pre_hook(lambda module, given: sizes.append(given[0].numel()))
+    table.register_forward_pre_hook(lambda module, _, given: sizes.append(given["tokens"].numel()), with_kwargs=True)
     monkeypatch.setattr(evaluate, "CHUNK", 5 * LENGTH + 3)
     token_losses(table, held_out(), CPU, "fp32")
     assert sizes == [5 * LENGTH, 5 * LENGTH, 3 * LENGTH]
@@ -100,11 +103,13 @@ def test_evaluation_leaves_the_model_as_it_was(training: bool, norm: str) -> Non
 
 def test_evaluation_is_of_the_evaluation_mode() -> None:
     made, windows = model(norm="bn"), held_out()
-    made(windows.inputs)  # moves the running statistics
+    made(windows.inputs["tokens"])  # moves the running statistics
     losses = token_losses(made, windows, CPU, "fp32")
     made.eval()
     with torch.no_grad():
-        direct = nn.functional.cross_entropy(made(windows.inputs).transpose(1, 2), windows.targets, reduction="none")
+        direct = nn.functional.cross_entropy(
+            made(windows.inputs["tokens"]).transpose(1, 2), windows.targets, reduction="none"
+        )
     np.testing.assert_allclose(losses, direct.numpy(), atol=1e-6)
 
 
@@ -141,7 +146,7 @@ def test_a_loss_that_is_no_number_stays_one() -> None:
     with torch.no_grad():
         table.logits[3, 4] = math.nan
     losses = token_losses(table, held_out(), CPU, "fp32")
-    assert (np.isnan(losses) == (held_out().inputs == 3).numpy()).all()
+    assert (np.isnan(losses) == (held_out().inputs["tokens"] == 3).numpy()).all()
     assert math.isnan(summarise(losses, "val", "byte")["val/loss"])
 
 

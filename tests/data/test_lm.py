@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,9 +35,14 @@ def shelf(context: int = 16, count: int = 300, length: int = 40) -> LanguageMode
     return LanguageModelling("shelf", documents, context, "char")
 
 
+def flat(found: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens and targets."""
+    return found.inputs["tokens"], found.targets
+
+
 def test_a_batch_is_windows_of_the_training_text_and_what_comes_next() -> None:
     task = ruler()
-    inputs, targets = task.batch(0, 0, 64)
+    (inputs, targets) = flat(task.batch(0, 0, 64))
     assert inputs.shape == targets.shape == (64, 16) and inputs.dtype == targets.dtype == torch.int64
     assert torch.equal(inputs, inputs[:, :1] + torch.arange(16)) and torch.equal(targets, inputs + 1)
     assert inputs.min() >= 0 and targets.max() < task.train_tokens == 3600
@@ -44,7 +50,7 @@ def test_a_batch_is_windows_of_the_training_text_and_what_comes_next() -> None:
 
 def test_every_window_can_be_drawn_and_none_more_often() -> None:
     task = ruler(400, 19)  # 360 training tokens: starts 0 … 340
-    starts = torch.cat([task.batch(0, step, 512).inputs[:, 0] for step in range(40)]).numpy()
+    starts = torch.cat([task.batch(0, step, 512).inputs["tokens"][:, 0] for step in range(40)]).numpy()
     counts = np.bincount(starts)
     assert len(counts) == 341 and stats.chisquare(counts).pvalue > 1e-4
 
@@ -59,8 +65,10 @@ def test_equal_seed_and_step_give_equal_batches_in_any_order() -> None:
         np.random.seed(abs(hash(key)) % 2**32)
         for task in (first, second):
             again = task.batch(*key, 8)
-            assert torch.equal(again.inputs, ahead[key].inputs) and torch.equal(again.targets, ahead[key].targets)
-    starts = [tuple(batch.inputs[:, 0].tolist()) for batch in ahead.values()]
+            assert torch.equal(again.inputs["tokens"], ahead[key].inputs["tokens"]) and torch.equal(
+                again.targets, ahead[key].targets
+            )
+    starts = [tuple(batch.inputs["tokens"][:, 0].tolist()) for batch in ahead.values()]
     assert len(set(starts)) == len(starts)
 
 
@@ -72,7 +80,9 @@ def test_batches_leave_global_random_state_alone() -> None:
 
 def test_batches_of_seeds_and_steps_are_independent() -> None:
     task = ruler(20_000)
-    starts = np.stack([task.batch(seed, step, 400).inputs[:, 0].numpy() for seed in (0, 1, 2) for step in (0, 1, 2)])
+    starts = np.stack(
+        [task.batch(seed, step, 400).inputs["tokens"][:, 0].numpy() for seed in (0, 1, 2) for step in (0, 1, 2)]
+    )
     correlation = np.corrcoef(starts)
     np.fill_diagonal(correlation, 0)
     assert abs(correlation).max() < 5 / 400**0.5
@@ -90,7 +100,7 @@ def digests() -> list[str]:
     """Hashes of batches and held-out windows of both kinds of task."""
     found = []
     for task in (ruler(), shelf()):
-        tensors = [*task.batch(3, 7, 8), *task.batch(0, 0, 8), *task.held_out("test", 300)[:2]]
+        tensors = [*flat(task.batch(3, 7, 8)), *flat(task.batch(0, 0, 8)), *flat(task.held_out("test", 300))]
         found += [hashlib.sha256(tensor.numpy().tobytes()).hexdigest() for tensor in tensors]
         found.append(task.fingerprint)
     return found
@@ -112,10 +122,10 @@ def test_held_out_windows_are_spread_evenly_over_the_split(split: str, tokens: i
     task = ruler()
     begin, end = {"val": (3600, 3800), "test": (3800, 4000)}[split]
     held_out = task.held_out(split, tokens)
-    starts = held_out.inputs[:, 0].numpy()
-    assert torch.equal(held_out.targets, held_out.inputs + 1)
-    assert torch.equal(held_out.inputs, held_out.inputs[:, :1] + torch.arange(16))
-    assert begin <= held_out.inputs.min() and held_out.targets.max() < end  # never across splits
+    starts = held_out.inputs["tokens"][:, 0].numpy()
+    assert torch.equal(held_out.targets, held_out.inputs["tokens"] + 1)
+    assert torch.equal(held_out.inputs["tokens"], held_out.inputs["tokens"][:, :1] + torch.arange(16))
+    assert begin <= held_out.inputs["tokens"].min() and held_out.targets.max() < end  # never across splits
     assert len(starts) == min(max(1, tokens // 16), 12)  # 199 targets hold 12 windows
     assert starts[0] == begin
     if len(starts) > 1:
@@ -129,7 +139,7 @@ def test_held_out_windows_do_not_depend_on_anything() -> None:
     first = task.held_out("test", 200)
     task.batch(0, 0, 4)
     again = task.held_out("test", 200)
-    assert torch.equal(first.inputs, again.inputs) and (first.documents == again.documents).all()
+    assert torch.equal(first.targets, again.targets) and (first.documents == again.documents).all()
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
@@ -139,11 +149,11 @@ def test_targets_are_laid_to_their_documents(split: str, tokens: int) -> None:
     held_out = task.held_out(split, tokens)
     assert task.corpus.by_document and held_out.names == task.corpus.names[split]
     assert held_out.documents.shape == held_out.targets.shape
-    for window in range(len(held_out.inputs)):
+    for window in range(len(held_out.targets)):
         for t in range(16):
             token = int(held_out.targets[window, t])
             if token == 0:  # a separator ends the document of the token before it
-                token = int(held_out.inputs[window, t])
+                token = int(held_out.inputs["tokens"][window, t])
             assert held_out.names[held_out.documents[window, t]] == f"d{(token - 1) // 40}"
     if tokens > 200:
         assert set(held_out.documents.ravel()) == set(range(len(held_out.names)))  # every document is scored
@@ -153,7 +163,7 @@ def test_splits_share_no_token() -> None:
     for task in (ruler(), shelf()):
         seen = [set(task.corpus.tokens[split].tolist()) - {0} for split in SPLITS]
         assert not (seen[0] & seen[1] or seen[0] & seen[2] or seen[1] & seen[2])
-        drawn = {int(i) for step in range(50) for part in task.batch(0, step, 16) for i in part.unique()} - {0}
+        drawn = {int(i) for step in range(50) for part in flat(task.batch(0, step, 16)) for i in part.unique()} - {0}
         assert drawn <= seen[0]
 
 
@@ -166,7 +176,7 @@ def test_impossible_contexts_are_refused(context: int) -> None:
 def test_a_context_that_just_fits_and_one_that_does_not() -> None:
     task = ruler(400, 19)  # 20 tokens held out for each split
     held_out = task.held_out("val", 10**6)
-    assert held_out.inputs.shape == (1, 19) and held_out.targets[0, -1] == 379
+    assert held_out.inputs["tokens"].shape == (1, 19) and held_out.targets[0, -1] == 379
     with pytest.raises(ValueError, match=r"ruler.*val split has 20 tokens.*data\.context=20"):
         ruler(400, 20)
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from blank import Blank
 from scipy import stats
-from test_variants import VOCAB, built, configuration, each_cell, read, variants
+from test_variants import CONTEXT, VOCAB, built, configuration, each_cell, read, variants
 from torch import Tensor, nn
 
 from ablate.build import bind, build_init, build_model
@@ -108,7 +109,7 @@ def test_a_narrower_ffn_is_the_leading_part_of_a_wider_one(ffn: str, init: str) 
     for hidden in (24, 40):
         config = configuration({"ffn": ffn, "init": init})
         config["ffn"]["hidden"] = hidden
-        model = build_model(config, VOCAB)
+        model = build_model(config, Blank(VOCAB, CONTEXT))
         initialise(model, build_init(config), 3)
         made.append((deviations(config, model), dict(model.named_parameters())))
     (small, narrow), (large, wide) = made
@@ -142,7 +143,7 @@ def test_a_deeper_model_begins_with_a_shallower_one_s_draws(init: str) -> None:
 def test_initialisations_scale_the_same_normals(cell: dict[str, str]) -> None:
     for init in variants("init"):
         config = configuration(cell | {"init": init})
-        model = build_model(config, VOCAB)
+        model = build_model(config, Blank(VOCAB, CONTEXT))
         initialise(model, build_init(config), 0)
         made, shapes, scales = dict(model.named_parameters()), shapes_of(model), deviations(config, model)
         assert len(scales) > 10
@@ -182,7 +183,7 @@ def test_seeds_differ_and_repeat() -> None:
 @each_cell
 def test_global_random_state_is_left_alone(cell: dict[str, str]) -> None:
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index]
-    model = build_model(configuration(cell), VOCAB)
+    model = build_model(configuration(cell), Blank(VOCAB, CONTEXT))
     initialise(model, build_init(configuration(cell)), 0)
     assert torch.equal(before[0], torch.get_rng_state())
     assert (before[1] == np.random.get_state()[1]).all() and before[2] == random.getstate()  # type: ignore[index]
@@ -191,7 +192,7 @@ def test_global_random_state_is_left_alone(cell: dict[str, str]) -> None:
 def test_the_accelerators_seeds_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     seeded: list[int] = []
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
-    build_model(configuration(), VOCAB)
+    build_model(configuration(), Blank(VOCAB, CONTEXT))
     assert not seeded
 
 
@@ -203,7 +204,7 @@ def test_the_accelerators_seeds_are_left_alone(monkeypatch: pytest.MonkeyPatch) 
 def test_scales_are_the_published_ones(ffn: str, init: str) -> None:
     cell = {"ffn": ffn, "init": init, "position": "learned"}
     config = configuration(cell, dim=64, layers=3, tie_embeddings=False)
-    model = build_model(config, VOCAB)
+    model = build_model(config, Blank(VOCAB, CONTEXT))
     for name, scale in deviations(config, model).items():
         role, shape = shapes_of(model)[name]
         assert scale == pytest.approx(published(init, 3, 64, role, shape)), name
@@ -222,7 +223,7 @@ def test_roles_are_what_the_parameters_do() -> None:
 @every_init
 @each_cell
 def test_biases_are_zero_and_constants_as_they_were_built(cell: dict[str, str], init: str) -> None:
-    raw = dict(build_model(configuration(cell), VOCAB).named_parameters())
+    raw = dict(build_model(configuration(cell), Blank(VOCAB, CONTEXT)).named_parameters())
     for name, parameter in parameters(cell | {"init": init}).items():
         if role_of(parameter) == "bias":
             assert not parameter.any(), name

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from blank import Blank
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
@@ -68,7 +69,7 @@ def configuration(cell: dict[str, str] | None = None, **model: Any) -> dict[str,
 
 def built(cell: dict[str, str] | None = None, seed: int = 0, **model: Any) -> nn.Module:
     """The initialised model of a cell."""
-    return initialised_model(configuration(cell, **model), VOCAB, seed)
+    return initialised_model(configuration(cell, **model), Blank(VOCAB, CONTEXT), seed)
 
 
 def some_tokens(batch: int = 3, length: int = CONTEXT, seed: int = 0) -> Tensor:

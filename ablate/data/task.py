@@ -1,0 +1,92 @@
+"""The contract of a task: batches from (seed, step) alone, held-out examples, and what it asks of a model."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+IGNORE = -100  # a target that is not scored; cross_entropy's own default
+
+
+class Batch(NamedTuple):
+    """What a model's forward takes, by name, and the targets to predict.
+
+    inputs   tokens (B, T), or numbers (B, T, features); mask (B, T), 1 at real positions, where any is padded;
+             sequence to sequence: also source (B, S) and source_mask (B, S)
+    targets  (B, T) of ids, IGNORE where nothing is scored; classification: (B,)
+    """
+
+    inputs: dict[str, Tensor]
+    targets: Tensor
+
+
+class HeldOut(NamedTuple):
+    """Examples to evaluate on, as a Batch, and the document (shaped as the targets) that each target belongs to."""
+
+    inputs: dict[str, Tensor]
+    targets: Tensor
+    documents: np.ndarray
+    names: list[str]
+
+
+class Task:
+    """What all tasks have; a task of one's own derives from it.  Nothing is consumed, so resuming is exact.
+
+    kinds        what it can be to a model form: lm, mlm, classification, seq2seq; `kind` is the one that was asked for
+    metrics      name -> min or max; the first is what variants are compared by
+    token        what one target is called: byte, char, token, class
+    vocab        ids that inputs can have; `outputs` ids that targets can have
+    features     numbers per position where inputs are no ids, else None
+    context      positions of the longest sequence, source or target, at the training length
+    positions    positions that a model computes per example
+    length       the training length in the task's own units (digits of a sum, tokens of a window)
+    train_tokens positions of training data there are, None where batches never repeat
+    yardsticks   losses that a model should be read against
+    """
+
+    kinds: tuple[str, ...]
+    metrics: dict[str, str]
+    name: str
+    title: str
+    kind: str
+    token: str
+    vocab: int
+    outputs: int
+    features: int | None = None
+    context: int
+    positions: int
+    length: int
+    train_tokens: int | None
+    fingerprint: str
+    yardsticks: dict[str, float]
+
+    def batch(self, seed: int, step: int, size: int) -> Batch:
+        """The training batch of a step, from (seed, step) alone."""
+        raise NotImplementedError
+
+    def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
+        """About `tokens` positions of examples of a held-out split, val or test; at another length than training's.
+
+        At any two lengths the same targets are scored, where the task has the same ones.  Raises ValueError for a
+        length that there are no examples of.
+        """
+        raise NotImplementedError
+
+    def span(self, length: int) -> int:
+        """Positions that a model needs for examples of a length."""
+        return length
+
+    def blank(self) -> dict[str, Tensor]:
+        """The inputs of one example, all zero: what models are counted with."""
+        size = (1, self.context) if self.features is None else (1, self.context, self.features)
+        return {"tokens": torch.zeros(size, dtype=torch.long if self.features is None else torch.float32)}
+
+
+def generator(*key: object) -> np.random.Generator:
+    """The stream of random numbers of a key, the same on every machine."""
+    digest = hashlib.sha256("/".join(map(str, key)).encode()).digest()[:16]
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
