@@ -20,7 +20,8 @@ from torch import nn
 from ablate.model.init import initialise
 
 SHAPE = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # offered to every component by name
-WIRING = ("attention", "ffn", "norm")  # what a residual style is given beside the shape
+# What a residual style is given beside the shape.
+WIRING = ("attention", "cross_attention", "ffn", "norm", "encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
 PACKAGES = {"data": "ablate.data", "optim": "ablate.optim", "track": "ablate.track"}  # every other group: ablate.model
 
@@ -153,18 +154,30 @@ def build_model(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> 
     """
     offered = shape(config, task.context)
     part = {name: bind(name, config[name], offered, user) for name in ("norm", "ffn", "position", "attention")}
-    residual = bind("residual", config["residual"], offered | dict.fromkeys(WIRING), user)
-
-    def block() -> nn.Module:
-        return residual(attention=part["attention"](), ffn=part["ffn"](), norm=part["norm"])
-
-    pieces = {"vocab": task.vocab, "block": block, "norm": part["norm"], "position": part["position"]}
     form = resolve("model", config["model"]["_target_"], user)
-    wanted = {key: value for key, value in config["model"].items() if key in parameters_of(form)}
+    stacks = getattr(form, "stacks", ("decoder",))
+    wiring = {f"{stack}_layers": offered["layers"] * (stack in stacks) for stack in ("encoder", "decoder")}
+    residual = bind("residual", config["residual"], offered | dict.fromkeys(WIRING) | wiring, user)
+
+    def block(cross: bool = False) -> nn.Module:
+        parts = {"attention": part["attention"](), "ffn": part["ffn"](), "norm": part["norm"]}
+        return residual(**parts, **({"cross_attention": part["attention"]()} if cross else {}))
+
+    pieces = {name: getattr(task, name) for name in ("vocab", "outputs", "features")}
+    pieces |= {"block": block, "cross_block": partial(block, True), "pool": task.kind == "classification"}
+    pieces |= {name: part[name] for name in ("norm", "position")}
+    given = config["model"] | {"tie_embeddings": ties(config, task)} | pieces
+    wanted = {key: value for key, value in given.items() if key in parameters_of(form)}
     # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
-        return form(**wanted, **pieces)
+        return form(**wanted)
+
+
+def ties(config: dict[str, Any], task: Any) -> bool:
+    """Whether embedding and head are one matrix; where the model leaves it open, if targets are input tokens, too."""
+    asked: bool | None = config["model"]["tie_embeddings"]
+    return task.features is None and task.outputs == task.vocab if asked is None else asked
 
 
 def build_init(config: dict[str, Any], user: Iterable[str] = ()) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ablate.budget import Budget, count
-from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_init, build_task, resolve
+from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_init, build_task, resolve, ties
 from ablate.schema import COMPONENTS, Problem, check
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
@@ -42,6 +42,7 @@ class Gate:
             config = resolve_auto(config)
             try:
                 task = self.task(config)
+                config = config | {"model": config["model"] | {"tie_embeddings": ties(config, task)}}
                 checked = Checked(config, task, self.build(config, task))
             except Refused as error:
                 found.append(error.problem)

@@ -47,8 +47,9 @@ class Model:
     heads: int = at_least(1)
     dim: int = at_least(1)
     dropout: float = at_least(0)
-    tie_embeddings: bool = MISSING
+    tie_embeddings: bool | None = MISSING
     scale_embeddings: bool = MISSING
+    norm_embeddings: bool = MISSING
     share_layers: bool = MISSING
 
 

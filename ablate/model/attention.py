@@ -1,101 +1,153 @@
-"""Attention: (B, T, C) -> (B, T, C)."""
+"""Attention: (B, T, C) -> (B, T, C), over itself or over a memory (B, S, C)."""
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.model.attend import attend
 from ablate.model.dropout import Dropout
-from ablate.model.init import tag
-from ablate.model.position import Position
+from ablate.model.init import at_least, tag
+from ablate.model.norm import RMSNorm
+from ablate.model.position import Places, rotate
 
 
-class MHA(nn.Module):
-    """Multi-head attention: concat_h(softmax(Q_h K_hᵀ / √D) V_h) W_out (Vaswani 2017, arXiv 1706.03762)."""
+class GQA(nn.Module):
+    """Grouped-query attention: concat_h(softmax(Q_h K_gᵀ · scale) V_g) W_out (Ainslie 2023, arXiv 2305.13245).
 
-    def __init__(self, dim: int, heads: int, dropout: float, bias: bool):
+    `heads` / `kv_heads` queries h share the keys and values of one group g.  Without `kv_heads` there is one group per
+    head, without `scale` it is 1 / √D.
+    """
+
+    window: int | None = None  # positions that a query sees of its own sequence; all of them
+
+    def __init__(
+        self, dim: int, heads: int, head_dim: int, dropout: float, kv_heads: int | None, bias: bool, scale: float | None
+    ):
         super().__init__()
-        if dim % heads:
-            raise ValueError(f"model.dim={dim} is not divisible by model.heads={heads}")
-        self.heads = heads
-        self.query = tag(nn.Linear(dim, dim, bias), "in")
-        self.key = tag(nn.Linear(dim, dim, bias), "in")
-        self.value = tag(nn.Linear(dim, dim, bias), "in")
-        self.out = tag(nn.Linear(dim, dim, bias), "out")
+        kv_heads = heads if kv_heads is None else kv_heads
+        if kv_heads < 1 or heads % kv_heads:
+            raise ValueError(f"attention.kv_heads={kv_heads} does not divide model.heads={heads}; write one that does")
+        self.head_dim, self.groups = head_dim, heads // kv_heads
+        self.scale = 1 / math.sqrt(head_dim) if scale is None else scale
+        self.query = tag(nn.Linear(dim, heads * head_dim, bias), "in")
+        self.key = tag(nn.Linear(dim, kv_heads * head_dim, bias), "in")
+        self.value = tag(nn.Linear(dim, kv_heads * head_dim, bias), "in")
+        self.out = tag(nn.Linear(heads * head_dim, dim, bias), "out")
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, position: Position, causal: bool, mask: Tensor | None = None) -> Tensor:
-        query, key, value = (self.split(f(x)) for f in (self.query, self.key, self.value))  # (B, H, T, D)
-        query, key = position.rotate(query), position.rotate(key)
-        bias = position.bias(query.shape[-2], key.shape[-2])
-        return self.out(self.merge(attend(query, key, value, causal, bias, mask, self.dropout)))
+    def forward(
+        self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> Tensor:  # (B, T, C), memory (B, S, C), mask of what is attended to (B, S) -> (B, T, C)
+        return self.out(self.find(x, places, causal, mask, memory))
+
+    def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
+        """The values that each query finds, heads side by side: (B, T, H · D)."""
+        query, key, value = self.project(x, x if memory is None else memory, places)
+        window = self.window if memory is None else None
+        return self.merge(attend(query, key, value, causal, places.bias, mask, self.dropout, self.scale, window))
+
+    def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, H, T, D), keys and values (B, H, S, D), as their products are taken."""
+        query, key = self.split(self.query(x)), self.split(self.key(memory))
+        query, key = rotate(query, places.rotation), rotate(key, places.rotation)
+        return query, self.spread(key), self.spread(self.split(self.value(memory)))
 
     def split(self, x: Tensor) -> Tensor:
         """(B, T, H · D) -> (B, H, T, D)."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
+
+    def spread(self, x: Tensor) -> Tensor:
+        """(B, G, S, D) -> (B, H, S, D): each group's keys or values for all of its queries."""
+        return x if self.groups == 1 else x.repeat_interleave(self.groups, -3)
 
     def merge(self, x: Tensor) -> Tensor:
         """(B, H, T, D) -> (B, T, H · D)."""
         return x.transpose(-3, -2).flatten(-2)
 
 
-def attend(
-    query: Tensor,  # (B, H, T, D)
-    key: Tensor,  # (B, H, S, D)
-    value: Tensor,  # (B, H, S, D)
-    causal: bool,
-    bias: Tensor | None = None,  # broadcasts to (B, H, T, S)
-    mask: Tensor | None = None,  # (B, S), 1 at real positions
-    dropout: Dropout | None = None,
-) -> Tensor:  # (B, H, T, D)
-    """softmax(Q Kᵀ / √D + bias) V over the keys that a query may see; a causal query t sees the keys ≤ t.
+class MHA(GQA):
+    """Multi-head attention: concat_h(softmax(Q_h K_hᵀ · scale) V_h) W_out (Vaswani 2017, arXiv 1706.03762)."""
 
-    Fused, but for training with dropout on the shares: the fused kernel draws from a global generator.
+    def __init__(self, dim: int, heads: int, head_dim: int, dropout: float, bias: bool, scale: float | None):
+        super().__init__(dim, heads, head_dim, dropout, heads, bias, scale)
+
+
+class MQA(GQA):
+    """Multi-query attention: all heads share one key and one value (Shazeer 2019, arXiv 1911.02150)."""
+
+    def __init__(self, dim: int, heads: int, head_dim: int, dropout: float, bias: bool, scale: float | None):
+        super().__init__(dim, heads, head_dim, dropout, 1, bias, scale)
+
+
+class QKNorm(GQA):
+    """Queries and keys pass an RMSNorm before their product (Dehghani 2023, arXiv 2302.05442; there a LayerNorm).
+
+    `over` is `head`, each head's features by themselves, or `all`, the whole projection (OLMo 2).
     """
-    if dropout is not None and dropout.training and dropout.p > 0:
-        return attend_explicit(query, key, value, causal, bias, mask, dropout)
-    return attend_fused(query, key, value, causal, bias, mask)
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        head_dim: int,
+        dropout: float,
+        kv_heads: int | None,
+        bias: bool,
+        scale: float | None,
+        over: Literal["head", "all"],
+        eps: float,
+    ):
+        super().__init__(dim, heads, head_dim, dropout, kv_heads, bias, scale)
+        self.over = over
+        self.query_norm, self.key_norm = (
+            RMSNorm(head_dim if over == "head" else layer.out_features, eps) for layer in (self.query, self.key)
+        )
+
+    def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
+        """See GQA."""
+        query, key = self.normed(self.query(x), self.query_norm), self.normed(self.key(memory), self.key_norm)
+        query, key = rotate(query, places.rotation), rotate(key, places.rotation)
+        return query, self.spread(key), self.spread(self.split(self.value(memory)))
+
+    def normed(self, x: Tensor, norm: nn.Module) -> Tensor:  # (B, T, H · D) -> (B, H, T, D)
+        """Normalise, before or after the heads are split."""
+        return self.split(norm(x)) if self.over == "all" else norm(self.split(x))
 
 
-def attend_explicit(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    causal: bool,
-    bias: Tensor | None,
-    mask: Tensor | None,
-    dropout: Dropout | None = None,
-) -> Tensor:
-    """`attend` as products, softmax in at least float32."""
-    scores = (query * (1 / math.sqrt(query.shape[-1]))) @ key.transpose(-2, -1)  # (B, H, T, S)
-    if bias is not None:
-        scores = scores + bias
-    seen = visible(query, key, causal, mask)
-    if seen is not None:
-        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
-    shares = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(value.dtype)
-    return (shares if dropout is None else dropout(shares)) @ value
+class Window(GQA):
+    """Sliding window: a query sees the `window` positions that end in its own (Beltagy 2020, arXiv 2004.05150).
+
+    Over both directions it sees as many on either side.  What is attended to across stacks is seen whole.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int,
+        head_dim: int,
+        dropout: float,
+        kv_heads: int | None,
+        bias: bool,
+        scale: float | None,
+        window: int,
+    ):
+        super().__init__(dim, heads, head_dim, dropout, kv_heads, bias, scale)
+        self.window = int(at_least("attention.window", window, 1))
 
 
-def attend_fused(
-    query: Tensor, key: Tensor, value: Tensor, causal: bool, bias: Tensor | None, mask: Tensor | None
-) -> Tensor:
-    """`attend` through scaled_dot_product_attention."""
-    if bias is None and mask is None:
-        return F.scaled_dot_product_attention(query, key, value, is_causal=causal)
-    seen = visible(query, key, causal, mask)
-    if bias is not None and seen is not None:
-        bias = bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=seen if bias is None else bias.to(query.dtype))
+class Gated(GQA):
+    """W_out(σ(W_gate x) ⊙ concat_h(softmax(Q_h K_gᵀ · scale) V_g)) (Qiu 2025, arXiv 2505.06708)."""
 
+    def __init__(
+        self, dim: int, heads: int, head_dim: int, dropout: float, kv_heads: int | None, bias: bool, scale: float | None
+    ):
+        super().__init__(dim, heads, head_dim, dropout, kv_heads, bias, scale)
+        self.gate = tag(nn.Linear(dim, heads * head_dim, bias), "in")
 
-def visible(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None) -> Tensor | None:
-    """True where a query may see a key, broadcasting to (B, H, T, S), or None where every query sees every key."""
-    seen = None if mask is None else mask[:, None, None, :].bool()
-    if not causal:
-        return seen
-    past = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
-    return past if seen is None else past & seen
+    def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
+        """See GQA."""
+        return torch.sigmoid(self.gate(x)) * super().find(x, places, causal, mask, memory)

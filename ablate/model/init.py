@@ -4,7 +4,7 @@ A parameter's draws depend on nothing but the seed and its own name, so adding o
 other parameter as it was, and runs with one seed pair up across variants.  Draws are nested: the matrix of a narrower
 layer is the leading rows (role `out`: the leading columns) of a wider one's.
 
-Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes to it), `head`, `bias` (zeros),
+Roles: `embedding`, `position`, `in` (reads the residual stream), `out` (writes to it), `head`, `bias` (zeros, mostly),
 `constant` (left as its constructor wrote it).
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,14 +20,23 @@ from torch import Tensor, nn
 FIXED = ("bias", "constant")
 
 
-class Init(Protocol):
-    """Maps the role of a matrix to the standard deviation of its draws."""
+class Init:
+    """Maps the role of a matrix to the standard deviation of its draws; biases start at 0."""
 
     def scale(self, role: str, fan_in: int, fan_out: int) -> float:
         """Standard deviation for a matrix of `fan_out` rows and `fan_in` columns."""
+        raise NotImplementedError
+
+    def bias(self, fan_in: int) -> float:
+        """Standard deviation of the bias of a matrix of `fan_in` columns."""
+        return 0.0
+
+    def shape(self, role: str, normals: Tensor) -> Tensor:
+        """Standard normals turned into numbers of another distribution with mean 0 and variance 1."""
+        return normals
 
 
-class GPT2:
+class GPT2(Init):
     """N(0, std²) for every matrix, std / √(2 · layers) for those that write to the residual stream (Radford 2019)."""
 
     def __init__(self, layers: int, std: float):
@@ -39,7 +47,7 @@ class GPT2:
         return self.std / math.sqrt(2 * self.layers) if role == "out" else self.std
 
 
-class SmallInit:
+class SmallInit(Init):
     """N(0, 2 / (5 · dim)) for every matrix, std / √(2 · layers) for those that write to the residual stream.
 
     Nguyen & Salazar 2019, arXiv 1910.05895; the depth rule is GPT-2's.
@@ -53,7 +61,7 @@ class SmallInit:
         return self.std / math.sqrt(2 * self.layers) if role == "out" else self.std
 
 
-class Xavier:
+class Xavier(Init):
     """N(0, gain² · 2 / (fan_in + fan_out)) for matrices, N(0, 1 / dim) for embeddings (Glorot 2010; Vaswani 2017)."""
 
     def __init__(self, dim: int, gain: float):
@@ -66,11 +74,42 @@ class Xavier:
         return self.gain * math.sqrt(2 / (fan_in + fan_out))
 
 
+class SmallEmbed(GPT2):
+    """GPT-2's, but for embeddings, which start at N(0, embedding_std²) (Peng 2023, RWKV, arXiv 2305.13048).
+
+    They are to be normed: by the first pre-norm, or by model.norm_embeddings=true as in RWKV.
+    """
+
+    def __init__(self, layers: int, std: float, embedding_std: float):
+        super().__init__(layers, std)
+        self.embedding_std = at_least("init.embedding_std", embedding_std, 0)
+
+    def scale(self, role: str, fan_in: int, fan_out: int) -> float:
+        """Standard deviation of one matrix."""
+        return self.embedding_std if role == "embedding" else super().scale(role, fan_in, fan_out)
+
+
+class Torch(Init):
+    """U(−1/√fan_in, 1/√fan_in) for matrices and their biases, N(0, 1) for embeddings: what torch.nn does by itself."""
+
+    def scale(self, role: str, fan_in: int, fan_out: int) -> float:
+        """Standard deviation of one matrix."""
+        return 1.0 if role in ("embedding", "position") else (3 * fan_in) ** -0.5
+
+    def bias(self, fan_in: int) -> float:
+        """Standard deviation of one bias."""
+        return (3 * fan_in) ** -0.5
+
+    def shape(self, role: str, normals: Tensor) -> Tensor:
+        """Uniform numbers √3 · (2Φ(z) − 1), so that draws stay nested and shared; embeddings stay normal."""
+        return normals if role in ("embedding", "position") else 3**0.5 * torch.erf(normals / 2**0.5)
+
+
 def tag(layer: nn.Module, role: str) -> nn.Module:
     """Give a layer's `weight` a role, and its `bias`, if any, the role `bias`; returns the layer."""
     layer.weight.role = role
     if getattr(layer, "bias", None) is not None:
-        layer.bias.role = "bias"
+        layer.bias.role, layer.bias.fan_in = "bias", layer.weight.shape[-1]
     return layer
 
 
@@ -98,11 +137,16 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
     """Draw every parameter of a model on the CPU, in place, from (seed, its name) and its role alone."""
     for name, parameter in model.named_parameters():
         role = role_of(parameter)
-        if role == "bias":
-            parameter.zero_()
-        elif role != "constant":
-            normals = draw(seed, name, tuple(parameter.shape), by_column=role == "out")
-            parameter.copy_(normals * init.scale(role, parameter.shape[-1], parameter.shape[0]))
+        if role == "constant":
+            continue
+        scale = init.bias(getattr(parameter, "fan_in", 1)) if role == "bias" else init.scale(role, *fans(parameter))
+        normals = draw(seed, name, tuple(parameter.shape), by_column=role == "out")
+        parameter.copy_(init.shape(role, normals) * scale * getattr(parameter, "gain", 1.0))
+
+
+def fans(matrix: Tensor) -> tuple[int, int]:
+    """Columns and rows of a matrix."""
+    return matrix.shape[-1], matrix.shape[0]
 
 
 def draw(seed: int, name: str, shape: tuple[int, ...], by_column: bool = False) -> Tensor:

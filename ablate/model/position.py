@@ -3,26 +3,34 @@ and on the attention scores."""
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
 from ablate.model.init import at_least, embedding
 
 
+class Places(NamedTuple):
+    """What self-attention is told of positions, made once for all layers of a forward pass."""
+
+    rotation: tuple[Tensor, Tensor] | None = None  # cosines and signed sines (T, R) for the first R features
+    bias: Tensor | None = None  # added to the scores, broadcast to (B, H, T, T)
+
+
 class Position(nn.Module):
     """No position encoding (NoPE; Kazemnejad 2023, arXiv 2305.19466), and the contract of all others."""
+
+    extrapolates = True  # whether it has an answer for positions beyond those that it was trained on
 
     def embed(self, x: Tensor) -> Tensor:
         """Change the embeddings (B, T, C)."""
         return x
 
-    def rotate(self, x: Tensor) -> Tensor:
-        """Change queries or keys (B, H, T, D)."""
-        return x
-
-    def bias(self, queries: int, keys: int) -> Tensor | None:
-        """What is added to the attention scores, broadcast to (B, H, queries, keys), or None."""
-        return None
+    def places(self, x: Tensor, causal: bool) -> Places:
+        """What the attention over the stream (B, T, C) is told."""
+        return Places()
 
 
 class Sinusoidal(Position):
@@ -44,6 +52,8 @@ class Sinusoidal(Position):
 class Learned(Position):
     """x + P[t], a trained table of one vector per position (Gehring 2017, arXiv 1705.03122; GPT-2)."""
 
+    extrapolates = False
+
     def __init__(self, dim: int, context: int):
         super().__init__()
         self.table = embedding(context, dim, "position")
@@ -60,15 +70,85 @@ class RoPE(Position):
     def __init__(self, head_dim: int, base: float):
         super().__init__()
         if head_dim % 2:
-            raise ValueError(f"position=rope needs an even head size, not model.dim / model.heads = {head_dim}")
-        self.head_dim, self.base = head_dim, at_least("position.base", base, 1)
+            raise ValueError(
+                f"position=rope turns pairs and needs an even head size, not model.dim / model.heads = {head_dim}; "
+                "choose other heads"
+            )
+        self.turned, self.base = head_dim, at_least("position.base", base, 1)
 
-    def rotate(self, x: Tensor) -> Tensor:  # (B, H, T, D) -> (B, H, T, D)
-        angle = angles(x.shape[-2], self.head_dim, self.base, x)
-        cos = torch.cat((angle.cos(), angle.cos()), -1)  # (T, D)
-        sin = torch.cat((-angle.sin(), angle.sin()), -1)
-        y = x.to(cos.dtype).contiguous()  # or else every product below runs over rows of D numbers
-        return torch.addcmul(y * cos, y.roll(self.head_dim // 2, -1), sin).to(x.dtype)
+    def places(self, x: Tensor, causal: bool) -> Places:  # rotation: two of (T, R)
+        angle = angles(x.shape[-2], self.turned, self.base, x)
+        cos, sin = angle.cos(), angle.sin()
+        return Places(rotation=(torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)))
+
+
+class PartialRoPE(RoPE):
+    """RoPE on the first `share` of each head's features; the others carry no position (GPT-NeoX; Black 2022)."""
+
+    def __init__(self, head_dim: int, base: float, share: float):
+        turned = int(head_dim * share)
+        if turned % 2 or not 2 <= turned <= head_dim:
+            raise ValueError(
+                f"position.share={share} of a head of {head_dim} features would turn {turned} of them; "
+                "it must be an even number of at least 2"
+            )
+        super().__init__(turned, base)
+
+
+class ALiBi(Position):
+    """scores − m_h · |t − s|, slopes m_h = 2^(−8h/H) for heads h = 1 … H (Press 2021, arXiv 2108.12409).
+
+    Where H is no power of two, the paper's code takes the slopes of the next lower one, and the rest of every second
+    one of the next higher.  Over both directions the distance counts either way.
+    """
+
+    def __init__(self, heads: int):
+        super().__init__()
+        self.heads = heads
+
+    def places(self, x: Tensor, causal: bool) -> Places:  # bias: (H, T, T)
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        t = torch.arange(x.shape[-2], device=x.device, dtype=dtype)
+        return Places(bias=-self.slopes(t)[:, None, None] * (t[:, None] - t).abs())
+
+    def slopes(self, like: Tensor) -> Tensor:
+        """One slope per head (H,)."""
+        power = 2 ** int(math.log2(self.heads))
+        order = torch.arange(1, 2 * power, device=like.device, dtype=like.dtype)
+        rest = 2 ** (-4 / power * order[::2])[: self.heads - power]
+        return torch.cat((2 ** (-8 / power * order[:power]), rest))
+
+
+class T5Bias(Position):
+    """scores + b_h[bucket(s − t)], one table for all layers (Raffel 2019, arXiv 1910.10683).
+
+    Half of the buckets hold one distance each, the rest grow with the logarithm up to `max_distance`, beyond which all
+    are one.  Over both directions each sign has its half of the buckets; a causal model needs only the past.
+    """
+
+    def __init__(self, heads: int, buckets: int, max_distance: int):
+        super().__init__()
+        if buckets < 4 or buckets % 4 or max_distance <= buckets // 2:
+            raise ValueError(
+                f"position.buckets={buckets} must be a multiple of 4, "
+                f"and position.max_distance={max_distance} more than half of it"
+            )
+        self.buckets, self.max_distance = buckets, max_distance
+        self.table = embedding(buckets, heads, "position")
+
+    def places(self, x: Tensor, causal: bool) -> Places:  # bias: (H, T, T)
+        t = torch.arange(x.shape[-2], device=x.device)
+        return Places(bias=self.table(self.bucket(t - t[:, None], causal)).permute(2, 0, 1))
+
+    def bucket(self, offset: Tensor, causal: bool) -> Tensor:
+        """The bucket of key position minus query position, of any shape."""
+        count = self.buckets if causal else self.buckets // 2
+        exact = count // 2
+        distance = (-offset).clamp(min=0) if causal else offset.abs()
+        growth = torch.log(distance.clamp(min=1).float() / exact) / math.log(self.max_distance / exact)
+        far = (exact + (growth * (count - exact)).long()).clamp(max=count - 1)
+        side = 0 if causal else count * (offset > 0)
+        return torch.where(distance < exact, distance, far) + side
 
 
 def angles(length: int, dim: int, base: float, like: Tensor) -> Tensor:
@@ -76,3 +156,14 @@ def angles(length: int, dim: int, base: float, like: Tensor) -> Tensor:
     dtype = torch.promote_types(like.dtype, torch.float32)
     frequency = base ** (-torch.arange(0, dim, 2, device=like.device, dtype=dtype) / dim)
     return torch.outer(torch.arange(length, device=like.device, dtype=dtype), frequency)
+
+
+def rotate(x: Tensor, rotation: tuple[Tensor, Tensor] | None) -> Tensor:  # (B, H, T, D) -> (B, H, T, D)
+    """Turn the pairs (x_i, x_{i+R/2}) of the first R features; the others stay."""
+    if rotation is None:
+        return x
+    cos, sin = rotation
+    size = cos.shape[-1]
+    y = x[..., :size].to(cos.dtype).contiguous()  # or else every product below runs over rows of D numbers
+    y = torch.addcmul(y * cos, y.roll(size // 2, -1), sin).to(x.dtype)
+    return y if size == x.shape[-1] else torch.cat((y, x[..., size:]), -1)

@@ -2,31 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from ablate.model.dropout import Dropout
-from ablate.model.position import Position
+from ablate.model.position import Places
 
 Step = Callable[[Tensor], Tensor]
 
 
 class Block(nn.Module):
-    """Attention and FFN with one norm each; a subclass says in `wire` how they are joined."""
+    """Attention, where given attention to a memory, and FFN; a subclass says in `wire` how they are joined."""
 
     final_norm: bool  # whether the stack needs a norm after its last block
+    norms_each = 1  # norms per sublayer
 
-    def __init__(self, attention: nn.Module, ffn: nn.Module, norm: Callable[[], nn.Module], dropout: float):
+    def __init__(
+        self,
+        attention: nn.Module,
+        ffn: nn.Module | None,
+        norm: Callable[[], nn.Module],
+        dropout: float,
+        cross_attention: nn.Module | None = None,
+    ):
         super().__init__()
-        self.attention, self.ffn = attention, ffn
-        self.norms = nn.ModuleList(norm() for _ in range(2))
-        self.dropouts = nn.ModuleList(Dropout(dropout) for _ in range(2))
+        self.attention, self.cross_attention, self.ffn = attention, cross_attention, ffn
+        count = sum(sublayer is not None for sublayer in (attention, cross_attention, ffn))
+        self.norms = nn.ModuleList(norm() for _ in range(self.norms_each * count))
+        self.dropouts = nn.ModuleList(Dropout(dropout) for _ in range(count))
 
-    def forward(self, x: Tensor, position: Position, causal: bool, mask: Tensor | None = None) -> Tensor:
-        attention = partial(self.attention, position=position, causal=causal, mask=mask)
-        return self.wire(x, [attention, self.ffn], [partial(norm, mask=mask) for norm in self.norms])
+    def forward(
+        self,
+        x: Tensor,  # (B, T, C)
+        places: Places,
+        causal: bool,
+        mask: Tensor | None = None,  # (B, T)
+        memory: Tensor | None = None,  # (B, S, C)
+        memory_mask: Tensor | None = None,  # (B, S)
+    ) -> Tensor:  # (B, T, C)
+        sublayers: list[Step] = [partial(self.attention, places=places, causal=causal, mask=mask)]
+        if self.cross_attention is not None:
+            seen = {"places": Places(), "causal": False, "mask": memory_mask, "memory": memory}
+            sublayers.append(partial(self.cross_attention, **seen))
+        if self.ffn is not None:
+            sublayers.append(self.ffn)
+        return self.wire(x, sublayers, [partial(norm, mask=mask) for norm in self.norms])
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
         """Join the sublayers, each a function of x alone."""
@@ -54,4 +78,163 @@ class PostNorm(Block):
         """See the class."""
         for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
             x = norm(x + dropout(f(x)))
+        return x
+
+
+class Sandwich(Block):
+    """x ← x + norm'(f(norm(x))) for each sublayer f, and a final norm (Ding 2021, arXiv 2105.13290; Gemma 2)."""
+
+    final_norm, norms_each = True, 2
+
+    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
+        """See the class."""
+        for f, before, after, dropout in zip(sublayers, norms[::2], norms[1::2], self.dropouts, strict=True):
+            x = x + dropout(after(f(before(x))))
+        return x
+
+
+class ResPost(Block):
+    """x ← x + norm(f(x)) for each sublayer f, and a final norm (Liu 2021, arXiv 2111.09883; OLMo 2)."""
+
+    final_norm = True
+
+    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
+        """See the class."""
+        for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
+            x = x + dropout(norm(f(x)))
+        return x
+
+
+class Parallel(Block):
+    """x ← x + Σ f(norm_f(x)) over all sublayers f, and a final norm (Wang & Komatsuzaki 2021, GPT-J; GPT-NeoX).
+
+    With norms `shared` one norm serves all sublayers, as in GPT-J and PaLM; `separate` is GPT-NeoX.
+    """
+
+    final_norm = True
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        ffn: nn.Module | None,
+        norm: Callable[[], nn.Module],
+        dropout: float,
+        norms: Literal["separate", "shared"],
+        cross_attention: nn.Module | None = None,
+    ):
+        super().__init__(attention, ffn, norm, dropout, cross_attention)
+        if norms == "shared":
+            self.norms = self.norms[:1]
+
+    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
+        """See the class."""
+        normed = [norm(x) for norm in norms] * (len(sublayers) // len(norms))
+        steps = zip(sublayers, normed, self.dropouts, strict=True)
+        return x + sum((dropout(f(y)) for f, y, dropout in steps), torch.zeros_like(x))
+
+
+class ReZero(Block):
+    """x ← x + α f(x) for each sublayer f, one α per block, at first 0; no norm (Bachlechner 2020, 2003.04887)."""
+
+    final_norm, norms_each = False, 0
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        ffn: nn.Module | None,
+        norm: Callable[[], nn.Module],
+        dropout: float,
+        cross_attention: nn.Module | None = None,
+    ):
+        super().__init__(attention, ffn, norm, dropout, cross_attention)
+        self.alpha = nn.Parameter(torch.zeros(()))
+
+    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
+        """See the class."""
+        for f, dropout in zip(sublayers, self.dropouts, strict=True):
+            x = x + self.alpha * dropout(f(x))
+        return x
+
+
+class LayerScale(Block):
+    """x ← x + λ ⊙ f(norm(x)) for each sublayer f, λ (C,) at first `init`; a final norm (Touvron 2021, 2103.17239)."""
+
+    final_norm = True
+
+    def __init__(
+        self,
+        dim: int,
+        attention: nn.Module,
+        ffn: nn.Module | None,
+        norm: Callable[[], nn.Module],
+        dropout: float,
+        init: float,
+        cross_attention: nn.Module | None = None,
+    ):
+        super().__init__(attention, ffn, norm, dropout, cross_attention)
+        self.scales = nn.ParameterList(torch.full((dim,), init) for _ in self.dropouts)
+
+    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
+        """See the class."""
+        for f, norm, scale, dropout in zip(sublayers, norms, self.scales, self.dropouts, strict=True):
+            x = x + dropout(scale * f(norm(x)))
+        return x
+
+
+class DeepNorm(Block):
+    """x ← norm(α x + f(x)) for each sublayer f; FFN, values and outputs start β times as large (Wang 2022, 2203.00555).
+
+    α = (2N)^¼, β = (8N)^−¼ for one stack of N layers.  Beside another stack, of N encoder and M decoder layers:
+    α = .81 (N⁴M)^(1/16), β = .87 (N⁴M)^(−1/16) in the encoder, α = (3M)^¼, β = (12M)^−¼ in the decoder.
+    """
+
+    final_norm = False
+    note = "its β multiplies what init gives; the paper's is init=xavier"
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        ffn: nn.Module | None,
+        norm: Callable[[], nn.Module],
+        dropout: float,
+        encoder_layers: int,
+        decoder_layers: int,
+        cross_attention: nn.Module | None = None,
+    ):
+        super().__init__(attention, ffn, norm, dropout, cross_attention)
+        both, size = encoder_layers and decoder_layers, encoder_layers**4 * decoder_layers
+        n = decoder_layers or encoder_layers
+        if not both:
+            self.alpha, beta = (2 * n) ** 0.25, (8 * n) ** -0.25
+        elif cross_attention is None:
+            self.alpha, beta = 0.81 * size ** (1 / 16), 0.87 * size ** (-1 / 16)
+        else:
+            self.alpha, beta = (3 * n) ** 0.25, (12 * n) ** -0.25
+        for matrix in self.scaled():
+            matrix.gain = beta  # what initialise multiplies with
+
+    def scaled(self) -> Iterator[nn.Parameter]:
+        """The matrices that the paper starts at a fraction: all of the FFN, values and outputs of attention."""
+        for name, parameter in self.named_parameters():
+            sublayer, _, rest = name.partition(".")
+            chosen = sublayer == "ffn" or (sublayer.endswith("attention") and rest.startswith(("value.", "out.")))
+            if chosen and parameter.ndim > 1:
+                yield parameter
+
+    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
+        """See the class."""
+        for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
+            x = norm(self.alpha * x + dropout(f(x)))
+        return x
+
+
+class NoResidual(Block):
+    """x ← f(norm(x)) for each sublayer f, and a final norm: no skip connections (as in Dong 2021, 2103.03404)."""
+
+    final_norm = True
+
+    def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
+        """See the class."""
+        for f, norm, dropout in zip(sublayers, norms, self.dropouts, strict=True):
+            x = dropout(f(norm(x)))
         return x

@@ -1,25 +1,74 @@
-"""The Transformer: embeddings, a stack of blocks, a head."""
+"""The Transformer in three forms over the same blocks: decoder, encoder, encoder-decoder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
 from ablate.model.dropout import Dropout
 from ablate.model.init import embedding, tag
 from ablate.model.position import Position
 from ablate.model.residual import Block
 
+Make = Callable[[], nn.Module]
 
-class Decoder(nn.Module):
+
+class Stack(nn.Module):
+    """Position encoding, blocks, and a last norm where the residual style wants one: (B, T, C) -> (B, T, C).
+
+    `share_layers` uses one block's parameters for every layer (ALBERT, Lan 2019), `norm_embeddings` puts a norm on the
+    embeddings (BERT, BLOOM).
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        dropout: float,
+        share_layers: bool,
+        norm_embeddings: bool,
+        block: Callable[[], Block],
+        norm: Make,
+        position: Callable[[], Position],
+    ):
+        super().__init__()
+        self.position = position()
+        self.embed_norm = norm() if norm_embeddings else None
+        self.dropout = Dropout(dropout)
+        blocks = [block() for _ in range(layers)]
+        for other in blocks[1:] if share_layers else []:
+            share_parameters(blocks[0], other)
+        self.blocks = nn.ModuleList(blocks)
+        self.final_norm = norm() if blocks[0].final_norm else None
+
+    def run(
+        self,
+        x: Tensor,  # (B, T, C)
+        causal: bool,
+        mask: Tensor | None,  # (B, T)
+        memory: Tensor | None = None,  # (B, S, C)
+        memory_mask: Tensor | None = None,  # (B, S)
+    ) -> Tensor:  # (B, T, C)
+        """From embeddings to what the head, or another stack, reads."""
+        x = self.position.embed(x)
+        x = self.dropout(x if self.embed_norm is None else self.embed_norm(x, mask=mask))
+        places = self.position.places(x, causal)
+        for block in self.blocks:
+            x = block(x, places, causal, mask, memory, memory_mask)
+        return x if self.final_norm is None else self.final_norm(x, mask=mask)
+
+
+class Decoder(Stack):
     """Causal language model: logits of the next token at every position (Radford 2018).
 
-    tokens (B, T) -> logits (B, T, vocab).  `share_layers` uses one block's parameters for every layer (ALBERT, Lan
-    2019), `tie_embeddings` the embedding as the head (Press 2016), `scale_embeddings` multiplies embeddings by √dim.
+    tokens (B, T) -> logits (B, T, vocab).  `tie_embeddings` uses the embedding as the head (Press 2016),
+    `scale_embeddings` multiplies embeddings by √dim.
     """
 
     kinds = ("lm",)
+    stacks = ("decoder",)
 
     def __init__(
         self,
@@ -29,31 +78,170 @@ class Decoder(nn.Module):
         dropout: float,
         tie_embeddings: bool,
         scale_embeddings: bool,
+        norm_embeddings: bool,
         share_layers: bool,
         block: Callable[[], Block],
-        norm: Callable[[], nn.Module],
+        norm: Make,
+        position: Callable[[], Position],
+    ):
+        super().__init__(layers, dropout, share_layers, norm_embeddings, block, norm, position)
+        self.scale = dim**0.5 if scale_embeddings else 1.0
+        self.embed = embedding(vocab, dim, "embedding")
+        self.head = head(dim, vocab, self.embed if tie_embeddings else None)
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, vocab)
+        x = self.embed(tokens)
+        return self.head(self.run(x if self.scale == 1 else x * self.scale, True, mask))
+
+
+class Encoder(Stack):
+    """Every position sees all others: (B, T) of ids, or (B, T, features) of numbers -> logits (B, T, outputs).
+
+    A masked language model (BERT, Devlin 2018, arXiv 1810.04805); with `pool` a classifier by the mean over positions
+    -> (B, outputs).  `embed` is a table where inputs are ids, a linear map where they are numbers.
+    """
+
+    kinds: tuple[str, ...] = ("mlm", "classification")
+    stacks = ("encoder",)
+
+    def __init__(
+        self,
+        vocab: int,
+        outputs: int,
+        features: int | None,
+        pool: bool,
+        layers: int,
+        dim: int,
+        dropout: float,
+        tie_embeddings: bool,
+        scale_embeddings: bool,
+        norm_embeddings: bool,
+        share_layers: bool,
+        block: Callable[[], Block],
+        norm: Make,
+        position: Callable[[], Position],
+    ):
+        super().__init__(layers, dropout, share_layers, norm_embeddings, block, norm, position)
+        if tie_embeddings and (features is not None or outputs != vocab):
+            raise ValueError(
+                "model.tie_embeddings=true needs targets that are input tokens, too; write model.tie_embeddings=false"
+            )
+        self.scale, self.pool = dim**0.5 if scale_embeddings else 1.0, pool
+        self.embed = embedding(vocab, dim, "embedding") if features is None else tag(nn.Linear(features, dim), "in")
+        self.head = head(dim, outputs, self.embed if tie_embeddings else None)
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T[, features]) -> see the class
+        x = self.embed(tokens)
+        x = self.run(x if self.scale == 1 else x * self.scale, False, mask)
+        return self.head(mean_over_positions(x, mask) if self.pool else x)
+
+
+class BERT(Encoder):
+    """Encoder whose head is norm(gelu(W x + b)) · Eᵀ + c, with the embedding E (Devlin 2018, arXiv 1810.04805)."""
+
+    kinds = ("mlm",)
+
+    def __init__(
+        self,
+        vocab: int,
+        outputs: int,
+        layers: int,
+        dim: int,
+        dropout: float,
+        tie_embeddings: bool,
+        scale_embeddings: bool,
+        norm_embeddings: bool,
+        share_layers: bool,
+        block: Callable[[], Block],
+        norm: Make,
+        position: Callable[[], Position],
+    ):
+        flags = (tie_embeddings, scale_embeddings, norm_embeddings, share_layers)
+        super().__init__(vocab, outputs, None, False, layers, dim, dropout, *flags, block, norm, position)
+        self.head = BERTHead(dim, norm(), self.head)
+
+    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, outputs)
+        x = self.embed(tokens)
+        return self.head(self.run(x if self.scale == 1 else x * self.scale, False, mask), mask)
+
+
+class BERTHead(nn.Module):
+    """norm(gelu(W x + b)) through a map to logits, plus a bias: (B, T, C) -> (B, T, outputs)."""
+
+    def __init__(self, dim: int, norm: nn.Module, out: nn.Linear):
+        super().__init__()
+        self.transform, self.norm, self.out = tag(nn.Linear(dim, dim), "in"), norm, out
+        self.bias = nn.Parameter(torch.zeros(out.out_features))
+        self.bias.role = "bias"
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, outputs)
+        return self.out(self.norm(gelu(self.transform(x)), mask=mask)) + self.bias
+
+
+class EncoderDecoder(nn.Module):
+    """Sequence to sequence: logits of the next target token, from the source and the target so far (Vaswani 2017).
+
+    source (B, S), tokens (B, T) -> logits (B, T, vocab).  The decoder attends to the encoder's output in every block;
+    both stacks have `layers` layers and share one embedding.
+    """
+
+    kinds = ("seq2seq",)
+    stacks = ("encoder", "decoder")
+
+    def __init__(
+        self,
+        vocab: int,
+        layers: int,
+        dim: int,
+        dropout: float,
+        tie_embeddings: bool,
+        scale_embeddings: bool,
+        norm_embeddings: bool,
+        share_layers: bool,
+        block: Callable[[], Block],
+        cross_block: Callable[[], Block],
+        norm: Make,
         position: Callable[[], Position],
     ):
         super().__init__()
         self.scale = dim**0.5 if scale_embeddings else 1.0
         self.embed = embedding(vocab, dim, "embedding")
-        self.position = position()
-        self.dropout = Dropout(dropout)
-        blocks = [block() for _ in range(layers)]
-        for other in blocks[1:] if share_layers else []:
-            share_parameters(blocks[0], other)
-        self.blocks = nn.ModuleList(blocks)
-        self.final_norm = norm() if blocks[0].final_norm else None
-        self.head = tag(nn.Linear(dim, vocab, bias=False), "head")
-        if tie_embeddings:
-            self.head.weight = self.embed.weight
+        self.encoder = Stack(layers, dropout, share_layers, norm_embeddings, block, norm, position)
+        self.decoder = Stack(layers, dropout, share_layers, norm_embeddings, cross_block, norm, position)
+        self.head = head(dim, vocab, self.embed if tie_embeddings else None)
 
-    def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, vocab)
-        x = self.embed(tokens)
-        x = self.dropout(self.position.embed(x if self.scale == 1 else x * self.scale))
-        for block in self.blocks:
-            x = block(x, self.position, True, mask)
-        return self.head(x if self.final_norm is None else self.final_norm(x, mask=mask))
+    def forward(
+        self, source: Tensor, tokens: Tensor, source_mask: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:  # (B, S), (B, T) -> (B, T, vocab)
+        return self.decode(self.encode(source, source_mask), tokens, source_mask, mask)
+
+    def encode(self, source: Tensor, source_mask: Tensor | None = None) -> Tensor:
+        """What the decoder attends to: (B, S) -> (B, S, C)."""
+        return self.encoder.run(self.embed(source) * self.scale, False, source_mask)
+
+    def decode(
+        self, memory: Tensor, tokens: Tensor, source_mask: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Logits (B, T, vocab) of the token after each of (B, T)."""
+        return self.head(self.decoder.run(self.embed(tokens) * self.scale, True, mask, memory, source_mask))
+
+
+def head(dim: int, outputs: int, tied: nn.Module | None) -> nn.Linear:
+    """The map to logits, without bias; with the weights of an embedding, if one is given."""
+    made = nn.Linear(dim, outputs, bias=False)
+    if tied is not None:
+        made.weight = tied.weight
+    else:
+        tag(made, "head")
+    return made
+
+
+def mean_over_positions(x: Tensor, mask: Tensor | None) -> Tensor:  # (B, T, C) -> (B, C)
+    """The mean over real positions."""
+    if mask is None:
+        return x.mean(-2)
+    real = mask[..., None].to(x.dtype)
+    return (x * real).sum(-2) / real.sum(-2).clamp(min=1)
 
 
 def share_parameters(source: nn.Module, target: nn.Module) -> None:

@@ -1,0 +1,87 @@
+"""The product at the heart of attention, by two backends that give the same numbers."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ablate.model.dropout import Dropout
+
+
+def attend(
+    query: Tensor,  # (B, H, T, D)
+    key: Tensor,  # (B, H, S, D)
+    value: Tensor,  # (B, H, S, D)
+    causal: bool,
+    bias: Tensor | None = None,  # broadcasts to (B, H, T, S)
+    mask: Tensor | None = None,  # (B, S), 1 at real positions
+    dropout: Dropout | None = None,
+    scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:  # (B, H, T, D)
+    """softmax(Q Kᵀ · scale + bias) V over the keys that a query may see; a causal query t sees the keys ≤ t.
+
+    Without `scale` it is 1 / √D; with a window a query sees the keys less than `window` positions away.
+    Fused, but for training with dropout on the shares: the fused kernel draws from a global generator.
+    """
+    if dropout is not None and dropout.training and dropout.p > 0:
+        return attend_explicit(query, key, value, causal, bias, mask, dropout, scale, window)
+    return attend_fused(query, key, value, causal, bias, mask, None, scale, window)
+
+
+def attend_explicit(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    causal: bool,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    dropout: Dropout | None = None,
+    scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """`attend` as products, softmax in at least float32."""
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = (query * scale) @ key.transpose(-2, -1)  # (B, H, T, S)
+    if bias is not None:
+        scores = scores + bias
+    seen = visible(query, key, causal, mask, window)
+    if seen is not None:
+        scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
+    shares = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(value.dtype)
+    return (shares if dropout is None else dropout(shares)) @ value
+
+
+def attend_fused(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    causal: bool,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    dropout: Dropout | None = None,
+    scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """`attend` through scaled_dot_product_attention, which cannot drop shares by a mask of ours."""
+    if bias is None and mask is None and window is None:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
+    seen = visible(query, key, causal, mask, window)
+    if bias is not None and seen is not None:
+        bias = bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
+    bias = None if bias is None else bias.to(query.dtype)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=seen if bias is None else bias, scale=scale)
+
+
+def visible(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None, window: int | None) -> Tensor | None:
+    """True where a query may see a key, broadcasting to (B, H, T, S), or None where every query sees every key."""
+    seen = None if mask is None else mask[:, None, None, :].bool()
+    if causal or window is not None:
+        near = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
+        near = near.tril(0 if causal else window - 1)  # type: ignore[operator]  # a window is given where not causal
+        near = near if window is None else near.triu(1 - window)
+        seen = near if seen is None else near & seen
+    return seen
