@@ -134,11 +134,12 @@ class PowerNorm(RunningNorm):
     """y = x / √(ψ² + ε) · g + b with the running quadratic mean ψ² before this batch (Shen 2020, arXiv 2003.07845).
 
     The backward pass is the paper's approximation, not the derivative: see `QuadraticMean`.  The first `warmup` updates
-    use ψ² of the batch and its derivative (the paper's PN-V) while ψ² and ν settle.  The authors' code scales groups of
-    each token's features first; the paper's algorithm does not, nor does this.  One backward pass per forward pass.
+    use ψ² of the batch and its derivative (the paper's PN-V) while ψ² and ν settle; they alone see the future of the
+    batch.  The authors' code scales groups of each token's features first; the paper's algorithm does not, nor does
+    this.  One backward pass per forward pass, before the next.
     """
 
-    note = "training statistics see the future of the batch; evaluated with running statistics; approximate gradient"
+    note = "training statistics see the future of the batch until its warm-up is over; approximate gradient"
     running_square: Tensor
     nu: Tensor
 
