@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,11 +15,12 @@ from test_variants import read, variants
 from torch import Tensor
 
 from ablate.build import bind
-from ablate.model.ffn import GELU, MLP, SwiGLU, width
+from ablate.model.ffn import GELU, GLU, MLP, SwiGLU, none, width
 
 DIM = 6
 OFFERED = {"dim": DIM, "heads": 2, "head_dim": 3, "layers": 2, "dropout": 0.0, "context": 12}
-every = pytest.mark.parametrize("variant", variants("ffn"))
+NETWORKS = [variant for variant in variants("ffn") if variant != "none"]
+every = pytest.mark.parametrize("variant", NETWORKS)
 
 
 def some(*shape: int, seed: int = 0) -> Tensor:
@@ -42,27 +46,95 @@ def silu(a: float) -> float:
     return a / (1 + math.exp(-a))
 
 
+def gelu_by_tanh(a: float) -> float:
+    return a * 0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * (a + 0.044715 * a**3)))
+
+
+def sigmoid(a: float) -> float:
+    return 1 / (1 + math.exp(-a))
+
+
+# Of each variant: keys to change, and its activation as plain numbers.
+UNGATED: list[tuple[str, dict[str, Any], Callable[[float], float]]] = [
+    ("mlp", {}, relu),
+    ("relu", {}, relu),
+    ("gelu", {}, gelu),
+    ("gelu", {"approximate": "tanh"}, gelu_by_tanh),
+    ("silu", {}, silu),
+    ("swish", {}, lambda a: a / (1 + math.exp(-0.7 * a))),
+    ("relu2", {}, lambda a: max(a, 0.0) ** 2),
+]
+GATED: list[tuple[str, dict[str, Any], Callable[[float], float]]] = [
+    ("glu", {}, sigmoid),
+    ("bilinear", {}, lambda a: a),
+    ("reglu", {}, relu),
+    ("geglu", {}, gelu),
+    ("geglu", {"approximate": "tanh"}, gelu_by_tanh),
+    ("swiglu", {}, silu),
+]
+
+
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("make", "activation"), [(MLP, relu), (GELU, gelu)])
-def test_ungated_formulas(make: Any, activation: Any, bias: bool) -> None:
-    ffn, x = make(DIM, 9, 4.0, bias).double(), some(2, 3, DIM)
+@pytest.mark.parametrize(("variant", "changed", "activation"), UNGATED)
+def test_ungated_formulas(variant: str, changed: dict[str, Any], activation: Any, bias: bool) -> None:
+    ffn, x = from_disk(variant, bias=bias, hidden=9, **changed), some(2, 3, DIM)
+    if variant == "swish":
+        assert ffn.beta.tolist() == [1.0]
+        torch.nn.init.constant_(ffn.beta, 0.7)
     for token in x.flatten(0, 1):
         hidden = [activation(a) for a in matrix(ffn.up, token.tolist())]
         expected = torch.tensor(matrix(ffn.down, hidden), dtype=torch.float64)
-        torch.testing.assert_close(ffn(token), expected)
+        torch.testing.assert_close(ffn(token), expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_swiglu_formula(bias: bool) -> None:
-    ffn, x = SwiGLU(DIM, 9, 4.0, 8, bias).double(), some(2, 3, DIM)
+@pytest.mark.parametrize(("variant", "changed", "activation"), GATED)
+def test_gated_formulas(variant: str, changed: dict[str, Any], activation: Any, bias: bool) -> None:
+    ffn, x = from_disk(variant, bias=bias, hidden=9, **changed), some(2, 3, DIM)
     for token in x.flatten(0, 1).tolist():
         gate, up = matrix(ffn.gate, token), matrix(ffn.up, token)
-        hidden = [silu(g) * u for g, u in zip(gate, up, strict=True)]
+        hidden = [activation(g) * u for g, u in zip(gate, up, strict=True)]
         expected = torch.tensor(matrix(ffn.down, hidden), dtype=torch.float64)
-        torch.testing.assert_close(ffn(torch.tensor(token, dtype=torch.float64)), expected)
+        torch.testing.assert_close(ffn(torch.tensor(token, dtype=torch.float64)), expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("make", [MLP, GELU])
+def test_every_variant_has_a_formula() -> None:
+    assert {variant for variant, _, _ in UNGATED + GATED} == set(NETWORKS)
+
+
+def test_relu_is_another_name_of_mlp() -> None:
+    assert read("ffn", "relu") == read("ffn", "mlp")
+
+
+def test_none_is_no_network() -> None:
+    assert bind("ffn", read("ffn", "none"), OFFERED)() is none() is None  # type: ignore[func-returns-value]
+
+
+def test_an_approximation_of_another_name_is_refused() -> None:
+    for variant in ("gelu", "geglu"):
+        with pytest.raises(ValueError, match="erf"):
+            bind("ffn", read("ffn", variant) | {"approximate": "erf"}, OFFERED)
+
+
+@every
+def test_the_resulting_width_is_known(variant: str) -> None:
+    """Gated ones at 2/3 of 4 · dim, rounded up to a multiple of 8; any at a width that is given."""
+    for dim, gated in ((6, 16), (64, 176), (100, 272)):
+        ffn = bind("ffn", read("ffn", variant), OFFERED | {"dim": dim})()
+        assert ffn.hidden == (gated if isinstance(ffn, GLU) else 4 * dim)
+        assert ffn.up.weight.shape == (ffn.hidden, dim) and ffn.down.weight.shape == (dim, ffn.hidden)
+    assert from_disk(variant, hidden=7).hidden == 7
+
+
+@every
+def test_finite_in_bf16(variant: str) -> None:
+    ffn, x = from_disk(variant), some(4, 5, DIM)
+    half = ffn(x), copy.deepcopy(ffn).bfloat16()(x.bfloat16())
+    assert half[1].dtype == torch.bfloat16
+    torch.testing.assert_close(half[1].double(), half[0], rtol=0.05, atol=0.03)
+
+
+@pytest.mark.parametrize("make", [MLP, partial(GELU, approximate="none")])
 @pytest.mark.parametrize("dim", [1, 3, 64, 384, 1000])
 @pytest.mark.parametrize("mult", [1.0, 2.5, 4.0])
 def test_ungated_width_is_mult_times_dim(make: Any, dim: int, mult: float) -> None:
@@ -148,9 +220,8 @@ def test_gradients(variant: str) -> None:
 
 @every
 def test_the_biases_are_where_the_yaml_says(variant: str) -> None:
-    if "bias" not in read("ffn", variant):
-        return
     for bias in (False, True):
         ffn = from_disk(variant, bias=bias)
         linears = [module for module in ffn.modules() if isinstance(module, torch.nn.Linear)]
         assert linears and all((linear.bias is not None) == bias for linear in linears)
+    assert read("ffn", variant)["bias"] == (not isinstance(ffn, GLU))  # as published: see the YAMLs

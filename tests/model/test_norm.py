@@ -1,7 +1,13 @@
-"""Norms against formulas of their own, in float64; padding and neighbours that must not matter."""
+"""Norms against formulas of their own, in float64; padding and neighbours that must not matter.
+
+`some`, `some_mask`, `trained` and `from_disk` serve the tests of the norms that keep running statistics, too.
+"""
 
 from __future__ import annotations
 
+import copy
+import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,10 +16,10 @@ from test_variants import read, variants
 from torch import Tensor, nn
 
 from ablate.build import bind
-from ablate.model.norm import BatchNorm, LayerNorm, RMSNorm
+from ablate.model.norm import GroupNorm, PartialRMSNorm, RMSNorm, ScaleNorm, StdLayerNorm, running_norms
 
-DIM, EPS = 6, 1e-3
-OFFERED = {"dim": DIM, "heads": 2, "head_dim": 3, "layers": 2, "dropout": 0.0, "context": 12}
+DIM, EPS = 8, 1e-3
+OFFERED = {"dim": DIM, "heads": 2, "head_dim": 4, "layers": 2, "dropout": 0.0, "context": 12}
 every = pytest.mark.parametrize("variant", variants("norm"))
 
 
@@ -38,30 +44,99 @@ def trained(norm: nn.Module) -> Any:
     return norm.double()
 
 
-def from_disk(variant: str) -> Any:
-    """A variant as its YAML describes it."""
-    return trained(bind("norm", read("norm", variant), OFFERED)())
+def from_disk(variant: str, **changed: float) -> Any:
+    """A variant as its YAML describes it, but for some keys."""
+    return trained(bind("norm", read("norm", variant) | changed, OFFERED)())
 
 
-def test_layer_norm_formula() -> None:
-    norm, x = trained(LayerNorm(DIM, EPS)), some(4, 5, DIM)
-    for b in range(4):
-        for t in range(5):
-            v = x[b, t]
-            mean = sum(v) / DIM
-            var = sum((a - mean) ** 2 for a in v) / DIM
-            expected = (v - mean) / (var + EPS) ** 0.5 * norm.weight + norm.bias
-            torch.testing.assert_close(norm(x)[b, t], expected)
+def mean(v: list[float]) -> float:
+    return sum(v) / len(v)
 
 
-def test_rms_norm_formula() -> None:
-    norm, x = trained(RMSNorm(DIM, EPS)), some(4, 5, DIM)
-    for b in range(4):
-        for t in range(5):
-            v = x[b, t]
-            expected = v / (sum(a * a for a in v) / DIM + EPS) ** 0.5 * norm.weight
-            torch.testing.assert_close(norm(x)[b, t], expected)
-    assert [name for name, _ in norm.named_parameters()] == ["weight"]
+def rms(v: list[float], k: int = DIM) -> float:
+    return math.sqrt(mean([a * a for a in v[:k]]) + EPS)
+
+
+def centred(v: list[float]) -> list[float]:
+    return [a - mean(v) for a in v]
+
+
+def by_layer(v: list[float]) -> list[float]:
+    return [a / rms(centred(v), len(v)) for a in centred(v)]
+
+
+def by_std(v: list[float]) -> list[float]:
+    return [a / (math.sqrt(sum(a * a for a in centred(v)) / (len(v) - 1)) + EPS) for a in centred(v)]
+
+
+def by_length(v: list[float]) -> list[float]:
+    return [a / math.sqrt(sum(a * a for a in v)) for a in v]
+
+
+# Of each variant that treats a token alone: its settings, and x̂ as plain numbers.
+FORMULAS: dict[str, tuple[dict[str, float], Callable[[list[float]], list[float]]]] = {
+    "ln": ({"eps": EPS}, by_layer),
+    "ln_std": ({"eps": EPS}, by_std),
+    "rms": ({"eps": EPS}, lambda v: [a / rms(v) for a in v]),
+    "prms": ({"eps": EPS, "share": 0.3}, lambda v: [a / rms(v, 3) for a in v]),  # ⌈0.3 · 8⌉
+    "scale": ({"eps": EPS}, by_length),
+    "group": ({"eps": EPS, "groups": 2}, lambda v: by_layer(v[:4]) + by_layer(v[4:])),
+    "dyt": ({"alpha": 0.5}, lambda v: v),
+    "none": ({}, lambda v: v),
+}
+
+
+@pytest.mark.parametrize("variant", FORMULAS)
+def test_formulas_of_one_token(variant: str) -> None:
+    settings, formula = FORMULAS[variant]
+    norm, x = from_disk(variant, **settings), some(4, 5, DIM)
+    given = {name: parameter.tolist() for name, parameter in norm.named_parameters()}
+    gain, shift = given.get("weight", [1.0]), given.get("bias", [0.0])
+    for v, y in zip(x.flatten(0, 1).tolist(), norm(x).flatten(0, 1).tolist(), strict=True):
+        normal = [math.tanh(given["alpha"][0] * a) for a in v] if variant == "dyt" else formula(v)
+        expected = [a * gain[i % len(gain)] + shift[i % len(shift)] for i, a in enumerate(normal)]
+        assert y == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("variant", "names"),
+    [
+        ("ln", ["weight", "bias"]),
+        ("ln_std", ["weight", "bias"]),
+        ("rms", ["weight"]),
+        ("prms", ["weight"]),
+        ("scale", ["weight"]),
+        ("group", ["weight", "bias"]),
+        ("dyt", ["alpha", "weight", "bias"]),
+        ("none", []),
+        ("bn", ["weight", "bias"]),
+        ("instance", ["weight", "bias"]),
+        ("powernorm", ["weight", "bias"]),
+    ],
+)
+def test_parameters(variant: str, names: list[str]) -> None:
+    assert [name for name, _ in from_disk(variant).named_parameters()] == names
+
+
+def test_every_variant_has_a_formula() -> None:
+    assert set(variants("norm")) == set(FORMULAS) | {"bn", "instance", "powernorm"}
+
+
+def test_layer_norm_of_one_group_is_layer_norm() -> None:
+    x = some(4, 5, DIM)
+    torch.testing.assert_close(from_disk("group", groups=1)(x), from_disk("ln")(x))
+    torch.testing.assert_close(from_disk("prms", share=1.0)(x), from_disk("rms")(x))
+
+
+@pytest.mark.parametrize(
+    ("dim", "share", "k"), [(16, 0.0625, 1), (768, 0.0625, 48), (100, 0.07, 7), (8, 0.26, 3), (8, 1.0, 8), (8, 1e-9, 1)]
+)
+def test_partial_rms_rounds_its_share_up(dim: int, share: float, k: int) -> None:
+    x, other = some(1, 1, dim), some(1, 1, dim, seed=1)
+    norm, other[..., :k] = PartialRMSNorm(dim, 1e-5, share).double(), x[..., :k]
+    torch.testing.assert_close(norm(x)[..., :k], norm(other)[..., :k])
+    other[..., k - 1] += 1
+    assert not torch.allclose(norm(x) / x, norm(other) / other)
 
 
 def test_rms_norm_of_small_and_large_numbers() -> None:
@@ -72,66 +147,19 @@ def test_rms_norm_of_small_and_large_numbers() -> None:
     torch.testing.assert_close(norm(torch.tensor([[[3e4, 4e4]]])), torch.tensor([[[0.6, 0.8]]]) * 2**0.5)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-def test_batch_norm_is_torch_s_over_the_real_positions_alone(masked: bool) -> None:
-    """Outputs, gradients and running statistics of several steps, against nn.BatchNorm1d on gathered rows."""
-    ours, theirs = trained(BatchNorm(DIM, EPS, 0.3)), nn.BatchNorm1d(DIM, EPS, 0.3).double()
-    theirs.load_state_dict(ours.state_dict(), strict=False)
-    mask = some_mask() if masked else None
-    real = torch.ones(4, 5, dtype=torch.bool) if mask is None else mask.bool()
-    for step in range(3):
-        x, y = some(4, 5, DIM, seed=step).requires_grad_(), some(4, 5, DIM, seed=step).requires_grad_()
-        mine, other = ours(x, mask)[real], theirs(y[real])
-        torch.testing.assert_close(mine, other)
-        (mine.sin().sum()).backward()
-        (other.sin().sum()).backward()
-        torch.testing.assert_close(x.grad, y.grad)
-    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
-    torch.testing.assert_close(ours.running_var, theirs.running_var)
-    x = some(4, 5, DIM, seed=7)
-    torch.testing.assert_close(ours.eval()(x, mask)[real], theirs.eval()(x[real]))
+def test_scale_norm_starts_with_vectors_of_length_root_dim() -> None:
+    norm = ScaleNorm(DIM, 1e-5).double()
+    torch.testing.assert_close(norm(some(4, 5, DIM)).norm(dim=-1), torch.full((4, 5), DIM**0.5, dtype=torch.float64))
 
 
-def test_batch_norm_formula_and_running_statistics() -> None:
-    norm, x, mask, m = trained(BatchNorm(DIM, EPS, 0.3)), some(4, 5, DIM), some_mask(), 0.3
-    rows = [x[b, t] for b in range(4) for t in range(5) if mask[b, t]]
-    n = len(rows)
-    mean = sum(rows) / n
-    square = sum((row - mean) ** 2 for row in rows)
-    y = norm(x, mask)
-    for b, t in mask.nonzero().tolist():
-        expected = (x[b, t] - mean) / (square / n + EPS).sqrt() * norm.weight + norm.bias
-        torch.testing.assert_close(y[b, t], expected)
-    torch.testing.assert_close(norm.running_mean, m * mean)
-    torch.testing.assert_close(norm.running_var, (1 - m) + m * square / (n - 1))  # unbiased
-    norm.eval()
-    torch.testing.assert_close(
-        norm(x), (x - norm.running_mean) / (norm.running_var + EPS).sqrt() * norm.weight + norm.bias
-    )
+@pytest.mark.parametrize("norm", [StdLayerNorm(DIM, 1e-6), ScaleNorm(DIM, 1e-5), GroupNorm(DIM, 1e-5, 2)])
+def test_a_token_of_zeros_has_finite_gradients(norm: nn.Module) -> None:
+    x = torch.zeros(1, 1, DIM, requires_grad=True)
+    norm(x).sum().backward()
+    assert x.grad is not None and x.grad.isfinite().all()
 
 
-def test_batch_norm_evaluates_without_moving_its_statistics() -> None:
-    norm = trained(BatchNorm(DIM, EPS, 0.3))
-    norm(some(4, 5, DIM))
-    before = {name: buffer.clone() for name, buffer in norm.named_buffers()}
-    norm.eval()(some(4, 5, DIM, seed=1))
-    assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())
-
-
-def test_batch_norm_with_one_real_position_stays_finite() -> None:
-    norm, mask = BatchNorm(DIM, EPS, 0.3), torch.zeros(4, 5)
-    mask[2, 1] = 1
-    assert norm(some(4, 5, DIM).float(), mask).isfinite().all()
-    assert norm.running_mean.isfinite().all() and norm.running_var.isfinite().all()
-
-
-def test_batch_norm_with_no_real_position_keeps_its_statistics_finite() -> None:
-    norm = BatchNorm(DIM, EPS, 0.3)
-    norm(some(4, 5, DIM).float(), torch.zeros(4, 5))
-    assert norm.running_mean.isfinite().all() and norm.running_var.isfinite().all()
-
-
-@pytest.mark.parametrize("variant", ["ln", "rms", "bn"])
+@pytest.mark.parametrize("variant", ["ln", "ln_std", "rms", "group", "bn", "instance", "powernorm"])
 def test_starts_as_a_plain_normalisation(variant: str) -> None:
     norm = bind("norm", read("norm", variant), OFFERED | {"dim": 64})()
     for name, parameter in norm.named_parameters():
@@ -167,16 +195,20 @@ def test_evaluation_ignores_other_tokens(variant: str) -> None:
         torch.testing.assert_close(norm(x[b : b + 1, t : t + 1])[0, 0], y[b, t])
 
 
-@pytest.mark.parametrize("variant", ["ln", "rms"])
-def test_layer_and_rms_norm_ignore_other_tokens_in_training(variant: str) -> None:
+@pytest.mark.parametrize("variant", FORMULAS)
+def test_norms_of_one_token_ignore_other_tokens_in_training(variant: str) -> None:
     norm, x = from_disk(variant), some(4, 5, DIM)
     torch.testing.assert_close(norm(x[1:2, 2:3])[0, 0], norm(x)[1, 2])
 
 
 @every
+@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_gradients(variant: str, masked: bool) -> None:
-    norm, mask = from_disk(variant), some_mask(4, 3) if masked else None
+def test_gradients(variant: str, masked: bool, training: bool) -> None:
+    """PowerNorm's are derivatives at evaluation and of its batch's own statistics; for the others see its own tests."""
+    norm, mask = from_disk(variant).train(training), some_mask(4, 3) if masked else None
+    for keeping in running_norms(norm):
+        keeping.frozen = True
     if masked:
         mask[3] = 0
     x = some(4, 3, DIM).requires_grad_()
@@ -199,11 +231,39 @@ def test_keeps_the_type_of_its_input(variant: str, dtype: torch.dtype) -> None:
         assert y.dtype == dtype and y.isfinite().all()
 
 
+@every
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("dtype", "error"), [(torch.bfloat16, 2e-2), (torch.float16, 3e-3)])
+def test_statistics_are_of_more_than_half_precision(
+    variant: str, training: bool, dtype: torch.dtype, error: float
+) -> None:
+    """Numbers whose squares overflow, whose sums round away: the result is the exact one's but for its own rounding."""
+    norm, x = from_disk(variant).train(training), (300 * some(16, 64, DIM)).to(dtype)
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            parameter.copy_(parameter.to(dtype))
+        norm.train()(x.double())  # moves running statistics, where there are any; they stay in float32
+        exact = norm.train(training)
+        half = copy.deepcopy(exact).to(dtype)
+        for name, buffer in exact.named_buffers():
+            setattr(half, name, buffer.float() if buffer.is_floating_point() else buffer.clone())
+        y, expected = half(x), exact(x.double())
+    assert y.dtype == dtype and y.std() > 0.1
+    torch.testing.assert_close(y.double(), expected, rtol=error, atol=error * expected.abs().mean().item())
+
+
 @pytest.mark.parametrize(
     ("variant", "key", "value"),
-    [("ln", "eps", -1.0), ("rms", "eps", -1.0), ("bn", "eps", -1.0), ("bn", "momentum", -0.1), ("bn", "momentum", 1.5)],
+    [
+        *((variant, "eps", -1.0) for variant in variants("norm") if "eps" in read("norm", variant)),
+        *((variant, "momentum", value) for variant in ("bn", "instance", "powernorm") for value in (-0.1, 1.5)),
+        *(("prms", "share", share) for share in (-0.1, 0.0, 1.1)),
+        *(("group", "groups", groups) for groups in (-2, 0, 3, 16)),
+        *(("dyt", "alpha", alpha) for alpha in (-0.5, 0.0)),
+        ("powernorm", "warmup", -1),
+    ],
 )
 def test_impossible_settings_are_refused(variant: str, key: str, value: float) -> None:
     make = bind("norm", read("norm", variant) | {key: value}, OFFERED)
-    with pytest.raises(ValueError, match=rf"norm\.{key}"):
+    with pytest.raises(ValueError, match=rf"^norm\.{key}={value} [^\n]*$"):
         make()

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ablate.build import initialised_model, resolve
 from ablate.catalogue import CONF
 from ablate.model.dropout import rekey
+from ablate.model.norm import InstanceNorm, running_norms
 from ablate.schema import COMPONENTS
 
 VOCAB, CONTEXT = 13, 12
@@ -176,7 +177,7 @@ def test_every_position_sees_what_it_may(form: tuple[str, str], cell: dict[str, 
         other[:, at] = (other[:, at] + 1) % VOCAB
         with torch.no_grad():
             change = (model(**inputs) - model(**(inputs | {name: other}))).abs().amax(-1)
-        assert change.min() > 1e-9, name
+        assert change.min() > 0, name  # be it little, where attention is saturated
 
 
 def padded(inputs: dict[str, Tensor], where: str) -> dict[str, Tensor]:
@@ -344,6 +345,8 @@ def test_a_stack_of_replicas_computes_what_each_does_alone(form: tuple[str, str]
 def test_settled_statistics_are_those_of_training(cell: dict[str, str], share: bool) -> None:
     """Evaluation computes what training does, once running statistics, where there are any, have seen enough."""
     model, tokens = built(cell, share_layers=share).double(), some_tokens(32)
+    if any(isinstance(norm, InstanceNorm) for norm in running_norms(model)):
+        return  # each sequence has statistics of its own, and the running ones are those of all
     with torch.no_grad():
         for _ in range(100):
             training = model(tokens)

@@ -1,0 +1,167 @@
+"""PowerNorm against the algorithm of its paper, step by step.  Its backward pass is deliberately not the derivative."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from test_norm import DIM, EPS, some, some_mask, trained
+from torch import Tensor, nn
+
+from ablate.model.norm import PowerNorm
+
+MOMENTUM, STEPS = 0.3, 6
+
+
+class Paper:
+    """Algorithm 2 of arXiv 2003.07845 in NumPy, on the real rows (N, C); its PN-V for the first updates."""
+
+    def __init__(self, gain: np.ndarray, shift: np.ndarray, warmup: int):
+        self.gain, self.shift, self.warmup, self.alpha, self.step = gain, shift, warmup, 1 - MOMENTUM, 0
+        self.square, self.nu = np.ones(DIM), np.zeros(DIM)
+
+    def forward(self, x: np.ndarray) -> np.ndarray:
+        batch, self.own = (x**2).mean(0), self.step < self.warmup
+        self.root = np.sqrt((batch if self.own else self.square) + EPS)
+        self.normal = x / self.root
+        self.square = self.alpha * self.square + (1 - self.alpha) * batch
+        self.step += 1
+        return self.gain * self.normal + self.shift
+
+    def backward(self, upstream: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        inner = self.gain * upstream
+        gamma, lamda = (self.normal**2).mean(0), (inner * self.normal).mean(0)
+        if self.own:  # x̂ᵢ = xᵢ / √(mean x² + ε): each xⱼ acts on its own x̂, and by way of the mean on all
+            n, x = len(upstream), self.normal * self.root
+            gradient = inner / self.root - x * (inner * x).sum(0) / (n * self.root**3)
+        else:
+            gradient = (inner - self.nu * self.normal) / self.root
+        self.nu = self.nu * (1 - (1 - self.alpha) * gamma) + (1 - self.alpha) * lamda
+        return gradient, (upstream * self.normal).sum(0), upstream.sum(0)
+
+
+def norm_of(warmup: int) -> PowerNorm:
+    return trained(PowerNorm(DIM, EPS, MOMENTUM, warmup))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("warmup", [0, 2, 100])
+def test_the_paper_s_algorithm(masked: bool, warmup: int) -> None:
+    norm, mask = norm_of(warmup), some_mask() if masked else None
+    real = torch.ones(4, 5, dtype=torch.bool) if mask is None else mask.bool()
+    paper = Paper(norm.weight.detach().numpy().copy(), norm.bias.detach().numpy().copy(), warmup)
+    for step in range(STEPS):
+        x, upstream = some(4, 5, DIM, seed=step).requires_grad_(), some(4, 5, DIM, seed=100 + step) * real[..., None]
+        norm.zero_grad()
+        y = norm(x, mask)
+        np.testing.assert_allclose(y[real].detach().numpy(), paper.forward(x[real].detach().numpy()), rtol=1e-12)
+        y.backward(upstream)
+        gradient, gain, shift = paper.backward(upstream[real].numpy())
+        np.testing.assert_allclose(x.grad[real].numpy(), gradient, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(norm.weight.grad.numpy(), gain, rtol=1e-9)
+        np.testing.assert_allclose(norm.bias.grad.numpy(), shift, rtol=1e-9)
+        np.testing.assert_allclose(norm.running_square.numpy(), paper.square, rtol=1e-12)
+        np.testing.assert_allclose(norm.nu.numpy(), paper.nu, rtol=1e-9, atol=1e-12)
+        assert not x.grad[~real].any()  # padded positions were given no gradient and get none
+    assert norm.updates == STEPS
+    np.testing.assert_allclose(norm.eval()(x).detach().numpy(), evaluated(x, paper), rtol=1e-12)
+
+
+def evaluated(x: Tensor, paper: Paper) -> np.ndarray:
+    return x.detach().numpy() / np.sqrt(paper.square + EPS) * paper.gain + paper.shift
+
+
+def test_the_backward_pass_is_not_the_derivative() -> None:
+    """The derivative at fixed ψ is γ · g / ψ; the paper's takes ν ⊙ x̂ off, which later batches' gradients decide."""
+    norm = norm_of(0)
+    norm(some(4, 5, DIM).requires_grad_()).sum().backward()
+    x, psi = some(4, 5, DIM, seed=1).requires_grad_(), (norm.running_square.clone() + EPS).sqrt()
+    nu, normal = norm.nu.clone(), x.detach() / psi
+    norm(x).sum().backward()
+    derivative = (norm.weight / psi).expand(4, 5, DIM).detach()
+    assert (x.grad - derivative).abs().max() > 0.1 * derivative.abs().max()
+    torch.testing.assert_close(x.grad, derivative - nu * normal / psi)
+
+
+def test_one_backward_pass_per_forward_pass() -> None:
+    """Two forward passes before a backward pass would use a ν that is not theirs: torch refuses."""
+    norm = norm_of(0)
+    x = some(4, 5, DIM).requires_grad_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (norm(x).sum() + norm(x).sum()).backward()
+
+
+def losses(norm: nn.Module, steps: int = 4) -> list[Tensor]:
+    """Losses of a few steps of plain gradient descent in training mode, across the end of a warm-up."""
+    found = []
+    for step in range(steps):
+        loss = norm(some(4, 5, DIM, seed=step).float().requires_grad_()).sin().mean()
+        norm.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in norm.parameters():
+                parameter -= 0.1 * parameter.grad
+        found.append(loss.detach())
+    return found
+
+
+def network(warmup: int, seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Linear(DIM, DIM), PowerNorm(DIM, EPS, MOMENTUM, warmup), nn.Linear(DIM, DIM), PowerNorm(DIM, EPS, 0.1, 1)
+    )
+
+
+def same(first: nn.Module, second: nn.Module) -> None:
+    for (name, mine), theirs in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("warmup", [0, 2])
+def test_compiled_it_computes_the_same(warmup: int, backend: str) -> None:
+    eager = network(warmup)
+    compiled = copy.deepcopy(eager)
+    torch._dynamo.reset()
+    compiled.compile(backend=backend, fullgraph=True)
+    torch.testing.assert_close(losses(compiled), losses(eager), rtol=1e-5, atol=1e-6)
+    same(compiled, eager)
+
+
+def test_a_stack_of_replicas_trains_as_each_does_alone() -> None:
+    """Gradients, ψ² and ν of replicas at different distances from the end of their warm-up."""
+    models = [network(2, seed) for seed in range(3)]
+    for i, model in enumerate(models):
+        losses(model, i)
+    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
+    for step in range(3):
+        x = torch.stack([some(4, 5, DIM, seed=10 * i + step).float() for i in range(3)])
+
+        def forward(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+            return torch.func.functional_call(models[0], (parameters, buffers), (x,)).sin().mean()
+
+        packed = torch.func.vmap(forward)(parameters, buffers, x)
+        for parameter in parameters.values():
+            parameter.grad = None
+        packed.sum().backward()
+        for i, model in enumerate(models):
+            model.zero_grad()
+            loss = model(x[i]).sin().mean()
+            loss.backward()
+            torch.testing.assert_close(packed[i], loss, rtol=1e-5, atol=1e-6)
+            for name, parameter in model.named_parameters():
+                torch.testing.assert_close(parameters[name].grad[i], parameter.grad, rtol=1e-4, atol=1e-6, msg=name)
+            for name, buffer in model.named_buffers():
+                torch.testing.assert_close(buffers[name][i], buffer, rtol=1e-5, atol=1e-6, msg=name)
+
+
+def test_it_trains_on_under_autocast() -> None:
+    model = network(1).double().float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for step in range(4):
+            F.mse_loss(model(some(4, 5, DIM, seed=step).float()), some(4, 5, DIM).float()).backward()
+    assert all(tensor.isfinite().all() for tensor in model.state_dict().values())
+    assert all(p.grad.isfinite().all() and p.grad.any() for p in model.parameters())

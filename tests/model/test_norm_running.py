@@ -1,0 +1,214 @@
+"""Norms that keep running statistics: their formulas, what moves them, what they let a causal decoder see."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from test_norm import DIM, EPS, from_disk, some, some_mask, trained
+from test_variants import CONTEXT, VOCAB, built, some_tokens
+from torch import Tensor, nn
+
+from ablate.model.norm import BatchNorm, InstanceNorm, LayerNorm, PowerNorm, running_norms
+
+KEEPING = ["bn", "instance", "powernorm"]
+each = pytest.mark.parametrize("variant", KEEPING)
+moments = pytest.mark.parametrize("make", [BatchNorm, InstanceNorm])
+
+
+def state(norm: nn.Module) -> dict[str, Tensor]:
+    """The buffers as they are."""
+    return {name: buffer.clone() for name, buffer in norm.named_buffers()}
+
+
+def rows(x: Tensor, mask: Tensor, b: int) -> list[Tensor]:
+    """Real positions of one sequence."""
+    return [x[b, t] for t in range(x.shape[1]) if mask[b, t]]
+
+
+@moments
+@pytest.mark.parametrize("masked", [False, True])
+def test_moments_formula_and_running_statistics(make: Any, masked: bool) -> None:
+    norm, x, mask, m = trained(make(DIM, EPS, 0.3)), some(4, 5, DIM), some_mask() if masked else torch.ones(4, 5), 0.3
+    y = norm(x, mask if masked else None)
+    every = [rows(x, mask, b) for b in range(4)]
+    groups = every if make is InstanceNorm else [[row for group in every for row in group]]
+    means = [sum(group) / len(group) for group in groups]
+    squares = [sum((row - mean) ** 2 for row in group) for group, mean in zip(groups, means, strict=True)]
+    for b, t in mask.nonzero().tolist():
+        g = b if make is InstanceNorm else 0
+        expected = (x[b, t] - means[g]) / (squares[g] / len(groups[g]) + EPS).sqrt() * norm.weight + norm.bias
+        torch.testing.assert_close(y[b, t], expected)
+    n = sum(map(len, groups))
+    torch.testing.assert_close(norm.running_mean, m * sum(row for group in every for row in group) / n)
+    torch.testing.assert_close(norm.running_var, (1 - m) + m * sum(squares) / (n - len(groups)))  # unbiased
+    norm.eval()
+    expected = (x - norm.running_mean) / (norm.running_var + EPS).sqrt() * norm.weight + norm.bias
+    torch.testing.assert_close(norm(x), expected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_batch_norm_is_torch_s_over_the_real_positions_alone(masked: bool) -> None:
+    """Outputs, gradients and running statistics of several steps, against nn.BatchNorm1d on gathered rows."""
+    ours, theirs = trained(BatchNorm(DIM, EPS, 0.3)), nn.BatchNorm1d(DIM, EPS, 0.3).double()
+    theirs.load_state_dict(ours.state_dict(), strict=False)
+    mask = some_mask() if masked else None
+    real = torch.ones(4, 5, dtype=torch.bool) if mask is None else mask.bool()
+    for step in range(3):
+        x, y = some(4, 5, DIM, seed=step).requires_grad_(), some(4, 5, DIM, seed=step).requires_grad_()
+        mine, other = ours(x, mask)[real], theirs(y[real])
+        torch.testing.assert_close(mine, other)
+        (mine.sin().sum()).backward()
+        (other.sin().sum()).backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
+    x = some(4, 5, DIM, seed=7)
+    torch.testing.assert_close(ours.eval()(x, mask)[real], theirs.eval()(x[real]))
+
+
+def test_instance_norm_is_torch_s() -> None:
+    ours = trained(InstanceNorm(DIM, EPS, 0.3))
+    theirs = nn.InstanceNorm1d(DIM, EPS, 0.3, affine=True, track_running_stats=True).double()
+    theirs.load_state_dict(ours.state_dict(), strict=False)
+    for step in range(3):
+        x, y = some(4, 5, DIM, seed=step).requires_grad_(), some(4, 5, DIM, seed=step).requires_grad_()
+        mine, other = ours(x), theirs(y.transpose(1, 2)).transpose(1, 2)
+        torch.testing.assert_close(mine, other)
+        mine.sin().sum().backward()
+        other.sin().sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
+    x = some(4, 5, DIM, seed=7)
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x.transpose(1, 2)).transpose(1, 2))
+
+
+@each
+def test_evaluation_moves_nothing(variant: str) -> None:
+    norm = from_disk(variant)
+    norm(some(4, 5, DIM))
+    before = state(norm)
+    norm.eval()(some(4, 5, DIM, seed=1))
+    assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())
+
+
+@each
+def test_frozen_statistics_of_the_batch_move_nothing(variant: str) -> None:
+    """Frozen training computes what training from a fresh start does, and leaves all as it was."""
+    norm, x, mask = from_disk(variant), some(4, 5, DIM, seed=1).requires_grad_(), some_mask()
+    fresh = copy.deepcopy(norm)
+    for step in range(3):
+        norm(some(4, 5, DIM, seed=step))
+    before, norm.frozen = state(norm), True
+    y = norm(x, mask)
+    y.sum().backward()
+    assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())
+    torch.testing.assert_close(y, fresh(x, mask))
+    norm.frozen = False
+    norm(x, mask)
+    assert not any(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers() if name != "nu")
+
+
+@each
+def test_momentum_none_averages_over_the_updates_since_the_reset(variant: str) -> None:
+    norm, batches = from_disk(variant), [some(4, 5, DIM, seed=seed) for seed in range(4)]
+    start = state(norm)
+    norm(100 * batches[0]).sum().backward()
+    norm.reset()
+    assert all(torch.equal(buffer, start[name]) for name, buffer in norm.named_buffers())
+    norm.momentum = None
+    single = []
+    for batch in batches:
+        one = from_disk(variant, momentum=1.0)
+        one(batch)
+        single.append(state(one))
+        norm(batch)
+    assert norm.updates == 4
+    for name in start.keys() - {"updates", "nu"}:
+        torch.testing.assert_close(getattr(norm, name), sum(s[name] for s in single) / 4)
+
+
+@each
+@pytest.mark.parametrize("real", [0, 1])
+def test_a_batch_without_statistics_moves_nothing(variant: str, real: int) -> None:
+    """One real position has a quadratic mean, but no variance."""
+    norm, mask = from_disk(variant), torch.zeros(4, 5)
+    mask[2, 1] = real
+    norm(some(4, 5, DIM))
+    before = state(norm)
+    assert norm(some(4, 5, DIM, seed=1), mask).isfinite().all()
+    moved = [name for name, buffer in norm.named_buffers() if not torch.equal(buffer, before[name])]
+    assert moved == (["updates", "running_square"] if variant == "powernorm" and real else [])
+
+
+def test_short_sequences_count_by_their_positions() -> None:
+    """Sequences of one position say nothing about a variance, and pull the running one nowhere."""
+    norm, x, mask = InstanceNorm(DIM, EPS, 1.0).double(), some(4, 5, DIM), torch.ones(4, 5)
+    mask[1:, 1:] = 0
+    norm(x, mask)
+    torch.testing.assert_close(norm.running_var, x[0].var(0))
+
+
+@each
+def test_running_norms_are_found(variant: str) -> None:
+    model = built({"norm": variant})
+    found = running_norms(model)
+    assert [type(norm) for norm in found] == [type(from_disk(variant))] * 5
+    assert running_norms(built()) == [] and running_norms(nn.Sequential(LayerNorm(DIM, EPS))) == []
+    assert all("future" in norm.note for norm in found)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@each
+def test_drift(variant: str, masked: bool) -> None:
+    norm, x, mask = from_disk(variant), some(4, 5, DIM, seed=1), some_mask() if masked else torch.ones(4, 5)
+    norm(some(4, 5, DIM))
+    before = state(norm)
+    real = torch.stack([row for b in range(4) for row in rows(x, mask, b)])
+    if variant == "powernorm":
+        away = (real.square().mean(0) - norm.running_square) / (norm.running_square + norm.eps)
+    else:
+        away = (real.mean(0) - norm.running_mean) / (norm.running_var + norm.eps).sqrt()
+    expected = torch.linalg.vector_norm(away) / DIM**0.5
+    torch.testing.assert_close(norm.drift(x, mask if masked else None), expected)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in norm.named_buffers())
+
+
+def test_drift_of_statistics_that_have_settled_is_none() -> None:
+    for make in (BatchNorm(DIM, 0.0, 1.0), InstanceNorm(DIM, 0.0, 1.0), PowerNorm(DIM, 0.0, 1.0, 3)):
+        norm, x = make.double(), some(4, 5, DIM)
+        assert norm.drift(x) > 0.5
+        norm(x)
+        assert norm.drift(x) < 1e-12
+
+
+def leak(model: nn.Module, now: int) -> float:
+    """How much logits up to position `now` change with the tokens after it, relative to their spread."""
+    tokens = some_tokens()
+    other = tokens.clone()
+    other[:, now + 1 :] = (other[:, now + 1 :] + 1) % VOCAB
+    with torch.no_grad():
+        before, after = copy.deepcopy(model)(tokens), copy.deepcopy(model)(other)
+    return float((before - after)[:, : now + 1].abs().amax() / before.std())
+
+
+@each
+@pytest.mark.parametrize("now", [0, CONTEXT // 2, CONTEXT - 2])
+def test_a_causal_decoder_sees_the_future_in_training_and_not_at_evaluation(variant: str, now: int) -> None:
+    """What their training statistics leak: much; at evaluation: nothing."""
+    model = built({"norm": variant}).double()
+    assert leak(model, now) > 0.01
+    assert leak(model.eval(), now) == 0
+    assert leak(built().double(), now) == 0  # the measure finds nothing where there is nothing
+
+
+def test_power_norm_sees_no_future_once_its_warm_up_is_over() -> None:
+    model = built({"norm": "powernorm"}).double()
+    for norm in running_norms(model):
+        norm.warmup = 2
+    for seen in range(4):
+        assert (leak(model, CONTEXT // 2) > 0.01) == (seen < 2)
+        model(some_tokens(seed=seen))
