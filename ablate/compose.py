@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import difflib
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
+from ablate.identity import cell_name
 from ablate.schema import STUDY_KEYS, Config, Problem, register
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -44,6 +46,20 @@ class Command(NamedTuple):
     fixed: list[str]
     swept: dict[str, list[str]]
     problems: list[Problem]
+
+
+def level_of(cell: Composed, key: str) -> Any:
+    """A cell's level of a factor: the variant of a group, else the value of the key."""
+    if key in cell.choices:
+        return cell.choices[key]
+    value = OmegaConf.select(OmegaConf.create(cell.config), key)
+    return value if isinstance(value, str | int | float | bool | None) else json.dumps(OmegaConf.to_container(value))
+
+
+def name_cell(cell: Composed, levels: dict[str, Any]) -> str:
+    """What a cell is called where only what varies matters."""
+    named = [str(level) if key in cell.choices else f"{key}={level}" for key, level in levels.items()]
+    return " + ".join(named) or cell_name(cell.choices)
 
 
 def parse(overrides: list[str], config_dir: str | None) -> Command:

@@ -53,6 +53,17 @@ def percent(fraction: float) -> str:
     return f"{fraction * 100:+.1f} %".replace("-", MINUS).replace(f"{MINUS}0.0 ", "+0.0 ")
 
 
+def matched(manifest: dict[str, Any]) -> str:
+    """What a study's cells were held equal in, and how nearly; nothing where they were not."""
+    how = manifest.get("match", "none")
+    if how == "none":
+        return ""
+    found = [cell["matched"] for cell in manifest["cells"]]
+    left = max(abs(each["difference"]) for each in found)
+    chosen = "steps" if how == "flops_total" else "widths"
+    return f"{chosen} matched: {found[0]['quantity']} within {left * 100:.2g} %"
+
+
 def passes(fraction: float) -> str:
     """How much of the training text is seen: 0.3 % of one pass, 8 % of one pass, 1.5 passes."""
     if fraction > 1:

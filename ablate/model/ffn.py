@@ -17,7 +17,7 @@ class MLP(nn.Module):
 
     def __init__(self, dim: int, hidden: int | None, mult: float, bias: bool):
         super().__init__()
-        hidden = width(dim, hidden, mult)
+        self.hidden = hidden = width(dim, hidden, mult)
         self.up = tag(nn.Linear(dim, hidden, bias), "in")
         self.down = tag(nn.Linear(hidden, dim, bias), "out")
 
@@ -42,7 +42,7 @@ class SwiGLU(nn.Module):
 
     def __init__(self, dim: int, hidden: int | None, mult: float, multiple_of: int, bias: bool):
         super().__init__()
-        hidden = width(dim, hidden, mult * 2 / 3, multiple_of)
+        self.hidden = hidden = width(dim, hidden, mult * 2 / 3, multiple_of)
         self.gate = tag(nn.Linear(dim, hidden, bias), "in")
         self.up = tag(nn.Linear(dim, hidden, bias), "in")
         self.down = tag(nn.Linear(hidden, dim, bias), "out")
