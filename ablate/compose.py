@@ -67,6 +67,7 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
     fixed: list[str] = []
     swept: dict[str, list[str]] = {}
     problems: list[Problem] = []
+    given: dict[str, str] = {}
     for text in overrides:
         try:
             override = OverridesParser.create().parse_override(text)
@@ -75,8 +76,12 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
             problems.append(Problem(text, f"cannot be read ({_first(error)}); write key=value"))
             continue
         key = override.key_or_group
-        if key in swept:
+        first = given.get(key)
+        given[key] = text
+        if key in swept or (first and levels):
             problems.append(Problem(text, f"{key} is swept already; write its values in one place"))
+        elif first:
+            problems.append(Problem(text, twice(key, first.partition("=")[2], text.partition("=")[2])))
         elif wrong := misused(override, levels):
             problems.append(Problem(text, wrong))
         elif levels:
@@ -84,6 +89,14 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
         else:
             fixed.append(text)
     return Command(fixed, swept, problems)
+
+
+def twice(key: str, first: str, second: str) -> str:
+    """What to say of a key that is given two values: Hydra would take the last without a word."""
+    if first == second:
+        return f"{key} is given twice; write it once"
+    compare = f", or {key}={first},{second} to compare them" * (key not in STUDY_KEYS and not key.startswith("eval."))
+    return f"{key} is given twice, as {first} and {second}; write one{compare}"
 
 
 def misused(override: Override, levels: list[str]) -> str | None:

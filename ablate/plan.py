@@ -194,6 +194,7 @@ def describe_cells(
                 "flops_per_token": cell.budget.flops_per_token,
                 "shared_draws": shared_draws(cell.budget.shapes, reference.shapes),
                 "matched": matched[i],
+                "tokens_per_step": cell.config["train"]["batch_size"] * cell.task.positions,
                 "batches": batches(cell.config, cell.task.fingerprint),
                 "task": cell.task.fingerprint,
                 "notes": cell.budget.notes + held(cell.config["seed"]) + remark(names[i], matched[i]),
