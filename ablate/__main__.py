@@ -29,6 +29,7 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   data.context data.path data.tokenizer            eval.tokens
   train.steps train.batch_size train.eval_every train.log_every train.device train.precision train.parallel
   optim.lr optim.warmup optim.weight_decay optim.betas optim.clip optim.schedule optim.floor
+  match=params|flops       widths by the reference match=flops_total    steps by the reference
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
 --hydra-help shows Hydra's own options."""
 ORDER = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "scale", "optim", "track")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.build import build_model
@@ -24,12 +26,19 @@ class Budget(NamedTuple):
     flops_per_token  of the forward pass at the training context; attention counts all pairs, embeddings nothing
     shapes           name -> (role, shape) of every parameter
     notes            what the components have to say about themselves, once each
+    hidden           width of the FFNs, None where they have none, or not all the same
     """
 
     params: int
     flops_per_token: float
     shapes: dict[str, tuple[str, tuple[int, ...]]]
     notes: list[str]
+    hidden: int | None
+
+    @property
+    def core(self) -> int:
+        """Parameters but for token embedding and head: position tables count, what layers share counts once."""
+        return sum(math.prod(shape) for role, shape in self.shapes.values() if role not in ("embedding", "head"))
 
 
 def count(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Budget:
@@ -49,7 +58,16 @@ def count(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Budget
                 f"{type(m).__name__}: {m.note}" for m in model.modules() if isinstance(getattr(m, "note", None), str)
             )
         ),
+        ffn_width(model),
     )
+
+
+def ffn_width(model: nn.Module) -> int | None:
+    """What the model's FFNs, the modules called `ffn`, say of their width."""
+    ffns = [module for name, module in model.named_modules() if name.rpartition(".")[2] == "ffn"]
+    widths = {getattr(ffn, "hidden", None) for ffn in ffns}
+    width = widths.pop() if len(widths) == 1 else None
+    return width if isinstance(width, int) else None
 
 
 def utilisation(flops_per_token: float, tokens_per_second: float, device: str, precision: str) -> float | None:

@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import difflib
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
+from ablate.identity import cell_name
 from ablate.schema import STUDY_KEYS, Config, Problem, register
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -46,11 +48,26 @@ class Command(NamedTuple):
     problems: list[Problem]
 
 
+def level_of(cell: Composed, key: str) -> Any:
+    """A cell's level of a factor: the variant of a group, else the value of the key."""
+    if key in cell.choices:
+        return cell.choices[key]
+    value = OmegaConf.select(OmegaConf.create(cell.config), key)
+    return value if isinstance(value, str | int | float | bool | None) else json.dumps(OmegaConf.to_container(value))
+
+
+def name_cell(cell: Composed, levels: dict[str, Any]) -> str:
+    """What a cell is called where only what varies matters."""
+    named = [str(level) if key in cell.choices else f"{key}={level}" for key, level in levels.items()]
+    return " + ".join(named) or cell_name(cell.choices)
+
+
 def parse(overrides: list[str], config_dir: str | None) -> Command:
     """Sort overrides into fixed and swept ones, and name those that cannot be parsed or make no sense."""
     fixed: list[str] = []
     swept: dict[str, list[str]] = {}
     problems: list[Problem] = []
+    given: dict[str, str] = {}
     for text in overrides:
         try:
             override = OverridesParser.create().parse_override(text)
@@ -59,8 +76,12 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
             problems.append(Problem(text, f"cannot be read ({_first(error)}); write key=value"))
             continue
         key = override.key_or_group
-        if key in swept:
+        first = given.get(key)
+        given[key] = text
+        if key in swept or (first and levels):
             problems.append(Problem(text, f"{key} is swept already; write its values in one place"))
+        elif first:
+            problems.append(Problem(text, twice(key, first.partition("=")[2], text.partition("=")[2])))
         elif wrong := misused(override, levels):
             problems.append(Problem(text, wrong))
         elif levels:
@@ -68,6 +89,14 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
         else:
             fixed.append(text)
     return Command(fixed, swept, problems)
+
+
+def twice(key: str, first: str, second: str) -> str:
+    """What to say of a key that is given two values: Hydra would take the last without a word."""
+    if first == second:
+        return f"{key} is given twice; write it once"
+    compare = f", or {key}={first},{second} to compare them" * (key not in STUDY_KEYS and not key.startswith("eval."))
+    return f"{key} is given twice, as {first} and {second}; write one{compare}"
 
 
 def misused(override: Override, levels: list[str]) -> str | None:

@@ -18,7 +18,7 @@ BUILDING = (*COMPONENTS, "model", "data", "user")
 
 
 class Checked(NamedTuple):
-    """A cell that passed: its configuration with every `auto` resolved, its task and its budget."""
+    """A cell that passed: its configuration with every `auto` and the FFN's width resolved, its task, its budget."""
 
     config: dict[str, Any]
     task: Any
@@ -43,7 +43,7 @@ class Gate:
             try:
                 task = self.task(config)
                 config = config | {"model": config["model"] | {"tie_embeddings": ties(config, task)}}
-                checked = Checked(config, task, self.build(config, task))
+                checked = self.checked(config, task)
             except Refused as error:
                 found.append(error.problem)
         found += device_problems(config)
@@ -77,6 +77,13 @@ class Gate:
             except (ValueError, OSError) as error:
                 raise Refused("" if str(error).startswith("data.") else "data", error) from None
         return self.tasks[key]
+
+    def checked(self, config: dict[str, Any], task: Any) -> Checked:
+        """The cell with its budget, and with the width that its FFN was built with.  Raises Refused as `build` does."""
+        budget = self.build(config, task)
+        if "hidden" in config["ffn"] and budget.hidden is not None:  # one model, one configuration
+            config = config | {"ffn": config["ffn"] | {"hidden": budget.hidden}}
+        return Checked(config, task, budget)
 
     def build(self, config: dict[str, Any], task: Any) -> Budget:
         """Build and count the cell's model.  Raises Refused when the pieces do not fit each other."""

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 
 from ablate.catalogue import shadowed
-from ablate.compose import COMPOSING, Command, Composed, Composer, parse
+from ablate.compose import COMPOSING, Command, Composed, Composer, level_of, name_cell, parse
 from ablate.gate import Checked, Gate
 from ablate.history import choose_seeds, other_looks, read_earlier, status_of, without_weights
 from ablate.identity import batches, cell_name, numbers, run_key
+from ablate.match import contradictions, match_cells, remark
 from ablate.model.init import shared_draws
 from ablate.results import now
 from ablate.schema import COMPONENTS, Problem
@@ -58,12 +58,19 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
     gate = Gate()
     checked = [gate.admit(composed.config) for composed in cells]
     problems = gate.problems + study_problems(settings)
+    problems += contradictions(settings["match"], overrides, swept)
     if problems:
         raise PlanError(problems)
     passed = [cell for cell in checked if cell is not None]
     factors = {key: list(dict.fromkeys(level_of(cell, key) for cell in cells)) for key in swept}
     reference = choose_reference(factors, settings["reference"])
-    rows = describe_cells(cells, passed, factors, reference)
+    levels = [{key: level_of(cell, key) for key in factors} for cell in cells]
+    names = [name_cell(cell, level) for cell, level in zip(cells, levels, strict=True)]
+    at = references(levels, reference)
+    passed, matched = match_cells(settings["match"], passed, names, at, gate)
+    if gate.problems:
+        raise PlanError(gate.problems)
+    rows = describe_cells(cells, passed, levels, names, at, matched)
     refuse_duplicates(rows, [cell.config for cell in passed])
     command = shlex.join(
         ["python", "-m", "ablate"]
@@ -137,14 +144,6 @@ def is_seed_list(seeds: Any) -> bool:
     return whole and 0 < len(seeds) == len(set(seeds))
 
 
-def level_of(cell: Composed, key: str) -> Any:
-    """A cell's level of a factor: the variant of a group, else the value of the key."""
-    if key in cell.choices:
-        return cell.choices[key]
-    value = OmegaConf.select(OmegaConf.create(cell.config), key)
-    return value if isinstance(value, str | int | float | bool | None) else json.dumps(OmegaConf.to_container(value))
-
-
 def choose_reference(factors: dict[str, list[Any]], asked: Any) -> dict[str, Any]:
     """Level of each component factor (of every factor, where no component varies) that others are compared with."""
     compared = [key for key in factors if key in COMPONENTS] or list(factors)
@@ -166,33 +165,42 @@ def choose_reference(factors: dict[str, list[Any]], asked: Any) -> dict[str, Any
     return reference | dict(asked or {})
 
 
+def references(levels: list[dict[str, Any]], reference: dict[str, Any]) -> list[int]:
+    """Which cell each one is compared with: the reference within its stratum."""
+    return [levels.index(level | reference) for level in levels]
+
+
 def describe_cells(
-    cells: list[Composed], checked: list[Checked], factors: dict[str, list[Any]], reference: dict[str, Any]
+    cells: list[Composed],
+    checked: list[Checked],
+    levels: list[dict[str, Any]],
+    names: list[str],
+    at: list[int],
+    matched: list[dict[str, Any] | None],
 ) -> list[dict[str, Any]]:
-    """The manifest's rows of cells, each compared with the reference of its stratum."""
+    """The manifest's rows of cells, each compared with the reference of its stratum, at `at`."""
     rows = []
-    for composed, cell in zip(cells, checked, strict=True):
-        levels = {key: level_of(composed, key) for key in factors}
+    for i, (composed, cell) in enumerate(zip(cells, checked, strict=True)):
+        reference = checked[at[i]].budget
         rows.append(
             {
                 "id": cell_id(cell),
                 "name": cell_name(composed.choices),
-                "label": label(levels, composed.choices) or cell_name(composed.choices),
-                "levels": levels,
-                "reference": all(levels[key] == level for key, level in reference.items()),
+                "label": names[i],
+                "levels": levels[i],
+                "reference": levels[at[i]] == levels[i],
                 "params": cell.budget.params,
+                "params_vs_reference": cell.budget.params / reference.params - 1,
                 "flops_per_token": cell.budget.flops_per_token,
+                "shared_draws": shared_draws(cell.budget.shapes, reference.shapes),
+                "matched": matched[i],
+                "tokens_per_step": cell.config["train"]["batch_size"] * cell.task.positions,
                 "batches": batches(cell.config, cell.task.fingerprint),
                 "task": cell.task.fingerprint,
-                "notes": cell.budget.notes + held(cell.config["seed"]),
+                "notes": cell.budget.notes + held(cell.config["seed"]) + remark(names[i], matched[i]),
                 "config": cell.config,
             }
         )
-    for row, cell in zip(rows, checked, strict=True):
-        stratum = {key: level for key, level in row["levels"].items() if key not in reference}
-        at = next(i for i, r in enumerate(rows) if r["reference"] and stratum.items() <= r["levels"].items())
-        row["params_vs_reference"] = row["params"] / rows[at]["params"] - 1
-        row["shared_draws"] = shared_draws(cell.budget.shapes, checked[at].budget.shapes)
     return rows
 
 
@@ -207,11 +215,6 @@ def held(seed: dict[str, int | None]) -> list[str]:
     names = {"init": "initialisation", "data": "the order of the data"}
     fixed = [half for half, value in seed.items() if value is not None]
     return [f"seed.{half}={seed[half]} for every run: intervals do not cover {names[half]}" for half in fixed]
-
-
-def label(levels: dict[str, Any], choices: dict[str, str]) -> str:
-    """What a cell is called where only what varies matters."""
-    return " + ".join(str(level) if key in choices else f"{key}={level}" for key, level in levels.items())
 
 
 def refuse_duplicates(rows: list[dict[str, Any]], configs: list[dict[str, Any]]) -> None:
@@ -237,7 +240,7 @@ def settle(
 ) -> Plan:
     """The plan: name, seeds, runs and units, beside what an earlier command of this study left."""
     results = Path(settings["results_dir"]).absolute()
-    base = settings["study"] or study_name(factors, reference, rows)
+    base = settings["study"] or study_name(factors, reference, settings["match"], rows)
     name = f"{base}-confirm-{settings['confirm']}" if settings["confirm"] else base
     earlier, notes = read_earlier(results, name)
     refuse_replacing(name, {cell["id"] for cell in earlier.get("cells", [])} - {row["id"] for row in rows})
@@ -264,6 +267,7 @@ def settle(
         "factors": factors,
         "components": [key for key in factors if key in COMPONENTS],
         "reference": reference,
+        "match": settings["match"],
         "claims": {},
         "seeds": seeds,
         "confirms": base if settings["confirm"] else None,
@@ -305,8 +309,8 @@ def describe_task(task: Any) -> dict[str, Any]:
     return {key: getattr(task, key) for key in keys}
 
 
-def study_name(factors: dict[str, list[Any]], reference: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+def study_name(factors: dict[str, list[Any]], reference: dict[str, Any], match: str, rows: list[dict[str, Any]]) -> str:
     """The factors and a hash of everything but the seeds."""
-    content = json.dumps([factors, reference, [[numbers(row["config"]), row["task"]] for row in rows]])
+    content = json.dumps([factors, reference, match, [[numbers(row["config"]), row["task"]] for row in rows]])
     head = "-".join(key.replace("/", "_") for key in factors) or "single"
     return f"{head[:60]}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"

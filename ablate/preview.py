@@ -9,15 +9,17 @@ from ablate.plan import Plan
 
 def preview(plan: Plan) -> str:
     """A table of the plan's cells and a line of totals."""
-    head = ("cell", "parameters", "difference", "FLOPs/token", "difference", "shared draws", "to do", "done")
+    budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
+    head = ("cell", *budget, *matching(plan), "to do", "done")
     cells, seeds = plan.manifest["cells"], plan.manifest["seeds"]
     tasks = ", ".join(task["title"] for task in plan.manifest["tasks"].values())
     runs = f"{len(cells)} cells x {len(seeds)} seeds = {len(plan.statuses)} runs, {len(plan.todo)} to do"
     where = f"study {plan.manifest['study']} in {plan.results}"
+    held = [f"match={plan.manifest['match']}: {cells[0]['matched']['quantity']}"] if matching(plan) else []
     notes = list(dict.fromkeys(note for cell in cells for note in cell["notes"]))
     table = columns([head, *(row(plan, cell) for cell in cells)])
     end = "dry run: nothing was trained or written"
-    return "\n".join([*table, "", f"{tasks}; {runs}", where, *notes, *plan.notes, end])
+    return "\n".join([*table, "", f"{tasks}; {runs}", where, *held, *notes, *plan.notes, end])
 
 
 def columns(rows: list[tuple[str, ...]]) -> list[str]:
@@ -43,9 +45,26 @@ def row(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:
         f"{cell['flops_per_token']:,.0f}",
         percent(cell["flops_per_token"], reference["flops_per_token"]),
         f"{100 * cell['shared_draws']:.0f} %",
+        *matched(plan, cell),
         str(len(statuses) - done),
         str(done),
     )
+
+
+def matching(plan: Plan) -> tuple[str, ...]:
+    """What the match chooses for each cell, and what it holds equal: the heads of its columns, none without a match."""
+    how = plan.manifest["match"]
+    chosen = {"flops_total": "train.steps"}.get(how, "ffn.hidden")
+    return () if how == "none" else (chosen, f"match={how}")
+
+
+def matched(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:
+    """What was chosen for a cell, and the difference that is left."""
+    found, config = matching(plan), cell["config"]
+    if not found:
+        return ()
+    section, key = found[0].split(".")
+    return str(config[section][key]), f"{100 * cell['matched']['difference']:+.2f} %"
 
 
 def is_reference_of(plan: Plan, other: dict[str, Any], cell: dict[str, Any]) -> bool:

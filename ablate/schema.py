@@ -15,7 +15,10 @@ from omegaconf import MISSING
 
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
 # What decides which runs there are and how they are carried out, but no run's numbers.
-STUDY_KEYS = ("study", "seeds", "confirm", "reference", "results_dir", "dry_run", "keep", "user", "unit", "track")
+STUDY_KEYS = (
+    *("study", "seeds", "confirm", "reference", "match"),
+    *("results_dir", "dry_run", "keep", "user", "unit", "track"),
+)
 
 
 class Problem(NamedTuple):
@@ -118,6 +121,7 @@ class Config:
     seeds: Any = 3
     confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, math.inf)})
     reference: Any = None
+    match: str = one_of("none", "params", "flops", "flops_total")
     results_dir: str = MISSING
     dry_run: bool = False
     keep: str = one_of("weights", "all", "none")

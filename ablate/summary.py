@@ -47,12 +47,13 @@ def _scope(study: Study) -> str:
     passes = [words.passes(_passes(manifest, cell)) for cell in manifest["cells"]]
     rate = "one untuned lr " if len(set(rates)) == 1 else "untuned lrs "
     seen = f"{_range(steps)} steps ({_range(passes)})"
-    return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}"
+    matched = words.matched(manifest)
+    return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}" + f"; {matched}" * bool(matched)
 
 
-def _passes(manifest: dict[str, Any], cell: dict[str, Any]) -> float:
-    train, tokens = cell["config"]["train"], manifest["tasks"][cell["task"]]["train_tokens"]
-    return float(train["steps"] * train["batch_size"] * cell["config"]["data"]["context"] / tokens)
+def _passes(manifest: dict[str, Any], cell: dict[str, Any]) -> float | None:
+    steps, tokens = cell["config"]["train"]["steps"], manifest["tasks"][cell["task"]]["train_tokens"]
+    return None if tokens is None else float(steps * cell["tokens_per_step"] / tokens)
 
 
 def _range(values: list[str]) -> str:
@@ -78,7 +79,12 @@ def _cells(cells: pandas.DataFrame) -> list[str]:
         words.size(row.params) if row.reference else words.percent(row.params_vs_reference)
         for row in shown.itertuples()
     ]
-    return [*_columns(list(shown["name"]), scores, sizes), *_more(len(cells) - len(shown), "cell")]
+    matched = [[_matched(row) for row in shown.itertuples()]] if "match" in shown else []
+    return [*_columns(list(shown["name"]), scores, sizes, *matched), *_more(len(cells) - len(shown), "cell")]
+
+
+def _matched(row: Any) -> str:
+    return f"{row.chosen}={row.chosen_value} ({words.remainder(row.match_difference)})"
 
 
 def _score(row: Any, places: int, first: bool) -> str:

@@ -16,13 +16,20 @@ def write(study: Study, table: pandas.DataFrame, folder: Path) -> list[Path]:
     """Write runs.csv, cells.csv, cells.md, effects.csv and effects.md; `table` holds the effects."""
     cells = evidence.cells(study)
     files = []
-    for name, frame in (("runs", study.runs), ("cells", cells), ("effects", table)):
+    for name, frame in (("runs", runs_table(study)), ("cells", cells), ("effects", table)):
         files.append(folder / f"{name}.csv")
         frame.to_csv(files[-1], index=False, lineterminator="\n")
     for name, text in (("cells", cells_markdown(study, cells)), ("effects", effects_markdown(study, table))):
         files.append(folder / f"{name}.md")
         files[-1].write_text(text, encoding="utf-8")
     return files
+
+
+def runs_table(study: Study) -> pandas.DataFrame:
+    """A row per run, with what was chosen for its cell where cells were matched."""
+    chosen = {cell["id"]: evidence.matched(study.manifest, cell) for cell in study.manifest["cells"]}
+    rows = [chosen[cell] for cell in study.runs["cell"]]
+    return study.runs.join(pandas.DataFrame(rows, index=study.runs.index))
 
 
 def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
@@ -37,6 +44,7 @@ def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
         "missing",
         "parameters",
         "to reference",
+        *matching(cells),
     ]
     rows = [
         [
@@ -48,10 +56,16 @@ def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
             str(row.missing),
             f"{row.params:,}",
             "" if row.reference else words.percent(row.params_vs_reference),
+            *([str(row.chosen_value), words.remainder(row.match_difference)] if "match" in cells else []),
         ]
         for row in cells.itertuples()
     ]
     return _page(_markdown(head, rows), [*dict.fromkeys(filter(None, cells["notes"])), *remarks(study)])
+
+
+def matching(cells: pandas.DataFrame) -> list[str]:
+    """The heads of the columns that say how cells were matched; none where they were not."""
+    return [cells["chosen"][0], f"match={cells['match'][0]}, left"] if "match" in cells else []
 
 
 def _score(row: object, places: int) -> str:
@@ -70,7 +84,8 @@ def effects_markdown(study: Study, table: pandas.DataFrame) -> str:
     """The family's effects with simultaneous intervals, then the exploratory rows."""
     metric = evidence.endpoint(study.manifest)
     lower = evidence.lower_is_better(study.manifest, metric)
-    head = ["effect", "n", f"{metric}, difference [95 %]", "p (Holm; exploratory: BH)", "verdict", "role"]
+    how = [f"match={study.manifest['match']}, left at most"] if "match_difference" in table else []
+    head = ["effect", "n", f"{metric}, difference [95 %]", "p (Holm; exploratory: BH)", "verdict", "role", *how]
     places = words.decimals((table["high"] - table["low"]) / 2)
     rows = [
         [
@@ -80,18 +95,19 @@ def effects_markdown(study: Study, table: pandas.DataFrame) -> str:
             words.p_text(row.p_holm if row.family else row.p_bh),
             words.verdict(row, metric, lower),
             "family" if row.family else "exploratory",
+            *([words.remainder(row.match_difference)] if how else []),
         ]
         for row in table.itertuples()
     ]
     family = int(table["family"].sum())
     over = f"simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t)"
-    how = f"Intervals are {over} and cover seeds only; exploratory rows have a false coverage rate of 5 %."
-    return _page(_markdown(head, rows), [how * bool(len(rows)), *remarks(study)])
+    said = f"Intervals are {over} and cover seeds only; exploratory rows have a false coverage rate of 5 %."
+    return _page(_markdown(head, rows), [said * bool(len(rows)), *remarks(study)])
 
 
 def remarks(study: Study) -> list[str]:
     """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
-    lines = [evidence.unadjusted(study.manifest) or ""]
+    lines = [words.matched(study.manifest), evidence.unadjusted(study.manifest) or ""]
     if len(study.manifest["seeds"]) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):

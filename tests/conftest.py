@@ -44,6 +44,11 @@ def small(text: Path, tmp_path: Path) -> list[str]:
     return [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={tmp_path / 'results'}"]
 
 
+def latest(*overrides: str) -> list[str]:
+    """Overrides without the earlier ones of a key that is given again: the command line refuses those."""
+    return list({text.partition("=")[0]: text for text in overrides}.values())
+
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
 

@@ -58,8 +58,9 @@ def fabricate(
     """Write a study of the full grid of `factors` below `results`, and return its name.
 
     `status` says done, diverged, failed, missing (nothing on disk) or running (logged steps, no result);
-    `manifest` replaces entries of the manifest.
+    `manifest` replaces entries of the manifest; with tasks of its own, `score` is of the first metric of the first.
     """
+    metric = next(iter(next(iter(manifest.get("tasks", {"f0": TASK}).values()))["metrics"]))
     components = [name for name in factors if name in COMPONENTS]
     reference = {name: levels[0] for name, levels in factors.items() if name in (components or factors)}
     cells = [
@@ -68,7 +69,8 @@ def fabricate(
     ]
     runs = [{"cell": c["id"], "seed": seed, "path": f"{c['name']}/s{seed}-{study}"} for c in cells for seed in seeds]
     for run, (cell, seed) in zip(runs, itertools.product(cells, seeds), strict=True):
-        _write_run(Run(results, run["path"]), cell, seed, score(cell["levels"], seed), status(cell["levels"], seed))
+        value, ending = score(cell["levels"], seed), status(cell["levels"], seed)
+        _write_run(Run(results, run["path"]), cell, seed, value, ending, metric)
     typed = " ".join(f"{name}={','.join(map(str, levels))}" for name, levels in factors.items())
     write_manifest(
         results,
@@ -116,6 +118,8 @@ def _cell(number: int, levels: Levels, reference: Levels, batches: Callable[[Lev
         "flops_per_token": 250_000,
         "params_vs_reference": 100 * number / 123_456,
         "shared_draws": 1.0,
+        "matched": None,
+        "tokens_per_step": 16 * config["data"]["context"],
         "batches": batches(levels),
         "task": "f0",
         "notes": ["bn: training statistics see the future of the batch"] if levels.get("norm") == "bn" else [],
@@ -123,21 +127,22 @@ def _cell(number: int, levels: Levels, reference: Levels, batches: Callable[[Lev
     }
 
 
-def _write_run(run: Run, cell: dict[str, Any], seed: int, final: float | None, status: str) -> None:
+def _write_run(run: Run, cell: dict[str, Any], seed: int, final: float | None, status: str, metric: str) -> None:
     if status == "missing":
         return
     run.folder.mkdir(parents=True)
     last = STEPS if status == "done" else STEPS // 2
     with open(run.metrics_file, "w") as file:
         for step in range(0, last + 1, 40):
-            file.write(json.dumps(_logged(step, seed, final or 2.06, status, last)) + "\n")
+            row = _logged(step, seed, 2.06 if final is None else final, status, last)
+            file.write(json.dumps({key.replace("loss", metric): value for key, value in row.items()}) + "\n")
     if status == "running":
         return
     errors = {
         "diverged": {"type": "Diverged", "message": "val/loss 7.1 is above 1.1 x its first value", "traceback": ""},
         "failed": {"type": "RuntimeError", "message": "shapes do not fit\nsecond line", "traceback": "Traceback ..."},
     }
-    metrics = {"test/loss": final, "val/loss": final, "train/loss": final}
+    metrics = {f"{split}/{metric}": final for split in ("test", "val", "train")}
     write_json(
         run.result_file,
         {

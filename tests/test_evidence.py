@@ -255,7 +255,7 @@ def test_cells_that_are_equal_in_every_seed_are_undecided(tmp_path: Path) -> Non
     table = evidence.effects(study)
     assert set(table["verdict"]) == {"undecided"}
     assert table["low"].isna().all() and table["high"].isna().all() and table["p"].isna().all()
-    assert table["note"].str.contains("no spread").all()
+    assert table["note"].str.contains("equal in every seed").all()
 
 
 def test_a_constant_difference_is_no_evidence_and_says_so(tmp_path: Path) -> None:

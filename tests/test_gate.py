@@ -84,6 +84,14 @@ MISTAKES = {
     "data=text data.path=[a]": ["data.path", "not of type str"],
     "data=text data.path=null": ["data.path", "not of type str"],
     "norm.eps=-1": ["norm.eps", "out of range"],
+    "norm=rms norm=bn": ["norm=bn", "norm is given twice, as rms and bn; write one, or norm=rms,bn to compare them"],
+    "seeds=1 seeds=2": ["seeds=2", "seeds is given twice, as 1 and 2; write one"],
+    "optim.lr=1e-3 +optim.lr=2e-3": ["optim.lr is given twice, as 1e-3 and 2e-3; write one, or optim.lr=1e-3,2e-3"],
+    "eval.tokens=128 eval.tokens=256": ["eval.tokens is given twice, as 128 and 256; write one"],
+    "model.layers=2 model.layers=2": ["model.layers is given twice; write it once"],
+    "norm=rms norm=ln,bn": ["norm=ln,bn", "write its values in one place"],
+    "match=seconds": ["match", "none, params, flops, flops_total"],
+    "match=params,flops": ["match", "takes one value"],
     "norm=glob(x*)": ["norm=glob(x*)", "matches no variant"],
 }
 

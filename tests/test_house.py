@@ -22,7 +22,7 @@ LAYERS = [
     {"model", "data", "optim"},
     {"build", "evaluate"},
     {"budget", "results"},
-    {"identity", "gate", "compose", "train", "load", "history"},
+    {"identity", "gate", "compose", "train", "load", "history", "match"},
     {"plan", "worker", "evidence", "pool", "sync"},
     {"preview", "summary", "progress", "track"},
     {"sweep"},

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, latest
 
 from ablate.plan import plan_study
 from ablate.results import Run
@@ -27,7 +27,7 @@ VOLATILE = ("seconds",)
 def planned(small, tmp_path):
     """A study of one run with batch statistics, dropout and a learned table, recorded but not trained."""
     torch.set_num_threads(1)
-    plan = plan_study(("norm=bn", "position=learned", "model.dropout=0.1", *small, *LONG))
+    plan = plan_study(tuple(latest("norm=bn", "position=learned", "model.dropout=0.1", *small, *LONG)))
     record(plan)
     return plan
 
@@ -56,7 +56,8 @@ def undisturbed(text, tmp_path_factory):
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("undisturbed")
     more = ["data=text", f"data.path={text}", f"results_dir={folder}"]
-    plan = plan_study(("norm=bn", "position=learned", "model.dropout=0.1", *SHAPE, *STEPS, *more, *LONG))
+    cell = ["norm=bn", "position=learned", "model.dropout=0.1"]
+    plan = plan_study(tuple(latest(*cell, *SHAPE, *STEPS, *more, *LONG)))
     record(plan)
     status, run = train(plan)
     assert status == "done"
@@ -112,7 +113,7 @@ def test_a_corrupt_result_is_named_set_aside_and_trained_again(planned, undistur
 def start(*arguments: str, cwd: Path) -> subprocess.Popen:
     """The command line as its own process group, as a shell starts it."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "ablate", *arguments]
+    command = [sys.executable, "-m", "ablate", *latest(*arguments)]
     pipe = subprocess.PIPE
     return subprocess.Popen(
         command, cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from conftest import latest
 
 from ablate.plan import Plan, PlanError, plan_study
 from ablate.results import Run, read_manifest, write_json
@@ -15,7 +16,7 @@ def plan(small):
 
     def planned(*overrides: str) -> Plan:
         plan_study.cache_clear()
-        return plan_study((*small, *overrides))
+        return plan_study(tuple(latest(*small, *overrides)))
 
     return planned
 

@@ -6,7 +6,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 """
 
 from ablate.evidence.contrasts import Contrast, contrasts, strata
-from ablate.evidence.runs import cells, endpoint, lower_is_better, scores, unadjusted
+from ablate.evidence.runs import cells, endpoint, lower_is_better, matched, scores, unadjusted
 from ablate.evidence.statistics import (
     Estimate,
     benjamini_hochberg,
@@ -35,6 +35,7 @@ __all__ = [
     "holm",
     "interval",
     "lower_is_better",
+    "matched",
     "noise",
     "p_value",
     "paired",

@@ -53,7 +53,8 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per cell: status counts, mean and SD of the metric over done seeds, how many runs diverged (Wilson 95 %).
 
     In the order of the strata; `name` is the label with the reference marked; `correlation` is Pearson's over seeds
-    with the reference of the cell's stratum, where their batches are equal.
+    with the reference of the cell's stratum, where their batches are equal.  Of a matched study also `match`, the key
+    and the value that were `chosen` for it, and what is left: `match_difference`, a share of the reference's quantity.
     """
     values = scores(study, metric or endpoint(study.manifest))
     rows, alone = [], len(study.manifest["cells"]) == 1
@@ -74,7 +75,18 @@ def _cell(study: Study, cell: dict[str, Any], stratum: str, values: pandas.DataF
     shape = {name: cell[name] for name in ("params", "params_vs_reference", "flops_per_token", "shared_draws")}
     row = {"cell": cell["id"], "label": cell["label"], "stratum": stratum, "reference": cell["reference"]}
     row |= {"runs": sum(count.values()), **count, "n": found.n, "mean": found.mean, "sd": found.sd}
-    return row | {"diverged_low": low, "diverged_high": high} | shape | {"notes": "; ".join(cell["notes"])}
+    row |= {"diverged_low": low, "diverged_high": high} | shape | matched(study.manifest, cell)
+    return row | {"notes": "; ".join(cell["notes"])}
+
+
+def matched(manifest: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
+    """What was chosen for a cell, and the difference that is left; nothing of a study that was not matched."""
+    how = manifest.get("match", "none")
+    if how == "none":
+        return {}
+    section, key = ("train", "steps") if how == "flops_total" else ("ffn", "hidden")
+    chosen = {"match": how, "chosen": f"{section}.{key}", "chosen_value": cell["config"][section][key]}
+    return chosen | {"match_difference": cell["matched"]["difference"]}
 
 
 def _correlation(values: pandas.DataFrame, cell: dict[str, Any], reference: dict[str, Any] | None) -> float:

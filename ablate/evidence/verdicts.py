@@ -27,6 +27,7 @@ UNPAIRED_SEEDS = 5  # below it, the spread of an unpaired comparison is too badl
 
 CONTRAST = ["kind", "factor", "level", "reference", "stratum", "label"]
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
+MATCHED = "match_difference"  # of a matched study: the largest in size among the cells of a contrast
 GROUNDS = ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"]
 
 
@@ -52,13 +53,14 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     values, ranked = scores(study, metric), _worst_ranks(study, metric, lower)
     found = contrasts(study.manifest)
     rows = [_row(study, contrast, values, ranked) for contrast in found]
-    table = pandas.DataFrame(rows, columns=["estimate", "different", *CONTRAST, *ESTIMATE, *GROUNDS])
+    table = pandas.DataFrame(rows, columns=["estimate", "different", *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
     table["unadjusted"] = unadjusted(study.manifest) is not None
     _correct(table)
     judged = [_verdict(row, lower) for row in table.itertuples()]
     table["verdict"], table["note"] = [word for word, _ in judged], [note for _, note in judged]
-    return table[[*CONTRAST, *ESTIMATE, *GROUNDS]]
+    left = [MATCHED] * (study.manifest.get("match", "none") != "none")
+    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *left]]
 
 
 def _row(study: Study, contrast: Contrast, values: pandas.DataFrame, ranked: pandas.DataFrame) -> dict[str, Any]:
@@ -78,6 +80,7 @@ def _row(study: Study, contrast: Contrast, values: pandas.DataFrame, ranked: pan
         "mean": estimate.mean,
         "sd": estimate.sd,
         **_compare(ranked, contrast, together),
+        MATCHED: max(((cell[name].get("matched") or {}).get("difference", 0) for name in contrast.weights), key=abs),
         "diverged": int(diverged.isin(contrast.side(1)).sum()),
         "diverged_reference": int(diverged.isin(contrast.side(-1)).sum()),
     }
@@ -146,6 +149,8 @@ def _verdict(row: Any, lower: bool) -> tuple[str, str]:
         return "undecided", "one seed can conclude nothing" if row.n else "no seed has every run it needs"
     if not row.paired and row.n < UNPAIRED_SEEDS:
         return "undecided", f"unpaired, n < {UNPAIRED_SEEDS}"
+    if row.sd == 0 and row.mean == 0:
+        return "undecided", "equal in every seed"
     if row.sd == 0:
         return "undecided", "no spread between seeds, which no seeds of their own have"
     note = f"{counted(row.diverged, 'run')} diverged on each side" if row.diverged else ""

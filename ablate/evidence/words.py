@@ -53,8 +53,26 @@ def percent(fraction: float) -> str:
     return f"{fraction * 100:+.1f} %".replace("-", MINUS).replace(f"{MINUS}0.0 ", "+0.0 ")
 
 
-def passes(fraction: float) -> str:
-    """How much of the training text is seen: 0.3 % of one pass, 8 % of one pass, 1.5 passes."""
+def remainder(fraction: float) -> str:
+    """A difference that a match has left: +0.13 %, −1.67 %, 0 %."""
+    return f"{fraction * 100:+.2f} %".replace("-", MINUS) if fraction else "0 %"
+
+
+def matched(manifest: dict[str, Any]) -> str:
+    """What a study's cells were held equal in, and how nearly; nothing where they were not."""
+    how = manifest.get("match", "none")
+    if how == "none":
+        return ""
+    found = [cell["matched"] for cell in manifest["cells"]]
+    left = max(abs(each["difference"]) for each in found)
+    chosen = "steps" if how == "flops_total" else "widths"
+    return f"{chosen} matched: {found[0]['quantity']} within {left * 100:.2g} %"
+
+
+def passes(fraction: float | None) -> str:
+    """How much of the training data is seen: 0.3 % of one pass, 8 % of one pass, 1.5 passes; None: it never repeats."""
+    if fraction is None:
+        return "fresh data"
     if fraction > 1:
         return f"{fraction:.1f} passes"
     return f"{fraction * 100:.{0 if fraction >= 0.01 else 1}f} % of one pass"
