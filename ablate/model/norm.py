@@ -1,12 +1,20 @@
-"""Normalisation.  Every norm maps (B, T, C) to (B, T, C); `mask` (B, T) is 1 at real positions, 0 at padding."""
+"""Normalisation.  Every norm maps (B, T, C) to (B, T, C); `mask` (B, T) is 1 at real positions, 0 at padding.
+
+Here: those that treat each token alone.  Those that share statistics between tokens are in `running.py`.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.init import at_least
+from ablate.model.running import BatchNorm, InstanceNorm, PowerNorm, RunningNorm, running_norms, widened
+
+__all__ = ["BatchNorm", "InstanceNorm", "PowerNorm", "RunningNorm", "running_norms"]
 
 
 class LayerNorm(nn.Module):
@@ -22,6 +30,33 @@ class LayerNorm(nn.Module):
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
 
+class StdLayerNorm(LayerNorm):
+    """y = (x − mean(x)) / (std(x) + ε) · g + b, std unbiased, ε outside the root (Rush 2018, Annotated Transformer)."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
+        wide = widened(x)
+        std, mean = torch.std_mean(wide, -1, keepdim=True)
+        return ((wide - mean) / (std + self.eps) * self.weight + self.bias).to(x.dtype)
+
+
+class GroupNorm(LayerNorm):
+    """LayerNorm over each of `groups` equal groups of a token's features, with one g and b per feature.
+
+    Wu & He 2018, arXiv 1803.08494, without their mean over positions, which a causal decoder must not take.
+    """
+
+    def __init__(self, dim: int, eps: float, groups: int):
+        super().__init__(dim, eps)
+        if groups < 1 or dim % groups:
+            raise ValueError(f"norm.groups={groups} does not divide {dim} features; write a divisor of them")
+        self.groups = groups
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
+        grouped = x.unflatten(-1, (self.groups, -1))  # (B, T, G, C / G)
+        y = F.layer_norm(grouped, grouped.shape[-1:], eps=self.eps).flatten(-2)
+        return (y * self.weight + self.bias).to(y.dtype)
+
+
 class RMSNorm(nn.Module):
     """y = x / √(mean(x²) + ε) · g, over the features of one token (Zhang & Sennrich 2019, arXiv 1910.07467)."""
 
@@ -34,38 +69,51 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-class BatchNorm(nn.Module):
-    """y = (x − μ) / √(σ² + ε) · g + b, each feature over all real (batch, position) pairs; running μ, σ² at evaluation.
+class PartialRMSNorm(RMSNorm):
+    """y = x / √(mean(x₁², …, xₖ²) + ε) · g with k = ⌈share · C⌉ (Zhang & Sennrich 2019, arXiv 1910.07467)."""
 
-    In a causal decoder the training statistics of a position are taken over later positions, too: they see the future
-    of the batch (Ioffe & Szegedy 2015, arXiv 1502.03167; in Transformers: Shen 2020, arXiv 2003.07845).
-    """
-
-    note = "training statistics see the future of the batch; evaluated with running statistics"
-
-    def __init__(self, dim: int, eps: float, momentum: float):
-        super().__init__()
-        if not 0 <= momentum <= 1:
-            raise ValueError(f"norm.momentum={momentum} must lie in [0, 1]")
-        self.eps, self.momentum = at_least("norm.eps", eps, 0), momentum
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.bias = nn.Parameter(torch.zeros(dim))
-        self.running_mean: Tensor
-        self.running_var: Tensor
-        self.register_buffer("running_mean", torch.zeros(dim))
-        self.register_buffer("running_var", torch.ones(dim))
+    def __init__(self, dim: int, eps: float, share: float):
+        super().__init__(dim, eps)
+        if not 0 < share <= 1:
+            raise ValueError(f"norm.share={share} is out of range; it must lie in (0, 1]")
+        self.first = math.ceil(share * dim - 1e-9)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
-        mean, var = self.batch_statistics(x, mask) if self.training else (self.running_mean, self.running_var)
-        return (x - mean) * torch.rsqrt(var + self.eps) * self.weight + self.bias
+        wide = widened(x)
+        square = wide[..., : self.first].square().mean(-1, keepdim=True)  # (B, T, 1)
+        return (wide * torch.rsqrt(square + self.eps) * self.weight).to(x.dtype)
 
-    def batch_statistics(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Mean and variance (C,) over the real positions; moves the running ones (unbiased) towards them."""
-        real = torch.ones_like(x[..., :1]) if mask is None else mask[..., None].to(x.dtype)  # (B, T, 1)
-        count = real.sum().clamp(min=1)
-        mean = (x * real).sum((0, 1)) / count
-        var = ((x - mean).square() * real).sum((0, 1)) / count
-        with torch.no_grad():
-            self.running_mean.mul_(1 - self.momentum).add_(self.momentum * mean)
-            self.running_var.mul_(1 - self.momentum).add_(self.momentum * var * count / (count - 1).clamp(min=1))
-        return mean, var
+
+class ScaleNorm(nn.Module):
+    """y = g · x / max(‖x‖, ε) with one number g, at first √C (Nguyen & Salazar 2019, arXiv 1910.05895)."""
+
+    def __init__(self, dim: int, eps: float):
+        super().__init__()
+        self.eps = at_least("norm.eps", eps, 0)
+        self.weight = nn.Parameter(torch.full((1,), dim**0.5))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
+        wide = widened(x)
+        return (self.weight * wide / wide.norm(dim=-1, keepdim=True).clamp(min=self.eps)).to(x.dtype)
+
+
+class DynamicTanh(nn.Module):
+    """y = tanh(α · x) · g + b with one learned number α: no statistics (Zhu 2025, arXiv 2503.10622)."""
+
+    def __init__(self, dim: int, alpha: float):
+        super().__init__()
+        if alpha <= 0:
+            raise ValueError(f"norm.alpha={alpha} is out of range; it must be above 0")
+        self.alpha = nn.Parameter(torch.full((1,), float(alpha)))
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
+        return (torch.tanh(self.alpha * x) * self.weight + self.bias).to(x.dtype)
+
+
+class NoNorm(nn.Module):
+    """y = x."""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
+        return x
