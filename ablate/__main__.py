@@ -19,6 +19,7 @@ usage: python -m ablate [-m] [group=variant[,variant...]] [key=value[,value...]]
 A comma makes a factor: every combination is trained with every seed, paired, and compared.
   python -m ablate -m norm=ln,rms ffn=mlp,swiglu          a sweep of four cells, three seeds each
   python -m ablate -m norm=ln,rms dry_run=true            what it would train, and what that costs
+  python -m ablate -m +preset=llama norm=rms,ln           the same in a published model family
   python -m analysis                                      figures and tables of the newest study
 """
 KEYS = """\
@@ -31,7 +32,7 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   optim.lr optim.warmup optim.weight_decay optim.betas optim.clip optim.schedule optim.floor
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
 --hydra-help shows Hydra's own options."""
-ORDER = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "scale", "optim", "track")
+ORDER = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "scale", "optim", "track", "preset")
 HYDRAS = ("--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--version")
 
 
