@@ -32,7 +32,20 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   optim.lr optim.warmup optim.weight_decay optim.betas optim.clip optim.schedule optim.floor
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
 --hydra-help shows Hydra's own options."""
-ORDER = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "scale", "optim", "track", "preset")
+ORDER = (
+    "norm",
+    "ffn",
+    "residual",
+    "position",
+    "attention",
+    "init",
+    "model",
+    "data",
+    "scale",
+    "optim",
+    "track",
+    "preset",
+)
 HYDRAS = ("--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--version")
 
 

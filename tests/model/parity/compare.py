@@ -6,6 +6,7 @@ of the reference's parameters are compared, those that our model holds fused, fo
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -47,10 +48,9 @@ class Outcome(NamedTuple):
     gradients: Weights
 
 
-def compose(family: Family, *overrides: str) -> nn.Module:
+def build(composer: Composer, family: Family, *overrides: str) -> nn.Module:
     """Our model in float64, through Hydra, from the preset on disk."""
-    with Composer(None) as composer:
-        config = composer.compose([f"+preset={family.preset}", *SIZES, *family.overrides, *overrides]).config
+    config = composer.compose([f"+preset={family.preset}", *SIZES, *family.overrides, *overrides]).config
     return build_model(config, Blank(VOCAB, CONTEXT, family.kind)).double().eval()
 
 
@@ -87,18 +87,29 @@ def batch(kind: str) -> tuple[Weights, Tensor]:
     return inputs, tokens(CONTEXT - 3).masked_fill(short == 0, IGNORE)
 
 
-def outcomes(family: Family, *overrides: str) -> tuple[Outcome, Outcome]:
-    """What the reference and our model compute on one batch."""
-    reference, model = drawn(family.reference()), compose(family, *overrides)
+@functools.cache
+def expected(family: Family) -> tuple[Weights, Outcome]:
+    """The reference's parameters and what it computes with them."""
+    reference = drawn(family.reference())
+    weights = dict(reference.named_parameters())
     inputs, targets = batch(family.kind)
-    theirs = dict(reference.named_parameters())
-    mapped = family.weights(theirs)
-    ours = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    assert {name: tuple(weight.shape) for name, weight in mapped.items()} == ours, "the map gives other parameters"
-    return (
-        outcome(family.call(reference, inputs), targets, theirs),
-        outcome(functional_call(model, mapped, kwargs=inputs, tie_weights=True), targets, theirs),
-    )
+    return weights, outcome(family.call(reference, inputs), targets, weights)
+
+
+def computed(composer: Composer, family: Family, *overrides: str) -> Outcome:
+    """What our model computes with the same parameters.  Raises ValueError where they are not those that it has."""
+    model, (weights, _) = build(composer, family, *overrides), expected(family)
+    mapped = family.weights(weights)
+    if shapes(mapped) != shapes(dict(model.named_parameters())):
+        differing = sorted(set(shapes(mapped).items()) ^ set(shapes(dict(model.named_parameters())).items()))
+        raise ValueError(f"the map and the model have different parameters: {differing}")
+    inputs, targets = batch(family.kind)
+    return outcome(functional_call(model, mapped, kwargs=inputs, tie_weights=True), targets, weights)
+
+
+def shapes(weights: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes."""
+    return {name: tuple(weight.shape) for name, weight in weights.items()}
 
 
 def outcome(logits: Tensor, targets: Tensor, parameters: Weights) -> Outcome:

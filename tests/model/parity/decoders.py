@@ -72,7 +72,9 @@ NEOX_BLOCK = {
 }
 NEOX = {f"gpt_neox.layers.{{}}.{theirs}": f"blocks.{{}}.{ours}" for theirs, ours in NEOX_BLOCK.items()}
 NEOX |= {"gpt_neox.embed_in": "embed", "gpt_neox.final_layer_norm": "final_norm", "lm_head": "head"}
-BLOOM = {f"transformer.h.{{}}.{k}".replace("h.{}.att", "h.{}.self_att"): f"blocks.{{}}.{v}" for k, v in NEOX_BLOCK.items()}
+BLOOM = {
+    f"transformer.h.{{}}.{k}".replace("h.{}.att", "h.{}.self_att"): f"blocks.{{}}.{v}" for k, v in NEOX_BLOCK.items()
+}
 BLOOM |= {
     "transformer.word_embeddings": "embed",
     "transformer.word_embeddings_layernorm": "embed_norm",
@@ -80,14 +82,9 @@ BLOOM |= {
 }
 
 
-def gpt_neox(weights: Weights) -> Weights:
-    """GPT-NeoX."""
-    return split(renamed(weights, NEOX), "fused", by_head(HEADS))
-
-
-def bloom(heads: int) -> Callable[[Weights], Weights]:
-    """BLOOM, in a number of heads."""
-    return lambda weights: split(renamed(weights, BLOOM), "fused", by_head(heads))
+def fused(table: dict[str, str], heads: int) -> Callable[[Weights], Weights]:
+    """GPT-NeoX and BLOOM, in a number of heads."""
+    return lambda weights: split(renamed(weights, table), "fused", by_head(heads))
 
 
 OPT = {
@@ -159,21 +156,22 @@ SIX = {"num_attention_heads": 6, "n_head": 6, "hidden_size": 48}
 DECODERS = {
     "gpt2": Family("gpt2", made(GPT2LMHeadModel, GPT2Config, **DROPOUT), call, gpt2),
     "opt": Family("opt", made(OPTForCausalLM, OPTConfig, **EXACT), call, opt),
-    "gpt_neox": Family(  # angles and softmax in float32
+    "gpt_neox": Family(  # angles and softmax in float32; two heads of 16, so that two angles are turned by
         "gpt_neox",
-        made(GPTNeoXForCausalLM, GPTNeoXConfig, intermediate_size=WIDE),
+        made(GPTNeoXForCausalLM, GPTNeoXConfig, intermediate_size=WIDE, num_attention_heads=2),
         call,
-        gpt_neox,
+        fused(NEOX, 2),
         tolerance=FLOAT32,
+        overrides=("model.heads=2",),
     ),
     "bloom": Family(  # softmax in float32
-        "bloom", made(BloomForCausalLM, BloomConfig, n_head=HEADS), call, bloom(HEADS), tolerance=FLOAT32
+        "bloom", made(BloomForCausalLM, BloomConfig, n_head=HEADS), call, fused(BLOOM, HEADS), tolerance=FLOAT32
     ),
     "bloom with six heads": Family(  # no power of two: ALiBi's other slopes
         "bloom",
         made(BloomForCausalLM, BloomConfig, **SIX),
         call,
-        bloom(6),
+        fused(BLOOM, 6),
         tolerance=FLOAT32,
         overrides=("model.heads=6", "model.dim=48"),
     ),

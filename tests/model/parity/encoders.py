@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from parity.compare import CONTEXT, DIM, HEADS, LAYERS, VOCAB, Family, Weights, renamed, split
-from parity.decoders import COMMON, FLOAT32, GATED, NO_SPECIAL, WIDE, made
+from parity.decoders import FLOAT32, GATED, NO_SPECIAL, WIDE, made
 from torch import Tensor, nn
 from transformers.models.bart import BartConfig, BartForConditionalGeneration
 from transformers.models.bert import BertConfig, BertForMaskedLM
@@ -85,7 +85,9 @@ def bart(weights: Weights) -> Weights:
 T5_BLOCK = {"q": "query", "k": "key", "v": "value", "o": "out"}
 T5_BLOCK = {f"SelfAttention.{theirs}": f"attention.{ours}" for theirs, ours in T5_BLOCK.items()}
 T5_BLOCK |= {k.replace("Self", "EncDec"): f"cross_{v}" for k, v in T5_BLOCK.items()}
-T5_BLOCK |= {f"DenseReluDense.{k}": f"ffn.{v}" for k, v in {"wi": "up", "wi_0": "gate", "wi_1": "up", "wo": "down"}.items()}
+T5_BLOCK |= {
+    f"DenseReluDense.{k}": f"ffn.{v}" for k, v in {"wi": "up", "wi_0": "gate", "wi_1": "up", "wo": "down"}.items()
+}
 T5 = {
     f"{stack}.block.{{}}.layer.{i}.{theirs}": f"{stack}.blocks.{{}}.{ours}"
     for stack in ("encoder", "decoder")
@@ -174,8 +176,10 @@ TORCH = {
 def transformer(weights: Weights) -> Weights:
     """torch's attention holds queries, keys and values in one matrix."""
     dotted = {n.replace("attn.in_proj_", "attn.in_proj."): w for n, w in weights.items()}
-    table = TORCH | {k.replace("out_proj", "in_proj"): v.replace(".out", ".fused") for k, v in TORCH.items() if "out_" in k}
-    return split(renamed(dotted, table | {"embed": "embed"} ), "fused", lambda w: w.chunk(3))
+    table = TORCH | {
+        k.replace("out_proj", "in_proj"): v.replace(".out", ".fused") for k, v in TORCH.items() if "out_" in k
+    }
+    return split(renamed(dotted, table | {"embed": "embed"}), "fused", lambda w: w.chunk(3))
 
 
 def torch_call(reference: nn.Module, inputs: Weights) -> Tensor:
@@ -184,8 +188,11 @@ def torch_call(reference: nn.Module, inputs: Weights) -> Tensor:
 
 
 BERT_SIZES = {"intermediate_size": WIDE, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-BART_SIZES = {f"{stack}_{key}": value for stack in ("encoder", "decoder") for key, value in (
-    ("layers", LAYERS), ("ffn_dim", WIDE), ("attention_heads", HEADS))}
+BART_SIZES = {
+    f"{stack}_{key}": value
+    for stack in ("encoder", "decoder")
+    for key, value in (("layers", LAYERS), ("ffn_dim", WIDE), ("attention_heads", HEADS))
+}
 BART_SIZES |= {"d_model": DIM, "dropout": 0.0, "forced_eos_token_id": None, "decoder_start_token_id": None}
 
 ENCODERS = {
