@@ -19,6 +19,7 @@ usage: python -m ablate [-m] [group=variant[,variant...]] [key=value[,value...]]
 A comma makes a factor: every combination is trained with every seed, paired, and compared.
   python -m ablate -m norm=ln,rms ffn=mlp,swiglu          a sweep of four cells, three seeds each
   python -m ablate -m norm=ln,rms dry_run=true            what it would train, and what that costs
+  python -m ablate -m +preset=llama norm=rms,ln           the same in a published model family
   python -m analysis                                      figures and tables of the newest study
 """
 KEYS = """\
@@ -32,7 +33,20 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   match=params|flops       widths by the reference match=flops_total    steps by the reference
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
 --hydra-help shows Hydra's own options."""
-ORDER = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "scale", "optim", "track")
+ORDER = (
+    "norm",
+    "ffn",
+    "residual",
+    "position",
+    "attention",
+    "init",
+    "model",
+    "data",
+    "scale",
+    "optim",
+    "track",
+    "preset",
+)
 HYDRAS = ("--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--version")
 
 

@@ -21,7 +21,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
@@ -171,8 +171,20 @@ class Composer:
         if groups not in self.made:
             config = compose("config", [*self.search, *groups], return_hydra_config=True)
             choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
+            self.drop_idle(config, choices, groups)
             self.made[groups] = config, choices
         return self.made[groups]
+
+    def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
+        """Take out of a group what a preset sets for its own variant and the variant chosen instead does not have."""
+        preset = tuple(text for text in groups if self._group(text) == "preset")
+        if not preset or preset == groups:
+            return
+        own, plain = self.chosen(preset)[1], self.chosen(tuple(text for text in groups if text not in preset))[0]
+        for group in (group for group, choice in choices.items() if group in config and choice != own.get(group)):
+            with open_dict(config):
+                for key in (config[group] or {}).keys() - (plain[group] or {}).keys():
+                    del config[group][key]
 
     def _shapes(self, text: str) -> bool:
         key = text.partition("=")[0]
@@ -211,6 +223,8 @@ class Composer:
         group = self._group(text)
         if group and value not in self.known[group] and not text.startswith("~"):
             return Problem(text, f"no such {group}{_close(value, list(self.known[group]))}")
+        if group and text.startswith(group) and group not in defaults():
+            return Problem(text, f"the reference model has no {group}; write +{text}")
         try:
             self.compose([*chosen, text])
         except COMPOSING as error:

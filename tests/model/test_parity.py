@@ -1,0 +1,84 @@
+"""Every preset against an implementation that we did not write, with random weights: logits and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from parity.compare import CONTEXT, computed, errors, expected
+from parity.decoders import DECODERS
+from parity.encoders import ENCODERS
+
+from ablate.catalogue import groups
+from ablate.compose import Composer
+
+FAMILIES = DECODERS | ENCODERS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Threads cost these small tensors more than they give."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def composer() -> Iterator[Composer]:
+    """Hydra, initialised once."""
+    with Composer(None) as made:
+        yield made
+
+
+def test_every_preset_has_a_reference():
+    assert {family.preset for family in FAMILIES.values()} == groups()["preset"].keys()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_logits_and_gradients_are_the_references(name, composer):
+    family = FAMILIES[name]
+    found = errors(expected(family)[1], computed(composer, family))
+    assert not {tensor: error for tensor, error in found.items() if not error <= family.tolerance}
+
+
+OTHER = {"tanh": "none", "none": "tanh", "separate": "shared", "head": "all", "all": "head"}
+
+
+def changed(key: str, value: Any) -> Any:
+    """Another value of a setting."""
+    if key == "eps":
+        return 1e-4  # ten times the largest that a preset has
+    if isinstance(value, bool):
+        return not value
+    return value // 2 if isinstance(value, int) else 1.1 * value if isinstance(value, float) else OTHER[value]
+
+
+def mutants() -> Iterator[tuple[str, str]]:
+    """Every setting of every preset, changed; initialisation is not compared, a null leaves nothing to change."""
+    for name, family in FAMILIES.items():
+        if name == family.preset:
+            body = OmegaConf.to_container(OmegaConf.load(groups()["preset"][name]))
+            for group in body.keys() - {"defaults", "init"}:
+                for key, value in body[group].items():
+                    if value is not None and (key, value) != ("share", 0.25):
+                        yield name, f"{group}.{key}={changed(key, value)}"
+    yield "gpt_neox", "position.share=0.5"
+    yield from (("mistral", "attention.window=6"), ("mistral", f"attention.window={CONTEXT}"))
+    yield from (("gemma2", "residual=pre"), ("olmo2", "residual=pre"), ("bart", "residual=res_post"))
+    yield from (("gpt2", "ffn=silu"), ("llama", "ffn=geglu"), ("opt", "ffn=gelu"), ("t5", "ffn=silu"))
+    yield from (("bloom", "position=none"), ("bert", "attention.scale=1.0"), ("transformer", "ffn=gelu"))
+
+
+@pytest.mark.parametrize(("name", "override"), sorted(mutants()))
+def test_a_setting_that_is_wrong_is_seen(name, override, composer):
+    family = FAMILIES[name]
+    try:
+        ours = computed(composer, family, override)
+    except ValueError:
+        return  # it has other parameters, or refuses
+    found = errors(expected(family)[1], ours)
+    assert found["logits"] > family.tolerance and max(found.values()) > 3 * family.tolerance
