@@ -177,7 +177,9 @@ def build_model(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> 
 def ties(config: dict[str, Any], task: Any) -> bool:
     """Whether embedding and head are one matrix; where the model leaves it open, if targets are input tokens, too."""
     asked: bool | None = config["model"]["tie_embeddings"]
-    return task.features is None and task.outputs == task.vocab if asked is None else asked
+    if asked is not None:
+        return asked
+    return task.kind != "classification" and task.features is None and task.outputs == task.vocab
 
 
 def build_init(config: dict[str, Any], user: Iterable[str] = ()) -> Any:

@@ -90,7 +90,7 @@ class PartialRoPE(RoPE):
         if turned % 2 or not 2 <= turned <= head_dim:
             raise ValueError(
                 f"position.share={share} of a head of {head_dim} features would turn {turned} of them; "
-                "it must be an even number of at least 2"
+                f"write a share that gives an even number from 2 to {head_dim}"
             )
         super().__init__(turned, base)
 

@@ -122,7 +122,7 @@ class Encoder(Stack):
         position: Callable[[], Position],
     ):
         super().__init__(layers, dropout, share_layers, norm_embeddings, block, norm, position)
-        if tie_embeddings and (features is not None or outputs != vocab):
+        if tie_embeddings and (pool or features is not None or outputs != vocab):
             raise ValueError(
                 "model.tie_embeddings=true needs targets that are input tokens, too; write model.tie_embeddings=false"
             )
@@ -172,7 +172,7 @@ class BERTHead(nn.Module):
         super().__init__()
         self.transform, self.norm, self.out = tag(nn.Linear(dim, dim), "in"), norm, out
         self.bias = nn.Parameter(torch.zeros(out.out_features))
-        self.bias.role = "bias"
+        self.bias.role, self.bias.fan_in = "bias", dim
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, outputs)
         return self.out(self.norm(gelu(self.transform(x)), mask=mask)) + self.bias
