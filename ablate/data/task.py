@@ -83,7 +83,7 @@ class Task:
         return length
 
     def blank(self) -> dict[str, Tensor]:
-        """The inputs of one example, all zero: what models are counted with."""
+        """The inputs of one example, all zero, masks of ones where it has any: what models are counted with."""
         size = (1, self.context) if self.features is None else (1, self.context, self.features)
         return {"tokens": torch.zeros(size, dtype=torch.long if self.features is None else torch.float32)}
 
