@@ -17,6 +17,7 @@ from ablate.data.extra import extra
 from ablate.data.sequence import FIRST, apart, blank, joined
 from ablate.data.task import Batch, HeldOut, Task, generator
 
+SPLITS = ("train", "val", "test")
 FORMATS = ("full", "long", "medium", "short")
 
 
@@ -31,34 +32,36 @@ class Dates(Task):
     token = "char"
 
     def __init__(self, kind: str, context: int, source: str, target: str, formats: list[str], years: list[int]):
-        self.kind = kind
-        writers = [writer(key, name) for key, name in (("source", source), ("target", target))]
-        self.days = days_of(years)
-        texts = [written(write, self.days, checked(formats)) for write in writers]
-        unambiguous(texts[0], texts[1], len(formats), source)
-        alphabet = sorted(set("".join(text for found in texts for text in found)))
-        self.sources, self.targets = (encode(found, alphabet) for found in texts)  # (days · formats, S), (…, T)
-        self.formats, (S, T) = len(formats), (self.sources.shape[1], self.targets.shape[1])
-        both = max(len(a) + len(b) for a, b in zip(*texts, strict=True)) + 2
-        self.context = both if kind == "lm" else max(S, T + 1)
-        self.positions = both if kind == "lm" else S + T + 1
-        self.length = T
-        if self.context > context:
-            raise ValueError(
-                f"data=dates from {source} to {target} needs data.context of {self.context}, not {context}"
-            )
+        self.kind, self.formats, self.days = kind, len(checked(formats)), days_of(years)
         self.name = f"dates-{source}-{target}"
         self.title = f"dates from {source} to {target}" + (", sequence to sequence" if kind == "seq2seq" else "")
-        self.vocab = self.outputs = FIRST + len(alphabet)
-        self.yardsticks = {"chance": math.log(len(alphabet) + 1)}  # any character, or the end
-        self.fingerprint = hashlib.sha256("\n".join([f"dates 1 {kind}", *texts[0], *texts[1]]).encode()).hexdigest()[
-            :32
-        ]
+        locales = {"source": source, "target": target}
+        sources, targets = (written(writer(key, name), self.days, formats) for key, name in locales.items())
+        unambiguous(sources, targets, self.formats, source)
+        self.encode(sources, targets)
+        if self.context > context:
+            needs = f"data.context of at least {self.context}, not {context}"
+            raise ValueError(f"data.source={source} to data.target={target} needs {needs}")
+        content = "\n".join([f"dates 1 {kind}", *sources, *targets])
+        self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:32]
         side = np.array([split_of(day) for day in self.days])
-        self.places = {split: np.flatnonzero(side == split) for split in ("train", "val", "test")}
+        self.places = {split: np.flatnonzero(side == split) for split in SPLITS}
         if not all(len(places) for places in self.places.values()):
             raise ValueError(f"data.years={years} has too few days to hold any out; write more years")
         self.train_tokens = len(self.places["train"]) * self.formats * self.positions
+
+    def encode(self, sources: list[str], targets: list[str]) -> None:
+        """Tables of ids, and all sizes that follow from the texts."""
+        alphabet, answers = sorted(set("".join(sources + targets))), set("".join(targets))
+        self.vocab = self.outputs = FIRST + len(alphabet)
+        self.yardsticks = {"chance": math.log(len(answers) + 1)}  # any of their characters, or the end
+        self.sources, self.targets = (
+            encode(texts, alphabet) for texts in (sources, targets)
+        )  # (days · formats, S | T)
+        S, T = self.sources.shape[1], self.targets.shape[1]
+        both = max(len(a) + len(b) for a, b in zip(sources, targets, strict=True)) + 2
+        self.context, self.positions = (both, both) if self.kind == "lm" else (max(S, T + 1), S + T + 1)
+        self.length = T
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """Days and formats drawn from (seed, step)."""

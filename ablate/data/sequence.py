@@ -23,9 +23,10 @@ def joined(source: np.ndarray, target: np.ndarray, width: int) -> tuple[dict[str
     line[:, 0], line[:, 1 : S + 1] = BOS, source
     np.put_along_axis(line, 2 + s[:, None] + np.arange(T), target, 1)
     line[rows, 1 + s], line[rows, 2 + s + t] = SEP, EOS
-    tokens, targets = line[:, :width], line[:, 1 : width + 1].copy()
+    tokens, targets = line[:, :width].copy(), line[:, 1 : width + 1].copy()
     place = np.arange(width)
     mask = place < (s + t + 2)[:, None]
+    tokens[~mask] = PAD  # the end is only ever predicted
     targets[~mask | (place < 1 + s[:, None])] = IGNORE
     return {"tokens": ids(tokens), "mask": torch.from_numpy(mask).float()}, ids(targets)
 
