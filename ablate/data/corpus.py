@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ablate.data.split import split_documents
+from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, decode, tokenise, units
 
 SPLITS = ("train", "val", "test")
-FORMAT = 2  # raised when what the cache holds for the same documents changes
-SEPARATOR = "\0"  # ends each document where there are several
+FORMAT = 3  # raised when what the cache holds for the same documents changes
+DAMAGED = (OSError, EOFError, ValueError, LookupError, TypeError)  # whatever reading a damaged file can raise
 
 
 class Document(NamedTuple):
@@ -40,6 +42,13 @@ class Corpus:
     ends: dict[str, np.ndarray]  # split -> (documents,), one past the last token
     by_document: bool  # whole documents were assigned to splits; else each was cut by position
     yardsticks: dict[str, float]
+    bytes_per_token: dict[str, float]  # split -> bytes of UTF-8 that a token stands for
+    tokenizer: str
+    state: str  # what decoding needs beside the tokenizer's name
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text that ids stand for."""
+        return decode([int(i) for i in ids], self.tokenizer, self.state)
 
 
 def cache_folder() -> Path:
@@ -57,23 +66,39 @@ def cache_folder() -> Path:
     return folder
 
 
-def load_corpus(documents: Sequence[Document], tokenizer: str) -> Corpus:
+def load_corpus(documents: Sequence[Document], tokenizer: str, vocab_size: int | None = None) -> Corpus:
     """The corpus of these documents, from the cache or newly made.  Raises ValueError when they cannot be tokenised."""
-    digest = hashlib.sha256(f"{FORMAT} {tokenizer} {len(documents)}".encode())
+    size = checked_size(tokenizer, vocab_size)
+    digest = hashlib.sha256(f"{FORMAT} {tokenizer} {size} {len(documents)}".encode())
     for document in documents:
         digest.update(f"\n{document.name} {len(document.text)}\n".encode() + document.text)
-    fingerprint = digest.hexdigest()[:32]
-    folder = cache_folder() / fingerprint
-    try:
-        return _read(folder, fingerprint)
-    except (OSError, EOFError, ValueError, LookupError, TypeError):  # whatever a damaged file can look like
+    folder = cache_folder() / digest.hexdigest()[:32]
+    with contextlib.suppress(*DAMAGED):
+        return _read(folder)
+    with _alone(folder.parent):
+        with contextlib.suppress(*DAMAGED):  # whoever was alone before may have made it
+            return _read(folder)
         shutil.rmtree(folder, ignore_errors=True)
-    _write(folder, documents, tokenizer)
-    return _read(folder, fingerprint)
+        _write(folder, documents, tokenizer, size)
+        return _read(folder)
 
 
-def _read(folder: Path, fingerprint: str) -> Corpus:
+@contextlib.contextmanager
+def _alone(cache: Path) -> Iterator[None]:
+    """Hold the cache against other processes and threads that would remove or make corpora in it."""
+    with open(cache / ".lock", "a+b") as file:
+        with contextlib.suppress(OSError):  # file servers without locks; then makers may do work twice
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _read(folder: Path) -> Corpus:
     meta = json.loads((folder / "meta.json").read_text())
+    state, fingerprint = meta["alphabet"], folder.name
+    if meta["tokenizer"] == "bpe":
+        state = (folder / "tokenizer.json").read_text(encoding="utf-8")
+        # Another release of the library could merge otherwise: what it did is part of what the data are.
+        fingerprint = hashlib.sha256(f"{fingerprint} {json.loads(state)['model']['merges']}".encode()).hexdigest()[:32]
     return Corpus(
         fingerprint,
         meta["vocab"],
@@ -82,25 +107,29 @@ def _read(folder: Path, fingerprint: str) -> Corpus:
         {split: np.array(meta["ends"][split]) for split in SPLITS},
         meta["by_document"],
         meta["yardsticks"],
+        meta["bytes_per_token"],
+        meta["tokenizer"],
+        state,
     )
 
 
-def _write(folder: Path, documents: Sequence[Document], tokenizer: str) -> None:
-    ids, vocab = encode(documents, tokenizer)
-    parts, by_document = split_documents([document.text for document in documents], [len(tokens) for tokens in ids])
-    streams: dict[str, np.ndarray] = {}
-    names: dict[str, list[str]] = {}
-    ends: dict[str, list[int]] = {}
-    for split in SPLITS:
-        pieces = [ids[i][begin:end] for i, begin, end in parts[split]]
-        streams[split] = np.concatenate(pieces) if pieces else ids[0][:0]
-        names[split] = [documents[i].name for i, _, _ in parts[split]]
-        ends[split] = np.cumsum([len(piece) for piece in pieces], dtype=int).tolist()
-    meta = {"vocab": vocab, "names": names, "ends": ends, "by_document": by_document}
-    meta["yardsticks"] = yardsticks(streams["train"], streams["test"], vocab)
+def _write(folder: Path, documents: Sequence[Document], tokenizer: str, size: int | None) -> None:
+    pieces, names, by_document = cut(documents, tokenizer)
+    coded = tokenise(pieces, tokenizer, size)
+    empty = next(ids[:0] for found in coded.ids.values() for ids in found)
+    streams = {split: np.concatenate([empty, *found]) for split, found in coded.ids.items()}
+    ends = {split: np.cumsum([len(ids) for ids in found], dtype=int).tolist() for split, found in coded.ids.items()}
+    meta: dict[str, Any] = {"tokenizer": tokenizer, "vocab": coded.vocab, "names": names, "ends": ends}
+    meta |= {"by_document": by_document, "alphabet": coded.state if tokenizer == "char" else ""}
+    meta["yardsticks"] = yardsticks(streams["train"], streams["test"], coded.vocab)
+    meta["bytes_per_token"] = {
+        split: sum(map(_size, pieces[split])) / len(stream) for split, stream in streams.items() if len(stream)
+    }
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".making-") as making:
         for split, stream in streams.items():
             np.save(Path(making) / f"{split}.npy", stream)
+        if tokenizer == "bpe":
+            (Path(making) / "tokenizer.json").write_text(coded.state, encoding="utf-8")
         (Path(making) / "meta.json").write_text(json.dumps(meta))
         ready = Path(making).rename(Path(making + "-ready"))
         try:
@@ -110,26 +139,18 @@ def _write(folder: Path, documents: Sequence[Document], tokenizer: str) -> None:
         Path(making).mkdir()
 
 
-def encode(documents: Sequence[Document], tokenizer: str) -> tuple[list[np.ndarray], int]:
-    """Each document's token ids, and the vocabulary's size.  Raises ValueError for text that is not UTF-8 (char)."""
+def cut(documents: Sequence[Document], tokenizer: str) -> tuple[Pieces, dict[str, list[str]], bool]:
+    """Each split's pieces of text, the documents that they are of, and whether they are whole documents."""
     end = SEPARATOR if len(documents) > 1 else ""
-    if tokenizer == "byte":
-        return [np.frombuffer(document.text + end.encode(), np.uint8) for document in documents], 256
-    if tokenizer != "char":
-        raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; write one of byte, char")
-    points = [np.frombuffer((_decode(document) + end).encode("utf-32-le"), np.uint32) for document in documents]
-    alphabet = np.unique(np.concatenate([np.unique(p) for p in points]))
-    return [np.searchsorted(alphabet, p).astype(np.uint32) for p in points], len(alphabet)
+    closing = end.encode() if tokenizer == "byte" else end
+    texts = [units(document.name, document.text, tokenizer) + closing for document in documents]
+    parts, by_document = split_documents([document.text for document in documents], [len(text) for text in texts])
+    pieces = {split: [texts[i][begin:end] for i, begin, end in parts[split]] for split in SPLITS}
+    return pieces, {split: [documents[i].name for i, _, _ in parts[split]] for split in SPLITS}, by_document
 
 
-def _decode(document: Document) -> str:
-    try:
-        return document.text.decode()
-    except UnicodeDecodeError as error:
-        place = f"{document.name} (byte {error.start})"
-        raise ValueError(
-            f"data.tokenizer=char needs UTF-8 text, and {place} is not; write data.tokenizer=byte"
-        ) from None
+def _size(piece: bytes | str) -> int:
+    return len(piece if isinstance(piece, bytes) else piece.encode())
 
 
 def yardsticks(train: np.ndarray, test: np.ndarray, vocab: int) -> dict[str, float]:

@@ -9,26 +9,38 @@ import torch
 from torch import Tensor
 
 from ablate.data.corpus import SPLITS, Document, load_corpus
-from ablate.data.task import Batch, HeldOut, Task, generator
+from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
+
+REACH = 8  # times the training length that longer windows of held-out text can be
 
 
 class LanguageModelling(Task):
     """Predict each next token."""
 
-    kinds = ("lm",)
+    kinds: tuple[str, ...] = ("lm",)
     kind = "lm"
-    metrics = {"loss": "min"}  # noqa: RUF012 (never written to)
+    metrics = {"loss": "min", "accuracy": "max"}  # noqa: RUF012 (never written to)
+    verb = "LM"
 
-    def __init__(self, name: str, documents: Sequence[Document], context: int, tokenizer: str, source: str = ""):
+    def __init__(
+        self,
+        name: str,
+        documents: Sequence[Document],
+        context: int,
+        tokenizer: str,
+        vocab_size: int | None = None,
+        source: str = "",
+    ):
         if context < 1:
             raise ValueError(f"data.context={context} must be at least 1")
-        self.corpus = load_corpus(documents, tokenizer)
+        self.corpus = load_corpus(documents, tokenizer, vocab_size)
         self.name, self.token = name, tokenizer
         self.context = self.positions = self.length = context
-        self.title = f"{tokenizer} LM on {name}"
+        self.title = f"{tokenizer} {self.verb} on {name}"
         self.vocab = self.outputs = self.corpus.vocab
         self.fingerprint = self.corpus.fingerprint
         self.yardsticks = self.corpus.yardsticks
+        self.bytes_per_token = self.corpus.bytes_per_token
         self.train_tokens: int = len(self.corpus.tokens["train"])
         for split in SPLITS:
             size = len(self.corpus.tokens[split])
@@ -41,20 +53,47 @@ class LanguageModelling(Task):
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """`size` windows of the train split at offsets drawn from (seed, step)."""
         starts = generator("batch", seed, step).integers(0, self.train_tokens - self.context, size=size)
-        tokens, targets = self._windows("train", starts)
+        tokens, targets = self.windows("train", starts, self.context)
         return Batch({"tokens": tokens}, targets)
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
-        """Windows of about `tokens` tokens in all, spaced evenly over all documents of a held-out split."""
-        last = len(self.corpus.tokens[split]) - 1 - self.context
-        count = min(max(1, tokens // self.context), last // self.context + 1)
-        starts = np.linspace(0, last, count).astype(int)
-        at = starts[:, None] + np.arange(1, self.context + 1)
-        documents = np.searchsorted(self.corpus.ends[split], at, side="right")
-        inputs, targets = self._windows(split, starts)
-        return HeldOut({"tokens": inputs}, targets, documents, self.corpus.names[split])
+        """Windows of about `tokens` tokens in all, spaced evenly over all documents of a held-out split.
 
-    def _windows(self, split: str, starts: np.ndarray) -> tuple[Tensor, Tensor]:
-        at = starts[:, None] + np.arange(self.context + 1)
+        Without a length every target is scored.  With one, the training length included, only the last half context
+        of each window is, and windows of any length end at the same places: the first tokens of a window are harder
+        for want of what stands before them, and longer windows, with fewer first tokens, would look better for it.
+        So every length is scored on the same targets, each with at least half a context before it, or all of the
+        window if that is shorter.  Raises ValueError for a length below half a context or beyond the split's reach.
+        """
+        starts, scored = self.places(split, tokens, length)
+        length = length or self.context
+        inputs, targets = self.windows(split, starts, length)
+        targets[:, : length - scored] = IGNORE
+        return HeldOut({"tokens": inputs}, targets, self.owners(split, starts, length), self.corpus.names[split])
+
+    def places(self, split: str, tokens: int, length: int | None) -> tuple[np.ndarray, int]:
+        """Where held-out windows start, and how many targets at the end of each are scored."""
+        last, context = len(self.corpus.tokens[split]) - 1, self.context
+        if length is None:
+            count = min(max(1, tokens // context), (last - context) // context + 1)
+            return np.linspace(0, last - context, count).astype(int), context
+        half = max(1, context // 2)
+        reach = max(context, min(REACH * context, last // 2))  # of no length asked for, so that ends are the same
+        if not half <= length <= reach:
+            raise ValueError(
+                f"windows of {self.name} can have {half} (half of data.context={context}) to {reach} tokens "
+                f"({REACH} times it, and half of the {split} split at most), not {length}"
+            )
+        count = min(max(1, tokens // context), (last - reach) // half + 1)
+        return np.linspace(reach, last, count).astype(int) - length, half
+
+    def windows(self, split: str, starts: np.ndarray, length: int) -> tuple[Tensor, Tensor]:
+        """The tokens at `length` places from each start, and those one place later."""
+        at = starts[:, None] + np.arange(length + 1)
         window = torch.from_numpy(self.corpus.tokens[split][at].astype(np.int64))
-        return window[:, :-1], window[:, 1:]
+        return window[:, :-1], window[:, 1:].clone()
+
+    def owners(self, split: str, starts: np.ndarray, length: int) -> np.ndarray:
+        """The document that each target of such windows belongs to."""
+        at = starts[:, None] + np.arange(1, length + 1)
+        return np.searchsorted(self.corpus.ends[split], at, side="right")

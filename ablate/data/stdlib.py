@@ -19,9 +19,13 @@ LARGEST = 100_000  # bytes of one file that count: about 1 % of the corpus
 class Stdlib(LanguageModelling):
     """The standard library of the running Python, without tests, generated files and code pages."""
 
-    def __init__(self, context: int, tokenizer: str):
-        version = f"{sys.version_info.major}.{sys.version_info.minor}"
-        super().__init__(f"stdlib-{version}", stdlib_documents(), context, tokenizer)
+    def __init__(self, context: int, tokenizer: str, vocab_size: int | None = None):
+        super().__init__(stdlib_name(), stdlib_documents(), context, tokenizer, vocab_size)
+
+
+def stdlib_name() -> str:
+    """What the corpus is called: other versions hold other text."""
+    return f"stdlib-{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def stdlib_documents() -> list[Document]:

@@ -15,15 +15,20 @@ CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))  # what text has next t
 class Text(LanguageModelling):
     """The documents of a file, of all files below a folder, or of those that match a pattern."""
 
-    def __init__(self, path: str, context: int, tokenizer: str):
-        if not path:
-            raise ValueError("data.path is empty; write data.path=FILE, FOLDER or 'GLOB'")
-        name = Path(path).stem.strip("*") or "text"
-        super().__init__(name, read_documents(path), context, tokenizer, source=f"data.path={path}")
+    def __init__(self, path: str, context: int, tokenizer: str, vocab_size: int | None = None):
+        documents = read_documents(path)
+        super().__init__(text_name(path), documents, context, tokenizer, vocab_size, f"data.path={path}")
+
+
+def text_name(path: str) -> str:
+    """What the documents of a path are called."""
+    return Path(path).stem.strip("*") or "text"
 
 
 def read_documents(path: str) -> list[Document]:
     """One document per non-empty file.  Raises ValueError, with what to do, for anything that is no readable text."""
+    if not path:
+        raise ValueError("data.path is empty; write data.path=FILE, FOLDER or 'GLOB'")
     root = Path(path).expanduser()
     try:
         files = find_files(root)

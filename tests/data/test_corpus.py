@@ -18,7 +18,7 @@ import pytest
 
 from ablate.data import corpus as module
 from ablate.data import stdlib
-from ablate.data.corpus import SPLITS, Corpus, Document, cache_folder, encode, load_corpus, yardsticks
+from ablate.data.corpus import SPLITS, Corpus, Document, cache_folder, load_corpus, yardsticks
 
 
 @pytest.fixture(autouse=True)
@@ -42,9 +42,14 @@ def streams(corpus: Corpus) -> dict[str, list[int]]:
 
 def same(a: Corpus, b: Corpus) -> bool:
     """Whether two corpora are equal in every field."""
-    fields = [(c.fingerprint, c.vocab, c.names, c.by_document, c.yardsticks) for c in (a, b)]
+    fields = [(c.fingerprint, c.vocab, c.names, c.by_document, c.yardsticks, c.bytes_per_token) for c in (a, b)]
     ends = all((a.ends[split] == b.ends[split]).all() for split in SPLITS)
     return fields[0] == fields[1] and streams(a) == streams(b) and ends
+
+
+def made(cache: Path) -> list[str]:
+    """What lies in a cache beside its lock."""
+    return [folder.name for folder in cache.iterdir() if folder.name != ".lock"]
 
 
 # ---- streams
@@ -76,25 +81,29 @@ def test_characters_make_the_round_trip(count: int) -> None:
     documents = some_documents(count)
     text = "".join(document.text.decode() + ("\0" if count > 1 else "") for document in documents)
     alphabet = sorted(set(text))
-    ids, vocab = encode(documents, "char")
-    assert vocab == len(alphabet)
-    assert "".join(alphabet[i] for part in ids for i in part) == text
     corpus = load_corpus(documents, "char")
-    assert corpus.vocab == vocab
-    found = Counter(i for stream in streams(corpus).values() for i in stream)
-    assert found == Counter(i for part in ids for i in part.tolist())
+    assert corpus.vocab == len(alphabet)
+    found = Counter(alphabet[i] for stream in streams(corpus).values() for i in stream)
+    assert found == Counter(text)
+    whole = {document.name: document.text.decode() for document in documents}
+    for split in SPLITS:
+        begin = 0
+        for name, end in zip(corpus.names[split], corpus.ends[split], strict=True):
+            piece = "".join(alphabet[i] for i in corpus.tokens[split][begin:end])
+            assert piece == corpus.decode(corpus.tokens[split][begin:end]) and piece.rstrip("\0") in whole[name]
+            begin = end
 
 
 def test_characters_are_code_points() -> None:
     text = "e\u0301 é 𝄞 \ufeff\r\n"  # a combining accent, an astral sign, a byte-order mark, both line ends
-    (ids,), vocab = encode([Document("x", text.encode())], "char")
-    assert len(ids) == len(text) and vocab == len(set(text))
+    corpus = load_corpus([Document("x", text.encode() * 10)], "char")
+    assert sum(len(stream) for stream in corpus.tokens.values()) == 10 * len(text) and corpus.vocab == len(set(text))
 
 
 def test_what_cannot_be_tokenised_is_named() -> None:
     with pytest.raises(ValueError, match=r"data\.tokenizer=char.*bad\.txt \(byte 3\).*data\.tokenizer=byte"):
         load_corpus([Document("good.txt", b"abc"), Document("bad.txt", b"abc\xff")], "char")
-    with pytest.raises(ValueError, match=r"data\.tokenizer='word'.*byte, char"):
+    with pytest.raises(ValueError, match=r"data\.tokenizer='word'.*byte, char, bpe"):
         load_corpus(some_documents(), "word")
 
 
@@ -104,7 +113,7 @@ def test_what_cannot_be_tokenised_is_named() -> None:
 def test_a_second_load_is_equal_and_makes_nothing(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = load_corpus(some_documents(), "char")
     before = {file: file.stat().st_mtime_ns for file in own_cache.rglob("*")}
-    monkeypatch.setattr(module, "encode", None)
+    monkeypatch.setattr(module, "tokenise", None)
     second = load_corpus(some_documents(), "char")
     assert same(first, second)
     assert before == {file: file.stat().st_mtime_ns for file in own_cache.rglob("*")}
@@ -162,7 +171,7 @@ def test_a_damaged_cache_is_made_again(own_cache: Path, damage: str) -> None:
     harm(own_cache / whole.fingerprint / name)
     assert same(whole, load_corpus(some_documents(), "byte"))
     assert same(whole, load_corpus(some_documents(), "byte"))
-    assert [folder.name for folder in own_cache.iterdir()] == [whole.fingerprint]
+    assert made(own_cache) == [whole.fingerprint]
 
 
 def test_an_interrupted_making_leaves_nothing(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,24 +182,51 @@ def test_an_interrupted_making_leaves_nothing(own_cache: Path, monkeypatch: pyte
         patch.setattr(module.np, "save", full)
         with pytest.raises(OSError, match="disk full"):
             load_corpus(some_documents(), "byte")
-    assert not list(own_cache.iterdir())
+    assert not made(own_cache)
     assert load_corpus(some_documents(), "byte").vocab == 256
 
 
 def test_several_makers_at_once(own_cache: Path) -> None:
-    together, made = threading.Barrier(4), []
+    together, found = threading.Barrier(4), []
 
     def make() -> None:
         together.wait()
-        made.append(load_corpus(some_documents(), "byte"))
+        found.append(load_corpus(some_documents(), "byte"))
 
     threads = [threading.Thread(target=make) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(made) == 4 and all(same(made[0], other) for other in made)
-    assert [folder.name for folder in own_cache.iterdir()] == [made[0].fingerprint]
+    assert len(found) == 4 and all(same(found[0], other) for other in found)
+    assert made(own_cache) == [found[0].fingerprint]
+
+
+def test_a_damaged_cache_met_by_several_is_made_once(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who finds damage must not remove what another has just made in its place."""
+    whole = load_corpus(some_documents(), "byte")
+    whole.tokens = {split: np.array(stream) for split, stream in whole.tokens.items()}
+    (own_cache / whole.fingerprint / "meta.json").write_text("{}")
+    all_saw_it, write, read, written, found = threading.Barrier(4), module._write, module._read, [], []
+    waiting = threading.local()
+
+    def slow_read(folder: Path) -> Corpus:
+        try:
+            return read(folder)
+        finally:
+            if not hasattr(waiting, "done"):  # the first look of each comes before any repair
+                waiting.done = True
+                all_saw_it.wait(10)
+
+    monkeypatch.setattr(module, "_read", slow_read)
+    monkeypatch.setattr(module, "_write", lambda *arguments: (written.append(1), write(*arguments)))
+    threads = [threading.Thread(target=lambda: found.append(load_corpus(some_documents(), "byte"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4 and all(same(whole, other) for other in found)
+    assert len(written) == 1 and made(own_cache) == [whole.fingerprint]
 
 
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +287,20 @@ def test_yardsticks_by_brute_force(seed: int, dtype: type) -> None:
     test = rng.choice(7, 60)  # has tokens and pairs that training never saw
     found = yardsticks(train.astype(dtype), test.astype(dtype), 7)
     assert found == pytest.approx(brute_yardsticks(train.tolist(), test.tolist(), 7))
+
+
+def test_yardsticks_of_a_large_vocabulary() -> None:
+    """Pairs of ids above 2^16 must not be taken for others."""
+    rng = np.random.default_rng(0)
+    vocab = 100_003
+    ids = np.concatenate([rng.integers(0, vocab, 40), [vocab - 1, 65536, 0]]).astype(np.uint32)
+    train, test = rng.choice(ids, 500), rng.choice(ids, 80)
+    found = yardsticks(train, test, vocab)
+    pairs, before = Counter(itertools.pairwise(train.tolist())), Counter(train[:-1].tolist())
+    unigram = {a: (train.tolist().count(a) + 1) / (len(train) + vocab) for a in ids.tolist()}
+    terms = [-math.log((pairs[a, b] + unigram[b]) / (before[a] + 1)) for a, b in itertools.pairwise(test.tolist())]
+    assert found["bigram"] == pytest.approx(sum(terms) / len(terms)) and found["uniform"] == math.log(vocab)
+    assert found["unigram"] == pytest.approx(-sum(math.log(unigram[a]) for a in test.tolist()) / len(test))
 
 
 def test_yardsticks_of_a_corpus() -> None:

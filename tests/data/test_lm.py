@@ -17,6 +17,7 @@ from scipy import stats
 
 from ablate.data.corpus import SPLITS, Document
 from ablate.data.lm import LanguageModelling
+from ablate.data.task import IGNORE
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = 0x4E00  # of twenty thousand different characters
@@ -183,7 +184,67 @@ def test_a_context_that_just_fits_and_one_that_does_not() -> None:
 
 def test_says_what_it_is() -> None:
     task = shelf()
-    assert (task.kind, task.metrics, task.token, task.name) == ("lm", {"loss": "min"}, "char", "shelf")
+    assert (task.kind, task.metrics, task.token, task.name) == (
+        "lm",
+        {"loss": "min", "accuracy": "max"},
+        "char",
+        "shelf",
+    )
     assert task.title == "char LM on shelf" and task.vocab == 300 * 40 + 1
     assert task.train_tokens == len(task.corpus.tokens["train"])
     assert set(task.yardsticks) == {"uniform", "unigram", "bigram"}
+
+
+# ---- other lengths
+
+
+def scored(task: LanguageModelling, split: str, tokens: int, length: int) -> list[int]:
+    """The targets that are scored, which on the ruler are places, in order."""
+    found = task.held_out(split, tokens, length)
+    assert found.inputs["tokens"].shape == found.targets.shape == found.documents.shape
+    assert found.targets.shape[1] == length
+    kept = found.targets != IGNORE
+    assert torch.equal(found.targets[kept], (found.inputs["tokens"] + 1)[kept])
+    assert not kept[:, : length - 8].any() and kept[:, length - 8 :].all()
+    return found.targets[kept].tolist()
+
+
+@pytest.mark.parametrize("tokens", [1, 100, 10**9])
+def test_every_length_is_scored_on_the_same_targets(tokens: int) -> None:
+    task = ruler(8000)
+    expected = scored(task, "test", tokens, 16)
+    assert len(expected) == len(set(expected))  # none twice
+    for length in (8, 9, 15, 17, 32, 128):
+        assert scored(task, "test", tokens, length) == expected
+    if tokens > 1000:
+        assert expected[-1] == 7999 and expected[0] == 8000 - 400 + 128 - 7
+
+
+def test_documents_of_the_same_targets_are_the_same() -> None:
+    task = shelf()
+    found = [task.held_out("test", 400, length) for length in (8, 16, 100)]
+    assert all((f.documents[f.targets.numpy() != IGNORE] == found[0].documents.ravel()).all() for f in found)
+    assert len(set(found[0].documents.ravel())) > 5
+
+
+def test_a_length_is_no_more_than_the_split_allows() -> None:
+    task = ruler(8000)
+    for length in (0, 7, 129, 10**6):
+        with pytest.raises(ValueError, match=r"ruler can have 8 .* to 128 tokens .* not"):
+            task.held_out("test", 100, length)
+    short = ruler(2000)  # 100 tokens held out: half of them stay for the places of windows
+    assert scored(short, "val", 100, 49) == scored(short, "val", 100, 16)
+    with pytest.raises(ValueError, match="to 49 tokens"):
+        short.held_out("val", 100, 50)
+    least = ruler(400, 19)  # just one window
+    assert least.held_out("val", 100, 19).targets.shape == (1, 19)
+
+
+def test_without_a_length_every_target_is_scored() -> None:
+    found = ruler().held_out("val", 100)
+    assert (found.targets != IGNORE).all() and found.targets.shape[1] == 16
+
+
+def test_tiny_contexts_have_a_target() -> None:
+    found = ruler(context=1).held_out("val", 10, 4)
+    assert ((found.targets != IGNORE).sum(1) == 1).all()

@@ -1,0 +1,55 @@
+"""`data=addition`: the sum of two numbers, digit by digit."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ablate.data.sequence import FIRST, PAD, Sequence
+
+TEN = 10
+PLUS = FIRST + TEN
+
+
+class Addition(Sequence):
+    """`a+b` to its sum, both numbers of as many digits, 1 to `length` of them, the highest digit first.
+
+    As in studies of longer numbers than training's (Kazemnejad 2023, arXiv 2305.19466).  Numbers of one and two digits
+    have too few sums to share out between the splits; see `Sequence`.
+    """
+
+    def __init__(self, kind: str, context: int, length: int):
+        super().__init__("addition", kind, context, length, TEN + 1, {})
+        self.outcomes(PLUS + 1, TEN + 1)  # any digit, or the end
+
+    def widths(self, length: int) -> tuple[int, int]:
+        """Both numbers and the sign; a sum with its last carry."""
+        return 2 * length + 1, length + 1
+
+    def count(self, lengths: np.ndarray) -> np.ndarray:
+        """Pairs of numbers without leading zeros."""
+        return np.where(lengths == 1, 100.0, 81.0 * 100.0 ** (lengths - 1))
+
+    def sources(self, draw: np.random.Generator, lengths: np.ndarray, width: int) -> np.ndarray:
+        """Digits of both numbers, the first not zero where there are more."""
+        digits = FIRST + draw.integers(0, TEN, (len(lengths), width))
+        first = FIRST + draw.integers(1, TEN, (len(lengths), 2))
+        n, place = lengths[:, None], np.arange(width)
+        longer = n > 1
+        rows = np.where((place == 0) & longer, first[:, :1], digits)
+        rows = np.where((place == n + 1) & longer, first[:, 1:], rows)
+        return np.where(place > 2 * n, PAD, np.where(place == n, PLUS, rows))
+
+    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
+        """(B, 2 length + 1) -> (B, length + 1)."""
+        digits = np.zeros((len(sources), width), int)
+        carry = np.zeros(len(sources), int)
+        n = ((sources != PAD).sum(1) - 1) // 2
+        row = np.arange(len(sources))
+        for i in range(width):  # from the lowest digit, the last place, upwards
+            real = i < n
+            a, b = (np.where(real, sources[row, np.where(real, end - i, 0)] - FIRST, 0) for end in (n - 1, 2 * n))
+            digits[:, width - 1 - i] = (a + b + carry) % TEN
+            carry = (a + b + carry) // TEN
+        size = n + (digits[row, width - 1 - n] > 0)
+        at = width - size[:, None] + np.arange(width)
+        return np.where(at < width, FIRST + np.take_along_axis(digits, at.clip(0, width - 1), 1), PAD)

@@ -1,0 +1,151 @@
+"""`data=dates`: dates translated from one locale to another, by Babel's locale data."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import hashlib
+import math
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ablate.data.extra import extra
+from ablate.data.sequence import FIRST, apart, blank, joined
+from ablate.data.task import Batch, HeldOut, Task, generator
+
+SPLITS = ("train", "val", "test")
+FORMATS = ("full", "long", "medium", "short")
+
+
+class Dates(Task):
+    """A date as one locale writes it to how another does, in the same format, character by character.
+
+    Each day belongs to one split by its hash (90/5/5), in all formats.  Both locales share one alphabet.
+    """
+
+    kinds = ("seq2seq", "lm")
+    metrics = {"exact": "max", "accuracy": "max", "loss": "min"}  # noqa: RUF012 (never written to)
+    token = "char"
+
+    def __init__(self, kind: str, context: int, source: str, target: str, formats: list[str], years: list[int]):
+        self.kind, self.formats, self.days = kind, len(checked(formats)), days_of(years)
+        self.name = f"dates-{source}-{target}"
+        self.title = f"dates from {source} to {target}" + (", sequence to sequence" if kind == "seq2seq" else "")
+        locales = {"source": source, "target": target}
+        sources, targets = (written(writer(key, name), self.days, formats) for key, name in locales.items())
+        unambiguous(sources, targets, self.formats, source)
+        self.encode(sources, targets)
+        if self.context > context:
+            needs = f"data.context of at least {self.context}, not {context}"
+            raise ValueError(f"data.source={source} to data.target={target} needs {needs}")
+        content = "\n".join([f"dates 1 {kind}", *sources, *targets])
+        self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:32]
+        side = np.array([split_of(day) for day in self.days])
+        self.places = {split: np.flatnonzero(side == split) for split in SPLITS}
+        if not all(len(places) for places in self.places.values()):
+            raise ValueError(f"data.years={years} has too few days to hold any out; write more years")
+        self.train_tokens = len(self.places["train"]) * self.formats * self.positions
+
+    def encode(self, sources: list[str], targets: list[str]) -> None:
+        """Tables of ids, and all sizes that follow from the texts."""
+        alphabet, answers = sorted(set("".join(sources + targets))), set("".join(targets))
+        self.vocab = self.outputs = FIRST + len(alphabet)
+        self.yardsticks = {"chance": math.log(len(answers) + 1)}  # any of their characters, or the end
+        self.sources, self.targets = (
+            encode(texts, alphabet) for texts in (sources, targets)
+        )  # (days · formats, S | T)
+        S, T = self.sources.shape[1], self.targets.shape[1]
+        both = max(len(a) + len(b) for a, b in zip(sources, targets, strict=True)) + 2
+        self.context, self.positions = (both, both) if self.kind == "lm" else (max(S, T + 1), S + T + 1)
+        self.length = T
+
+    def batch(self, seed: int, step: int, size: int) -> Batch:
+        """Days and formats drawn from (seed, step)."""
+        draw = generator("batch", seed, step)
+        days = self.places["train"][draw.integers(0, len(self.places["train"]), size)]
+        return Batch(*self.examples(days * self.formats + draw.integers(0, self.formats, size)))
+
+    def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
+        """Days and formats spaced evenly over the split, each at most once; their documents are the years."""
+        if length is not None:
+            raise ValueError(f"dates are as long as they are; there are none of length {length}")
+        rows = (self.places[split][:, None] * self.formats + np.arange(self.formats)).ravel()
+        count = min(max(1, tokens // self.positions), len(rows))
+        rows = rows[np.linspace(0, len(rows) - 1, count).astype(int)]
+        inputs, targets = self.examples(rows)
+        first = self.days[0].year
+        years = np.array([self.days[row // self.formats].year - first for row in rows])
+        documents = np.broadcast_to(years[:, None], targets.shape).copy()
+        return HeldOut(inputs, targets, documents, [str(year) for year in range(first, self.days[-1].year + 1)])
+
+    def examples(self, rows: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
+        """Inputs and targets of rows of the table of days by formats."""
+        sources, targets = self.sources[rows], self.targets[rows]
+        return joined(sources, targets, self.context) if self.kind == "lm" else apart(sources, targets)
+
+    def blank(self) -> dict[str, Tensor]:
+        """The inputs of one example, all zero, nothing masked."""
+        return blank(self.kind, self.sources.shape[1], self.targets.shape[1], self.context)
+
+
+def writer(key: str, name: str) -> Any:
+    """What writes a date as a locale does.  Raises ValueError for a locale that Babel does not have."""
+    dates, core = extra("babel.dates", "data=dates"), extra("babel.core", "data=dates")
+    try:
+        return partial(dates.format_date, locale=core.Locale.parse(name))
+    except (ValueError, TypeError, core.UnknownLocaleError):
+        there = extra("babel.localedata", "data=dates").locale_identifiers()
+        close = ", ".join(difflib.get_close_matches(name, there, n=3)) or "de_DE, en_GB, hu_HU"
+        raise ValueError(f"data.{key}={name} is no locale that Babel has; write one like {close}") from None
+
+
+def checked(formats: list[str]) -> list[str]:
+    """The formats.  Raises ValueError for others than Babel's, none at all, or one twice."""
+    for name in formats:
+        if name not in FORMATS:
+            raise ValueError(f"data.formats={name} is not a choice; write some of {', '.join(FORMATS)}")
+    if not formats or len(set(formats)) < len(formats):
+        raise ValueError(f"data.formats={formats} must name each format once; write some of {', '.join(FORMATS)}")
+    return formats
+
+
+def days_of(years: list[int]) -> list[datetime.date]:
+    """All days from the first year to the last.  Raises ValueError for years that are no range."""
+    if len(years) != 2 or not 1 <= years[0] <= years[1] <= 9998:
+        raise ValueError(f"data.years={years} is no range; write [first,last] with 1 <= first <= last <= 9998")
+    first, end = datetime.date(years[0], 1, 1), datetime.date(years[1] + 1, 1, 1)
+    return [first + datetime.timedelta(days=i) for i in range((end - first).days)]
+
+
+def written(write: Any, days: Iterable[datetime.date], formats: list[str]) -> list[str]:
+    """Every day in every format, formats within days."""
+    return [write(day, format=name) for day in days for name in formats]
+
+
+def unambiguous(sources: list[str], targets: list[str], formats: int, locale: str) -> None:
+    """Raise ValueError where a source can mean two days, or is to be written in two ways: nobody could know which."""
+    known: dict[str, tuple[int, str]] = {}
+    for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        meaning = (i // formats, target)
+        if known.setdefault(source, meaning) != meaning:
+            other = f"{source!r} is {target!r} or {known[source][1]!r}"
+            raise ValueError(f"data.formats: two answers to one date of {locale} ({other}); leave a format out")
+
+
+def encode(texts: list[str], alphabet: list[str]) -> np.ndarray:
+    """Ids of the characters, padded: (N, width of the longest)."""
+    widest = max(map(len, texts))
+    points = np.frombuffer("".join(text.ljust(widest, "\0") for text in texts).encode("utf-32-le"), np.uint32)
+    known = np.frombuffer("".join(alphabet).encode("utf-32-le"), np.uint32)
+    ids = np.where(points == 0, 0, FIRST + np.searchsorted(known, points))  # none of them is NUL, so 0 is padding
+    return ids.reshape(len(texts), widest)
+
+
+def split_of(day: datetime.date) -> str:
+    """The split that a day belongs to."""
+    share = hashlib.sha256(day.isoformat().encode()).digest()[0] / 256
+    return "train" if share < 0.9 else "val" if share < 0.95 else "test"

@@ -1,0 +1,131 @@
+"""`data=hf`: a text column of a Hugging Face dataset, from the hub or from a folder of `save_to_disk`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ablate.data.corpus import Document
+from ablate.data.extra import extra
+from ablate.data.lm import LanguageModelling
+
+PATIENCE = 5.0  # seconds that the hub has to answer
+
+
+class HuggingFace(LanguageModelling):
+    """The rows of one split of a dataset, a document each; they are split anew into train, validation and test."""
+
+    def __init__(
+        self,
+        name: str,
+        config: str | None,
+        split: str,
+        column: str,
+        context: int,
+        tokenizer: str,
+        vocab_size: int | None = None,
+    ):
+        documents = read_rows(name, config, split, column)
+        title = "-".join([Path(name).name, *([config] if config else [])])
+        super().__init__(title, documents, context, tokenizer, vocab_size, source=f"data.name={name}")
+
+
+def read_rows(name: str, config: str | None, split: str, column: str) -> list[Document]:
+    """The texts of a column that are not empty.  Raises ValueError for what is not there."""
+    if not name:
+        raise ValueError("data.name is empty; write the name of a dataset, or the folder of a saved one")
+    folder = Path(name).expanduser()
+    found = from_disk(folder, config) if folder.exists() else from_hub(name, config)
+    rows = choose(found, name, split)
+    if column not in rows.column_names:
+        raise ValueError(f"data.column={column} is not in {name}; {offer(column, rows.column_names)}")
+    texts = rows[column]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"data.column={column} of {name} holds something else than text; name a column of strings")
+    documents = [Document(f"{split}/{i}", text.encode()) for i, text in enumerate(texts) if text.strip()]
+    if not documents:
+        raise ValueError(f"data.column={column} of {name} is empty; name a column with text in it")
+    return documents
+
+
+def from_disk(folder: Path, config: str | None) -> Any:
+    """A dataset, or several by split, that `save_to_disk` wrote."""
+    if config is not None:
+        raise ValueError(f"data.config={config} is for datasets of the hub, and {folder} is a folder; leave it null")
+    datasets = extra("datasets", "data=hf")
+    try:
+        return datasets.load_from_disk(str(folder))
+    except Exception as error:  # a folder can hold anything
+        raise ValueError(f"data.name={folder} holds no dataset of save_to_disk ({_line(error)})") from None
+
+
+def from_hub(name: str, config: str | None) -> Any:
+    """A dataset of the hub: the copy on this machine, or else downloaded if the hub answers within `PATIENCE`."""
+    if name.startswith(("/", ".", "~")):
+        raise ValueError(f"data.name={name} does not exist; write a folder of save_to_disk, or a dataset of the hub")
+    datasets = extra("datasets", "data=hf")
+    try:
+        with offline():
+            return datasets.load_dataset(name, config)
+    except Exception as error:  # not here, or not whole
+        missing = _line(error)
+    if not answers():
+        raise ValueError(
+            f"data.name={name} is not on this machine, and the hub does not answer ({missing}); "
+            "write the folder of a dataset saved with save_to_disk"
+        )
+    try:
+        return datasets.load_dataset(name, config)
+    except Exception as error:  # no such dataset, no such configuration, no permission, no space
+        raise ValueError(f"data.name={name} data.config={config} cannot be loaded ({_line(error)})") from None
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Let the libraries look on this machine only; otherwise they try an unreachable hub for minutes."""
+    modules = [extra("datasets.config", "data=hf"), extra("huggingface_hub.constants", "data=hf")]
+    before = [module.HF_HUB_OFFLINE for module in modules]
+    try:
+        for module in modules:
+            module.HF_HUB_OFFLINE = True
+        yield
+    finally:
+        for module, value in zip(modules, before, strict=True):
+            module.HF_HUB_OFFLINE = value
+
+
+def answers() -> bool:
+    """Whether the hub can be reached and the user has not forbidden to try."""
+    if extra("huggingface_hub.constants", "data=hf").HF_HUB_OFFLINE:
+        return False
+    endpoint = extra("huggingface_hub.constants", "data=hf").ENDPOINT
+    try:
+        extra("huggingface_hub.utils", "data=hf").get_session().head(endpoint, timeout=PATIENCE)
+    except Exception:  # whichever way the library's HTTP client has of failing
+        return False
+    return True
+
+
+def choose(found: Any, name: str, split: str) -> Any:
+    """One split of a dataset.  Raises ValueError, naming those that there are."""
+    if not isinstance(found, dict):
+        own = str(found.split) if found.split else "train"  # saved without its name
+        found = {own: found}
+    if split not in found:
+        raise ValueError(f"data.split={split} is not in {name}; {offer(split, list(found))}")
+    return found[split]
+
+
+def offer(word: str, there: list[str]) -> str:
+    """What to write instead of a word: what there is, the closest first."""
+    close = difflib.get_close_matches(word, there, n=3)
+    names = [*close, *(other for other in there if other not in close)]
+    return f"write one of {', '.join(names[:20])}"
+
+
+def _line(error: Exception) -> str:
+    first = str(error).strip().split("\n")[0][:200]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -1,0 +1,69 @@
+"""`data=mlm`: masked language modelling over any text."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ablate.data.lm import LanguageModelling
+from ablate.data.stdlib import stdlib_documents, stdlib_name
+from ablate.data.task import IGNORE, Batch, HeldOut, generator
+from ablate.data.text import read_documents, text_name
+
+MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens; the rest stays as it is
+
+
+class MaskedText(LanguageModelling):
+    """Predict `mask_rate` of the tokens from both sides (Devlin 2018, arXiv 1810.04805).
+
+    Of the chosen ones 80 % are shown as the mask, 10 % as a random token, 10 % as they are.  The mask is one id beyond
+    the corpus's; no target ever is it.
+    """
+
+    kinds = ("mlm",)
+    kind = "mlm"
+    verb = "MLM"
+
+    def __init__(self, path: str | None, context: int, tokenizer: str, vocab_size: int | None, mask_rate: float):
+        if not 0 < mask_rate <= 1:
+            raise ValueError(f"data.mask_rate={mask_rate} is out of range; it must be above 0 and at most 1")
+        name = stdlib_name() if path is None else text_name(path)
+        documents = stdlib_documents() if path is None else read_documents(path)
+        super().__init__(name, documents, context, tokenizer, vocab_size, "" if path is None else f"data.path={path}")
+        self.mask_rate, self.vocab = mask_rate, self.outputs + 1
+        self.token = f"masked {tokenizer}"  # what is lost on one is no code length of the text: no bits per byte
+        self.bytes_per_token = {}
+        self.yardsticks = {name: value for name, value in self.yardsticks.items() if name != "bigram"}  # sees one side
+
+    def batch(self, seed: int, step: int, size: int) -> Batch:
+        """Windows as for language modelling, with places chosen anew from (seed, step)."""
+        windows = super().batch(seed, step, size).targets
+        draws = generator("mask", seed, step).random((3, *windows.shape))
+        return Batch(*self.corrupt(windows, draws, self.context))
+
+    def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
+        """Windows as for language modelling; a place of the split is corrupted alike in windows of any length."""
+        starts, scored = self.places(split, tokens, length)
+        length = length or self.context
+        draws = generator("mask", self.fingerprint, split).random((3, len(self.corpus.tokens[split])))
+        at = starts[:, None] + np.arange(1, length + 1)
+        inputs, targets = self.corrupt(self.windows(split, starts, length)[1], draws[:, at], scored)
+        return HeldOut(inputs, targets, self.owners(split, starts, length), self.corpus.names[split])
+
+    def corrupt(self, windows: Tensor, draws: np.ndarray, scored: int) -> tuple[dict[str, Tensor], Tensor]:
+        """Inputs and targets of windows (B, T), by draws (3, B, T) for where, how, and what to show instead.
+
+        Of the last `scored` places the same number in each window is chosen, so that none goes without a target;
+        before them, unscored, each by chance.
+        """
+        where, how, what = torch.from_numpy(draws)
+        number = max(1, round(self.mask_rate * scored))
+        rank = where[:, -scored:].argsort(1).argsort(1)
+        chosen = where < self.mask_rate
+        chosen[:, -scored:] = rank < number
+        shown = torch.where(how < MASKED, self.outputs, (what * self.outputs).long())
+        shown = torch.where(how < MASKED + RANDOM, shown, windows)
+        targets = torch.where(chosen, windows, IGNORE)
+        targets[:, : windows.shape[1] - scored] = IGNORE
+        return {"tokens": torch.where(chosen, shown, windows)}, targets

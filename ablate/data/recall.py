@@ -1,0 +1,99 @@
+"""`data=mqar` and `data=memorisation`: values by their keys, from the sequence or from the weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ablate.data.synthetic import Synthetic, at_least, ids
+from ablate.data.task import IGNORE, generator
+
+
+def even(**given: int) -> None:
+    """Raise ValueError for settings that cannot be halved."""
+    for name, value in given.items():
+        if value % 2:
+            raise ValueError(f"data.{name}={value} is odd; half of it are keys, so write an even number")
+
+
+class MQAR(Synthetic):
+    """Multi-query associative recall (Arora 2023, arXiv 2312.04927): each pair's key returns once; what was its value?
+
+    A sequence of `length` starts with `pairs` of a key and a value, `2 pairs` places.  After them each key returns
+    once, at even distances drawn without replacement with p(g) ∝ g^(power_a − 1), g = 1 … (length − 2 pairs) / 2, and
+    its value is to be predicted there.  All other places are filled with random values (the paper: any symbols), so
+    that no key is met by chance.  Half the `symbols` are keys, half are values; neither repeats within a sequence.
+    """
+
+    kinds = ("lm",)
+
+    def __init__(self, kind: str, context: int, length: int, pairs: int, symbols: int, power_a: float):
+        at_least(1, pairs=pairs)
+        if symbols < 2 * pairs:
+            least = f"data.pairs={pairs} needs data.symbols of at least {2 * pairs}"
+            raise ValueError(f"data.symbols={symbols} has too few keys; {least}")
+        even(symbols=symbols)
+        if power_a <= 0:
+            raise ValueError(f"data.power_a={power_a} is out of range; it must be above 0")
+        self.pairs, self.half, self.power_a = pairs, symbols // 2, power_a
+        super().__init__("mqar", kind, context, length, {"pairs": pairs, "symbols": symbols, "power_a": power_a})
+        self.outcomes(symbols, self.half)
+
+    def shortest(self) -> int:
+        """The pairs, and as many places for the queries."""
+        return 4 * self.pairs
+
+    def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
+        """Sequences with the values as targets where their keys return."""
+        length, start = length or self.length, 2 * self.pairs
+        keys, values = (self.distinct(draw, size) + begin for begin in (0, self.half))
+        tokens = draw.integers(self.half, 2 * self.half, (size, length))
+        tokens[:, 0:start:2], tokens[:, 1:start:2] = keys, values
+        distance = np.arange(1, (length - start) // 2 + 1)
+        # The largest of log p + Gumbel noise are a draw without replacement.
+        noise = (self.power_a - 1) * np.log(distance) + draw.gumbel(size=(size, len(distance)))
+        places = start + 2 * np.argsort(-noise, 1)[:, : self.pairs]
+        np.put_along_axis(tokens, places, keys, 1)
+        targets = np.full((size, length), IGNORE)
+        np.put_along_axis(targets, places, values, 1)
+        return {"tokens": ids(tokens)}, ids(targets)
+
+    def distinct(self, draw: np.random.Generator, size: int) -> np.ndarray:
+        """`pairs` different ones of half the symbols for each sequence: (B, pairs)."""
+        return draw.random((size, self.half)).argsort(1)[:, : self.pairs]
+
+
+class Memorisation(Synthetic):
+    """Learn a fixed map from keys to values by heart (MAD: Poli 2024, arXiv 2403.17844).
+
+    A sequence alternates a random key and a blank; at the blank its value is to be predicted, which stands in no
+    sequence.  Half the `symbols` are keys, half are values; the map is one to one and the same for all seeds and all
+    splits: there is nothing to generalise to but other orders of the keys.
+    """
+
+    kinds = ("lm",)
+
+    def __init__(self, kind: str, context: int, length: int, symbols: int):
+        at_least(4, symbols=symbols)
+        even(symbols=symbols, length=length)
+        self.half = symbols // 2
+        super().__init__("memorisation", kind, context, length, {"symbols": symbols})
+        self.outcomes(symbols + 1, self.half)
+        self.values = self.half + generator("memorisation", self.half).permutation(self.half)
+
+    def shortest(self) -> int:
+        """One key and its blank."""
+        return 2
+
+    def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
+        """Keys and blanks, with the values as targets at the blanks."""
+        length = length or self.length
+        if length % 2:
+            raise ValueError(f"memorisation has no examples of length {length}; write an even one")
+        keys = draw.integers(0, self.half, (size, length // 2))
+        tokens = np.full((size, length), 2 * self.half)
+        targets = np.full((size, length), IGNORE)
+        tokens[:, ::2], targets[:, 1::2] = keys, self.values[keys]
+        return {"tokens": ids(tokens)}, ids(targets)

@@ -1,0 +1,134 @@
+"""Tasks from a source sequence to a target sequence: for a decoder as one sequence, or from encoder to decoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ablate.data.synthetic import Synthetic, ids
+from ablate.data.task import IGNORE
+
+PAD, BOS, SEP, EOS, FIRST = range(5)  # the first symbol comes after the marks
+LARGE = 10_000  # sources of a length: where there are as many, no split has one of another's
+
+
+def joined(source: np.ndarray, target: np.ndarray, width: int) -> tuple[dict[str, Tensor], Tensor]:
+    """`BOS source SEP target EOS`, of which target and EOS are scored: rows (B, S) and (B, T), padded -> (B, width)."""
+    rows, (S, T) = np.arange(len(source)), (source.shape[1], target.shape[1])
+    s, t = (source != PAD).sum(1), (target != PAD).sum(1)
+    line = np.full((len(rows), max(S + T + 3, width + 1)), PAD)
+    line[:, 0], line[:, 1 : S + 1] = BOS, source
+    np.put_along_axis(line, 2 + s[:, None] + np.arange(T), target, 1)
+    line[rows, 1 + s], line[rows, 2 + s + t] = SEP, EOS
+    tokens, targets = line[:, :width].copy(), line[:, 1 : width + 1].copy()
+    place = np.arange(width)
+    mask = place < (s + t + 2)[:, None]
+    tokens[~mask] = PAD  # the end is only ever predicted
+    targets[~mask | (place < 1 + s[:, None])] = IGNORE
+    return {"tokens": ids(tokens), "mask": torch.from_numpy(mask).float()}, ids(targets)
+
+
+def apart(source: np.ndarray, target: np.ndarray) -> tuple[dict[str, Tensor], Tensor]:
+    """The source for an encoder, `BOS target` for a decoder, `target EOS` scored: (B, S), (B, T) -> (B, T + 1)."""
+    rows, t = np.arange(len(source)), (target != PAD).sum(1)
+    tokens = np.concatenate([np.full((len(rows), 1), BOS), target], 1)
+    mask = np.arange(tokens.shape[1]) <= t[:, None]
+    targets = np.concatenate([target, np.full((len(rows), 1), PAD)], 1)
+    targets[rows, t] = EOS
+    targets[~mask] = IGNORE
+    masks = {"source_mask": torch.from_numpy(source != PAD).float(), "mask": torch.from_numpy(mask).float()}
+    return {"source": ids(source), "tokens": ids(tokens)} | masks, ids(targets)
+
+
+def blank(kind: str, source: int, target: int, context: int) -> dict[str, Tensor]:
+    """The inputs of one example of these widths: zeros, nothing masked."""
+    sizes = {"tokens": context} if kind == "lm" else {"source": source, "tokens": target + 1}
+    inputs = {name: torch.zeros((1, size), dtype=torch.long) for name, size in sizes.items()}
+    masks = {"source": "source_mask", "tokens": "mask"}
+    return inputs | {masks[name]: torch.ones(1, size) for name, size in sizes.items()}
+
+
+class Sequence(Synthetic):
+    """Sources of 1 to `length` symbols, as often of each length; `source` and `answer` are the rule.
+
+    Each source belongs to one split by its hash (90/5/5), so that nothing held out was seen in training.  Of lengths
+    with fewer than `LARGE` sources there is too little to share out: there every split has them all.
+    """
+
+    kinds = ("lm", "seq2seq")
+    padded = True  # whether examples of one batch can differ in length
+
+    def __init__(self, name: str, kind: str, context: int, length: int, symbols: int, parameters: dict[str, Any]):
+        self.symbols = symbols
+        self.kind = kind  # which spans depend on
+        super().__init__(name, kind, context, length, parameters | {"symbols": symbols})
+        self.outcomes(FIRST + symbols, symbols + 1)  # any symbol, or the end
+
+    def widths(self, length: int) -> tuple[int, int]:
+        """The most symbols of a source and of an answer at a length."""
+        return length, length
+
+    def lengths(self, draw: np.random.Generator, size: int) -> np.ndarray:
+        """The lengths of training examples."""
+        return draw.integers(1, self.length + 1, size)
+
+    def sources(self, draw: np.random.Generator, lengths: np.ndarray, width: int) -> np.ndarray:
+        """Sources of these lengths, (B,) -> (B, width), padded."""
+        rows = draw.integers(FIRST, FIRST + self.symbols, (len(lengths), width))
+        return np.where(np.arange(width) < lengths[:, None], rows, PAD)
+
+    def count(self, lengths: np.ndarray) -> np.ndarray:
+        """How many different sources there are of each length."""
+        return float(self.symbols) ** lengths
+
+    def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
+        """The target of each source, (B, S) -> (B, width), padded."""
+        raise NotImplementedError
+
+    def span(self, length: int) -> int:
+        """Positions of the longest sequence, the source or the target, at a length."""
+        source, target = self.widths(length)
+        return source + target + 2 if self.kind == "lm" else max(source, target + 1)
+
+    def width(self, length: int) -> int:
+        """Positions of source and target together."""
+        source, target = self.widths(length)
+        return source + target + (2 if self.kind == "lm" else 1)
+
+    def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
+        """Sources of the split with their answers; drawn again while they belong to another."""
+        lengths = self.lengths(draw, size) if length is None else np.full(size, length)
+        length = length or self.length
+        width, answer = self.widths(length)
+        sources = self.sources(draw, lengths, width)
+        own = self.count(lengths) < LARGE
+        while (wrong := ~own & (sides(sources) != split)).any():
+            sources[wrong] = self.sources(draw, lengths[wrong], width)
+        targets = self.answers(sources, answer)
+        found = joined(sources, targets, self.span(length)) if self.kind == "lm" else apart(sources, targets)
+        return self.seen(found[0]), found[1]
+
+    def seen(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The inputs, without masks where there is never anything to mask."""
+        return {name: tensor for name, tensor in inputs.items() if self.padded or "mask" not in name}
+
+    def blank(self) -> dict[str, Tensor]:
+        """The inputs of one example, all zero, nothing masked."""
+        return self.seen(blank(self.kind, *self.widths(self.length), self.context))
+
+
+def sides(rows: np.ndarray) -> np.ndarray:
+    """The split that each row of ids belongs to, by its hash; padding does not count: (B, S) -> (B,)."""
+    weights = mix(np.arange(1, rows.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
+    share = mix((rows.astype(np.uint64) * weights).sum(1, dtype=np.uint64)) % np.uint64(20)
+    return np.where(share < 18, "train", np.where(share == 18, "val", "test"))
+
+
+def mix(x: np.ndarray) -> np.ndarray:
+    """Numbers of 64 bits, each of which depends on all bits of its argument (splitmix64, Steele 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

@@ -1,0 +1,133 @@
+"""From pieces of text to ids and back: bytes, characters, or byte-level byte-pair encoding."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ablate.data.extra import extra
+
+SEPARATOR = "\0"  # ends each document where there are several
+BPE_SIZE = 1024  # of a vocabulary that is not asked for in another size
+LEAST = 257  # every byte, and the end of a document
+CHUNK = 1_000_000  # characters that are encoded at once: an id takes a hundred bytes on the way
+
+
+class Coded(NamedTuple):
+    """Ids of each split's pieces, how many ids there are, and what decoding needs to know."""
+
+    ids: dict[str, list[np.ndarray]]
+    vocab: int
+    state: str  # char: the alphabet in order of its ids; bpe: the tokenizer as JSON
+
+
+Pieces = dict[str, list[Any]]  # split -> bytes (byte) or str
+
+
+def checked_size(tokenizer: str, vocab_size: int | None) -> int | None:
+    """The vocabulary size to train, None where nothing is trained.  Raises ValueError for what does not go together."""
+    if tokenizer not in CODECS:
+        raise ValueError(f"data.tokenizer={tokenizer!r} is not a choice; write one of {', '.join(CODECS)}")
+    if tokenizer != "bpe":
+        if vocab_size is not None:
+            raise ValueError(f"data.vocab_size={vocab_size} is for data.tokenizer=bpe, not {tokenizer}; leave it null")
+        return None
+    if vocab_size is not None and vocab_size < LEAST:
+        raise ValueError(f"data.vocab_size={vocab_size} is too small; the bytes and the end of a text take {LEAST}")
+    return vocab_size or BPE_SIZE
+
+
+def units(name: str, text: bytes, tokenizer: str) -> Any:
+    """A document in the units that it may be cut at: bytes, or characters.  Raises ValueError for other than UTF-8."""
+    if tokenizer == "byte":
+        return text
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        place = f"{name} (byte {error.start})"
+        raise ValueError(
+            f"data.tokenizer={tokenizer} needs UTF-8 text, and {place} is not; write data.tokenizer=byte"
+        ) from None
+
+
+def tokenise(pieces: Pieces, tokenizer: str, vocab_size: int | None) -> Coded:
+    """Ids of every piece; what has to be trained sees those of the train split alone."""
+    return CODECS[tokenizer](pieces, vocab_size)
+
+
+def _bytes(pieces: Pieces, _: int | None) -> Coded:
+    ids = {split: [np.frombuffer(piece, np.uint8) for piece in found] for split, found in pieces.items()}
+    return Coded(ids, 256, "")
+
+
+def _characters(pieces: Pieces, _: int | None) -> Coded:
+    points = {split: [_code_points(piece) for piece in found] for split, found in pieces.items()}
+    seen = [np.unique(piece) for found in points.values() for piece in found]
+    alphabet = np.unique(np.concatenate(seen))
+    ids = {split: [np.searchsorted(alphabet, p).astype(np.uint32) for p in found] for split, found in points.items()}
+    return Coded(ids, len(alphabet), "".join(map(chr, alphabet)))
+
+
+def _code_points(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+
+
+def _pairs(pieces: Pieces, vocab_size: int | None) -> Coded:
+    """Byte-level byte-pair encoding (Sennrich 2015, arXiv 1508.07909; on bytes as in GPT-2, Radford 2019)."""
+    assert vocab_size
+    tokenizer = train_bpe((piece.removesuffix(SEPARATOR) for piece in pieces["train"]), vocab_size)
+    vocab = tokenizer.get_vocab_size()
+    kind = np.uint16 if vocab <= 2**16 else np.uint32
+
+    def encode(piece: str) -> np.ndarray:
+        parts = [tokenizer.encode(part).ids for part in chunks(piece, CHUNK)]
+        return np.array([i for part in parts for i in part], kind)
+
+    ids = {split: [encode(piece) for piece in found] for split, found in pieces.items()}
+    return Coded(ids, vocab, to_json(tokenizer))
+
+
+def train_bpe(texts: Iterable[str], vocab_size: int) -> Any:
+    """A tokenizer of at most `vocab_size` ids; the least are the end of a document and the bytes."""
+    library = extra("tokenizers", "data.tokenizer=bpe")
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[SEPARATOR],
+        initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def to_json(tokenizer: Any) -> str:
+    """A tokenizer as text that does not depend on the order of a hash table."""
+    return json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, sort_keys=True)
+
+
+def chunks(text: str, size: int) -> list[str]:
+    """Pieces of at least `size` characters, cut behind a line's end with no space on either side of it.
+
+    There the split into words, which merges never cross, is the same for the pieces as for the whole.
+    """
+    return re.findall(rf"(?s).{{{size},}}?(?<=\S)\n(?=\S)|.+", text)
+
+
+CODECS: dict[str, Callable[[Pieces, int | None], Coded]] = {"byte": _bytes, "char": _characters, "bpe": _pairs}
+
+
+def decode(ids: Sequence[int], tokenizer: str, state: str) -> str:
+    """The text that ids stand for; bytes that are no UTF-8 show as U+FFFD."""
+    if tokenizer == "byte":
+        return bytes(ids).decode(errors="replace")
+    if tokenizer == "char":
+        return "".join(state[i] for i in ids)
+    library = extra("tokenizers", "data.tokenizer=bpe")
+    return library.Tokenizer.from_str(state).decode(list(ids), skip_special_tokens=False)

@@ -1,0 +1,104 @@
+"""`data=mlm`: what is chosen, what is shown instead, and that every length is scored on the same places."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from ablate.data.mlm import MaskedText
+from ablate.data.task import IGNORE
+from ablate.data.text import Text
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text of letters in no order."""
+    found = tmp_path_factory.mktemp("mlm") / "letters.txt"
+    found.write_text("".join(random.Random(0).choices("abcdefgh", k=40_000)))
+    return found
+
+
+def make(file: Path, context: int = 32, tokenizer: str = "char", rate: float = 0.15) -> MaskedText:
+    return MaskedText(str(file), context, tokenizer, None, rate)
+
+
+def test_says_what_it_is(file: Path) -> None:
+    task = make(file)
+    assert (task.kind, task.kinds, task.outputs, task.vocab) == ("mlm", ("mlm",), 8, 9)
+    assert task.title == "char MLM on letters" and set(task.yardsticks) == {"uniform", "unigram"}
+    assert not task.bytes_per_token and task.token != "byte"
+
+
+def test_targets_are_the_text_and_the_rest_is_shown_as_it_is(file: Path) -> None:
+    task, plain = make(file), Text(str(file), 32, "char", None)
+    batch, windows = task.batch(3, 5, 64), plain.batch(3, 5, 64).targets
+    chosen = batch.targets != IGNORE
+    assert torch.equal(batch.targets[chosen], windows[chosen])
+    assert torch.equal(batch.inputs["tokens"][~chosen], windows[~chosen])
+    assert (chosen.sum(1) == 5).all()  # 15 % of 32, rounded
+
+
+def test_eight_in_ten_are_the_mask_one_random_one_kept(file: Path) -> None:
+    task = make(file)
+    batches = [task.batch(0, step, 256) for step in range(20)]
+    targets = torch.cat([batch.targets for batch in batches])
+    tokens = torch.cat([batch.inputs["tokens"] for batch in batches])
+    chosen = targets != IGNORE
+    shown, wanted = tokens[chosen], targets[chosen]
+    n = len(shown)
+    assert abs((shown == 8).float().mean() - 0.8) < 5 * (0.16 / n) ** 0.5
+    kept = (shown == wanted).float().mean()  # a random one is the right one once in eight
+    assert abs(kept - (0.1 + 0.1 / 8)) < 5 * (0.1 / n) ** 0.5
+    others = shown[(shown != 8) & (shown != wanted)]
+    assert set(others.tolist()) == set(range(8)) and tokens.max() == 8 and tokens.min() == 0
+    where = chosen.float().mean(0)
+    assert (where - 5 / 32).abs().max() < 5 * (0.13 / len(targets)) ** 0.5  # every place as often
+
+
+def test_every_length_is_scored_on_the_same_places(file: Path) -> None:
+    task = make(file)
+    found = {length: task.held_out("test", 1000, length) for length in (16, 17, 32, 100, 256)}
+    expected = found[32].targets[:, -16:]
+    shown = found[32].inputs["tokens"][:, -16:]
+    assert ((expected != IGNORE).sum(1) == 2).all()
+    for length, held_out in found.items():
+        assert held_out.targets.shape == (len(expected), length) == held_out.documents.shape
+        assert torch.equal(held_out.targets[:, -16:], expected) and (held_out.targets[:, :-16] == IGNORE).all()
+        assert torch.equal(held_out.inputs["tokens"][:, -16:], shown)
+        assert torch.equal(held_out.inputs["tokens"][:, -17:], found[256].inputs["tokens"][:, -17:]) or length == 16
+    before = found[256].inputs["tokens"][:, :-16]
+    assert abs((before == 8).float().mean() - 0.12) < 5 * (0.12 / before.numel()) ** 0.5  # as much is hidden as usual
+
+
+def test_held_out_masks_are_fixed_and_differ_between_splits(file: Path) -> None:
+    first, again = (make(file).held_out("val", 2000) for _ in range(2))
+    assert torch.equal(first.targets, again.targets)
+    assert torch.equal(first.inputs["tokens"], again.inputs["tokens"])
+    test = make(file).held_out("test", 2000)
+    assert not torch.equal(first.targets != IGNORE, test.targets != IGNORE)
+    places = (first.targets != IGNORE).float()
+    assert (places[0] != places[1]).any()
+
+
+def test_no_window_goes_without_a_target(file: Path) -> None:
+    task = make(file, context=2, rate=0.01)
+    for found in (task.batch(0, 0, 9).targets, task.held_out("val", 50).targets, task.held_out("val", 50, 2).targets):
+        assert ((found != IGNORE).sum(1) == 1).all()
+    everything = make(file, rate=1.0).batch(0, 0, 4)
+    assert (everything.targets != IGNORE).all()
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, 1.01])
+def test_a_rate_out_of_range_is_refused(file: Path, rate: float) -> None:
+    with pytest.raises(ValueError, match=rf"^data\.mask_rate={rate} is out of range"):
+        make(file, rate=rate)
+
+
+def test_the_standard_library_without_a_path() -> None:
+    task = MaskedText(None, 16, "byte", None, 0.15)
+    assert task.name.startswith("stdlib-") and task.vocab == 257
+    with pytest.raises(ValueError, match=r"data\.path is empty"):
+        MaskedText("", 16, "byte", None, 0.15)

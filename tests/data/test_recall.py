@@ -1,0 +1,100 @@
+"""MQAR and memorisation: every answer looked up by plain Python, and the published distribution of distances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from tasks import build, task
+
+from ablate.data.task import IGNORE
+
+
+@pytest.mark.parametrize("length", [None, 16, 17, 300])
+def test_mqar_answers_are_the_values_of_their_keys(length: int | None) -> None:
+    it = task("mqar", "lm")
+    for found in (it.batch(0, 3, 200), it.held_out("test", 4000, length)):
+        for tokens, targets in zip(found.inputs["tokens"].tolist(), found.targets.tolist(), strict=True):
+            known = {tokens[i]: tokens[i + 1] for i in range(0, 8, 2)}
+            assert len(known) == 4 == len(set(known.values())), "keys and values are different ones"
+            assert all(key < 128 <= value < 256 for key, value in known.items())
+            expected = [IGNORE] * 8 + [known.get(token, IGNORE) for token in tokens[8:]]
+            assert targets == expected
+            assert sorted(token for token in tokens[8:] if token < 128) == sorted(known), "each key returns once"
+            assert length is None or len(tokens) in (64, length)
+
+
+def test_mqar_distances_follow_the_power_law() -> None:
+    it = build("mqar", "lm", length=40, pairs=4, symbols=16, power_a=0.2)
+    tokens = it.batch(0, 0, 6000).inputs["tokens"].numpy()
+    gaps = np.array([(np.flatnonzero(row[8:] == row[0])[0]) // 2 for row in tokens])
+    assert all((np.flatnonzero(row[8:] == row[0])[0]) % 2 == 0 for row in tokens[:100])
+    weight = np.arange(1, 17) ** (0.2 - 1)  # the first key's distance is the first draw, with p itself
+    assert stats.chisquare(np.bincount(gaps, minlength=16), 6000 * weight / weight.sum()).pvalue > 1e-4
+    # The second is drawn from what the first left: p₂(g) = Σ_h≠g p(h) p(g) / (1 − p(h)).
+    p = weight / weight.sum()
+    second = np.array([sum(p[h] * p[g] / (1 - p[h]) for h in range(16) if h != g) for g in range(16)])
+    gaps = np.array([(np.flatnonzero(row[8:] == row[2])[0]) // 2 for row in tokens])
+    assert stats.chisquare(np.bincount(gaps, minlength=16), 6000 * second).pvalue > 1e-4
+
+
+def test_mqar_keys_and_values_are_uniform() -> None:
+    it = build("mqar", "lm", length=16, pairs=2, symbols=8)
+    tokens = it.batch(1, 0, 4000).inputs["tokens"].numpy()
+    for column, first in ((0, 0), (1, 4), (2, 0), (3, 4)):
+        assert stats.chisquare(np.bincount(tokens[:, column] - first, minlength=4)).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"pairs": 0}, r"data\.pairs=0 is out of range; it must be at least 1"),
+        ({"symbols": 6}, r"data\.symbols=6 has too few keys; data\.pairs=4 needs data\.symbols of at least 8"),
+        ({"symbols": 99}, r"data\.symbols=99 is odd"),
+        ({"length": 15}, r"data\.length=15 is too short; mqar needs at least 16"),
+        ({"length": 80}, r"data\.length=80 needs data\.context of at least 80, not 64"),
+        ({"power_a": 0.0}, r"data\.power_a=0.0 is out of range; it must be above 0"),
+    ],
+)
+def test_mqar_refuses_what_makes_no_sense(more: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        build("mqar", "lm", **more)
+
+
+def test_mqar_has_no_examples_too_short_for_its_queries() -> None:
+    with pytest.raises(ValueError, match="mqar has no examples of length 15; the shortest is 16"):
+        task("mqar", "lm").held_out("test", 100, 15)
+
+
+def test_memorisation_is_one_map_for_all_seeds_and_splits() -> None:
+    it, other = task("memorisation", "lm"), build("memorisation", "lm", length=8)
+    known: dict[int, int] = {}
+    parts = [it.batch(seed, 0, 200) for seed in range(3)] + [it.held_out(split, 4000) for split in ("val", "test")]
+    for found in [*parts, it.held_out("test", 4000, 100), other.batch(0, 0, 300)]:
+        tokens, targets = found.inputs["tokens"].numpy(), found.targets.numpy()
+        assert (tokens[:, 1::2] == 256).all() and (targets[:, ::2] == IGNORE).all()
+        for key, value in zip(tokens[:, ::2].ravel().tolist(), targets[:, 1::2].ravel().tolist(), strict=True):
+            assert known.setdefault(key, value) == value
+    assert sorted(known) == list(range(128)) and sorted(known.values()) == list(range(128, 256))
+    assert [known[key] - 128 for key in range(128)] != list(range(128))
+
+
+def test_memorisation_shows_no_value() -> None:
+    tokens = task("memorisation", "lm").batch(0, 0, 500).inputs["tokens"]
+    assert not ((tokens >= 128) & (tokens < 256)).any()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"symbols": 2}, r"data\.symbols=2 is out of range; it must be at least 4"),
+        ({"symbols": 9}, r"data\.symbols=9 is odd"),
+        ({"length": 7}, r"data\.length=7 is odd"),
+        ({"length": 0}, r"data\.length=0 is too short"),
+    ],
+)
+def test_memorisation_refuses_what_makes_no_sense(more: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        build("memorisation", "lm", **more)
+    with pytest.raises(ValueError, match="length 9; write an even one"):
+        task("memorisation", "lm").held_out("val", 100, 9)

@@ -1,0 +1,172 @@
+"""Sequence tasks: every answer against a solver of plain Python, both forms, lengths, and what is held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from tasks import build, task
+
+from ablate.data.sequence import BOS, EOS, FIRST, PAD, SEP, sides
+from ablate.data.task import IGNORE
+
+Row = list[int]
+
+
+def added(source: Row) -> Row:
+    """Digits to numbers, a sum, and digits again."""
+    text = "".join("0123456789+"[symbol - FIRST] for symbol in source)
+    a, b = text.split("+")
+    assert len(a) == len(b) and all(len(n) == 1 or n[0] != "0" for n in (a, b))
+    return [FIRST + int(digit) for digit in str(int(a) + int(b))]
+
+
+SOLVE: dict[str, Callable[[Row], Row]] = {
+    "copy": lambda source: source,
+    "reverse": lambda source: source[::-1],
+    "sort": sorted,
+    "selective_copy": lambda source: [symbol for symbol in source if symbol != FIRST],
+    "addition": added,
+}
+each = pytest.mark.parametrize("name", SOLVE)
+both = pytest.mark.parametrize("kind", ["lm", "seq2seq"])
+
+
+def solved(name: str, kind: str, found: Any) -> list[Row]:
+    """The sources of examples, each of which is checked against its solver, from the first token to the last."""
+    sources = []
+    for i, targets in enumerate(found.targets.tolist()):
+        row = {key: tensor[i].tolist() for key, tensor in found.inputs.items()}
+        tokens = row["tokens"]
+        if kind == "lm":
+            at = tokens.index(SEP)
+            source, before = tokens[1:at], at
+            given = [BOS, *source, SEP]
+        else:
+            source, before, given = [symbol for symbol in row["source"] if symbol != PAD], 0, [BOS]
+            rest = len(row["source"]) - len(source)
+            assert row["source"] == source + [PAD] * rest
+            if "source_mask" in row:
+                assert row["source_mask"] == [1] * len(source) + [0] * rest
+        answer = SOLVE[name](source)
+        rest = len(tokens) - len(given) - len(answer)
+        assert rest >= 0 and tokens == given + answer + [PAD] * rest
+        assert targets == [IGNORE] * before + [*answer, EOS] + [IGNORE] * rest
+        if "mask" in row:
+            assert row["mask"] == [1] * (len(tokens) - rest) + [0] * rest
+        sources.append(source)
+    return sources
+
+
+@each
+@both
+def test_every_answer_is_right(name: str, kind: str) -> None:
+    it = task(name, kind)
+    for step in range(3):
+        solved(name, kind, it.batch(5, step, 100))
+    solved(name, kind, it.held_out("val", 4000))
+    solved(name, kind, it.held_out("test", 4000))
+
+
+@each
+@both
+def test_longer_examples_are_all_of_the_length_asked_for(name: str, kind: str) -> None:
+    it = task(name, kind)
+    for length in (16, 41):
+        found = it.held_out("test", 6000, length)
+        sources = solved(name, kind, found)
+        assert {len(source) for source in sources} == {2 * length + 1 if name == "addition" else length}
+        assert len(sources) > 10
+
+
+@pytest.mark.parametrize("name", ["copy", "reverse", "sort", "addition"])
+def test_training_has_all_lengths_as_often(name: str) -> None:
+    it = task(name, "seq2seq")
+    lengths = torch.cat([it.batch(0, step, 500).inputs["source_mask"].sum(1) for step in range(8)]).int().numpy()
+    lengths = (lengths - 1) // 2 if name == "addition" else lengths
+    counts = np.bincount(lengths, minlength=it.length + 1)
+    assert counts[0] == 0 and len(counts) == it.length + 1
+    assert stats.chisquare(counts[1:]).pvalue > 1e-4
+    held_out = it.held_out("test", 60_000).inputs["source_mask"].sum(1)
+    assert held_out.max() > it.length * 0.9 and held_out.min() <= 3
+
+
+@pytest.mark.parametrize("name", ["copy", "reverse", "sort", "addition", "selective_copy"])
+def test_every_source_of_some_length_belongs_to_one_split(name: str) -> None:
+    """Lengths with next to no sources are in all splits; the others share nothing, whatever the seed."""
+    more = {"length": 3, "symbols": 26} if name not in ("addition", "selective_copy") else {"length": 3}
+    more = {"length": 4, "tokens": 3, "symbols": 26} if name == "selective_copy" else more
+    it = build(name, "seq2seq", **more)
+    train: set[tuple[int, ...]] = set()
+    for step in range(30):
+        train |= {tuple(row) for row in solved(name, "seq2seq", it.batch(step % 3, step, 1000))}
+    for split in ("val", "test"):
+        found = {tuple(row) for row in solved(name, "seq2seq", it.held_out(split, 20_000))}
+        large = {row for row in found if len(row) >= (7 if name == "addition" else 3)}
+        assert len(large) > 100 and not large & train
+        if name not in ("addition", "selective_copy"):
+            assert {row for row in found if len(row) == 1} <= train  # 26 of them: said in the docstring
+
+
+def test_the_hash_shares_sources_out_evenly() -> None:
+    rows = np.random.default_rng(0).integers(FIRST, FIRST + 26, (40_000, 6))
+    found = sides(rows)
+    counts = [(found == split).sum() for split in ("train", "val", "test")]
+    assert stats.chisquare(counts, [36_000, 2000, 2000]).pvalue > 1e-4
+    padded = np.concatenate([rows, np.zeros((len(rows), 9), int)], 1)
+    assert (sides(padded) == found).all(), "a source keeps its split at any width"
+    for column in range(6):  # every symbol matters, near ones too
+        other = rows.copy()
+        other[:, column] = FIRST + (rows[:, column] - FIRST + 1) % 26
+        agree = (sides(other) == found).mean()
+        assert abs(agree - (0.81 + 2 * 0.0025)) < 0.02
+
+
+def test_selective_copying_has_its_symbols_anywhere() -> None:
+    it = build("selective_copy", "lm", length=10, tokens=3, symbols=4)
+    sources = np.array(solved("selective_copy", "lm", it.batch(0, 0, 4000)))
+    assert ((sources != FIRST).sum(1) == 3).all()
+    assert stats.chisquare((sources != FIRST).sum(0)).pvalue > 1e-4
+    assert stats.chisquare(np.bincount(sources[sources != FIRST] - FIRST)[1:]).pvalue > 1e-4
+
+
+def test_addition_carries() -> None:
+    it = build("addition", "seq2seq", length=2)
+    found = it.held_out("test", 40_000, 2)
+    longer = (found.targets != IGNORE).sum(1) - 1
+    assert set(longer.tolist()) == {2, 3}
+
+
+@each
+@both
+@pytest.mark.parametrize("length", [1, 7, 40])
+def test_context_is_the_most_that_an_example_takes(name: str, kind: str, length: int) -> None:
+    more = {"tokens": 1} if name == "selective_copy" else {}
+    it = build(name, kind, length=length, context=10_000, **more)
+    n = {"selective_copy": (length, 1), "addition": (2 * length + 1, length + 1)}.get(name, (length, length))
+    assert it.context == it.span(length) == (sum(n) + 2 if kind == "lm" else max(n[0], n[1] + 1))
+    assert it.positions == (sum(n) + 2 if kind == "lm" else sum(n) + 1)
+    assert build(name, kind, length=length, context=it.context, **more).fingerprint == it.fingerprint
+    with pytest.raises(ValueError, match=rf"^data\.length={length} needs data\.context of at least {it.context}, not"):
+        build(name, kind, length=length, context=it.context - 1, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("copy", {"length": 0}),
+        ("sort", {"symbols": 1}),
+        ("addition", {"length": -1}),
+        ("selective_copy", {"length": 15}),
+        ("selective_copy", {"tokens": 0}),
+        ("selective_copy", {"symbols": 2}),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(name: str, more: dict[str, int]) -> None:
+    key, value = next(iter(more.items()))
+    with pytest.raises(ValueError, match=rf"^data\.{key}={value} is .* at least \d+$"):
+        build(name, "lm", **more)

@@ -1,0 +1,213 @@
+"""Byte-pair encoding: trained on the train split alone, the same everywhere, and back to the text it came from."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ablate.data import extra as extra_module
+from ablate.data import tokenizer as module
+from ablate.data.corpus import SPLITS, Corpus, Document, load_corpus
+from ablate.data.extra import extra
+from ablate.data.text import Text
+from ablate.data.tokenizer import chunks, decode
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ["ant", "bee", "crow", "dingo", "élan", "𝄞", "\t", "\n", "\n\n", "  ", "naïve.", "x=1"]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for each test."""
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def library(count: int = 150) -> list[Document]:
+    """Documents of few words, each in an order of its own."""
+    pick = random.Random(3)
+    return [Document(f"d{i}", " ".join(pick.choices(WORDS, k=80)).encode()) for i in range(count)]
+
+
+def bpe(documents: list[Document], size: int | None = 400) -> Corpus:
+    return load_corpus(documents, "bpe", size)
+
+
+@pytest.mark.parametrize("count", [1, 3, 150])
+@pytest.mark.parametrize("tokenizer", ["byte", "char", "bpe"])
+def test_ids_decode_to_the_text(tokenizer: str, count: int) -> None:
+    documents = library(count)
+    texts = {document.name: document.text.decode() for document in documents}
+    corpus = load_corpus(documents, tokenizer)
+    for split in SPLITS:
+        begin = 0
+        for name, end in zip(corpus.names[split], corpus.ends[split], strict=True):
+            text = corpus.decode(corpus.tokens[split][begin:end])
+            if corpus.by_document:
+                assert text == texts[name] + "\0"
+            elif tokenizer != "byte":  # which may be cut within a character
+                assert text.removesuffix("\0") in texts[name]
+            begin = end
+
+
+def test_a_text_cut_by_position_is_whole_again() -> None:
+    (document,) = library(1)
+    corpus = bpe([document])
+    assert "".join(corpus.decode(corpus.tokens[split]) for split in SPLITS).encode() == document.text
+    assert not corpus.by_document
+
+
+def test_bytes_that_are_cut_in_a_character_show() -> None:
+    assert decode([0xC3], "byte", "") == "\ufffd"
+
+
+def test_the_end_of_a_document_is_a_token_of_its_own() -> None:
+    corpus = bpe(library())
+    for split in SPLITS:
+        assert (np.flatnonzero(corpus.tokens[split] == 0) == corpus.ends[split] - 1).all()
+
+
+def test_only_the_train_split_is_learned_from() -> None:
+    """What only held-out documents have stays in single bytes, and changing them changes no merge."""
+    corpus = bpe(library())
+    held_out = {name for split in ("val", "test") for name in corpus.names[split]}
+    pieces = {
+        split: ["zebra zebra " * 500] * 3 if split != "train" else [d.text.decode() for d in library()]
+        for split in SPLITS
+    }
+    coded = module.tokenise(pieces, "bpe", 400)
+    merges = [bytes(coded.state, "utf-8").count(w.encode()) for w in ("zebra", "dingo")]
+    assert merges[0] == 0 and merges[1] > 0
+    assert len(coded.ids["val"][0]) == len("zebra zebra " * 500)
+    seen = [d for d in library() if d.name not in held_out]
+    assert (
+        module.train_bpe((d.text.decode() for d in seen), 400).to_str()
+        == module.train_bpe((d.text.decode() for d in seen), 400).to_str()
+    )
+    ours = module.to_json(module.train_bpe((d.text.decode() for d in seen), 400))
+    assert ours == corpus.state
+
+
+def test_ids_are_those_of_the_library_on_the_whole_text() -> None:
+    """Long texts are encoded in pieces; where they are cut no word goes across."""
+    (document,) = library(1)
+    text = (document.text.decode() * 7).replace("\n ", "\n").replace("ant \n", "ant\n")
+    tokenizer = module.train_bpe([text], 350)
+    for size in (1, 10, 500, 10**6):
+        parts = chunks(text, size)
+        assert "".join(parts) == text and (len(parts) == 1) == (size == 10**6)
+        assert [i for part in parts for i in tokenizer.encode(part).ids] == tokenizer.encode(text).ids
+    assert len(chunks(text, 10)) > 4
+
+
+def test_the_size_is_what_is_asked_for() -> None:
+    assert bpe(library(), 300).vocab == 300 and bpe(library(), 257).vocab == 257
+    assert load_corpus(library(), "bpe").fingerprint == bpe(library(), 1024).fingerprint
+    assert all(int(stream.max()) < 300 for stream in bpe(library(), 300).tokens.values())
+    with pytest.raises(ValueError, match=r"^data\.vocab_size=256 is too small; .*257"):
+        bpe(library(), 256)
+
+
+@pytest.mark.parametrize("tokenizer", ["byte", "char"])
+def test_a_size_that_has_no_effect_is_refused(tokenizer: str) -> None:
+    with pytest.raises(ValueError, match=rf"^data\.vocab_size=500 is for data\.tokenizer=bpe, not {tokenizer}"):
+        load_corpus(library(), tokenizer, 500)
+
+
+def test_fingerprints_tell_sizes_apart() -> None:
+    found = [bpe(library(), 300), bpe(library(), 301), load_corpus(library(), "byte"), bpe(library(149), 300)]
+    assert len({corpus.fingerprint for corpus in found}) == 4
+
+
+def test_fingerprints_tell_merges_apart(own_cache: Path) -> None:
+    """Another release of the library could merge in another order."""
+    before = bpe(library())
+    (file,) = own_cache.glob("*/tokenizer.json")
+    state = module.json.loads(file.read_text())
+    state["model"]["merges"].reverse()
+    file.write_text(module.json.dumps(state))
+    assert bpe(library()).fingerprint != before.fingerprint
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", "null"])
+def test_a_damaged_tokenizer_is_made_again(own_cache: Path, content: str | None) -> None:
+    before = bpe(library())
+    (file,) = own_cache.glob("*/tokenizer.json")
+    file.unlink() if content is None else file.write_text(content)
+    again = bpe(library())
+    assert (again.fingerprint, again.state) == (before.fingerprint, before.state)
+    assert again.decode(again.tokens["val"][:9]) == before.decode(before.tokens["val"][:9])
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+from test_tokenizer import digest
+print(digest())
+"""
+
+
+def digest() -> str:
+    """Everything that training and encoding come to."""
+    corpus = bpe(library())
+    found = hashlib.sha256((corpus.fingerprint + corpus.state).encode())
+    for split in SPLITS:
+        found.update(np.ascontiguousarray(corpus.tokens[split]).tobytes())
+    return found.hexdigest()
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_training_is_the_same_in_every_process(tmp_path: Path, threads: str) -> None:
+    more = {"ABLATE_CACHE": str(tmp_path / threads), "PYTHONPATH": str(ROOT), "RAYON_NUM_THREADS": threads}
+    script = SCRIPT.format(folder=str(Path(__file__).parent))
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | more, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == digest()
+
+
+def test_bytes_per_token() -> None:
+    documents = library()
+    total = sum(len(document.text) + 1 for document in documents)
+    for tokenizer in ("byte", "char", "bpe"):
+        corpus = load_corpus(documents, tokenizer)
+        sizes = {split: len(corpus.tokens[split]) for split in SPLITS}
+        assert sum(corpus.bytes_per_token[split] * sizes[split] for split in SPLITS) == pytest.approx(total)
+        texts = {split: corpus.decode(corpus.tokens[split]).encode() for split in SPLITS}
+        for split in SPLITS:
+            assert corpus.bytes_per_token[split] == pytest.approx(len(texts[split]) / sizes[split])
+    assert load_corpus(documents, "byte").bytes_per_token == dict.fromkeys(SPLITS, 1.0)
+
+
+def test_a_task_in_pairs(tmp_path: Path) -> None:
+    file = tmp_path / "words.txt"
+    file.write_text(" ".join(random.Random(1).choices(WORDS, k=6000)))
+    task = Text(str(file), 16, "bpe", 300)
+    assert task.title == "bpe LM on words" and task.vocab == task.outputs == 300 and task.token == "bpe"
+    assert task.bytes_per_token["test"] > 1.5
+    assert task.yardsticks["uniform"] == pytest.approx(np.log(300)) and task.yardsticks["unigram"] < np.log(300)
+    assert int(task.batch(0, 0, 64).targets.max()) < 300
+
+
+def test_text_that_is_no_utf8_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"data\.tokenizer=bpe needs UTF-8.*d1 \(byte 3\).*data\.tokenizer=byte"):
+        bpe([Document("d0", b"abc"), Document("d1", b"abc\xff")])
+
+
+def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(extra_module.importlib, "import_module", missing)
+    with pytest.raises(ValueError, match=r"^data\.tokenizer=bpe needs tokenizers.*pip install 'ablate\[data\]'$"):
+        bpe(library())
+    with pytest.raises(ValueError, match=r"^data=digits needs scikit-learn, which is not installed"):
+        extra("sklearn.datasets", "data=digits")
