@@ -87,6 +87,15 @@ def test_presets_are_a_factor_and_a_base_for_others(small):
     assert list(planned(small, "+preset=glob(gpt*)").manifest["factors"].values()) == [["gpt2", "gpt_neox"]]
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_passes_the_gate_or_wants_another_task(name, small):
+    try:
+        assert planned(small, f"+preset={name}").manifest["cells"][0]["params"] > 0
+    except PlanError as error:
+        assert "override /model: decoder" not in groups()["preset"][name].read_text(), error
+        assert len(error.problems) == 1 and "choose another of both" in str(error)
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -97,10 +106,11 @@ def test_presets_are_a_factor_and_a_base_for_others(small):
         ("+preset=gpt2,lama", "no such preset; did you mean llama?"),
         ("+preset=t5", "EncoderDecoder does seq2seq; choose another of both"),
         ("+preset=gtp2,llama", "no such preset; did you mean gpt2?"),
+        ("+preset=gpt2 ffn.aproximate=none", "no such key; write one of approximate, bias, hidden, mult"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_write(small, override, said):
-    lines = refused(small, override).splitlines()
+    lines = refused(small, *override.split()).splitlines()
     assert said in lines[0] and len({line.partition(";")[0] for line in lines}) <= 2
 
 
