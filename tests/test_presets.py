@@ -17,7 +17,7 @@ PRESETS = sorted(groups()["preset"])
 SIZED = ("layers", "heads", "dim", "dropout")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def composer() -> Iterator[Composer]:
     with Composer(None) as made:
         yield made
@@ -34,7 +34,7 @@ def refused(small: list[str], *overrides: str) -> str:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name, composer):
+def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name):
     file = groups()["preset"][name]
     assert file.read_text().startswith("# @package _global_\n")
     assert any(str(year) in first_line(file) for year in range(1986, 2030)), f"{file} names no paper"
