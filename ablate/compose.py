@@ -228,11 +228,11 @@ class Composer:
         try:
             self.compose([*chosen, text])
         except COMPOSING as error:
-            return Problem(text, self.explain(key.lstrip("+~"), error))
+            return Problem(text, self.explain(key.lstrip("+~"), error, chosen))
         return None
 
-    def explain(self, key: str, error: Exception) -> str:
-        """One line for Hydra's or OmegaConf's refusal of a key."""
+    def explain(self, key: str, error: Exception, chosen: list[str]) -> str:
+        """One line for Hydra's or OmegaConf's refusal of a key beside the groups chosen so far."""
         message = str(error.__cause__ or error)
         if match := re.search(r"Value '(.*)' (?:of type '.*' could not be converted to|is not a valid) (\w+)", message):
             return f"{match[1]!r} is not {KINDS.get(match[2].lower(), match[2])}"
@@ -244,7 +244,7 @@ class Composer:
             return f"is a section of keys; set one of them, as in {key}.KEY=VALUE"
         if "not in struct" in message or "not in '" in message or "Could not override" in str(error):
             head, _, last = key.rpartition(".")
-            node = OmegaConf.select(compose("config", self.search), head) if head else None
+            node = OmegaConf.select(self.chosen(tuple(chosen))[0], head) if head else None
             top = {field.name for field in dataclasses.fields(Config)} | self.known.keys()
             names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
             return f"no such key{_close(last, [str(name) for name in names if not str(name).startswith('_')])}"

@@ -17,7 +17,7 @@ PRESETS = sorted(groups()["preset"])
 SIZED = ("layers", "heads", "dim", "dropout")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def composer() -> Iterator[Composer]:
     with Composer(None) as made:
         yield made
@@ -34,7 +34,7 @@ def refused(small: list[str], *overrides: str) -> str:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name, composer):
+def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name):
     file = groups()["preset"][name]
     assert file.read_text().startswith("# @package _global_\n")
     assert any(str(year) in first_line(file) for year in range(1986, 2030)), f"{file} names no paper"
@@ -87,6 +87,15 @@ def test_presets_are_a_factor_and_a_base_for_others(small):
     assert list(planned(small, "+preset=glob(gpt*)").manifest["factors"].values()) == [["gpt2", "gpt_neox"]]
 
 
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_passes_the_gate_or_wants_another_task(name, small):
+    try:
+        assert planned(small, f"+preset={name}").manifest["cells"][0]["params"] > 0
+    except PlanError as error:
+        assert "override /model: decoder" not in groups()["preset"][name].read_text(), error
+        assert len(error.problems) == 1 and "choose another of both" in str(error)
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -97,10 +106,11 @@ def test_presets_are_a_factor_and_a_base_for_others(small):
         ("+preset=gpt2,lama", "no such preset; did you mean llama?"),
         ("+preset=t5", "EncoderDecoder does seq2seq; choose another of both"),
         ("+preset=gtp2,llama", "no such preset; did you mean gpt2?"),
+        ("+preset=gpt2 ffn.aproximate=none", "no such key; write one of approximate, bias, hidden, mult"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_write(small, override, said):
-    lines = refused(small, override).splitlines()
+    lines = refused(small, *override.split()).splitlines()
     assert said in lines[0] and len({line.partition(";")[0] for line in lines}) <= 2
 
 

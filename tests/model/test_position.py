@@ -10,11 +10,12 @@ import pytest
 import torch
 from test_variants import read, variants
 from torch import Tensor, nn
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from ablate.build import bind
-from ablate.model.position import Learned, Position, RoPE, Sinusoidal
+from ablate.model.position import ALiBi, Learned, PartialRoPE, Places, Position, RoPE, Sinusoidal, T5Bias, rotate
 
-OFFERED = {"dim": 8, "heads": 2, "head_dim": 4, "layers": 2, "dropout": 0.0, "context": 12}
+OFFERED = {"dim": 16, "heads": 2, "head_dim": 8, "layers": 2, "dropout": 0.0, "context": 12}
 every = pytest.mark.parametrize("variant", variants("position"))
 
 
@@ -28,10 +29,26 @@ def from_disk(variant: str) -> Any:
     return bind("position", read("position", variant), OFFERED)()
 
 
+def turned(position: Position, x: Tensor, causal: bool = True) -> Tensor:
+    """Queries or keys (B, H, T, D) as the scores see them."""
+    return rotate(x, position.places(x[:, 0], causal).rotation)
+
+
+def drawn(variant: str) -> Any:
+    """A variant in float64, its parameters drawn."""
+    position = from_disk(variant).double()
+    for parameter in position.parameters():
+        nn.init.normal_(parameter, generator=torch.Generator().manual_seed(7))
+    return position
+
+
+# ---- rope
+
+
 def test_rope_turns_each_pair_by_its_angle() -> None:
     head_dim, base = 6, 100.0
     x = some(2, 3, 9, head_dim)
-    y = RoPE(head_dim, base).rotate(x)
+    y = turned(RoPE(head_dim, base), x)
     for t in range(9):
         for i in range(head_dim // 2):
             turn = cmath.exp(1j * t / base ** (2 * i / head_dim))
@@ -42,7 +59,7 @@ def test_rope_turns_each_pair_by_its_angle() -> None:
 
 def test_rope_leaves_lengths_and_the_first_position_alone() -> None:
     x = some(2, 3, 50, 8)
-    y = RoPE(8, 10000.0).rotate(x)
+    y = turned(RoPE(8, 10000.0), x)
     torch.testing.assert_close(y.norm(dim=-1), x.norm(dim=-1))
     assert torch.equal(y[..., 0, :], x[..., 0, :])
 
@@ -50,28 +67,57 @@ def test_rope_leaves_lengths_and_the_first_position_alone() -> None:
 def test_rope_scores_depend_on_the_distance_alone() -> None:
     length, rope = 40, RoPE(8, 10000.0)
     query, key = (some(1, 1, 1, 8, seed=seed).expand(1, 1, length, 8) for seed in (1, 2))
-    scores = (rope.rotate(query) @ rope.rotate(key).mT)[0, 0]  # the same vectors at every position
+    scores = (turned(rope, query) @ turned(rope, key).mT)[0, 0]  # the same vectors at every position
     for distance in range(-length + 1, length):
         diagonal = scores.diagonal(distance)
         torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal))
     assert len({round(value, 9) for value in scores[:, 0].tolist()}) == length  # and differ between distances
 
 
+@pytest.mark.parametrize(("head_dim", "share", "count"), [(16, 0.25, 4), (8, 0.5, 4), (10, 0.6, 6), (8, 1.0, 8)])
+def test_partial_rope_turns_the_first_share_and_leaves_the_rest(head_dim: int, share: float, count: int) -> None:
+    """As RoPE on a head of that size alone; what it does not turn keeps its bits."""
+    position, x = PartialRoPE(head_dim, 100.0, share), some(2, 3, 9, head_dim)
+    y = turned(position, x)
+    torch.testing.assert_close(y[..., :count], turned(RoPE(count, 100.0), x[..., :count]), rtol=1e-12, atol=1e-12)
+    assert torch.equal(y[..., count:], x[..., count:])
+    assert not torch.isclose(y[..., 1:, :count], x[..., 1:, :count]).all()
+
+
+def test_partial_rope_scores_depend_on_the_distance_alone() -> None:
+    length, position = 40, PartialRoPE(8, 10000.0, 0.5)
+    query, key = (some(1, 1, 1, 8, seed=seed).expand(1, 1, length, 8) for seed in (1, 2))
+    scores = (turned(position, query) @ turned(position, key).mT)[0, 0]
+    for distance in range(-length + 1, length):
+        diagonal = scores.diagonal(distance)
+        torch.testing.assert_close(diagonal, diagonal[:1].expand_as(diagonal), rtol=1e-10, atol=1e-10)
+    assert len({round(value, 9) for value in scores[:, 0].tolist()}) == length
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.125, 0.4, 1.25, -0.5])
+def test_partial_rope_refuses_a_share_of_no_whole_pairs(share: float) -> None:
+    with pytest.raises(ValueError, match=rf"position\.share={share} .* even number from 2 to 8"):
+        PartialRoPE(8, 10000.0, share)
+
+
 def test_rope_takes_strided_heads() -> None:
     rope, x = RoPE(4, 10000.0), some(2, 7, 3, 4)
-    torch.testing.assert_close(rope.rotate(x.transpose(1, 2)), rope.rotate(x.transpose(1, 2).contiguous()))
+    torch.testing.assert_close(turned(rope, x.transpose(1, 2)), turned(rope, x.transpose(1, 2).contiguous()))
 
 
 def test_rope_counts_far_in_low_precision() -> None:
     """bf16 cannot tell position 4001 from 4000; the angles must be computed in float32."""
     rope, x = RoPE(8, 10000.0), torch.ones(1, 1, 4002, 8)
-    torch.testing.assert_close(rope.rotate(x.bfloat16()).float(), rope.rotate(x.double()).float(), rtol=0, atol=0.02)
+    torch.testing.assert_close(turned(rope, x.bfloat16()).float(), turned(rope, x.double()).float(), rtol=0, atol=0.02)
 
 
 @pytest.mark.parametrize("head_dim", [1, 3, 21])
 def test_rope_refuses_an_odd_head_size(head_dim: int) -> None:
     with pytest.raises(ValueError, match=r"position=rope.* even"):
         RoPE(head_dim, 10000.0)
+
+
+# ---- on the embeddings
 
 
 def test_sinusoidal_formula() -> None:
@@ -100,9 +146,94 @@ def test_learned_adds_a_row_per_position() -> None:
     assert torch.equal(grad[:5], torch.full_like(grad[:5], 2.0)) and not grad[5:].any()
 
 
+def test_learned_refuses_a_longer_sequence() -> None:
+    learned = Learned(8, 12)
+    assert learned.embed(torch.zeros(1, 12, 8)).shape == (1, 12, 8)
+    with pytest.raises(ValueError, match=r"position=learned has 12 positions, not 13"):
+        learned.embed(torch.zeros(1, 13, 8))
+
+
+# ---- on the scores
+
+
+def slopes_of_the_paper(heads: int) -> list[float]:
+    """The rule of the paper's own code: a geometric row at powers of two, else interleaved with the next one."""
+
+    def row(count: int) -> list[float]:
+        start = 2 ** (-(2 ** -(math.log2(count) - 3)))
+        return [start ** (i + 1) for i in range(count)]
+
+    lower = 2 ** math.floor(math.log2(heads))
+    return row(lower) if lower == heads else row(lower) + row(2 * lower)[0::2][: heads - lower]
+
+
+@pytest.mark.parametrize("heads", [*range(1, 18), 24, 31, 32, 33, 112])
+def test_alibi_slopes_are_the_paper_s(heads: int) -> None:
+    bias = ALiBi(heads).places(some(1, 2, 8), True).bias
+    assert bias is not None and bias.shape == (heads, 2, 2)
+    expected = torch.tensor(slopes_of_the_paper(heads), dtype=torch.float64)
+    torch.testing.assert_close(-bias[:, 1, 0], expected, rtol=1e-12, atol=0)
+
+
+def test_alibi_slopes_by_number() -> None:
+    bias = ALiBi(8).places(some(1, 2, 8), True).bias
+    assert bias is not None and bias[:, 1, 0].tolist() == [-(2.0**-k) for k in range(1, 9)]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_alibi_falls_linearly_with_the_distance_either_way(causal: bool) -> None:
+    bias = ALiBi(3).places(some(1, 20, 8), causal).bias
+    assert bias is not None and torch.equal(bias, bias.mT)
+    for h, slope in enumerate(slopes_of_the_paper(3)):
+        for t in range(20):
+            for s in range(20):
+                assert float(bias[h, t, s]) == pytest.approx(-slope * abs(t - s), rel=1e-12)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("buckets", "far"), [(32, 128), (32, 64), (8, 20), (4, 3), (64, 1000)])
+def test_t5_buckets_are_those_of_another_implementation(buckets: int, far: int, causal: bool) -> None:
+    offset = torch.arange(-300, 301)
+    expected = T5Attention._relative_position_bucket(offset, not causal, buckets, far)
+    got = T5Bias(2, buckets, far).bucket(offset, causal)
+    assert torch.equal(got, expected) and got.dtype == torch.long
+    assert 0 <= int(got.min()) and len(got.unique()) >= buckets // 2
+
+
+def test_t5_buckets_by_number() -> None:
+    """32 buckets to 128: causal 0 … 15 hold a distance each; over both directions 0 … 7 on either side."""
+    position = T5Bias(2, 32, 128)
+    past = position.bucket(-torch.tensor([0, 1, 15, 16, 18, 19, 127, 128, 10_000]), True)
+    assert past.tolist() == [0, 1, 15, 16, 16, 17, 31, 31, 31]
+    assert not position.bucket(torch.tensor([1, 5, 300]), True).any()
+    both = position.bucket(torch.tensor([0, -1, -7, -8, -128, 1, 7, 8, 128]), False)
+    assert both.tolist() == [0, 1, 7, 8, 15, 17, 23, 24, 31]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_t5_bias_is_the_bucket_s_row_of_the_table(causal: bool) -> None:
+    position = drawn("t5")
+    bias = position.places(some(1, 40, 16), causal).bias
+    assert bias.shape == (2, 40, 40)
+    for t in range(40):
+        for s in range(40):
+            bucket = T5Attention._relative_position_bucket(torch.tensor(s - t), not causal, 32, 128)
+            assert torch.equal(bias[:, t, s], position.table.weight[bucket])
+
+
+@pytest.mark.parametrize(("buckets", "far"), [(2, 128), (6, 128), (0, 128), (-4, 128), (32, 16), (32, -1)])
+def test_t5_refuses_impossible_buckets(buckets: int, far: int) -> None:
+    with pytest.raises(ValueError, match=rf"position\.buckets={buckets} .*position\.max_distance={far} "):
+        T5Bias(2, buckets, far)
+
+
+# ---- every variant on disk
+
+
 def test_none_leaves_everything_alone() -> None:
     position, x = Position(), some(2, 5, 8)
-    assert position.embed(x) is x and position.rotate(x) is x and position.bias(5, 5) is None
+    assert position.embed(x) is x and rotate(x, None) is x
+    assert all(position.places(x, causal) == Places(None, None) for causal in (False, True))
     assert not list(position.parameters()) and not list(position.buffers())
 
 
@@ -111,36 +242,62 @@ def test_none_on_disk_is_the_empty_contract() -> None:
 
 
 @every
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_keeps_shapes_and_types(variant: str, dtype: torch.dtype) -> None:
+def test_keeps_shapes_and_types(variant: str, dtype: torch.dtype, causal: bool) -> None:
     position = from_disk(variant).to(dtype)
-    embedded, head = some(2, 7, 8).to(dtype), some(2, 2, 7, 4).to(dtype)
-    for x, y in ((embedded, position.embed(embedded)), (head, position.rotate(head))):
+    embedded, head = some(2, 7, 16).to(dtype), some(2, 2, 7, 8).to(dtype)
+    places = position.places(embedded, causal)
+    for x, y in ((embedded, position.embed(embedded)), (head, rotate(head, places.rotation))):
         assert x.shape == y.shape and x.dtype == y.dtype and y.isfinite().all()
-    bias = position.bias(7, 7)
-    assert bias is None or torch.broadcast_shapes(bias.shape, (2, 2, 7, 7)) == (2, 2, 7, 7)
+    if places.bias is not None:
+        assert torch.broadcast_shapes(places.bias.shape, (2, 2, 7, 7)) == (2, 2, 7, 7)
+        assert places.bias.isfinite().all() and places.bias.dtype in (dtype, torch.float32)
 
 
 @every
-def test_a_position_does_not_depend_on_the_length(variant: str) -> None:
-    position = from_disk(variant).double()
-    embedded, head = some(2, 12, 8), some(2, 2, 12, 4)
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_position_does_not_depend_on_the_length(variant: str, causal: bool) -> None:
+    position, embedded, head = drawn(variant), some(2, 12, 16), some(2, 2, 12, 8)
+    short, long = (position.places(embedded[:, :length], causal) for length in (5, 12))
     torch.testing.assert_close(position.embed(embedded)[:, :5], position.embed(embedded[:, :5]))
-    torch.testing.assert_close(position.rotate(head)[:, :, :5], position.rotate(head[:, :, :5]))
+    torch.testing.assert_close(rotate(head, long.rotation)[:, :, :5], rotate(head[:, :, :5], short.rotation))
+    if short.bias is not None:
+        assert torch.equal(long.bias[..., :5, :5], short.bias)
 
 
 @every
-def test_a_position_encoding_acts_where_it_says(variant: str) -> None:
-    """Nothing at all for `none`; for all others one of the three places tells two positions apart."""
-    position = from_disk(variant).double()
-    for parameter in position.parameters():
-        nn.init.normal_(parameter)
-    same, head = torch.ones(1, 4, 8).double(), torch.ones(1, 1, 4, 4).double()
-    told_apart = [y.std(-2).max() > 1e-6 for y in (position.embed(same), position.rotate(head))]
-    assert (any(told_apart) or position.bias(4, 4) is not None) == (variant != "none")
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_position_encoding_acts_in_one_place(variant: str, causal: bool) -> None:
+    """Nowhere at all for `none`; for all others just one of the three places tells two positions apart."""
+    position = drawn(variant)
+    same, head = torch.ones(1, 4, 16).double(), torch.ones(1, 1, 4, 8).double()
+    places = position.places(same, causal)
+    told_apart = [y.std(-2).max() > 1e-6 for y in (position.embed(same), rotate(head, places.rotation))]
+    told_apart.append(places.bias is not None and places.bias[0, -1].std() > 1e-6)
+    assert sum(map(bool, told_apart)) == (variant != "none")
 
 
-@pytest.mark.parametrize("variant", ["rope", "sinusoidal"])
+@every
+def test_what_does_not_extrapolate_says_so(variant: str) -> None:
+    """Beyond the training length a variant either has finite answers of its own, or refuses and has said so."""
+    position, longer = drawn(variant), some(1, 50, 16)  # 12 were trained
+    if not position.extrapolates:
+        with pytest.raises(ValueError, match=f"position={variant}"):
+            position.embed(longer)
+        return
+    places = position.places(longer, True)
+    numbers = [position.embed(longer), *(places.rotation or ()), *([] if places.bias is None else [places.bias])]
+    assert all(x.isfinite().all() for x in numbers)
+
+
+def test_only_the_table_of_positions_does_not_extrapolate() -> None:
+    assert {variant for variant in variants("position") if not from_disk(variant).extrapolates} == {"learned"}
+
+
+@pytest.mark.parametrize(
+    "variant", [variant for variant in variants("position") if "base" in read("position", variant)]
+)
 @pytest.mark.parametrize("base", [0.0, -10000.0])
 def test_impossible_bases_are_refused(variant: str, base: float) -> None:
     make = bind("position", read("position", variant) | {"base": base}, OFFERED)

@@ -1,36 +1,45 @@
-"""How blocks and the whole Decoder are wired, against the same formulas composed by hand."""
+"""How blocks and whole models are wired, against the same formulas composed by hand, in float64."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from test_variants import CONTEXT, VOCAB, built, read, some_tokens, variants
+from blank import Blank
+from test_variants import CONTEXT, VOCAB, built, configuration, read, some_tokens, variants
 from torch import Tensor, nn
 
-from ablate.build import WIRING, bind
+from ablate.build import WIRING, bind, initialised_model
 from ablate.model.dropout import Dropout, rekey
+from ablate.model.init import Xavier, initialise
 from ablate.model.norm import LayerNorm
-from ablate.model.position import Position
-from ablate.model.residual import PostNorm, PreNorm
+from ablate.model.position import Places
+from ablate.model.residual import DeepNorm, LayerScale, Parallel, PreNorm
 
 DIM = 6
+OFFERED = {"dim": DIM, "heads": 2, "head_dim": 3, "layers": 2, "dropout": 0.3, "context": 12}
 every = pytest.mark.parametrize("variant", variants("residual"))
+Map = Callable[[Tensor], Tensor]
 
 
 class Mix(nn.Module):
-    """A stand-in for attention: mixes positions, and notes what it was given."""
+    """A stand-in for attention: mixes positions of what it attends to, and notes what it was given."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner = nn.Linear(DIM, DIM)
-        self.given: list[tuple[Any, bool, Any]] = []
+        self.inner, self.outer = nn.Linear(DIM, DIM), nn.Linear(DIM, DIM)
+        self.given: list[tuple[Any, bool, Any, Any]] = []
 
-    def forward(self, x: Tensor, position: Position, causal: bool, mask: Tensor | None = None) -> Tensor:
-        self.given.append((position, causal, mask))
-        return self.inner(x).cumsum(-2)
+    def forward(
+        self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> Tensor:
+        self.given.append((places, causal, mask, memory))
+        source = self.inner(x if memory is None else memory)
+        return self.outer(x).tanh() + (source.cumsum(-2) if causal else source.sum(-2, keepdim=True))
 
 
 class Noted(LayerNorm):
@@ -43,55 +52,254 @@ class Noted(LayerNorm):
         return super().forward(x, mask)
 
 
-def block(make: Any, **more: Any) -> Any:
-    """A block in float64 whose norms differ."""
-    ffn = nn.Sequential(nn.Linear(DIM, DIM), nn.Tanh())
-    made = make(attention=Mix(), ffn=ffn, norm=lambda: Noted(DIM, 1e-5), **more)
-    for norm in made.norms:
-        nn.init.normal_(norm.weight)
-        nn.init.normal_(norm.bias)
-    return made.double()
-
-
-def some(*shape: int) -> Tensor:
+def some(*shape: int, seed: int = 0) -> Tensor:
     """Numbers in float64."""
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_pre_norm_formula(dropout: float) -> None:
-    made, x, position = block(PreNorm, dropout=dropout), some(2, 4, DIM), Position()
-    rekey(made, 0, 0)
-    mid = x + made.dropouts[0](made.attention(made.norms[0](x), position, True))
-    expected = mid + made.dropouts[1](made.ffn(made.norms[1](mid)))
-    torch.testing.assert_close(made(x, position, True), expected)
-    assert made.final_norm
+def from_disk(variant: str, cross: bool = False, ffn: bool = True, **more: Any) -> Any:
+    """A residual style as its YAML describes it, around stand-ins; every parameter drawn, so that no two are alike."""
+    offered = OFFERED | dict.fromkeys(WIRING) | {"encoder_layers": 2 * cross, "decoder_layers": 2}
+    made = bind("residual", read("residual", variant) | more, offered)(
+        attention=Mix(),
+        ffn=nn.Sequential(nn.Linear(DIM, DIM), nn.Tanh()) if ffn else None,
+        norm=lambda: Noted(DIM, 1e-5),
+        cross_attention=Mix() if cross else None,
+    ).double()
+    for seed, parameter in enumerate(made.parameters()):
+        with torch.no_grad():
+            parameter.copy_(0.5 * some(*parameter.shape, seed=seed))
+    return made
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_post_norm_formula(dropout: float) -> None:
-    made, x, position = block(PostNorm, dropout=dropout), some(2, 4, DIM), Position()
-    rekey(made, 0, 0)
-    mid = made.norms[0](x + made.dropouts[0](made.attention(x, position, True)))
-    expected = made.norms[1](mid + made.dropouts[1](made.ffn(mid)))
-    torch.testing.assert_close(made(x, position, True), expected)
-    assert not made.final_norm
+# ---- each style, from its paper
 
 
-def from_disk(variant: str) -> Any:
-    """A residual style as its YAML describes it, around stand-ins."""
-    offered = {"dim": DIM, "heads": 2, "head_dim": 3, "layers": 2, "dropout": 0.0, "context": 12}
-    return block(bind("residual", read("residual", variant), offered | dict.fromkeys(WIRING)))
+def pre(block: Any, x: Tensor, f: list[Map]) -> Tensor:
+    """x + f(norm(x))."""
+    for i in range(len(f)):
+        x = x + block.dropouts[i](f[i](block.norms[i](x)))
+    return x
+
+
+def post(block: Any, x: Tensor, f: list[Map]) -> Tensor:
+    """norm(x + f(x))."""
+    for i in range(len(f)):
+        x = block.norms[i](x + block.dropouts[i](f[i](x)))
+    return x
+
+
+def sandwich(block: Any, x: Tensor, f: list[Map]) -> Tensor:
+    """x + norm'(f(norm(x)))."""
+    for i in range(len(f)):
+        x = x + block.dropouts[i](block.norms[2 * i + 1](f[i](block.norms[2 * i](x))))
+    return x
+
+
+def res_post(block: Any, x: Tensor, f: list[Map]) -> Tensor:
+    """x + norm(f(x))."""
+    for i in range(len(f)):
+        x = x + block.dropouts[i](block.norms[i](f[i](x)))
+    return x
+
+
+def parallel(block: Any, x: Tensor, f: list[Map]) -> Tensor:
+    """x + Σ f(norm(x)), all of the same x."""
+    branches = [block.dropouts[i](f[i](block.norms[i](x))) for i in range(len(f))]
+    return x + torch.stack(branches).sum(0)
+
+
+def rezero(block: Any, x: Tensor, f: list[Map]) -> Tensor:
+    """x + α f(x)."""
+    for i in range(len(f)):
+        x = x + block.alpha.item() * block.dropouts[i](f[i](x))
+    return x
+
+
+def layerscale(block: Any, x: Tensor, f: list[Map]) -> Tensor:
+    """x + diag(λ) f(norm(x))."""
+    for i in range(len(f)):
+        x = x + block.dropouts[i](f[i](block.norms[i](x)) @ torch.diag(block.scales[i]))
+    return x
+
+
+def deepnorm(block: Any, x: Tensor, f: list[Map]) -> Tensor:
+    """norm(α x + f(x)), for 2 layers of a decoder, or of the decoder beside an encoder."""
+    alpha = 4**0.25 if block.cross_attention is None else 6**0.25
+    for i in range(len(f)):
+        x = block.norms[i](alpha * x + block.dropouts[i](f[i](x)))
+    return x
+
+
+def none(block: Any, x: Tensor, f: list[Map]) -> Tensor:
+    """f(norm(x))."""
+    for i in range(len(f)):
+        x = block.dropouts[i](f[i](block.norms[i](x)))
+    return x
+
+
+FORMULAS = (pre, post, sandwich, res_post, parallel, rezero, layerscale, deepnorm, none)
+WIRED: dict[str, Any] = {formula.__name__: formula for formula in FORMULAS}
+NORMS = {"sandwich": 2, "rezero": 0}  # of a sublayer, where it is not one
+ENDS_IN_A_NORM = {"post", "deepnorm"}
 
 
 @every
-def test_hands_position_causality_and_mask_on(variant: str) -> None:
-    for mask in (None, torch.ones(2, 4)):
+@pytest.mark.parametrize("training", [False, True], ids=["evaluating", "dropping"])
+@pytest.mark.parametrize("cross", [False, True], ids=["alone", "cross"])
+@pytest.mark.parametrize("ffn", [False, True], ids=["no ffn", "ffn"])
+def test_a_block_is_its_formula(variant: str, training: bool, cross: bool, ffn: bool) -> None:
+    made, x, memory = from_disk(variant, cross, ffn).train(training), some(2, 4, DIM), some(2, 5, DIM, seed=1)
+    rekey(made, 0, 0)
+    f: list[Map] = [lambda y: made.attention(y, Places(), True)]
+    f += [lambda y: made.cross_attention(y, Places(), False, None, memory)] * cross + [made.ffn] * ffn
+    expected = WIRED[variant](made, x, f)
+    assert len(made.dropouts) == len(f) and len(made.norms) == NORMS.get(variant, 1) * len(f)
+    got = made(x, Places(), True, None, memory if cross else None)
+    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+    if training:
+        assert not torch.allclose(got, made.eval()(x, Places(), True, None, memory if cross else None))
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("ffn", [False, True])
+def test_parallel_sublayers_may_share_a_norm(cross: bool, ffn: bool) -> None:
+    made, x, memory = from_disk("parallel", cross, ffn, norms="shared").eval(), some(2, 4, DIM), some(2, 5, DIM, seed=1)
+    assert len(made.norms) == 1
+    normed = made.norms[0](x)
+    expected = x + made.attention(normed, Places(), True)
+    expected = expected + (made.cross_attention(normed, Places(), False, None, memory) if cross else 0)
+    expected = expected + (made.ffn(normed) if ffn else 0)
+    torch.testing.assert_close(made(x, Places(), True, None, memory if cross else None), expected)
+
+
+def test_parallel_norms_are_separate_or_shared() -> None:
+    with pytest.raises(ValueError, match=r"'both' is not of type"):
+        from_disk("parallel", norms="both")
+    with pytest.raises(ValueError, match=r"not of type"):
+        from_disk("parallel", norms=True)
+    assert len(Parallel(Mix(), nn.Linear(DIM, DIM), lambda: Noted(DIM, 1e-5), 0.0, "separate").norms) == 2
+
+
+@every
+@pytest.mark.parametrize("cross", [False, True], ids=["alone", "cross"])
+def test_hands_places_causality_masks_and_memory_on(variant: str, cross: bool) -> None:
+    """Attention to a memory has no positions, is not causal, and has the memory's mask; norms have the stream's."""
+    for mask, memory_mask in ((None, None), (torch.ones(2, 4), torch.ones(2, 5)), (None, torch.ones(2, 5))):
         for causal in (False, True):
-            made, position = from_disk(variant), Position()
-            made(some(2, 4, DIM), position, causal, mask)
-            assert all(p is position and c is causal and m is mask for p, c, m in made.attention.given)
-            assert made.attention.given and all(norm.mask is mask for norm in made.norms)
+            made, places, memory = from_disk(variant, cross), Places(None, torch.zeros(4, 4)), some(2, 5, DIM)
+            made(some(2, 4, DIM), places, causal, mask, memory, memory_mask)
+            ((p, c, m, other),) = made.attention.given
+            assert p is places and c is causal and m is mask and other is None
+            assert all(norm.mask is mask for norm in made.norms)
+            if cross:
+                ((p, c, m, other),) = made.cross_attention.given
+                assert p == Places() and c is False and m is memory_mask and other is memory
+
+
+def test_norms_get_the_mask_by_name() -> None:
+    """A norm of the user's own may take more than a mask: it is passed by keyword."""
+
+    class Odd(LayerNorm):
+        def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+            return super().forward(x, mask)
+
+    made = PreNorm(Mix(), nn.Linear(DIM, DIM), partial(Odd, DIM, 1e-5), 0.0)
+    assert made(torch.ones(1, 2, DIM), Places(), True, torch.ones(1, 2)).isfinite().all()
+
+
+# ---- how they start
+
+
+def form(model: str, cell: dict[str, str], seed: int = 0, **shape: Any) -> Any:
+    """The initialised model of a form."""
+    kind = {"decoder": "lm", "encoder": "mlm", "encoder_decoder": "seq2seq"}[model]
+    return initialised_model(configuration({"model": model} | cell, **shape), Blank(VOCAB, CONTEXT, kind), seed)
+
+
+# (form, layers, stack) -> α and β by the table of arXiv 2203.00555, worked out to 4 digits.
+PUBLISHED = [
+    ("encoder", 2, "", 1.4142, 0.5),
+    ("decoder", 2, "", 1.4142, 0.5),
+    ("decoder", 8, "", 2.0, 0.3536),
+    ("encoder_decoder", 2, "encoder.", 1.0059, 0.7006),  # N⁴M = 2⁵
+    ("encoder_decoder", 2, "decoder.", 1.5651, 0.4518),
+    ("encoder_decoder", 6, "encoder.", 1.4179, 0.4970),  # .81 · 6^(5/16)
+    ("encoder_decoder", 6, "decoder.", 2.0598, 0.3433),
+]
+
+
+@pytest.mark.parametrize(("name", "layers", "stack", "alpha", "beta"), PUBLISHED)
+def test_deepnorm_has_the_paper_s_factors(name: str, layers: int, stack: str, alpha: float, beta: float) -> None:
+    """β on the FFN, values and outputs of every attention; 1 on all else."""
+    model = form(name, {"residual": "deepnorm", "ffn": "swiglu"}, layers=layers)
+    blocks = model.get_submodule(f"{stack}blocks")
+    assert [block.alpha for block in blocks] == pytest.approx([alpha] * layers, abs=6e-5)
+    for name, parameter in blocks.named_parameters():
+        small = parameter.ndim > 1 and not any(part in name for part in (".query.", ".key."))
+        assert getattr(parameter, "gain", 1.0) == pytest.approx(beta if small else 1, abs=6e-5), name
+
+
+def test_deepnorm_of_stacks_of_different_depth() -> None:
+    def made(n: int, m: int, cross: Any) -> DeepNorm:
+        return DeepNorm(Mix(), nn.Linear(DIM, DIM), lambda: Noted(DIM, 1e-5), 0.0, n, m, cross)
+
+    encoder, decoder = made(18, 6, None), made(18, 6, Mix())
+    assert encoder.alpha == pytest.approx(0.81 * (18**4 * 6) ** 0.0625) and decoder.alpha == pytest.approx(18**0.25)
+    assert encoder.ffn.weight.gain == pytest.approx(0.87 / (18**4 * 6) ** 0.0625)  # type: ignore[union-attr]
+    assert decoder.ffn.weight.gain == pytest.approx(72**-0.25)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("share", [False, True], ids=["own layers", "shared layers"])
+def test_deepnorm_starts_its_matrices_at_beta_times_xavier(share: bool) -> None:
+    """Standard deviations of what `initialise` wrote, and the same draws as without."""
+    cell, shape = {"init": "xavier", "norm": "ln"}, {"dim": 64, "layers": 2, "share_layers": share}
+    deep, plain = (dict(built(cell | {"residual": r}, **shape).named_parameters()) for r in ("deepnorm", "pre"))
+    for name, parameter in deep.items():
+        if parameter.ndim < 2 or "blocks" not in name:
+            continue
+        rows, columns = parameter.shape
+        beta = 1 if "query" in name or "key" in name else 16**-0.25
+        expected = beta * math.sqrt(2 / (rows + columns))
+        assert float(parameter.std()) == pytest.approx(expected, rel=4 / math.sqrt(2 * rows * columns)), name
+        torch.testing.assert_close(parameter, plain[name] * beta)
+
+
+def test_deepnorm_s_biases_and_gains_are_not_scaled() -> None:
+    made = DeepNorm(Mix(), nn.Linear(DIM, DIM), lambda: Noted(DIM, 1e-5), 0.0, 0, 2, None)
+    assert not any(hasattr(p, "gain") for p in made.parameters() if p.ndim < 2)
+    initialise(made, Xavier(DIM, 1.0), 0)
+    assert torch.equal(made.norms[0].weight, torch.ones(DIM))
+
+
+@pytest.mark.parametrize("name", ["decoder", "encoder", "encoder_decoder"])
+def test_rezero_starts_as_the_identity(name: str) -> None:
+    """Logits are those of the embeddings alone, though every sublayer would have something to add."""
+    model = form(name, {"residual": "rezero", "position": "none"}).double()
+    tokens, more = some_tokens(), {"source": some_tokens(seed=1)} if name == "encoder_decoder" else {}
+    torch.testing.assert_close(model(tokens=tokens, **more), model.embed.weight[tokens] @ model.head.weight.T)
+    for block in [module for module in model.modules() if hasattr(module, "wire")]:
+        assert block.alpha.shape == () and float(block.alpha) == 0
+        torch.nn.init.ones_(block.alpha)
+    assert not torch.allclose(model(tokens=tokens, **more), model.embed.weight[tokens] @ model.head.weight.T)
+
+
+@pytest.mark.parametrize("start", [0.1, 1e-5])
+def test_layerscale_starts_small(start: float) -> None:
+    config = configuration({"residual": "layerscale"})
+    config["residual"]["init"] = start
+    model: Any = initialised_model(config, Blank(VOCAB, CONTEXT), 0).double()
+    scales = [scale for block in model.blocks for scale in block.scales]
+    assert len(scales) == 4 and len({id(scale) for scale in scales}) == 4
+    assert all(torch.equal(scale.float(), torch.full((16,), start)) for scale in scales)
+    x = some(2, 4, 16)
+    added = model.blocks[0](x, Places(), True) - x
+    assert 0 < float(added.norm()) < start * float(x.norm())
+    made = LayerScale(DIM, Mix(), None, lambda: Noted(DIM, 1e-5), 0.0, start)
+    assert len(made.scales) == 1
+
+
+# ---- whole models
 
 
 @every
@@ -109,17 +317,18 @@ def test_what_the_sublayers_add_is_dropped_at_sites_of_their_own(variant: str) -
 @pytest.mark.parametrize("scale", [False, True], ids=["plain", "scaled"])
 def test_decoder_formula(variant: str, share: bool, tie: bool, scale: bool) -> None:
     cell = {"residual": variant, "position": "learned"}
-    model: Any = built(cell, share_layers=share, tie_embeddings=tie, scale_embeddings=scale).double()
+    flags = {"share_layers": share, "tie_embeddings": tie, "scale_embeddings": scale, "norm_embeddings": scale}
+    model: Any = built(cell, **flags).double()
     tokens = some_tokens()
     x = model.embed.weight[tokens] * (4.0 if scale else 1.0) + model.position.table.weight[:CONTEXT]
+    x = model.embed_norm(x) if scale else x
     assert len(model.blocks) == 2
-    assert (model.blocks[0].attention.query.weight is model.blocks[1].attention.query.weight) == share
+    pairs = zip(*(dict(block.named_parameters()).values() for block in model.blocks), strict=True)
+    assert {mine is theirs for mine, theirs in pairs} == {share}
     for layer in model.blocks:
-        x = layer(x, model.position, True)
-    if model.blocks[0].final_norm:
-        x = model.final_norm(x)
-    else:
-        assert model.final_norm is None
+        x = layer(x, Places(), True)
+    assert (model.final_norm is None) == (variant in ENDS_IN_A_NORM | {"rezero"})
+    x = x if model.final_norm is None else model.final_norm(x)
     torch.testing.assert_close(model(tokens), x @ (model.embed if tie else model.head).weight.T)
     assert model(tokens).shape == (3, CONTEXT, VOCAB)
 
@@ -132,29 +341,20 @@ def test_dropout_falls_on_the_embeddings_too(variant: str) -> None:
     x = model.dropout(model.position.embed(model.embed(tokens)))
     assert (x == 0).double().mean() > 0.2
     for layer in model.blocks:
-        x = layer(x, model.position, True)
+        x = layer(x, Places(), True)
     torch.testing.assert_close(model(tokens), model.head(x if model.final_norm is None else model.final_norm(x)))
 
 
-@pytest.mark.parametrize("variant", ["pre", "post"])
+@pytest.mark.parametrize("variant", [variant for variant in variants("residual") if variant != "rezero"])
 def test_a_stack_ends_in_a_normed_stream(variant: str) -> None:
     """Whoever owns the last norm, what the head reads has unit scale for any scale of the embeddings."""
     model: Any = built({"residual": variant, "norm": "ln"}).double()
     read_by_head: list[Tensor] = []
     model.head.register_forward_pre_hook(lambda module, given: read_by_head.append(given[0]))
     with torch.no_grad():
+        for parameter in model.blocks.parameters():
+            parameter.mul_(5 if parameter.ndim > 1 else 1)
         model.embed.weight.mul_(50)
         model(some_tokens())
     variance = read_by_head[0].var(-1, correction=0)
     torch.testing.assert_close(variance, torch.ones_like(variance), rtol=0.01, atol=0)
-
-
-def test_partial_norms_get_the_mask_by_name() -> None:
-    """A norm of the user's own may take more than a mask: it is passed by keyword."""
-
-    class Odd(LayerNorm):
-        def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-            return super().forward(x, mask)
-
-    made = PreNorm(Mix(), nn.Linear(DIM, DIM), partial(Odd, DIM, 1e-5), 0.0)
-    assert made(torch.ones(1, 2, DIM), Position(), True, torch.ones(1, 2)).isfinite().all()

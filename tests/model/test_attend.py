@@ -1,0 +1,175 @@
+"""The product of attention: both backends against a loop of its own in float64; masks, biases, windows, dropout."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ablate.model.attend import attend, attend_explicit, attend_fused
+from ablate.model.dropout import Dropout, rekey
+
+B, H, T, S, D = 3, 2, 6, 6, 4
+
+
+def some(*shape: int, seed: int = 0) -> Tensor:
+    """Numbers in float64."""
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def triple(queries: int = T, keys: int = S) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values."""
+    return some(B, H, queries, D, seed=1), some(B, H, keys, D, seed=2), some(B, H, keys, D, seed=3)
+
+
+def some_mask(where: str) -> Tensor | None:
+    """(B, S), 1 at real keys."""
+    mask = torch.ones(B, S)
+    if where == "right":
+        mask[1, 4:], mask[2, 1:] = 0, 0
+    elif where == "holes":
+        mask[1, 2:4], mask[2, 1::2] = 0, 0
+    elif where == "left":
+        mask[1, :2], mask[2, :5] = 0, 0
+    return None if where == "none" else mask
+
+
+def naive(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    causal: bool,
+    bias: Tensor | None,
+    mask: Tensor | None,
+    scale: float | None = None,
+    window: int | None = None,
+) -> dict[tuple[int, int, int], Tensor]:
+    """Attention, one query at a time, for those queries that see a key at all."""
+    found = {}
+    for b in range(query.shape[0]):
+        for h in range(query.shape[1]):
+            for t in range(query.shape[2]):
+                seen = [s for s in range(key.shape[2]) if (mask is None or mask[b, s]) and (s <= t or not causal)]
+                seen = [s for s in seen if window is None or abs(t - s) < window]
+                factor = query.shape[-1] ** -0.5 if scale is None else scale
+                scores = [float(query[b, h, t] @ key[b, h, s]) * factor for s in seen]
+                if bias is not None:
+                    full = bias.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+                    scores = [score + float(full[b, h, t, s]) for score, s in zip(scores, seen, strict=True)]
+                if seen:
+                    weights = [math.exp(score - max(scores)) for score in scores]
+                    mean = sum(w * value[b, h, s] for w, s in zip(weights, seen, strict=True)) / sum(weights)
+                    found[b, h, t] = mean  # type: ignore[assignment]
+    return found
+
+
+def assert_naive(got: Tensor, *given: Any, at_least: int) -> None:
+    """Every query that sees a key has found what the loop finds."""
+    assert got.shape == given[0].shape and got.isfinite().all()
+    expected = naive(*given)
+    assert len(expected) >= at_least
+    for place, row in expected.items():
+        torch.testing.assert_close(got[place], row, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", [attend_explicit, attend_fused, attend])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("biased", [(), (H, T, S), (B, 1, T, S), (T, S)], ids=str)
+@pytest.mark.parametrize("where", ["none", "right", "left", "holes"])
+def test_backends_are_the_naive_loop(backend, causal: bool, biased: tuple[int, ...], where: str) -> None:  # type: ignore[no-untyped-def]
+    bias, mask = some(*biased, seed=4) if biased else None, some_mask(where)
+    got = backend(*triple(), causal, bias, mask)
+    assert_naive(got, *triple(), causal, bias, mask, at_least=B * H * T // 2)
+
+
+@pytest.mark.parametrize("backend", [attend_explicit, attend_fused, attend])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scale", [None, 1.0, 0.3])
+@pytest.mark.parametrize("window", [None, 1, 3, 5, 6, 50])
+@pytest.mark.parametrize("loaded", [False, True], ids=["bare", "biased and masked"])
+def test_scales_and_windows_are_those_of_the_naive_loop(
+    backend: Any, causal: bool, scale: float | None, window: int | None, loaded: bool
+) -> None:
+    bias, mask = (some(H, T, S, seed=4), some_mask("right")) if loaded else (None, None)
+    got = backend(*triple(), causal, bias, mask, None, scale, window)
+    assert_naive(got, *triple(), causal, bias, mask, scale, window, at_least=B * H * T // 2)
+
+
+@pytest.mark.parametrize("backend", [attend_explicit, attend_fused])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("keys", [3, 9])
+@pytest.mark.parametrize("window", [None, 3])
+def test_queries_and_keys_of_different_number(backend, biased: bool, keys: int, window: int | None) -> None:  # type: ignore[no-untyped-def]
+    given, bias = triple(keys=keys), some(H, T, keys, seed=4) if biased else None
+    for causal in (False, True):
+        got = backend(*given, causal, bias, None, None, None, window)
+        assert_naive(got, *given, causal, bias, None, None, window, at_least=B * H * T // 2)
+
+
+def test_a_narrow_window_is_seen() -> None:
+    """The test above could not fail if no key beyond the window mattered."""
+    whole, narrow = (attend(*triple(), True, window=window) for window in (None, 2))
+    assert torch.equal(whole[:, :, :2], narrow[:, :, :2])
+    assert ((whole - narrow)[:, :, 2:].abs().amax(-1) > 1e-3).all()
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("where", ["none", "right", "left"])
+def test_backends_have_the_same_gradients(biased: bool, where: str) -> None:
+    mask = some_mask(where)
+    real = torch.ones(B, S, dtype=torch.bool) if mask is None else mask.bool()
+    grads = []
+    for backend in (attend_explicit, attend_fused):
+        inputs = [x.requires_grad_() for x in (*triple(), some(H, T, S, seed=4))]
+        y = backend(*inputs[:3], True, inputs[3] if biased else None, mask)
+        y.transpose(1, 2)[real].sin().sum().backward()  # a padded query may have any output
+        grads.append([x.grad for x in inputs if x.grad is not None])
+    assert len(grads[0]) == 3 + biased
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", [attend_explicit, attend_fused])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("wide", [False, True], ids=["bias", "float32 bias"])
+def test_a_query_that_sees_nothing_stays_finite(backend, dtype: torch.dtype, wide: bool) -> None:  # type: ignore[no-untyped-def]
+    """Its output is nobody's, but a value that is no number would reach others in the next layer through 0 · nan."""
+    query, key, value = (x.to(dtype) for x in triple())
+    for bias in (None, some(H, T, S, seed=4).to(torch.float32 if wide else dtype)):
+        for causal in (True, False):
+            mask = some_mask("left")
+            assert mask is not None
+            mask[2] = 0
+            inputs = [x.detach().requires_grad_() for x in (query, key, value)]
+            y = backend(*inputs, causal, bias, mask)
+            assert y.isfinite().all() and y.dtype == dtype
+            y.float().sin().sum().backward()
+            assert all(x.grad is not None and x.grad.isfinite().all() for x in inputs)
+
+
+@pytest.mark.parametrize("backend", [attend_explicit, attend_fused])
+def test_large_scores_do_not_overflow(backend) -> None:  # type: ignore[no-untyped-def]
+    query, key, value = (x.float() for x in triple())
+    got = backend(100 * query, 100 * key, value, True, None, None)
+    assert got.isfinite().all()
+    best = (query @ key.mT).masked_fill(~torch.ones(T, S, dtype=torch.bool).tril(), -math.inf).argmax(-1)
+    torch.testing.assert_close(got, value.gather(2, best[..., None].expand(-1, -1, -1, D)), rtol=1e-3, atol=1e-3)
+
+
+def test_dropout_falls_on_the_shares() -> None:
+    query, key, value = triple()
+    dropout = Dropout(0.4)
+    rekey(torch.nn.ModuleDict({"dropout": dropout}), 0, 0)
+    shares = (query @ key.mT / math.sqrt(D)).softmax(-1)
+    expected = dropout(shares) @ value
+    torch.testing.assert_close(attend(query, key, value, False, dropout=dropout), expected)
+    scaled, mask = (
+        (query @ key.mT * 0.2).tril().masked_fill(torch.ones(T, S).triu(1).bool(), -math.inf),
+        some_mask("none"),
+    )
+    got = attend(query, key, value, True, None, mask, dropout, 0.2, None)
+    torch.testing.assert_close(got, dropout(scaled.softmax(-1)) @ value)
+    dropout.eval()
+    torch.testing.assert_close(attend(query, key, value, False, dropout=dropout), shares @ value)
