@@ -8,9 +8,11 @@ import os
 from typing import Any, NamedTuple
 
 import torch
+import yaml
 
 from ablate.budget import Budget, count
 from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_init, build_task, resolve, ties
+from ablate.catalogue import groups
 from ablate.schema import COMPONENTS, Problem, check
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
@@ -73,7 +75,7 @@ class Gate:
             try:
                 self.tasks[key] = build_task(config, config["user"])
             except BadComponent as error:
-                raise Refused(error.key, error) from None
+                raise Refused(error.key, f"{error}{fitting(config) if error.key == 'data' else ''}") from None
             except (ValueError, OSError) as error:
                 raise Refused("" if str(error).startswith("data.") else "data", error) from None
         return self.tasks[key]
@@ -103,6 +105,22 @@ class Gate:
             raise Refused("", f"the model cannot be built ({type(error).__name__}: {error}), from {names}") from None
 
 
+def fitting(config: dict[str, Any]) -> str:
+    """What to write instead of a task and a model form that do not go together."""
+    nodes = {group: config[group]["_target_"] for group in ("data", "model")}
+    kinds = {group: resolve(group, target, config["user"]).kinds for group, target in nodes.items()}  # type: ignore[attr-defined]
+    found = {
+        group: [name for name, target in targets(group) if set(resolve(group, target).kinds) & set(kinds[other])]  # type: ignore[attr-defined]
+        for group, other in (("model", "data"), ("data", "model"))
+    }
+    return f"; write model={' or '.join(found['model'])}, or data={', '.join(found['data'])}"
+
+
+def targets(group: str) -> list[tuple[str, str]]:
+    """Every variant of a group of the project's own, and what it is made of."""
+    return [(name, yaml.safe_load(file.read_text())["_target_"]) for name, file in groups()[group].items()]
+
+
 class Refused(Exception):
     """One problem that ends the checks of a cell."""
 
@@ -121,7 +139,7 @@ def resolve_auto(config: dict[str, Any]) -> dict[str, Any]:
         fast = train["device"] == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         train["precision"] = "bf16" if fast else "fp32"
     data = dict(config["data"])
-    if "path" in data:
+    if data.get("path") is not None:
         data["path"] = os.path.abspath(os.path.expanduser(data["path"]))
     return config | {"train": train, "data": data}
 
