@@ -11,6 +11,7 @@ import torch
 
 from ablate.budget import Budget, count
 from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_init, build_task, resolve
+from ablate.lengths import length_problems
 from ablate.schema import COMPONENTS, Problem, check
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
@@ -43,6 +44,7 @@ class Gate:
             try:
                 task = self.task(config)
                 checked = Checked(config, task, self.build(config, task))
+                found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
             except Refused as error:
                 found.append(error.problem)
         found += device_problems(config)

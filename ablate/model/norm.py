@@ -34,7 +34,30 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-class BatchNorm(nn.Module):
+class RunningNorm(nn.Module):
+    """A norm that keeps statistics of the batches that it was trained on, and uses them at evaluation.
+
+    `momentum` None averages over all batches since `reset`; `frozen` uses batch statistics and keeps nothing of them.
+    """
+
+    momentum: float | None
+    frozen = False
+
+    def reset(self) -> None:
+        """Forget all batches."""
+        raise NotImplementedError
+
+    def drift(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """How far the statistics of a batch are from the running ones."""
+        raise NotImplementedError
+
+
+def running_norms(model: nn.Module) -> list[RunningNorm]:
+    """The norms of a model that keep running statistics."""
+    return [module for module in model.modules() if isinstance(module, RunningNorm)]
+
+
+class BatchNorm(RunningNorm):
     """y = (x − μ) / √(σ² + ε) · g + b, each feature over all real (batch, position) pairs; running μ, σ² at evaluation.
 
     In a causal decoder the training statistics of a position are taken over later positions, too: they see the future
@@ -47,7 +70,8 @@ class BatchNorm(nn.Module):
         super().__init__()
         if not 0 <= momentum <= 1:
             raise ValueError(f"norm.momentum={momentum} must lie in [0, 1]")
-        self.eps, self.momentum = at_least("norm.eps", eps, 0), momentum
+        self.eps, self.seen = at_least("norm.eps", eps, 0), 0
+        self.momentum: float | None = momentum
         self.weight = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim))
         self.running_mean: Tensor
@@ -61,11 +85,29 @@ class BatchNorm(nn.Module):
 
     def batch_statistics(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mean and variance (C,) over the real positions; moves the running ones (unbiased) towards them."""
+        mean, var, count = self.moments(x, mask)
+        if not self.frozen:
+            self.seen += 1
+            share = 1 / self.seen if self.momentum is None else self.momentum
+            with torch.no_grad():
+                self.running_mean.mul_(1 - share).add_(share * mean)
+                self.running_var.mul_(1 - share).add_(share * var * count / (count - 1).clamp(min=1))
+        return mean, var
+
+    def moments(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Mean and variance (C,) over the real positions, and how many there are."""
         real = torch.ones_like(x[..., :1]) if mask is None else mask[..., None].to(x.dtype)  # (B, T, 1)
         count = real.sum().clamp(min=1)
         mean = (x * real).sum((0, 1)) / count
-        var = ((x - mean).square() * real).sum((0, 1)) / count
-        with torch.no_grad():
-            self.running_mean.mul_(1 - self.momentum).add_(self.momentum * mean)
-            self.running_var.mul_(1 - self.momentum).add_(self.momentum * var * count / (count - 1).clamp(min=1))
-        return mean, var
+        return mean, ((x - mean).square() * real).sum((0, 1)) / count, count
+
+    def reset(self) -> None:
+        """See RunningNorm."""
+        self.seen = 0
+        self.running_mean.zero_()
+        self.running_var.fill_(1)
+
+    def drift(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Distance of the mean from the running one, in running standard deviations, root mean square over features."""
+        mean = self.moments(x, mask)[0]
+        return ((mean - self.running_mean).square() / (self.running_var + self.eps)).mean().sqrt()

@@ -12,6 +12,8 @@ from ablate.model.init import at_least, embedding
 class Position(nn.Module):
     """No position encoding (NoPE; Kazemnejad 2023, arXiv 2305.19466), and the contract of all others."""
 
+    extrapolates = True  # whether it can be evaluated at longer sequences than it was trained on
+
     def embed(self, x: Tensor) -> Tensor:
         """Change the embeddings (B, T, C)."""
         return x
@@ -43,6 +45,8 @@ class Sinusoidal(Position):
 
 class Learned(Position):
     """x + P[t], a trained table of one vector per position (Gehring 2017, arXiv 1705.03122; GPT-2)."""
+
+    extrapolates = False
 
     def __init__(self, dim: int, context: int):
         super().__init__()
