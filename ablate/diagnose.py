@@ -55,8 +55,9 @@ def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
         show(f"diag/activation_rms/{name}", rms(x.detach(), arguments(block, args, kwargs).get("mask")))
 
     def attended(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        logit = largest_logit(attention, **arguments(attention, args, kwargs))
-        show(f"diag/attention_logit/{name.rpartition('.')[0]}", logit)
+        given = arguments(attention, args, kwargs)
+        pairs = given["x"], given.get("places"), given.get("causal", False), given.get("mask"), given.get("memory")
+        show(f"diag/attention_logit/{name.rpartition('.')[0]}", largest_logit(attention, *pairs))
 
     def normed(norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         show(f"diag/drift/{name}", drift(norm, **arguments(norm, args, kwargs)))
@@ -89,7 +90,7 @@ def drift(norm: nn.Module, x: Tensor, mask: Tensor | None = None) -> Tensor:
 
 @torch.no_grad()
 def largest_logit(
-    attention: Any, x: Tensor, places: Any, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
+    attention: Any, x: Tensor, places: Any, causal: bool, mask: Tensor | None, memory: Tensor | None
 ) -> Tensor:
     """The largest |q · k| · scale over the pairs of a real query and a real key that it may see."""
     query, key, _ = attention.project(x, x if memory is None else memory, places)

@@ -1,6 +1,6 @@
 """Evaluates kept weights again: of a study's runs that are done, or of one run.
 
-    python -m ablate.evaluate STUDY|RUN_FOLDER [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
+    python -m ablate.evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
 
 Says whether the weights reproduce what training wrote, and keeps what it measures at lengths.  Exit codes: 0 all
 reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the command line was wrong.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from ablate.load import LoadedRun, load
-from ablate.results import Corrupt, read_manifest
+from ablate.results import Corrupt, newest_study, read_manifest
 
 KEYS = ("eval.lengths", "eval.tokens")
 
@@ -41,13 +41,15 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: list[str] | None = None) -> int:
     """Evaluate, print a table and what is to be said about each run; the exit code."""
     parser = _Parser(prog="python -m ablate.evaluate", description="Evaluate the kept weights of runs again.")
-    parser.add_argument("what", metavar="STUDY|RUN_FOLDER", help="a study's name, or results/runs/<cell>/<key>")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="eval.lengths=[64,128], eval.tokens=N")
+    said = "a study's name (default: the newest) or results/runs/<cell>/<key>; eval.lengths=[64,128], eval.tokens=N"
+    parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
     folder = os.environ.get("ABLATE_RESULTS", "results")
     parser.add_argument("--results-dir", default=folder, type=Path, help="where results are (default: %(default)s)")
     given = parser.parse_intermixed_args(arguments)
     try:
-        return evaluate(find(given.what, given.results_dir.absolute()), read_overrides(given.overrides))
+        what = [word for word in given.words if "=" not in word or Path(word).exists()]
+        asked = read_overrides([word for word in given.words if word not in what])
+        return evaluate(find(what, given.results_dir.absolute()), asked)
     except (Refused, Corrupt, OSError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
@@ -77,8 +79,11 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
     return found
 
 
-def find(what: str, results: Path) -> list[Named]:
+def find(names: list[str], results: Path) -> list[Named]:
     """The runs of a study, or the one in a folder, that are done.  Raises Refused and Corrupt."""
+    what = names[0] if names else newest_study(results)
+    if what is None or len(names) > 1:
+        raise Refused(f"{' and '.join(names)} are several; write one" if names else f"{results} holds no study")
     if (Path(what) / "config.yaml").exists():
         loaded = load(what)
         cell, _, key = loaded.run.path.partition("/")
@@ -185,7 +190,7 @@ def table(rows: list[tuple[Named, dict[str, float]]]) -> str:
     """A line per run, a column per metric that any of them has."""
     from ablate.preview import columns
 
-    names = list(dict.fromkeys(name for _, found in rows for name in found))
+    names = sorted(dict.fromkeys(name for _, found in rows for name in found), key=lambda name: "@" in name)
     lines = [(run.cell, run.seed, *(f"{found[n]:.4f}" if n in found else "" for n in names)) for run, found in rows]
     return "\n".join(columns([("cell", "seed", *names), *lines]))
 
