@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ablate.results import Run
+from ablate.results import Run, noted
 
 if TYPE_CHECKING:
     from torch import nn
@@ -64,6 +65,9 @@ def load(run: str | Path) -> LoadedRun:
         raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/s<seed>-<key>")
     found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
     result = found.result()
+    notes: list[str] = []
     if result:
-        result["final"] |= found.evaluation()
+        result["final"] |= noted(found.evaluation, notes) or {}
+    for note in notes:
+        warnings.warn(f"{note}; passed over", stacklevel=2)
     return LoadedRun(found, yaml.safe_load(found.config_file.read_text()), found.metrics()[0], result)
