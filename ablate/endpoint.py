@@ -37,7 +37,7 @@ def measure(
     tokens, device, precision = setting
     held_out = task.held_out(split, tokens, length)
     scores = score(model, held_out, device, precision)
-    found = summarise(scores, split, task.metrics, task.token, length)
+    found = summarise(scores, split, task.metrics, task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
         of_its_own = scores._replace(right=decoded(model, held_out, device, precision))
         found[named("test/exact", length)] = exact(of_its_own)

@@ -100,16 +100,16 @@ METRICS: dict[str, Callable[[Scores], float]] = {"loss": loss, "accuracy": accur
 
 
 def summarise(
-    scores: Scores, split: str, metrics: Iterable[str], token: str, length: int | None = None
+    scores: Scores, split: str, metrics: Iterable[str], bytes_per_token: float | None, length: int | None = None
 ) -> dict[str, float]:
     """`split/metric` of the loss and the metrics that a task names, at a length `split/metric@length`.
 
-    Beside the loss, where tokens are bytes: bits per byte.  Raises ValueError where nothing is scored.
+    Beside the loss, where targets stand for bytes: bits per byte.  Raises ValueError where nothing is scored.
     """
     if not scores.scored.any():
         raise ValueError(f"eval.tokens is too small: no target of the {split} split is scored; write more")
     found = {name: METRICS[name](scores) for name in dict.fromkeys(("loss", *metrics))}
-    found |= {"bpb": found["loss"] / math.log(2)} if token == "byte" else {}
+    found |= {"bpb": found["loss"] / math.log(2) / bytes_per_token} if bytes_per_token else {}
     return {named(f"{split}/{name}", length): value for name, value in found.items()}
 
 

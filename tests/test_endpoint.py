@@ -29,7 +29,6 @@ class Cycles(Blank):
     """Each token is the one before plus a step that is the example's own; any length."""
 
     metrics = {"loss": "min", "accuracy": "max"}  # noqa: RUF012
-    token = "char"
     asked: list[tuple[Any, ...]]
 
     def rows(self, count: int, length: int, *key: object) -> tuple[Tensor, Tensor]:
@@ -180,7 +179,7 @@ def test_the_test_split_of_sequences_is_decoded(monkeypatch: pytest.MonkeyPatch)
     made = Continuing()
     held_out = translations(made)
     task = Blank(VOCAB, kind="seq2seq")
-    task.metrics, task.token = {"exact": "max", "loss": "min"}, "char"
+    task.metrics = {"exact": "max", "loss": "min"}
     monkeypatch.setattr(task, "held_out", lambda *_: held_out, raising=False)
     val, test = (measure(made, task, split, SETTING)[0] for split in ("val", "test"))
     assert val["val/exact"] == test["test/exact"] > 0

@@ -140,7 +140,7 @@ def test_a_loss_that_is_no_number_stays_one() -> None:
         table.logits[3, 4] = math.nan
     scores = score(table, held_out(), CPU, "fp32")
     assert (np.isnan(scores.loss) == (held_out().inputs["tokens"] == 3).numpy()).all()
-    assert math.isnan(summarise(scores, "val", {"loss": "min"}, "byte")["val/loss"])
+    assert math.isnan(summarise(scores, "val", {"loss": "min"}, 1.0)["val/loss"])
 
 
 def partly_scored() -> HeldOut:
@@ -159,7 +159,7 @@ def test_only_scored_targets_count() -> None:
     """Every metric against its definition, one target after another."""
     windows, table = partly_scored(), Table()
     scores = score(table, windows, CPU, "fp32")
-    found = summarise(scores, "test", {"exact": "max", "accuracy": "max"}, "char")
+    found = summarise(scores, "test", {"exact": "max", "accuracy": "max"}, None)
     losses, hits, perfect = [], [], []
     for tokens, targets in zip(windows.inputs["tokens"], windows.targets, strict=True):
         rows = [(table.logits[a].detach().double(), int(b)) for a, b in zip(tokens, targets, strict=True) if b >= 0]
@@ -178,7 +178,7 @@ def test_what_is_predicted_for_no_score_changes_nothing() -> None:
             return super().forward(tokens) + 9 * (windows.targets == IGNORE)[..., None] * torch.arange(VOCAB)
 
     windows, metrics_of = partly_scored(), {"loss": "min", "accuracy": "max", "exact": "max"}
-    usual, odd = (summarise(score(made, windows, CPU, "fp32"), "val", metrics_of, "char") for made in (Table(), Odd()))
+    usual, odd = (summarise(score(made, windows, CPU, "fp32"), "val", metrics_of, None) for made in (Table(), Odd()))
     assert usual == odd
 
 
@@ -192,7 +192,7 @@ def test_classes_are_scored_by_example() -> None:
     windows = held_out()._replace(targets=classes, names=[])
     scores = score(Last(), windows, CPU, "fp32")
     logits = Table().logits[windows.inputs["tokens"][:, -1], :3].detach()
-    found = summarise(scores, "test", {"accuracy": "max", "exact": "max"}, "class")
+    found = summarise(scores, "test", {"accuracy": "max", "exact": "max"}, None)
     assert scores.loss.shape == (WINDOWS,)
     assert found["test/accuracy"] == found["test/exact"] == float((logits.argmax(1) == classes).double().mean())
     assert found["test/loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, classes)), rel=1e-6)
@@ -203,7 +203,7 @@ def test_nothing_to_score_is_an_error() -> None:
     windows = held_out()
     scores = score(Table(), windows._replace(targets=torch.full_like(windows.targets, IGNORE)), CPU, "fp32")
     with pytest.raises(ValueError, match=r"eval\.tokens is too small"):
-        summarise(scores, "val", {"loss": "min"}, "char")
+        summarise(scores, "val", {"loss": "min"}, None)
 
 
 def test_batch_statistics_are_those_of_the_chunk_and_move_nothing() -> None:
@@ -223,9 +223,10 @@ def test_batch_statistics_are_those_of_the_chunk_and_move_nothing() -> None:
 
 def test_summaries() -> None:
     scores = Scores(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([[True, True], [True, False]]), np.ones((2, 2), bool))
-    assert summarise(scores, "val", {"loss": "min"}, "byte") == {"val/loss": 3.0, "val/bpb": 3 / math.log(2)}
-    assert summarise(scores, "test", {"accuracy": "max"}, "char") == {"test/loss": 3.0, "test/accuracy": 0.75}
-    assert summarise(scores, "test", {"exact": "max"}, "char", 64) == {"test/loss@64": 3.0, "test/exact@64": 0.5}
+    assert summarise(scores, "val", {"loss": "min"}, 1.0) == {"val/loss": 3.0, "val/bpb": 3 / math.log(2)}
+    assert summarise(scores, "val", {"loss": "min"}, 2.5)["val/bpb"] == pytest.approx(3 / math.log(2) / 2.5, rel=1e-12)
+    assert summarise(scores, "test", {"accuracy": "max"}, None) == {"test/loss": 3.0, "test/accuracy": 0.75}
+    assert summarise(scores, "test", {"exact": "max"}, None, 64) == {"test/loss@64": 3.0, "test/exact@64": 0.5}
 
 
 def test_documents_add_up() -> None:

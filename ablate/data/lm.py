@@ -29,6 +29,7 @@ class LanguageModelling(Task):
         self.vocab = self.outputs = self.corpus.vocab
         self.fingerprint = self.corpus.fingerprint
         self.yardsticks = self.corpus.yardsticks
+        self.bytes_per_token = dict.fromkeys(SPLITS, 1.0) if tokenizer == "byte" else {}
         self.train_tokens: int = len(self.corpus.tokens["train"])
         for split in SPLITS:
             size = len(self.corpus.tokens[split])

@@ -46,6 +46,7 @@ class Task:
     length       the training length in the task's own units (digits of a sum, tokens of a window)
     train_tokens positions of training data there are, None where batches never repeat
     yardsticks   losses that a model should be read against
+    bytes_per_token  split -> bytes of text that a target stands for, where bits per byte have a meaning
     """
 
     kinds: tuple[str, ...]
@@ -63,6 +64,7 @@ class Task:
     train_tokens: int | None
     fingerprint: str
     yardsticks: dict[str, float]
+    bytes_per_token: dict[str, float] = {}  # noqa: RUF012 (never written to)
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
         """The training batch of a step, from (seed, step) alone."""
