@@ -54,7 +54,7 @@ class Gate:
     def arguments(self, config: dict[str, Any]) -> list[Problem]:
         """Problems of every component's target and arguments."""
         found: list[Problem] = []
-        offered = dict.fromkeys((*COMPONENTS, "model"), SHAPE) | {"residual": (*SHAPE, *WIRING)}
+        offered = dict.fromkeys((*COMPONENTS, "model"), SHAPE) | {"residual": (*SHAPE, *WIRING), "data": ("kind",)}
         for group in (*COMPONENTS, "model", "data", "optim", "track"):
             node = config[group]
             try:

@@ -302,7 +302,7 @@ def refuse_replacing(name: str, gone: set[str]) -> None:
 
 def describe_task(task: Any) -> dict[str, Any]:
     """What the manifest keeps of a task."""
-    keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens")
+    keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
     return {key: getattr(task, key) for key in keys}
 
 

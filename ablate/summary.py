@@ -45,15 +45,18 @@ def _scope(study: Study) -> str:
     configs = [cell["config"] for cell in manifest["cells"]]
     steps = [str(config["train"]["steps"]) for config in configs]
     rates = [words.scientific(config["optim"]["lr"]) for config in configs]
-    passes = [words.passes(_passes(manifest, cell)) for cell in manifest["cells"]]
+    passes = [_passes(manifest, cell) for cell in manifest["cells"]]
     rate = "one untuned lr " if len(set(rates)) == 1 else "untuned lrs "
     seen = f"{_range(steps)} steps ({_range(passes)})"
     return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}"
 
 
-def _passes(manifest: dict[str, Any], cell: dict[str, Any]) -> float:
-    train, tokens = cell["config"]["train"], manifest["tasks"][cell["task"]]["train_tokens"]
-    return float(train["steps"] * train["batch_size"] * cell["config"]["data"]["context"] / tokens)
+def _passes(manifest: dict[str, Any], cell: dict[str, Any]) -> str:
+    train, task = cell["config"]["train"], manifest["tasks"][cell["task"]]
+    if task["train_tokens"] is None:
+        return "no batch seen twice"
+    positions = task.get("positions") or cell["config"]["data"]["context"]
+    return words.passes(train["steps"] * train["batch_size"] * positions / task["train_tokens"])
 
 
 def _range(values: list[str]) -> str:
