@@ -27,8 +27,9 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   seeds=5 or seeds=[3,7]   replications            confirm=8            fresh seeds, a study of its own
   study=NAME               name of the study       reference={norm:rms} what differences are taken from
   model.layers model.heads model.dim model.dropout model.tie_embeddings model.scale_embeddings model.share_layers
-  data.context data.path data.tokenizer            eval.tokens
+  data.context data.path data.tokenizer            eval.tokens eval.lengths
   train.steps train.batch_size train.eval_every train.log_every train.device train.precision train.parallel
+  train.diagnostics train.compile
   optim.lr optim.warmup optim.weight_decay optim.betas optim.clip optim.schedule optim.floor
   match=params|flops       widths by the reference match=flops_total    steps by the reference
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]

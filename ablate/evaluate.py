@@ -1,56 +1,199 @@
-"""Held-out metrics."""
+"""Evaluates kept weights again: of a study's runs that are done, or of one run.
+
+    python -m ablate.evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
+
+Says whether the weights reproduce what training wrote, and keeps what it measures at lengths.  Exit codes: 0 all
+reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the command line was wrong.
+"""
 
 from __future__ import annotations
 
-import math
-from typing import Any
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import nn
+from ablate.load import LoadedRun, load
+from ablate.results import Corrupt, newest_study, read_manifest
 
-CHUNK = 4096  # tokens of one forward pass
+KEYS = ("eval.lengths", "eval.tokens")
 
 
-@torch.no_grad()
-def token_losses(model: nn.Module, held_out: Any, device: torch.device, precision: str) -> np.ndarray:
-    """Loss of every target of held-out windows in evaluation mode, in nats, (windows, T); the mode is put back."""
-    was_training = model.training
-    model.eval()
-    losses = []
+class Refused(Exception):
+    """The command line is wrong; the message says how in one line."""
+
+
+class Named(NamedTuple):
+    """A run and what the table calls it."""
+
+    cell: str
+    seed: str
+    loaded: LoadedRun
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, without the usage."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Evaluate, print a table and what is to be said about each run; the exit code."""
+    parser = _Parser(prog="python -m ablate.evaluate", description="Evaluate the kept weights of runs again.")
+    said = "a study's name (default: the newest) or results/runs/<cell>/<key>; eval.lengths=[64,128], eval.tokens=N"
+    parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
+    folder = os.environ.get("ABLATE_RESULTS", "results")
+    parser.add_argument("--results-dir", default=folder, type=Path, help="where results are (default: %(default)s)")
+    given = parser.parse_intermixed_args(arguments)
     try:
-        rows = max(1, CHUNK // held_out.targets.shape[-1])
-        for start in range(0, len(held_out.targets), rows):
-            inputs = {name: tensor[start : start + rows].to(device) for name, tensor in held_out.inputs.items()}
-            targets = held_out.targets[start : start + rows]
-            with autocast(device, precision):
-                logits = model(**inputs)
-            loss = F.cross_entropy(logits.float().flatten(0, -2), targets.to(device).flatten(), reduction="none")
-            losses.append(loss.view(targets.shape).double().cpu().numpy())
-    finally:
-        model.train(was_training)
-    return np.concatenate(losses)
+        what = [word for word in given.words if "=" not in word or Path(word).exists()]
+        asked = read_overrides([word for word in given.words if word not in what])
+        return evaluate(find(what, given.results_dir.absolute()), asked)
+    except (Refused, Corrupt, OSError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
 
 
-def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """bf16 autocast where the precision asks for it, else nothing."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+def read_overrides(texts: list[str]) -> dict[str, Any]:
+    """What `eval.lengths=[64]` and `eval.tokens=4096` say, by the name of the setting.  Raises Refused."""
+    import yaml
+
+    found = {}
+    for text in texts:
+        key, _, value = text.partition("=")
+        if key not in KEYS:
+            raise Refused(f"{key} cannot be set here; there are {' and '.join(KEYS)}")
+        try:
+            read = yaml.safe_load(value)
+        except yaml.YAMLError:
+            read = None
+        whole = read if isinstance(read, list) else [read]
+        if isinstance(read, list) != (key == KEYS[0]) or not all(type(n) is int and n > 0 for n in whole):
+            raise Refused(f"{text} is not what it can be; write {KEYS[0]}=[64,128] or {KEYS[1]}=16384")
+        if len(set(whole)) < len(whole):
+            raise Refused(f"{text} names a length twice")
+        found[key.partition(".")[2]] = read
+    return found
 
 
-def summarise(losses: np.ndarray, split: str, token: str) -> dict[str, float]:
-    """Mean loss in nats per token, and bits per byte where tokens are bytes."""
-    loss = float(losses.mean())
-    return {f"{split}/loss": loss} | ({f"{split}/bpb": loss / math.log(2)} if token == "byte" else {})
+def find(names: list[str], results: Path) -> list[Named]:
+    """The runs of a study, or the one in a folder, that are done.  Raises Refused and Corrupt."""
+    what = names[0] if names else newest_study(results)
+    if what is None or len(names) > 1:
+        raise Refused(f"{' and '.join(names)} are several; write one" if names else f"{results} holds no study")
+    if (Path(what) / "config.yaml").exists():
+        loaded = load(what)
+        cell, _, key = loaded.run.path.partition("/")
+        found = [Named(cell, key.partition("-")[0].removeprefix("s"), loaded)]
+    else:
+        try:
+            manifest = read_manifest(results, what)
+        except FileNotFoundError:
+            known = ", ".join(sorted(path.parent.name for path in results.glob("studies/*/manifest.json"))) or "none"
+            raise Refused(f"{what} is no folder of a run and no study in {results}; studies: {known}") from None
+        labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
+        folders = [(run, results / "runs" / run["path"]) for run in manifest["runs"]]
+        found = [
+            Named(labels[run["cell"]], str(run["seed"]), load(folder))
+            for run, folder in folders
+            if (folder / "config.yaml").exists()
+        ]
+    done = [run for run in found if run.loaded.result and run.loaded.result["status"] == "done"]
+    if not done:
+        raise Refused(f"{what} has no run that is done; train it first")
+    if not any(run.loaded.run.weights_file.exists() for run in done):
+        raise Refused(f"{what} has no weights to evaluate: it was trained with keep=none")
+    return done
 
 
-def by_document(losses: np.ndarray, documents: np.ndarray, names: list[str]) -> dict[str, list[Any]]:
-    """Scored tokens and mean loss of each held-out document that has any."""
-    tokens = np.bincount(documents.ravel(), minlength=len(names))
-    total = np.bincount(documents.ravel(), weights=losses.ravel(), minlength=len(names))
-    scored = np.flatnonzero(tokens)
-    return {
-        "name": [names[i] for i in scored],
-        "tokens": tokens[scored].tolist(),
-        "loss": (total[scored] / tokens[scored]).tolist(),
-    }
+def evaluate(runs: list[Named], asked: dict[str, Any]) -> int:
+    """Evaluate runs one after another, print the table and what is to be said about each; the exit code."""
+    import torch
+
+    torch.set_num_threads(1)  # as in training
+    refuse_lengths(runs, asked)
+    rows, remarks, code = [], [], 0
+    for run in runs:
+        try:
+            found = measured(run.loaded, asked)
+        except Exception as error:  # no weights, other data, code that no longer fits them: the others go on
+            reason = str(error).strip().split("\n")[0] or type(error).__name__
+            print(f"ablate: {run.cell}, seed {run.seed} cannot be evaluated: {reason}", file=sys.stderr)
+            code = 1
+            continue
+        rows.append((run, found))
+        remarks += [f"{run.cell}, seed {run.seed}: {said}" for said in differences(run.loaded, found, asked)]
+    if rows:
+        comparable = any(same_tokens(run.loaded, asked) for run, _ in rows)
+        equal = "equal to what training wrote" if comparable else "not comparable with training: other eval.tokens"
+        print("\n".join([table(rows), *(remarks or [equal])]))
+    return 1 if remarks else code
+
+
+def refuse_lengths(runs: list[Named], asked: dict[str, Any]) -> None:
+    """Raise Refused for lengths that some run's task or positions cannot do, before anything is evaluated."""
+    from ablate.lengths import length_problems
+
+    for run in runs if asked.get("lengths") else []:
+        try:
+            problems = length_problems(configured(run.loaded, asked), run.loaded.task())
+        except ValueError:
+            continue  # other data: told when its turn comes
+        if problems:
+            raise Refused(f"{run.cell}: {problems[0]}")
+
+
+def configured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, Any]:
+    """A run's configuration with what was asked for, on a device that there is."""
+    import torch
+
+    train = loaded.config["train"]
+    device = train["device"] if torch.cuda.is_available() else "cpu"
+    held = {"tokens": loaded.config["eval"]["tokens"], "lengths": []} | asked
+    return loaded.config | {"eval": held, "train": train | {"device": device}}
+
+
+def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
+    """The run's test metrics from its weights; at lengths they are kept, where eval.tokens is that of training."""
+    from ablate.endpoint import at_lengths, endpoint, setting_of
+    from ablate.lengths import add_lengths
+
+    config, [seed] = configured(loaded, asked), loaded.config["seeds"]
+    setting, task, lengths = setting_of(config), loaded.task(), config["eval"]["lengths"]
+    model = loaded.model().to(setting.device)
+    data_seed = seed if config["seed"]["data"] is None else config["seed"]["data"]
+    found, _ = endpoint(model, task, setting, data_seed, config["train"])
+    if setting.tokens != loaded.config["eval"]["tokens"]:
+        return found | at_lengths(model, task, setting, lengths)
+    if lengths:
+        with loaded.run.lock(lambda: True):
+            found |= add_lengths(loaded.run, model, task, setting, lengths)
+    return found
+
+
+def same_tokens(loaded: LoadedRun, asked: dict[str, Any]) -> bool:
+    """Whether as much is evaluated as in training."""
+    return bool(asked.get("tokens", loaded.config["eval"]["tokens"]) == loaded.config["eval"]["tokens"])
+
+
+def differences(loaded: LoadedRun, found: dict[str, float], asked: dict[str, Any]) -> list[str]:
+    """What is not bit for bit what the run's files say, a few words each."""
+    stored = (loaded.result or {})["final"] if same_tokens(loaded, asked) else {}
+    different = [name for name, value in found.items() if name in stored and stored[name] != value]
+    return [f"{name} is {found[name]!r}, and training wrote {stored[name]!r}" for name in different]
+
+
+def table(rows: list[tuple[Named, dict[str, float]]]) -> str:
+    """A line per run, a column per metric that any of them has."""
+    from ablate.preview import columns
+
+    names = sorted(dict.fromkeys(name for _, found in rows for name in found), key=lambda name: "@" in name)
+    lines = [(run.cell, run.seed, *(f"{found[n]:.4f}" if n in found else "" for n in names)) for run, found in rows]
+    return "\n".join(columns([("cell", "seed", *names), *lines]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

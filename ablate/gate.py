@@ -13,6 +13,7 @@ import yaml
 from ablate.budget import Budget, count
 from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_init, build_task, resolve, ties
 from ablate.catalogue import groups
+from ablate.lengths import length_problems
 from ablate.schema import COMPONENTS, Problem, check
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
@@ -46,6 +47,7 @@ class Gate:
                 task = self.task(config)
                 config = config | {"model": config["model"] | {"tie_embeddings": ties(config, task)}}
                 checked = self.checked(config, task)
+                found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
             except Refused as error:
                 found.append(error.problem)
         found += device_problems(config)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ablate.lengths import untested
 from ablate.results import Corrupt, Run, read_manifest
 
 
@@ -61,3 +62,18 @@ def status_of(results: Path, path: str, notes: list[str]) -> str:
 def without_weights(results: Path, statuses: dict[str, str]) -> int:
     """How many runs are done and have no weights."""
     return sum(status == "done" and not Run(results, path).weights_file.exists() for path, status in statuses.items())
+
+
+def to_test(results: Path, manifest: dict[str, Any], statuses: dict[str, str], notes: list[str]) -> dict[str, str]:
+    """Status "untested" of each run that is done and whose weights are to be tested at lengths that it lacks."""
+    lack = untested(results, manifest, statuses)
+    bare = [path for path in lack if not Run(results, path).weights_file.exists()]
+    kept = [path for path in lack if path not in bare]
+    if kept:
+        notes.append(f"{len(kept)} of these runs are done; their weights are tested at new eval.lengths")
+    if bare:
+        notes.append(
+            f"eval.lengths: {len(bare)} of these runs ended without weights to test, under keep=none; leave lengths "
+            f"out, or move such runs away to train them again: {results / 'runs' / bare[0]}"
+        )
+    return dict.fromkeys(kept, "untested")

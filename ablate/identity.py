@@ -16,7 +16,8 @@ import torch
 from ablate.schema import COMPONENTS, STUDY_KEYS
 
 PACKAGE = Path(__file__).parent
-LOOP = ("train.py", "evaluate.py", "optim.py", "build.py", "model", "data")  # what every run's numbers pass through
+MEASURES = ("metrics.py", "endpoint.py", "decode.py", "recalibrate.py", "diagnose.py")
+LOOP = ("train.py", "optim.py", "build.py", "model", "data", *MEASURES)  # what every run's numbers pass through
 CARRIED = ("parallel", "checkpoint_seconds")  # of `train`: how runs are carried out, not what they compute
 
 
@@ -24,6 +25,7 @@ def numbers(config: dict[str, Any]) -> dict[str, Any]:
     """The part of a resolved configuration that a run's numbers depend on; data counts by content, not by path."""
     kept = {key: value for key, value in config.items() if key not in STUDY_KEYS}
     kept["train"] = {key: value for key, value in config["train"].items() if key not in CARRIED}
+    kept["eval"] = {key: value for key, value in config["eval"].items() if key != "lengths"}  # of kept weights
     kept["data"] = {key: value for key, value in config["data"].items() if key != "path"}
     if config["ffn"].get("hidden") is not None:  # a width that is given leaves the rule for it without effect
         kept["ffn"] = {key: value for key, value in config["ffn"].items() if key not in ("mult", "multiple_of")}

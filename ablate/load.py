@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ablate.results import Run
+from ablate.results import Run, noted
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from ablate.data.task import Task
+
 
 class LoadedRun(NamedTuple):
-    """One run: its resolved configuration, its logged steps, and its result (None while it has not ended)."""
+    """One run: its resolved configuration, its logged steps, and its result (None while it has not ended).
+
+    The final metrics of the result include those that came after it, at other lengths say.
+    """
 
     run: Run
     config: dict[str, Any]
@@ -29,18 +35,25 @@ class LoadedRun(NamedTuple):
         """
         from safetensors.torch import load_file
 
-        from ablate.build import build_model, build_task
+        from ablate.build import build_model
 
         if not self.run.weights_file.exists():
             raise FileNotFoundError(f"{self.run.weights_file} is not there: the run did not end, or had keep=none")
-        task = build_task(self.config, self.config["user"])
-        if self.result and task.fingerprint != self.result["data_fingerprint"]:
-            raise ValueError(f"{self.run.folder} was trained on another text than {task.name} is now")
+        task = self.task()
         model = build_model(self.config, task, self.config["user"])
         state, kept = model.state_dict(), load_file(self.run.weights_file)
         first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
         model.load_state_dict({name: kept[first[tensor.data_ptr()]] for name, tensor in state.items()})
         return model.eval()
+
+    def task(self) -> Task:
+        """The task that it was trained on.  Raises ValueError when the data have changed since."""
+        from ablate.build import build_task
+
+        task: Task = build_task(self.config, self.config["user"])
+        if self.result and task.fingerprint != self.result["data_fingerprint"]:
+            raise ValueError(f"{self.run.folder} was trained on other data than {task.name} is now")
+        return task
 
 
 def load(run: str | Path) -> LoadedRun:
@@ -51,4 +64,10 @@ def load(run: str | Path) -> LoadedRun:
     if not (folder / "config.yaml").exists():
         raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/s<seed>-<key>")
     found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
-    return LoadedRun(found, yaml.safe_load(found.config_file.read_text()), found.metrics()[0], found.result())
+    result = found.result()
+    notes: list[str] = []
+    if result:
+        result["final"] |= noted(found.evaluation, notes) or {}
+    for note in notes:
+        warnings.warn(f"{note}; passed over", stacklevel=2)
+    return LoadedRun(found, yaml.safe_load(found.config_file.read_text()), found.metrics()[0], result)

@@ -19,7 +19,7 @@ import torch
 from ablate.catalogue import shadowed
 from ablate.compose import COMPOSING, Command, Composed, Composer, level_of, name_cell, parse
 from ablate.gate import Checked, Gate
-from ablate.history import choose_seeds, other_looks, read_earlier, status_of, without_weights
+from ablate.history import choose_seeds, other_looks, read_earlier, status_of, to_test, without_weights
 from ablate.identity import batches, cell_name, numbers, run_key
 from ablate.match import contradictions, match_cells, remark
 from ablate.model.init import shared_draws
@@ -41,14 +41,14 @@ class Plan:
 
     results: Path
     manifest: dict[str, Any]
-    statuses: dict[str, str]  # run path -> done, diverged, failed or missing
+    statuses: dict[str, str]  # run path -> done, diverged, failed, missing, or untested: done but for eval.lengths
     notes: list[str]
     dry_run: bool
 
     @property
     def todo(self) -> list[str]:
-        """Paths of the runs to train: those without a result, and failed ones again."""
-        return [path for path, status in self.statuses.items() if status in ("missing", "failed")]
+        """Paths of the runs to train (those without a result, and failed ones again), or only to test."""
+        return [path for path, status in self.statuses.items() if status in ("missing", "failed", "untested")]
 
 
 @functools.lru_cache(maxsize=4)
@@ -281,6 +281,7 @@ def settle(
     statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
     if settings["keep"] != "none" and (bare := without_weights(results, statuses)):
         notes.append(f"{bare} of these runs ended without weights, under keep=none, and are not trained again for them")
+    statuses |= to_test(results, manifest, statuses, notes)
     return Plan(results, manifest, statuses, notes, settings["dry_run"])
 
 
@@ -305,7 +306,7 @@ def refuse_replacing(name: str, gone: set[str]) -> None:
 
 def describe_task(task: Any) -> dict[str, Any]:
     """What the manifest keeps of a task."""
-    keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens")
+    keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
     return {key: getattr(task, key) for key in keys}
 
 

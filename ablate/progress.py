@@ -115,7 +115,8 @@ class View:
             count = f"[{self.ended:{len(str(len(self.runs)))}}/{len(self.runs)}]"
             seconds = (run.result.get("seconds") or {}).get("total")
             took = f"  {duration(seconds)}" if isinstance(seconds, float | int) else ""
-            lines.append((run.result["status"], _printable(f"{count} {run.name} {run.ending()}{took}")))
+            again = "  resumed" if run.result.get("resumed") else ""
+            lines.append((run.result["status"], _printable(f"{count} {run.name} {run.ending()}{took}{again}")))
         return lines
 
     def counts(self) -> str:

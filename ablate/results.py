@@ -1,6 +1,7 @@
 """Studies and runs on disk: where they are, how they are written so that a kill loses nothing, how they are read.
 
     results/runs/<cell>/<key>/      config.yaml metrics.jsonl result.json checkpoint.pt weights.safetensors
+                                    evaluation.json
     results/studies/<study>/        manifest.json
 
 Nothing in this module needs torch.
@@ -95,6 +96,7 @@ class Run:
         self.config_file = self.folder / "config.yaml"
         self.metrics_file = self.folder / "metrics.jsonl"
         self.result_file = self.folder / "result.json"
+        self.evaluation_file = self.folder / "evaluation.json"
         self.checkpoint_file = self.folder / "checkpoint.pt"
         self.weights_file = self.folder / "weights.safetensors"
 
@@ -109,6 +111,20 @@ class Run:
         if not isinstance(result.get("final"), dict) or not isinstance(result.get("error"), dict | None):
             raise Corrupt(f"{self.result_file} is no result: `final` and `error` are not what a run writes")
         return result
+
+    def evaluation(self, whose: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Metrics of the trained model that came after its result, at other lengths say; raises `Corrupt`.
+
+        With `whose` (versions, data), those of other ones count for nothing.
+        """
+        try:
+            found = read_json(self.evaluation_file)
+        except FileNotFoundError:
+            return {}
+        metrics = found.get("metrics")
+        if not isinstance(metrics, dict):
+            raise Corrupt(f"{self.evaluation_file} holds no metrics")
+        return metrics if whose is None or whose.items() <= found.items() else {}
 
     def metrics(self) -> tuple[list[dict[str, Any]], int]:
         """The logged steps in order, and how many torn lines were passed over."""
@@ -247,7 +263,8 @@ class Study:
 
     runs    one row per planned run: cell, label, seed, one column per factor, status (done, diverged, failed, or
             missing: not ended), params, flops_per_token, batches (cells with equal values saw equal batches), path,
-            error, and the metrics of the last step (`test/loss`, ...; NaN where the run did not end as done)
+            error, and the metrics of the last step (`test/loss`, ...; NaN where the run did not end as done) with those
+            that came after it (`test/loss@128`)
     curves  one row per logged step: cell, label, seed, path, and what was logged (step, tokens, `val/loss`, ...)
     notes   what was found damaged or missing, a sentence each
     """
@@ -264,19 +281,16 @@ def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None
 
     manifest = manifest or read_manifest(results, study)
     cells = {cell["id"]: cell for cell in manifest["cells"]}
-    rows, curves, notes = [], [], []
+    rows, curves = [], []
+    notes: list[str] = []
     for planned in manifest["runs"]:
         cell, run = cells[planned["cell"]], Run(results, planned["path"])
         who = {"cell": cell["id"], "label": cell["label"], "seed": planned["seed"], "path": planned["path"]}
-        try:
-            result = run.result()
-        except Corrupt as error:
-            result = None
-            notes.append(str(error))
+        result = noted(run.result, notes)
         logged, torn = run.metrics()
         if torn:
             notes.append(f"{run.metrics_file}: {torn} torn line{'s' * (torn > 1)} passed over")
-        rows.append(who | _run_row(cell, result))
+        rows.append(who | _run_row(cell, result, noted(run.evaluation, notes)))
         curves += [row | who for row in logged]
     order = ["cell", "label", "seed", "status", *manifest["factors"]]
     runs = pandas.DataFrame(rows)
@@ -284,9 +298,18 @@ def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None
     return Study(manifest, runs, pandas.DataFrame(curves, columns=None if curves else ["cell", "seed", "step"]), notes)
 
 
-def _run_row(cell: dict[str, Any], result: dict[str, Any] | None) -> dict[str, Any]:
+def noted(read: Callable[[], dict[str, Any] | None], notes: list[str]) -> dict[str, Any] | None:
+    """What a file holds, or None and a note where it is corrupt."""
+    try:
+        return read()
+    except Corrupt as error:
+        notes.append(str(error))
+        return None
+
+
+def _run_row(cell: dict[str, Any], result: dict[str, Any] | None, evaluation: dict[str, Any] | None) -> dict[str, Any]:
     result = result or {"status": "missing"}
     error = (result.get("error") or {}).get("message")
-    metrics = result.get("final", {}) if result["status"] == "done" else {}
+    metrics = result.get("final", {}) | (evaluation or {}) if result["status"] == "done" else {}
     shape = {name: cell[name] for name in ("params", "flops_per_token", "batches")}
     return cell["levels"] | shape | {"status": result["status"], "error": error} | metrics

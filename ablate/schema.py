@@ -69,6 +69,7 @@ class Train:
     precision: str = one_of("auto", "fp32", "bf16")
     compile: bool = MISSING
     parallel: Any = "auto"
+    diagnostics: bool = MISSING
 
 
 @dataclass
@@ -87,9 +88,10 @@ class Optim:
 
 @dataclass
 class Eval:
-    """Held-out tokens of each evaluation."""
+    """Held-out tokens of each evaluation, and the lengths besides training's that a trained model is tested at."""
 
     tokens: int = at_least(1)
+    lengths: list[int] = MISSING
 
 
 @dataclass
@@ -150,6 +152,9 @@ def check(config: dict[str, Any]) -> list[Problem]:
     betas = config["optim"]["betas"]
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         problems.append(Problem("optim.betas", f"{betas} must be two numbers in [0, 1)"))
+    lengths = config["eval"]["lengths"]
+    if lengths != MISSING and (len(set(lengths)) < len(lengths) or any(length < 1 for length in lengths)):
+        problems.append(Problem("eval.lengths", f"{lengths} must be different lengths, each at least 1"))
     return problems + _not_finite(config, "")
 
 

@@ -23,7 +23,8 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     `results` is the folder the study was read from, for the paths of failed runs; `wall_seconds` the sweep's duration.
     """
     table, cells = evidence.effects(study), evidence.cells(study)
-    lines = [_title(study, wall_seconds), _scope(study), _metric(study), *_cells(cells), *_effects(study, table)]
+    lines = [_title(study, wall_seconds), _scope(study), _metric(study), *_cells(cells), *_beside(study)]
+    lines += _effects(study, table)
     return "\n".join([*lines, *_caveats(study, table, cells), *_trouble(study, results), _next(study, table, results)])
 
 
@@ -85,6 +86,30 @@ def _cells(cells: pandas.DataFrame) -> list[str]:
 
 def _matched(row: Any) -> str:
     return f"{row.chosen}={row.chosen_value} ({words.remainder(row.match_difference)})"
+
+
+def _beside(study: Study) -> list[str]:
+    """Beside the endpoint: the same metric at other lengths, and with other statistics where norms keep some."""
+    metric = evidence.endpoint(study.manifest)
+    known = [name for name in study.runs if name.startswith(metric) and study.runs[name].notna().any()]
+    lengths = {int(name.partition("@")[2]): name for name in known if name.startswith(f"{metric}@")}
+    statistics = {tag: f"{metric}_{tag}" for tag in ("recalibrated", "batch") if f"{metric}_{tag}" in known}
+    return [
+        *_others(study, "tested at other lengths", {f"@{length}": lengths[length] for length in sorted(lengths)}),
+        *_others(study, "with statistics other than the running ones", statistics),
+    ]
+
+
+def _others(study: Study, heading: str, metrics: dict[str, str]) -> list[str]:
+    tables = [evidence.cells(study, metric).head(ROWS) for metric in metrics.values()]
+    shown = [i for i in range(len(tables[0]) if tables else 0) if any(table["n"].iloc[i] for table in tables)]
+    if not shown:
+        return []
+    columns = [[tables[0]["name"].iloc[i] for i in shown]]
+    for tag, table in zip(metrics, tables, strict=True):
+        places = words.decimals([table["sd"].max()])
+        columns += [[tag] * len(shown), [_score(row, places, False) for row in table.iloc[shown].itertuples()]]
+    return [heading, *_columns(*columns)]
 
 
 def _score(row: Any, places: int, first: bool) -> str:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from ablate.results import Corrupt, Run, newest_study, parse_lines, read_manifest, stamp, study_folder
+from ablate.results import Corrupt, Run, newest_study, noted, parse_lines, read_manifest, stamp, study_folder
 
 BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
 
@@ -125,7 +125,8 @@ class Mirror:
         if sink.mode == "disabled" or self.replayed & {_mark(line, sink.mode), _mark(line, "online")}:
             return False
         error = {"error": result["error"].get("message")} if result.get("error") else {}
-        sink.finish(card, run.metrics()[0], result["status"], result.get("final", {}) | error)
+        more = noted(run.evaluation, []) or {}
+        sink.finish(card, run.metrics()[0], result["status"], result.get("final", {}) | more | error)
         self._remember(line | {"mode": sink.mode})
         return True
 

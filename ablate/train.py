@@ -16,7 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.build import build_task, initialised_model, resolve
-from ablate.evaluate import autocast, by_document, summarise, token_losses
+from ablate.diagnose import diagnose
+from ablate.endpoint import endpoint, measure, setting_of
+from ablate.metrics import autocast
 from ablate.model.dropout import rekey
 from ablate.optim import learning_rate
 from ablate.results import MetricsWriter, Run, set_aside, write_atomic
@@ -53,10 +55,11 @@ class Trainer:
         self.documents: dict[str, list[Any]] = {}
         with self.timed("setup"):
             self.run, self.keys, self.optim = run, config["train"], config["optim"]
-            self.eval_tokens, self.keep_checkpoint = config["eval"]["tokens"], config["keep"] == "all"
+            self.keep_checkpoint = config["keep"] == "all"
             init, data = config["seed"]["init"], config["seed"]["data"]
             self.data_seed = seed if data is None else data
             self.device = torch.device(self.keys["device"])
+            self.setting = setting_of(config)
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()  # or a worker's later runs would show its largest one's
             self.task = build_task(config, user)
@@ -139,21 +142,17 @@ class Trainer:
         return row
 
     def evaluate(self, step: int, steps: int) -> dict[str, float]:
-        """Validation metrics where they are due, and test metrics at the last step."""
+        """Validation metrics and diagnostics where they are due, and test metrics at the last step."""
         found: dict[str, float] = {}
         with self.timed("evaluate"):
             if step % self.keys["eval_every"] == 0 or step == steps:
-                found |= summarise(self.losses("val")[0], "val", self.task.token)
+                found, _, held_out = measure(self.model, self.task, "val", self.setting)
+                if self.keys["diagnostics"]:
+                    found |= diagnose(self.model, held_out, self.keys["batch_size"], self.setting)
             if step == steps:
-                losses, held_out = self.losses("test")
-                found |= summarise(losses, "test", self.task.token)
-                self.documents = by_document(losses, held_out.documents, held_out.names)
+                ended, self.documents = endpoint(self.model, self.task, self.setting, self.data_seed, self.keys)
+                found |= ended
         return found
-
-    def losses(self, split: str) -> tuple[Any, Any]:
-        """Loss of every held-out token of a split, and the windows they come from."""
-        held_out = self.task.held_out(split, self.eval_tokens)
-        return token_losses(self.model, held_out, self.device, self.keys["precision"]), held_out
 
     def judge(self, row: dict[str, Any]) -> None:
         """Raise Diverged for a loss that is not finite, or a validation loss twice above 1.1 times its first value."""

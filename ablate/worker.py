@@ -26,9 +26,14 @@ import numpy
 import torch
 import yaml
 from safetensors.torch import save
+from torch import nn
 
 from ablate.budget import utilisation
+from ablate.data.task import Task
+from ablate.endpoint import setting_of
 from ablate.identity import code_hash, run_key
+from ablate.lengths import add_lengths, lacking
+from ablate.load import load
 from ablate.results import Corrupt, Run, now, read_json, set_aside, unit_file, write_atomic, write_json
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
 
@@ -52,7 +57,9 @@ def carry_out(run: Run, cell: dict[str, Any], seed: int, wait: bool, stop: Calla
         if not mine:
             return "interrupted" if stop() else "busy"
         status = ended(run)
-        return status if status in ("done", "diverged") else attempt(run, cell, seed, stop)
+        if status == "done":
+            return test_lengths(run, cell["config"], functools.partial(kept_model, run))
+        return status if status == "diverged" else attempt(run, cell, seed, stop)
 
 
 def ended(run: Run) -> str | None:
@@ -72,6 +79,7 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
     outcome: dict[str, Any] = {"status": "done", "final": {}, "error": None}
     try:
         run.result_file.unlink(missing_ok=True)
+        run.evaluation_file.unlink(missing_ok=True)
         write_atomic(run.config_file, yaml.safe_dump(config | {"seeds": [seed]}, sort_keys=False).encode())
         trainer = new_trainer(run, config, seed, config["user"])
         if trainer.task.fingerprint != cell["task"]:
@@ -80,6 +88,8 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
             raise RuntimeError("code or libraries changed after the plan was made; give the command again")
         outcome["final"] = trainer.train(stop)
         keep_weights(run, trainer, config["keep"])
+        with trainer.timed("evaluate"):
+            test_lengths(run, config, lambda: (trainer.model, trainer.task))
     except Interrupted:
         return "interrupted"
     except Diverged as error:
@@ -94,6 +104,26 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
     if outcome["status"] != "failed" and config["keep"] != "all":
         run.checkpoint_file.unlink(missing_ok=True)
     return outcome["status"]
+
+
+def test_lengths(run: Run, config: dict[str, Any], trained: Callable[[], tuple[nn.Module, Task]]) -> str:
+    """Test a trained model at the lengths that are lacking: done; or failed, in one line, and the result stands."""
+    lengths = lacking(run, config["eval"]["lengths"])
+    try:
+        if lengths:
+            model, task = trained()
+            add_lengths(run, model, task, setting_of(config), lengths)
+    except Exception as error:  # of memory at a great length, say
+        why = str(error).strip().split("\n")[0]
+        print(f"ablate: {run.path} cannot be tested at eval.lengths={lengths} ({why})", file=sys.stderr, flush=True)
+        return "failed"
+    return "done"
+
+
+def kept_model(run: Run) -> tuple[nn.Module, Task]:
+    """A run's model from its weights, on the device that it was trained on, and its task."""
+    loaded = load(run.folder)
+    return loaded.model().to(loaded.config["train"]["device"]), loaded.task()
 
 
 def keep_weights(run: Run, trainer: Trainer, keep: str) -> None:

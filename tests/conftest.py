@@ -10,7 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+torch.set_num_threads(1)  # as in runs; small products on several threads of a busy machine are up to 50 times slower
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = ["model.dim=16", "model.layers=1", "model.heads=2", "data.context=16", "train.batch_size=4", "eval.tokens=256"]
 STEPS = ["train.steps=6", "train.eval_every=3", "train.log_every=2", "optim.warmup=2", "track=none"]

@@ -115,12 +115,12 @@ def test_load_gives_the_model_that_was_evaluated(cli, small, tmp_path):
     folder = next((tmp_path / "results").glob("runs/*/*"))
     loaded = ablate.load(folder)
     from ablate.build import build_task
-    from ablate.evaluate import token_losses
+    from ablate.metrics import score
 
     torch.set_num_threads(1)
     task = build_task(loaded.config)
-    losses = token_losses(loaded.model(), task.held_out("test", 256), torch.device("cpu"), "fp32")
-    assert float(losses.mean()) == loaded.result["final"]["test/loss"]
+    scores = score(loaded.model(), task.held_out("test", 256), torch.device("cpu"), "fp32")
+    assert float(scores.loss.mean()) == loaded.result["final"]["test/loss"]
     with pytest.raises(FileNotFoundError, match="holds no run"):
         ablate.load(tmp_path)
 

@@ -279,6 +279,7 @@ def test_higher_is_better_where_the_task_says_so(tmp_path: Path) -> None:
     assert row(evidence.effects(study), "ffn: swiglu − mlp").lower == 5  # the diverged run ranks worst: lowest
     study = made(tmp_path / "all", {"ffn": ["mlp", "swiglu"]}, seeds=range(5), tasks=tasks)
     assert row(evidence.effects(study), "ffn: swiglu − mlp").verdict == "worse"
+    assert not any(evidence.lower_is_better(study.manifest, metric) for metric in ("test/loss@128", "test/bpb@64"))
     with pytest.raises(ValueError, match="no direction is known for test/accuracy; the tasks have loss"):
         evidence.effects(study, "test/accuracy")
 

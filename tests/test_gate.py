@@ -16,7 +16,7 @@ def problems(*overrides: str) -> list[str]:
 
 
 MISTAKES = {
-    "norm=lnn": ["norm=lnn", "no such norm", "ln, rms"],
+    "norm=lnn": ["norm=lnn", "no such norm", "ln, ln_std"],
     "nrom=ln": ["nrom", "no such key", "norm"],
     "norm=ln,rms,lnn": ["norm=lnn", "no such norm"],
     "+experimnt=x": ["experimnt", "no such key"],
@@ -137,8 +137,7 @@ def test_every_variant_on_disk_passes(tmp_path):
         if group == "preset":
             continue  # of several forms: tests/test_presets.py
         for variant in variants:
-            more = [] if (group, variant) != ("data", "text") else [f"data.path={__file__}", "data.context=8"]
-            plan = plan_study((f"{group}={variant}", *more, f"results_dir={tmp_path}"))
+            plan = plan_study((f"{group}={variant}", *BESIDE.get((group, variant), ()), f"results_dir={tmp_path}"))
             assert plan.manifest["cells"][0]["params"] > 0
             count += 1
     assert count > 20

@@ -20,12 +20,14 @@ from ablate.schema import COMPONENTS
 LAYERS = [
     {"catalogue", "schema"},
     {"model", "data", "optim"},
-    {"build", "evaluate"},
-    {"budget", "results"},
-    {"identity", "gate", "compose", "train", "load", "history", "match"},
+    {"build", "metrics"},
+    {"decode", "recalibrate"},
+    {"endpoint", "budget", "results"},
+    {"diagnose", "lengths", "load"},
+    {"identity", "gate", "compose", "train", "history", "match"},
     {"plan", "worker", "evidence", "pool", "sync"},
     {"preview", "summary", "progress", "track"},
-    {"sweep"},
+    {"sweep", "evaluate"},
     {"__main__", "__init__"},
 ]
 ALLOWED = {"model": {"model"}, "data": {"data"}, "results": set(), "evidence": {"results", "evidence"}}
@@ -97,6 +99,7 @@ def test_no_part_imports_another_that_imports_it():
         "ablate.progress",
         "ablate.track",
         "ablate.sync",
+        "ablate.evaluate",
         "ablate.schema",
         "ablate",
     ],

@@ -85,6 +85,17 @@ def test_each_ending_is_a_line(
     ]
 
 
+def test_a_resumed_run_says_so(tmp_path: Path) -> None:
+    paths = make_study(tmp_path)
+    view = progress.View(tmp_path, "s", paths)
+    for path, resumed in zip(paths, (0, 2), strict=False):
+        end(tmp_path, path)
+        run = Run(tmp_path, path)
+        write_json(run.result_file, (run.result() or {}) | {"resumed": resumed})
+    first, second = (line for _, line in view.look())
+    assert first.endswith("8.1 s") and second.endswith("8.1 s  resumed")
+
+
 def test_a_quiet_sweep_says_now_and_then_that_it_is_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fabricate import TASK, fabricate
 
-from ablate.results import load_study
+from ablate.results import Run, load_study, read_manifest, write_json
 from ablate.summary import summary
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -161,3 +161,34 @@ def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
     said = summary(study).splitlines()
     assert said[1] == "scope: 124 M parameters, 800 steps (8.2 passes), one untuned lr 1e-3"
     assert said[2] == "test/loss, nats per byte, last step"
+
+
+def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> None:
+    factors = {"norm": ["ln", "bn"]}
+    name = fabricate(tmp_path, factors, score=lambda levels, seed: 2.0 + 0.02 * seed)
+    plain = summary(load_study(tmp_path, name), tmp_path)
+    assert "tested at" not in plain and "statistics other" not in plain
+    for run in read_manifest(tmp_path, name)["runs"]:
+        on_disk, more = Run(tmp_path, run["path"]), 0.02 * run["seed"]
+        if run["path"].startswith("ln") or run["seed"]:  # one run of bn was not tested
+            lengths = {f"test/loss@{length}": 2.0 + length / 64 + more for length in (128, 64)}
+            write_json(on_disk.evaluation_file, {"metrics": lengths | {"test/bpb@64": 9.0}})
+        if run["path"].startswith("bn"):
+            result = on_disk.result() or {}
+            result["final"] |= {"test/loss_recalibrated": 1.9 + more, "test/loss_batch": 1.5 + more}
+            write_json(on_disk.result_file, result)
+    lines = summary(load_study(tmp_path, name), tmp_path).splitlines()
+    at = lines.index("tested at other lengths")
+    assert lines[at + 1 : at + 5] == [
+        "  ln (reference)  @64  3.020 ± .020          @128  4.020 ± .020",
+        "  bn              @64  3.030 ± .014 (n = 2)  @128  4.030 ± .014 (n = 2)",
+        "with statistics other than the running ones",
+        "  bn  recalibrated  1.920 ± .020  batch  1.520 ± .020",
+    ]
+
+
+def test_what_never_repeats_is_no_share_of_a_pass(tmp_path: Path) -> None:
+    endless = text(tmp_path / "a", tasks={"f0": TASK | {"train_tokens": None, "positions": 20}})
+    assert "800 steps (no batch seen twice)" in endless
+    wide = text(tmp_path / "b", tasks={"f0": TASK | {"train_tokens": 100_000, "positions": 20}})
+    assert "800 steps (2.6 passes)" in wide

@@ -19,8 +19,8 @@ def endpoint(manifest: dict[str, Any]) -> str:
 
 
 def lower_is_better(manifest: dict[str, Any], metric: str) -> bool:
-    """Whether less of a metric is better, as the study's tasks say; bits per byte go with the loss."""
-    name = metric.split("/")[-1].replace("bpb", "loss")
+    """Whether less of a metric is better, as the study's tasks say, at any length; bits per byte go with the loss."""
+    name = metric.split("/")[-1].split("@")[0].replace("bpb", "loss")
     known = {key: way for task in manifest["tasks"].values() for key, way in task["metrics"].items()}
     if name not in known:
         raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(known)}")

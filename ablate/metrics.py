@@ -1,0 +1,133 @@
+"""Held-out metrics: the loss of every scored target, whether it was predicted, and what is summed up from both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.data.task import IGNORE, HeldOut
+from ablate.model.norm import running_norms
+
+CHUNK = 4096  # positions of one forward pass
+
+
+class Scores(NamedTuple):
+    """Of every target, shaped as the targets: its loss in nats, whether the argmax hits it, whether it is scored."""
+
+    loss: np.ndarray
+    right: np.ndarray
+    scored: np.ndarray
+
+
+@torch.no_grad()
+def score(
+    model: nn.Module, held_out: HeldOut, device: torch.device, precision: str, batch_statistics: bool = False
+) -> Scores:
+    """Scores of held-out examples in evaluation mode; the model is left as it was.
+
+    With `batch_statistics`, norms that keep running statistics use those of each chunk of examples instead.
+    """
+    losses, right = [], []
+    with evaluation_mode(model, batch_statistics):
+        for inputs, targets in chunks(held_out, device):
+            with autocast(device, precision):
+                logits = model(**inputs)
+            logits = logits.float()
+            loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
+            losses.append(loss.view(targets.shape).double().cpu().numpy())
+            right.append((logits.argmax(-1) == targets).cpu().numpy())
+    return Scores(np.concatenate(losses), np.concatenate(right), (held_out.targets != IGNORE).numpy())
+
+
+def chunks(held_out: HeldOut, device: torch.device) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    """Inputs and targets on a device, some examples at a time: as many as have `CHUNK` positions, at least one."""
+    rows = max(1, CHUNK // max(tensor.shape[1] for tensor in held_out.inputs.values()))
+    for start in range(0, len(held_out.targets), rows):
+        part = slice(start, start + rows)
+        inputs = {name: tensor[part].to(device) for name, tensor in held_out.inputs.items()}
+        yield inputs, held_out.targets[part].to(device)
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module, batch_statistics: bool = False) -> Iterator[None]:
+    """The model in evaluation mode, its running norms on request in training mode and frozen; put back at the end."""
+    modes = {module: module.training for module in model.modules()}
+    norms = running_norms(model) if batch_statistics else []
+    frozen = [norm.frozen for norm in norms]
+    try:
+        model.eval()
+        for norm in norms:
+            norm.train()
+            norm.frozen = True
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        for norm, was in zip(norms, frozen, strict=True):
+            norm.frozen = was
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """bf16 autocast where the precision asks for it, else nothing."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def loss(scores: Scores) -> float:
+    """Mean loss of the scored targets, in nats."""
+    return float(scores.loss[scores.scored].mean())
+
+
+def accuracy(scores: Scores) -> float:
+    """Share of the scored targets that are the argmax."""
+    return float(scores.right[scores.scored].mean())
+
+
+def exact(scores: Scores) -> float:
+    """Share of the examples all of whose scored targets are the argmax; examples without any do not count."""
+    examples = scores.scored.reshape(len(scores.scored), -1)
+    whole = (scores.right | ~scores.scored).reshape(examples.shape).all(1)
+    return float(whole[examples.any(1)].mean())
+
+
+METRICS: dict[str, Callable[[Scores], float]] = {"loss": loss, "accuracy": accuracy, "exact": exact}
+
+
+def summarise(
+    scores: Scores, split: str, metrics: Iterable[str], bytes_per_token: float | None, length: int | None = None
+) -> dict[str, float]:
+    """`split/metric` of the loss and the metrics that a task names, at a length `split/metric@length`.
+
+    Beside the loss, where targets stand for bytes: bits per byte.  Raises ValueError where nothing is scored.
+    """
+    if not scores.scored.any():
+        raise ValueError(f"eval.tokens is too small: no target of the {split} split is scored; write more")
+    found = {name: METRICS[name](scores) for name in dict.fromkeys(("loss", *metrics))}
+    found |= {"bpb": found["loss"] / math.log(2) / bytes_per_token} if bytes_per_token else {}
+    return {named(f"{split}/{name}", length): value for name, value in found.items()}
+
+
+def named(metric: str, length: int | None) -> str:
+    """The name of a metric at a length, or at the training length."""
+    return metric if length is None else f"{metric}@{length}"
+
+
+def by_document(scores: Scores, documents: np.ndarray, names: list[str]) -> dict[str, list[Any]]:
+    """Scored targets and mean loss of each held-out document that has any; nothing for a task without documents."""
+    if not names:
+        return {}
+    here = documents[scores.scored]
+    tokens = np.bincount(here, minlength=len(names))
+    total = np.bincount(here, weights=scores.loss[scores.scored], minlength=len(names))
+    scored = np.flatnonzero(tokens)
+    return {
+        "name": [names[i] for i in scored],
+        "tokens": tokens[scored].tolist(),
+        "loss": (total[scored] / tokens[scored]).tolist(),
+    }

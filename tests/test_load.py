@@ -1,0 +1,48 @@
+"""A model of any form comes back from its weights as it was."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+from blank import Blank
+from test_build import CONFIG, component
+
+from ablate import load
+from ablate.build import initialised_model, resolve
+from ablate.catalogue import groups
+from ablate.load import LoadedRun
+from ablate.results import Run, write_json
+from ablate.worker import keep_weights
+
+FORMS = [
+    (form, kind)
+    for form in sorted(groups()["model"])
+    for kind in resolve("model", component("model", form)["_target_"]).kinds
+]
+SHAPE = {"layers": 2, "heads": 2, "dim": 16}
+
+
+@pytest.mark.parametrize(("tied", "shared"), list(itertools.product([False, True], repeat=2)))
+@pytest.mark.parametrize(("form", "kind"), FORMS)
+def test_weights_come_back(form, kind, tied, shared, tmp_path, monkeypatch):
+    task = Blank(kind=kind)
+    more = {"tie_embeddings": tied, "share_layers": shared}
+    config = CONFIG | {"norm": component("norm", "bn"), "model": component("model", form) | SHAPE | more, "user": []}
+    trained = initialised_model(config, task, 3)
+    inputs = {name: torch.randint(1, task.vocab, tensor.shape) for name, tensor in task.blank().items()}
+    trained(**inputs)  # moves the running statistics
+    run = Run(tmp_path, "cell/s0-key")
+    run.folder.mkdir(parents=True)
+    run.config_file.write_text(yaml.safe_dump(config))
+    write_json(run.result_file, {"status": "done", "final": {}, "error": None})
+    keep_weights(run, SimpleNamespace(model=trained), "weights")
+    monkeypatch.setattr(LoadedRun, "task", lambda self: task)
+    loaded = load(run.folder).model()
+    assert not loaded.training
+    with torch.no_grad():
+        assert torch.equal(loaded(**inputs), trained.eval()(**inputs))
+    assert all(torch.equal(t, trained.state_dict()[name]) for name, t in loaded.state_dict().items())
