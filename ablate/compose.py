@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
@@ -123,13 +124,22 @@ def expand(override: Override, config_dir: str | None) -> Iterator[str]:
     name = override.get_key_element()
     value = override.value()
     if isinstance(value, Glob):
-        found = [str(level) for level in value.filter(list(groups(config_dir).get(override.key_or_group, {})))]
+        files = groups(config_dir).get(override.key_or_group, {})
+        found = distinct({str(level): files[str(level)] for level in value.filter(list(files))})
         # The first level is what the others are compared with: the reference model's own, where it is among them.
         values = sorted(found, key=lambda level: level != defaults().get(override.key_or_group))
     else:
         values = list(override.sweep_string_iterator())
     for level in values:
         yield f"{name}={level}"
+
+
+def distinct(files: dict[str, Path]) -> list[str]:
+    """The variants of these files without those that are another name of one before."""
+    texts: dict[str, str] = {}
+    for name, file in files.items():
+        texts.setdefault(json.dumps(yaml.safe_load(file.read_text(encoding="utf-8"))), name)
+    return list(texts.values())
 
 
 class Composer:
