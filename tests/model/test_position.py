@@ -197,7 +197,7 @@ def test_t5_buckets_are_those_of_another_implementation(buckets: int, far: int, 
     expected = T5Attention._relative_position_bucket(offset, not causal, buckets, far)
     got = T5Bias(2, buckets, far).bucket(offset, causal)
     assert torch.equal(got, expected) and got.dtype == torch.long
-    assert 0 <= int(got.min()) and len(got.unique()) >= buckets // 2
+    assert int(got.min()) >= 0 and len(got.unique()) >= buckets // 2
 
 
 def test_t5_buckets_by_number() -> None:
