@@ -12,7 +12,8 @@ from test_build import CONFIG, component, each_cell
 from ablate.budget import count, utilisation
 from ablate.build import initialised_model
 
-VOCAB, DIM, HEADS, LAYERS, CONTEXT = 97, 48, 4, 3, 20
+VOCAB, DIM, HEADS, LAYERS, CONTEXT = 97, 48, 6, 3, 20
+HEAD = DIM // HEADS
 
 
 def sized(config: dict[str, Any] | None = None, **model: Any) -> dict[str, Any]:
@@ -25,6 +26,11 @@ def sized(config: dict[str, Any] | None = None, **model: Any) -> dict[str, Any]:
 def with_parts(**choices: str) -> dict[str, Any]:
     """The reference with other variants."""
     return sized(CONFIG | {group: component(group, variant) for group, variant in choices.items()})
+
+
+def form(name: str, **model: Any) -> dict[str, Any]:
+    """The reference in another form."""
+    return sized(CONFIG | {"model": component("model", name)}, **model)
 
 
 MLP_PARAMS = DIM * 4 * DIM + 4 * DIM + 4 * DIM * DIM + DIM  # two matrices with biases
@@ -43,6 +49,95 @@ def test_parameters_by_hand(norm: str, ffn: str, in_ffn: int, position: str, res
     expected += CONTEXT * DIM if position == "learned" else 0
     expected += NORM_PARAMS[norm] if residual == "pre" else 0
     assert found.params == expected
+
+
+# Of one layer: parameters of the attention, of which in matrices; two matrices read and write all heads.
+ATTENTIONS = {
+    "mha": (4 * DIM * DIM, 4 * DIM * DIM),
+    "mqa": (2 * DIM * DIM + 2 * DIM * HEAD, 2 * DIM * DIM + 2 * DIM * HEAD),
+    "gqa": (2 * DIM * DIM + 4 * DIM * HEAD, 2 * DIM * DIM + 4 * DIM * HEAD),  # two groups
+    "qk_norm": (4 * DIM * DIM + 2 * HEAD, 4 * DIM * DIM),
+    "window": (4 * DIM * DIM, 4 * DIM * DIM),
+    "gated": (5 * DIM * DIM, 5 * DIM * DIM),
+}
+# Of the residual style with LayerNorm: numbers per layer beside the sublayers, and after the last one.
+RESIDUALS = {
+    "pre": (4 * DIM, 2 * DIM),
+    "post": (4 * DIM, 0),
+    "sandwich": (8 * DIM, 2 * DIM),
+    "res_post": (4 * DIM, 2 * DIM),
+    "parallel": (4 * DIM, 2 * DIM),
+    "rezero": (1, 0),
+    "layerscale": (4 * DIM + 2 * DIM, 2 * DIM),
+    "deepnorm": (4 * DIM, 0),
+    "none": (4 * DIM, 2 * DIM),
+}
+POSITIONS = {"t5": 32 * HEADS, "learned": CONTEXT * DIM, "alibi": 0, "partial_rope": 0, "rope": 0, "none": 0}
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("residual", RESIDUALS)
+def test_parameters_of_attentions_and_residual_styles_by_hand(attention: str, residual: str) -> None:
+    found = count(with_parts(attention=attention, residual=residual), Blank(VOCAB, CONTEXT))
+    each, last = RESIDUALS[residual]
+    assert found.params == VOCAB * DIM + LAYERS * (ATTENTIONS[attention][0] + MLP_PARAMS + each) + last
+
+
+def test_shared_norms_of_parallel_sublayers_count_once() -> None:
+    config = with_parts(residual="parallel")
+    config["residual"] = config["residual"] | {"norms": "shared"}
+    saved = count(with_parts(residual="parallel"), Blank(VOCAB, CONTEXT)).params
+    assert saved - count(config, Blank(VOCAB, CONTEXT)).params == LAYERS * 2 * DIM
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+def test_a_position_s_table_counts_once_for_all_layers(position: str) -> None:
+    found = count(with_parts(position=position), Blank(VOCAB, CONTEXT)).params
+    assert found == VOCAB * DIM + LAYERS * (4 * DIM * DIM + MLP_PARAMS + 4 * DIM) + 2 * DIM + POSITIONS[position]
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("residual", RESIDUALS)
+@pytest.mark.parametrize("position", ["t5", "alibi", "partial_rope"])
+def test_flops_of_attentions_and_residual_styles_by_hand(attention: str, residual: str, position: str) -> None:
+    """Shared keys and values are projected once, but compared by every head; a window counts all pairs, too."""
+    layer = 2 * (ATTENTIONS[attention][1] + 8 * DIM * DIM) + 2 * 2 * CONTEXT * DIM
+    config = with_parts(attention=attention, residual=residual, position=position)
+    assert count(config, Blank(VOCAB, CONTEXT)).flops_per_token == LAYERS * layer + 2 * DIM * VOCAB
+
+
+BLOCK = 4 * DIM * DIM + MLP_PARAMS + 4 * DIM
+BLOCK_FLOPS = 2 * 12 * DIM * DIM + 2 * 2 * CONTEXT * DIM
+
+
+@pytest.mark.parametrize("tie", [False, True])
+@pytest.mark.parametrize("norm", [False, True])
+def test_an_encoder_decoder_by_hand(tie: bool, norm: bool) -> None:
+    """Per position of source and target; the decoder has an attention and a norm more, and the head is its own."""
+    found = count(form("encoder_decoder", tie_embeddings=tie, norm_embeddings=norm), Blank(VOCAB, CONTEXT, "seq2seq"))
+    across = 4 * DIM * DIM + 2 * DIM
+    embeddings = VOCAB * DIM * (1 if tie else 2) + 2 * 2 * DIM * norm
+    assert found.params == embeddings + LAYERS * (2 * BLOCK + across) + 2 * 2 * DIM
+    across_flops = 2 * 4 * DIM * DIM + 2 * 2 * CONTEXT * DIM
+    assert found.flops_per_token == (LAYERS * (2 * BLOCK_FLOPS + across_flops) + 2 * DIM * VOCAB) / 2
+
+
+def test_an_encoder_by_hand() -> None:
+    words = count(form("encoder"), Blank(VOCAB, CONTEXT, "mlm"))
+    assert words.params == VOCAB * DIM + LAYERS * BLOCK + 2 * DIM
+    assert words.flops_per_token == LAYERS * BLOCK_FLOPS + 2 * DIM * VOCAB
+    numbers = count(form("encoder"), Blank(VOCAB, CONTEXT, "classification", outputs=10, features=7))
+    assert numbers.params == 7 * DIM + DIM + LAYERS * BLOCK + 2 * DIM + 10 * DIM
+    assert (
+        numbers.flops_per_token == 2 * 7 * DIM + LAYERS * BLOCK_FLOPS + 2 * DIM * 10 / CONTEXT
+    )  # one head per example
+
+
+def test_bert_s_head_by_hand() -> None:
+    found = count(form("bert"), Blank(VOCAB, CONTEXT, "mlm"))
+    head = DIM * DIM + DIM + 2 * DIM + VOCAB  # a dense layer, a norm, a bias per token
+    assert found.params == VOCAB * DIM + 2 * DIM + LAYERS * BLOCK + 2 * DIM + head  # a norm on the embeddings, too
+    assert found.flops_per_token == LAYERS * BLOCK_FLOPS + 2 * DIM * DIM + 2 * DIM * VOCAB
 
 
 @pytest.mark.parametrize("tie", [False, True])

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import sys
+import types
 from pathlib import Path
 from typing import Any, Literal, Optional
 
@@ -29,6 +32,7 @@ from ablate.build import (
     shape,
 )
 from ablate.catalogue import CONF
+from ablate.model import residual
 from ablate.model.ffn import MLP
 from ablate.model.norm import LayerNorm
 from ablate.schema import COMPONENTS
@@ -360,6 +364,100 @@ def test_every_key_of_a_form_reaches_it() -> None:
     deep = build_model(CONFIG | {"model": CONFIG["model"] | {"layers": 3, "dropout": 0.5}}, Blank(VOCAB))
     assert len(deep.blocks) == 3 and deep.dropout.p == deep.blocks[0].attention.dropout.p == 0.5
     assert all(dropout.p == 0.5 for dropout in deep.blocks[0].dropouts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "outputs", "features", "tied"),
+    [
+        ("mlm", None, None, True),
+        ("mlm", 5, None, False),
+        ("classification", 5, None, False),
+        ("classification", VOCAB, None, False),  # as many classes as tokens, but other things
+        ("classification", VOCAB, 7, False),
+    ],
+)
+def test_an_encoder_ties_where_targets_are_tokens(
+    kind: str, outputs: int | None, features: int | None, tied: bool
+) -> None:
+    """Where the model leaves it open; asked for where it makes no sense, it is refused."""
+    frame = component("model", "encoder") | {"layers": 1, "heads": 2, "dim": 16}
+    task, config = Blank(VOCAB, 12, kind, outputs, features), CONFIG | {"model": frame}
+    model = build_model(config, task)
+    assert (model.head.weight is model.embed.weight) == tied and model.head.out_features == (outputs or VOCAB)
+    for asked in (False, True):
+        config = CONFIG | {"model": frame | {"tie_embeddings": asked}}
+        if asked and not tied:
+            with pytest.raises(ValueError, match=r"model\.tie_embeddings=true needs"):
+                build_model(config, task)
+        else:
+            model = build_model(config, task)
+            assert (model.head.weight is model.embed.weight) == asked
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (CONF / "model").glob("*.yaml")))
+def test_every_form_builds_for_each_of_its_kinds(name: str) -> None:
+    """Logits per position, or per example, on the CPU and, in the same shapes, on the meta device."""
+    frame = component("model", name) | {"layers": 1, "heads": 2, "dim": 16}
+    kinds = resolve("model", frame["_target_"]).kinds  # type: ignore[attr-defined]
+    assert kinds
+    for kind in kinds:
+        classes = {"outputs": 5, "features": 7} if kind == "classification" else {}
+        task = Blank(VOCAB, 12, kind, **classes)
+        for device in ("cpu", "meta"):
+            with torch.device(device):
+                logits = build_model(CONFIG | {"model": frame}, task)(**task.blank())
+            assert logits.shape == ((1, 5) if kind == "classification" else (1, 12, VOCAB))
+
+
+class Pairs:
+    """A task of translations."""
+
+    kinds = ("seq2seq",)
+
+    def __init__(self, kind: str, size: int):
+        self.kind, self.size = kind, size
+
+
+class Words(Pairs):
+    """A task that is of several kinds."""
+
+    kinds = ("mlm", "lm", "seq2seq")
+
+
+def test_a_task_is_told_what_the_form_takes_it_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("ablate.data.pairs")
+    module.Pairs, module.Words = Pairs, Words  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ablate.data.pairs", module)
+    names = {"decoder": "lm", "encoder": "mlm", "bert": "mlm", "encoder_decoder": "seq2seq"}
+    for name, kind in names.items():
+        config = {"model": component("model", name), "data": {"_target_": "ablate.data.pairs.Words", "size": 3}}
+        assert (build_task(config).kind, build_task(config).size) == (kind, 3)
+        config["data"]["_target_"] = "ablate.data.pairs.Pairs"
+        if kind == "seq2seq":
+            assert build_task(config).kind == kind
+            continue
+        with pytest.raises(BadComponent, match=r"Pairs is seq2seq, and \w+ does .*; choose another") as caught:
+            build_task(config)
+        assert caught.value.key == "data"
+
+
+@pytest.mark.parametrize(("name", "layers"), [("decoder", (0, 2)), ("encoder", (2, 0)), ("encoder_decoder", (2, 2))])
+def test_a_residual_style_is_told_the_depths_of_the_stacks(name: str, layers: tuple[int, int]) -> None:
+    config = CONFIG | {"residual": component("residual", "deepnorm")}
+    config |= {"model": component("model", name) | {"layers": 2, "heads": 2, "dim": 16}}
+    kind = {"decoder": "lm", "encoder": "mlm", "encoder_decoder": "seq2seq"}[name]
+    seen: list[tuple[int, int]] = []
+    real = residual.DeepNorm.__init__
+
+    def spy(self: Any, *given: Any, encoder_layers: int, decoder_layers: int, **more: Any) -> None:
+        seen.append((encoder_layers, decoder_layers))
+        real(self, *given, encoder_layers=encoder_layers, decoder_layers=decoder_layers, **more)
+
+    functools.update_wrapper(spy, real)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(residual.DeepNorm, "__init__", spy)
+        build_model(config, Blank(VOCAB, 12, kind))
+    assert set(seen) == {layers} and len(seen) == sum(layers)
 
 
 @each_cell

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ablate.data.sequence import FIRST, PAD, Sequence
@@ -25,9 +27,9 @@ class Addition(Sequence):
         """Both numbers and the sign; a sum with its last carry."""
         return 2 * length + 1, length + 1
 
-    def count(self, lengths: np.ndarray) -> np.ndarray:
+    def log_count(self, lengths: np.ndarray) -> np.ndarray:
         """Pairs of numbers without leading zeros."""
-        return np.where(lengths == 1, 100.0, 81.0 * 100.0 ** (lengths - 1))
+        return np.where(lengths == 1, math.log(100), math.log(81) + (lengths - 1) * math.log(100))
 
     def sources(self, draw: np.random.Generator, lengths: np.ndarray, width: int) -> np.ndarray:
         """Digits of both numbers, the first not zero where there are more."""

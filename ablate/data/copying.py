@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ablate.data.sequence import FIRST, PAD, Sequence
@@ -68,9 +70,10 @@ class SelectiveCopy(Sequence):
         """All alike."""
         return np.full(size, self.length)
 
-    def count(self, lengths: np.ndarray) -> np.ndarray:
-        """At least this many: symbols other than noise."""
-        return float(self.symbols - 1) ** np.full(len(lengths), self.tokens)
+    def log_count(self, lengths: np.ndarray) -> np.ndarray:
+        """Symbols other than noise, and places for them."""
+        places = [math.log(math.comb(int(length), self.tokens)) for length in lengths]
+        return np.array(places) + self.tokens * math.log(self.symbols - 1)
 
     def sources(self, draw: np.random.Generator, lengths: np.ndarray, width: int) -> np.ndarray:
         """Noise, the first symbol, and others at places drawn without replacement."""

@@ -16,7 +16,7 @@ SHARES = {"train": 0.7, "val": 0.15, "test": 0.15}
 
 
 class Digits(Task):
-    """Which of ten digits a picture shows, from its patches in reading order (as in ViT: Dosovitskiy 2020).
+    """Which of ten digits a picture shows, from its patches in reading order (Dosovitskiy 2020, arXiv 2010.11929).
 
     Pictures are split at random within each digit; their writers are not known, so that each may be on all sides.
     Variants are compared by loss: accuracy moves in steps of a test picture, about 0.4 %, and nears 1.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -34,6 +36,8 @@ class MaskedText(LanguageModelling):
         self.mask_rate, self.vocab = mask_rate, self.outputs + 1
         self.token = f"masked {tokenizer}"  # what is lost on one is no code length of the text: no bits per byte
         self.bytes_per_token = {}
+        content = f"mlm {self.fingerprint} {mask_rate} {MASKED} {RANDOM}"
+        self.fingerprint = hashlib.sha256(content.encode()).hexdigest()[:32]
         self.yardsticks = {name: value for name, value in self.yardsticks.items() if name != "bigram"}  # sees one side
 
     def batch(self, seed: int, step: int, size: int) -> Batch:
@@ -46,7 +50,7 @@ class MaskedText(LanguageModelling):
         """Windows as for language modelling; a place of the split is corrupted alike in windows of any length."""
         starts, scored = self.places(split, tokens, length)
         length = length or self.context
-        draws = generator("mask", self.fingerprint, split).random((3, len(self.corpus.tokens[split])))
+        draws = generator("mask", self.corpus.fingerprint, split).random((3, len(self.corpus.tokens[split])))
         at = starts[:, None] + np.arange(1, length + 1)
         inputs, targets = self.corrupt(self.windows(split, starts, length)[1], draws[:, at], scored)
         return HeldOut(inputs, targets, self.owners(split, starts, length), self.corpus.names[split])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -80,9 +81,9 @@ class Sequence(Synthetic):
         rows = draw.integers(FIRST, FIRST + self.symbols, (len(lengths), width))
         return np.where(np.arange(width) < lengths[:, None], rows, PAD)
 
-    def count(self, lengths: np.ndarray) -> np.ndarray:
-        """How many different sources there are of each length."""
-        return float(self.symbols) ** lengths
+    def log_count(self, lengths: np.ndarray) -> np.ndarray:
+        """Logarithm of how many different sources there are of each length."""
+        return lengths * math.log(self.symbols)
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
         """The target of each source, (B, S) -> (B, width), padded."""
@@ -104,7 +105,7 @@ class Sequence(Synthetic):
         length = length or self.length
         width, answer = self.widths(length)
         sources = self.sources(draw, lengths, width)
-        own = self.count(lengths) < LARGE
+        own = self.log_count(lengths) < math.log(LARGE)
         while (wrong := ~own & (sides(sources) != split)).any():
             sources[wrong] = self.sources(draw, lengths[wrong], width)
         targets = self.answers(sources, answer)

@@ -32,6 +32,11 @@ def test_says_what_it_is(file: Path) -> None:
     assert not task.bytes_per_token and task.token != "byte"
 
 
+def test_its_batches_are_not_those_of_language_modelling(file: Path) -> None:
+    """Pairing goes by the fingerprint, so that of the text alone would not do."""
+    assert make(file).fingerprint != Text(str(file), 32, "char", None).fingerprint != make(file, rate=0.3).fingerprint
+
+
 def test_targets_are_the_text_and_the_rest_is_shown_as_it_is(file: Path) -> None:
     task, plain = make(file), Text(str(file), 32, "char", None)
     batch, windows = task.batch(3, 5, 64), plain.batch(3, 5, 64).targets

@@ -134,6 +134,17 @@ def test_selective_copying_has_its_symbols_anywhere() -> None:
     assert stats.chisquare(np.bincount(sources[sources != FIRST] - FIRST)[1:]).pvalue > 1e-4
 
 
+def test_sources_are_counted() -> None:
+    """By listing them, where they are few; where they are many, without overflow."""
+    lengths = np.array([1, 2])
+    assert np.exp(build("copy", "lm", symbols=5).log_count(lengths)) == pytest.approx([5, 25])  # type: ignore[attr-defined]
+    assert np.exp(task("addition", "lm").log_count(lengths)) == pytest.approx([100, 90**2])  # type: ignore[attr-defined]
+    few = build("selective_copy", "lm", length=4, tokens=2, symbols=3)
+    listed = {tuple(row) for row in solved("selective_copy", "lm", few.batch(0, 0, 2000))}
+    assert len(listed) == pytest.approx(np.exp(few.log_count(np.array([4])))[0]) == 24  # type: ignore[attr-defined]
+    assert np.isfinite(task("copy", "lm").log_count(np.array([10**6]))).all()  # type: ignore[attr-defined]
+
+
 def test_addition_carries() -> None:
     it = build("addition", "seq2seq", length=2)
     found = it.held_out("test", 40_000, 2)

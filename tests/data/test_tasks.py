@@ -201,8 +201,9 @@ OTHER: dict[str, Any] = {
     "formats": ["full"],
     "years": [1990, 2010],
     "tokenizer": "char",
+    "mask_rate": 0.3,
 }
-NOT_CONTENT = ("path", "name", "config", "split", "column", "vocab_size", "mask_rate", "_target_")
+NOT_CONTENT = ("path", "name", "config", "split", "column", "vocab_size", "_target_")
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "stdlib"])

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from test_variants import built, some_tokens
+from blank import Blank
+from test_variants import CONTEXT, VOCAB, built, configuration, some_tokens
 from torch import Tensor, nn
 
+from ablate.build import initialised_model
 from ablate.model.dropout import Dropout, rekey
 
 WORD = 2**64
@@ -138,6 +140,15 @@ def test_rekey_reaches_every_site_and_nothing_else() -> None:
     assert len(set(flat)) == len(flat) and 0 not in flat
     assert all(torch.equal(p, before[name]) for name, p in model.state_dict().items())
     assert not any("key" in name.split(".")[-1:] and "attention" not in name for name in before)  # not in checkpoints
+
+
+def test_both_stacks_have_masks_of_their_own() -> None:
+    config = configuration({"model": "encoder_decoder"}, dropout=0.2)
+    model = initialised_model(config, Blank(VOCAB, CONTEXT, "seq2seq"), 0)
+    rekey(model, 0, 0)
+    keys = {name: int(module.key) for name, module in model.named_modules() if isinstance(module, Dropout)}
+    assert len(set(keys.values())) == len(keys) == 2 + 2 * (1 + 2) + 2 * (2 + 3)  # embeddings; shares and sublayers
+    assert {name.split(".")[0] for name in keys} == {"encoder", "decoder"}
 
 
 def test_another_component_leaves_the_masks_alone() -> None:

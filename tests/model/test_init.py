@@ -15,7 +15,19 @@ from test_variants import CONTEXT, VOCAB, built, configuration, each_cell, read,
 from torch import Tensor, nn
 
 from ablate.build import bind, build_init, build_model
-from ablate.model.init import GPT2, SmallInit, Xavier, draw, initialise, role_of, shared_draws, tag
+from ablate.model.init import (
+    GPT2,
+    Init,
+    SmallEmbed,
+    SmallInit,
+    Torch,
+    Xavier,
+    draw,
+    initialise,
+    role_of,
+    shared_draws,
+    tag,
+)
 
 every_init = pytest.mark.parametrize("init", variants("init"))
 Shapes = dict[str, tuple[str, tuple[int, ...]]]
@@ -32,18 +44,38 @@ def shapes_of(model: nn.Module) -> Shapes:
 
 
 def deviations(config: dict[str, Any], model: nn.Module) -> dict[str, float]:
-    """Name -> standard deviation of the draws of each parameter that is drawn."""
-    init, shapes = build_init(config), shapes_of(model)
-    drawn = {name: row for name, row in shapes.items() if row[0] not in ("bias", "constant")}
-    return {name: init.scale(role, shape[-1], shape[0]) for name, (role, shape) in drawn.items()}
+    """Name -> standard deviation of the draws of each matrix that is drawn."""
+    init, gains = build_init(config), {name: getattr(p, "gain", 1.0) for name, p in model.named_parameters()}
+    drawn = {name: row for name, row in shapes_of(model).items() if row[0] not in ("bias", "constant")}
+    return {name: init.scale(role, shape[-1], shape[0]) * gains[name] for name, (role, shape) in drawn.items()}
+
+
+def probability(init: str, role: str, z: np.ndarray) -> np.ndarray:
+    """The distribution function of an initialisation's numbers, brought to variance 1."""
+    if init == "torch" and role not in ("embedding", "position"):
+        return stats.uniform.cdf(z, -math.sqrt(3), 2 * math.sqrt(3))
+    return stats.norm.cdf(z)
+
+
+def expected_numbers(init: str, role: str, normals: Tensor) -> Tensor:
+    """The same quantile of the initialisation's distribution, for each of the normals."""
+    if init == "torch" and role not in ("embedding", "position"):
+        quantiles = stats.norm.cdf(normals.double().numpy())
+        return torch.from_numpy(stats.uniform.ppf(quantiles, -math.sqrt(3), 2 * math.sqrt(3)))
+    return normals.double()
 
 
 def published(init: str, layers: int, dim: int, role: str, shape: tuple[int, ...]) -> float:
     """Standard deviation of a matrix's draws, from the papers."""
     depth = math.sqrt(2 * layers) if role == "out" else 1
-    if init == "xavier":
-        return dim**-0.5 if role in ("embedding", "position", "head") else math.sqrt(2 / sum(shape))
-    return {"gpt2": 0.02, "smallinit": math.sqrt(2 / (dim + 4 * dim))}[init] / depth
+    by_dim, tables = ("embedding", "position", "head"), ("embedding", "position")
+    return {
+        "gpt2": 0.02 / depth,
+        "smallinit": math.sqrt(2 / (dim + 4 * dim)) / depth,
+        "small_embed": 1e-4 if role == "embedding" else 0.02 / depth,
+        "torch": 1.0 if role in tables else 1 / math.sqrt(shape[1]) / math.sqrt(3),  # of U(-b, b): b / √3
+        "xavier": dim**-0.5 if role in by_dim else math.sqrt(2 / sum(shape)),
+    }[init]
 
 
 # ---- what a draw depends on
@@ -82,7 +114,8 @@ def test_a_variant_leaves_every_other_parameter_alone(cell: dict[str, str]) -> N
     mine, reference = parameters(cell), parameters()
     for name in mine.keys() & reference.keys():
         if mine[name].shape == reference[name].shape and role_of(mine[name]) == role_of(reference[name]):
-            assert torch.equal(mine[name], reference[name]), name
+            gain = getattr(mine[name], "gain", 1.0)
+            assert torch.equal(mine[name], reference[name] * gain), name
     assert len(mine.keys() & reference.keys()) > 10
 
 
@@ -149,7 +182,8 @@ def test_initialisations_scale_the_same_normals(cell: dict[str, str]) -> None:
         assert len(scales) > 10
         for name, scale in scales.items():
             role, shape = shapes[name]
-            torch.testing.assert_close(made[name].detach() / scale, draw(0, name, shape, role == "out"))
+            expected = expected_numbers(init, role, draw(0, name, shape, role == "out"))
+            torch.testing.assert_close(made[name].detach().double() / scale, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_neither_order_nor_global_state_matter() -> None:
@@ -199,7 +233,7 @@ def test_the_accelerators_seeds_are_left_alone(monkeypatch: pytest.MonkeyPatch) 
 # ---- what is drawn
 
 
-@pytest.mark.parametrize("init", ["gpt2", "smallinit", "xavier"])
+@every_init
 @pytest.mark.parametrize("ffn", ["mlp", "swiglu"])
 def test_scales_are_the_published_ones(ffn: str, init: str) -> None:
     cell = {"ffn": ffn, "init": init, "position": "learned"}
@@ -223,9 +257,16 @@ def test_roles_are_what_the_parameters_do() -> None:
 @every_init
 @each_cell
 def test_biases_are_zero_and_constants_as_they_were_built(cell: dict[str, str], init: str) -> None:
+    """But for torch's, which draws the biases of matrices, too."""
     raw = dict(build_model(configuration(cell), Blank(VOCAB, CONTEXT)).named_parameters())
-    for name, parameter in parameters(cell | {"init": init}).items():
-        if role_of(parameter) == "bias":
+    made = parameters(cell | {"init": init})
+    for name, parameter in made.items():
+        if role_of(parameter) == "bias" and init == "torch":
+            bound = made[name.removesuffix("bias") + "weight"].shape[1] ** -0.5
+            expected = expected_numbers("torch", "bias", draw(0, name, tuple(parameter.shape))) * bound / math.sqrt(3)
+            torch.testing.assert_close(parameter.detach().double(), expected, rtol=1e-5, atol=1e-6)
+            assert parameter.any() and parameter.abs().max() <= bound
+        elif role_of(parameter) == "bias":
             assert not parameter.any(), name
         elif role_of(parameter) == "constant":
             assert torch.equal(parameter, raw[name]), name
@@ -240,11 +281,82 @@ def test_numbers_are_normal_and_as_wide_as_they_should_be(init: str) -> None:
         z = made[name].detach().double().flatten().numpy() / scale
         n = len(z)
         assert abs(z.mean()) < 4.5 / math.sqrt(n) and abs(z.std() - 1) < 4.5 / math.sqrt(2 * n), name
-        assert stats.kstest(z, "norm").pvalue > 1e-4, name
-        pooled.append(z)
-    z = np.concatenate(pooled)
-    assert len(z) > 80_000 and stats.kstest(z, "norm").pvalue > 0.001
-    assert abs(np.corrcoef(z[:-1], z[1:])[0, 1]) < 4.5 / math.sqrt(len(z))
+        u = probability(init, role_of(made[name]), z)
+        assert stats.kstest(u, "uniform").pvalue > 1e-4, name
+        pooled.append(u)
+    u = np.concatenate(pooled)
+    assert len(u) > 80_000 and stats.kstest(u, "uniform").pvalue > 0.001
+    assert abs(np.corrcoef(u[:-1], u[1:])[0, 1]) < 4.5 / math.sqrt(len(u))
+
+
+def test_torch_s_numbers_are_those_of_torch_s_own_layers() -> None:
+    """Distributions of our draws and of nn.Linear's and nn.Embedding's reset, weights and biases."""
+    mine, theirs = nn.Linear(50, 4000), nn.Linear(50, 4000)
+    table, their_table = nn.Embedding(400, 50), nn.Embedding(400, 50)
+    model = nn.ModuleDict({"linear": tag(mine, "in"), "table": tag(table, "embedding")})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        theirs.reset_parameters()
+        their_table.reset_parameters()
+    initialise(model, Torch(), 0)
+    bound = 50**-0.5
+    for ours, other in ((mine.weight, theirs.weight), (mine.bias, theirs.bias)):
+        assert 0.99 * bound < float(ours.abs().max()) <= bound * (1 + 1e-6)
+        assert float(ours.std()) == pytest.approx(float(other.std()), rel=0.03)
+        assert stats.ks_2samp(ours.detach().flatten().numpy(), other.detach().flatten().numpy()).pvalue > 1e-3
+        assert not torch.equal(ours, other)
+    assert stats.ks_2samp(table.weight.detach().flatten(), their_table.weight.detach().flatten()).pvalue > 1e-3
+    assert float(table.weight.std()) == pytest.approx(1, rel=0.03)
+
+
+def test_torch_s_bias_of_bert_s_head_is_as_small_as_its_matrix() -> None:
+    """It stands beside a map from dim features, though it is no part of an nn.Linear."""
+    config = configuration({"model": "bert", "init": "torch"})
+    model: Any = build_model(config, Blank(VOCAB, CONTEXT, "mlm"))
+    initialise(model, build_init(config), 0)
+    assert 0 < float(model.head.bias.abs().max()) <= 0.25 and role_of(model.head.bias) == "bias"
+
+
+@pytest.mark.parametrize("model", ["encoder", "bert", "encoder_decoder"])
+@every_init
+def test_other_forms_are_drawn_by_the_same_rules(model: str, init: str) -> None:
+    config = configuration({"model": model, "init": init})
+    made = build_model(config, Blank(VOCAB, CONTEXT, "seq2seq" if model == "encoder_decoder" else "mlm"))
+    initialise(made, build_init(config), 0)
+    shapes, scales, named = shapes_of(made), deviations(config, made), dict(made.named_parameters())
+    for name, scale in scales.items():
+        role, shape = shapes[name]
+        assert scale == pytest.approx(published(init, 2, 16, role, shape)), name
+        expected = expected_numbers(init, role, draw(0, name, shape, role == "out"))
+        torch.testing.assert_close(named[name].detach().double() / scale, expected, rtol=1e-5, atol=1e-6)
+    assert all(row[0] == "bias" for name, row in shapes.items() if name.endswith("bias") and "norm" not in name)
+
+
+@every_init
+@pytest.mark.parametrize("role", ["embedding", "position", "in", "out", "head"])
+def test_a_gain_multiplies_whatever_is_drawn(init: str, role: str) -> None:
+    made = []
+    for gain in (None, 0.25):
+        layer = tag(nn.Linear(5, 7), role)
+        if gain:
+            layer.weight.gain = gain
+        initialise(layer, bind("init", read("init", init), {"layers": 2, "dim": 16})(), 0)
+        made.append(layer)
+    plain, scaled = made
+    assert torch.equal(scaled.weight, 0.25 * plain.weight) and plain.weight.any()
+    assert torch.equal(scaled.bias, plain.bias)
+
+
+def test_an_init_of_ones_own_needs_a_scale_alone() -> None:
+    class Ones(Init):
+        def scale(self, role: str, fan_in: int, fan_out: int) -> float:
+            return 1.0
+
+    layer = tag(nn.Linear(5, 7), "in")
+    initialise(layer, Ones(), 0)
+    assert torch.equal(layer.weight, draw(0, "weight", (7, 5))) and not layer.bias.any()
+    with pytest.raises(NotImplementedError):
+        Init().scale("in", 1, 1)
 
 
 def test_scales_by_number() -> None:
@@ -254,9 +366,15 @@ def test_scales_by_number() -> None:
     assert GPT2(layers=8, std=0.02).scale("in", 5, 7) == 0.02
     assert Xavier(dim=64, gain=2.0).scale("in", 30, 20) == pytest.approx(0.4)
     assert Xavier(dim=64, gain=2.0).scale("embedding", 64, 256) == 0.125
+    assert SmallEmbed(8, 0.02, 1e-4).scale("embedding", 5, 7) == 1e-4
+    assert [SmallEmbed(8, 0.02, 1e-4).scale(role, 5, 7) for role in ("position", "head", "in")] == [0.02] * 3
+    assert SmallEmbed(8, 0.02, 1e-4).scale("out", 5, 7) == pytest.approx(0.005)
+    assert Torch().scale("out", 12, 7) == Torch().bias(12) == pytest.approx(1 / 6)
+    assert [Torch().scale(role, 12, 7) for role in ("embedding", "position")] == [1, 1]
+    assert {init.bias(12) for init in (SmallInit(5, 2), GPT2(2, 0.1), Xavier(5, 1.0), SmallEmbed(2, 0.1, 0.1))} == {0.0}
 
 
-@pytest.mark.parametrize(("init", "key"), [("gpt2", "std"), ("xavier", "gain")])
+@pytest.mark.parametrize(("init", "key"), [("gpt2", "std"), ("xavier", "gain"), ("small_embed", "embedding_std")])
 def test_impossible_scales_are_refused(init: str, key: str) -> None:
     make = bind("init", read("init", init) | {key: -1.0}, {"layers": 2, "dim": 16})
     with pytest.raises(ValueError, match=rf"init\.{key}"):
