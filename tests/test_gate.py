@@ -16,7 +16,7 @@ def problems(*overrides: str) -> list[str]:
 
 
 MISTAKES = {
-    "norm=lnn": ["norm=lnn", "no such norm", "ln, rms"],
+    "norm=lnn": ["norm=lnn", "no such norm", "ln, ln_std"],
     "nrom=ln": ["nrom", "no such key", "norm"],
     "norm=ln,rms,lnn": ["norm=lnn", "no such norm"],
     "+experimnt=x": ["experimnt", "no such key"],
