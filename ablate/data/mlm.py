@@ -33,7 +33,10 @@ class MaskedText(LanguageModelling):
         name = stdlib_name() if path is None else text_name(path)
         documents = stdlib_documents() if path is None else read_documents(path)
         super().__init__(name, documents, context, tokenizer, vocab_size, "" if path is None else f"data.path={path}")
-        self.mask_rate, self.vocab = mask_rate, self.outputs + 1
+        self.mask_rate, self.mask_token = mask_rate, self.corpus.vocab
+        self.vocab = self.outputs = (
+            self.corpus.vocab + 1
+        )  # the mask can be no target, but embedding and head may be one
         self.token = f"masked {tokenizer}"  # what is lost on one is no code length of the text: no bits per byte
         self.bytes_per_token = {}
         content = f"mlm {self.fingerprint} {mask_rate} {MASKED} {RANDOM}"
@@ -66,7 +69,7 @@ class MaskedText(LanguageModelling):
         rank = where[:, -scored:].argsort(1).argsort(1)
         chosen = where < self.mask_rate
         chosen[:, -scored:] = rank < number
-        shown = torch.where(how < MASKED, self.outputs, (what * self.outputs).long())
+        shown = torch.where(how < MASKED, self.mask_token, (what * self.corpus.vocab).long())
         shown = torch.where(how < MASKED + RANDOM, shown, windows)
         targets = torch.where(chosen, windows, IGNORE)
         targets[:, : windows.shape[1] - scored] = IGNORE

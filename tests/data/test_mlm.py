@@ -27,7 +27,7 @@ def make(file: Path, context: int = 32, tokenizer: str = "char", rate: float = 0
 
 def test_says_what_it_is(file: Path) -> None:
     task = make(file)
-    assert (task.kind, task.kinds, task.outputs, task.vocab) == ("mlm", ("mlm",), 8, 9)
+    assert (task.kind, task.kinds, task.mask_token, task.outputs, task.vocab) == ("mlm", ("mlm",), 8, 9, 9)
     assert task.title == "char MLM on letters" and set(task.yardsticks) == {"uniform", "unigram"}
     assert not task.bytes_per_token and task.token != "byte"
 
