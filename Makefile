@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: sweep test test-all check bench clean
+.PHONY: sweep test test-all check catalogue clean
 
 sweep: $(VENV)/.ready
 	$(BIN)/python -m ablate -m norm=ln,rms ffn=mlp,swiglu
@@ -25,6 +25,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
+
+catalogue: $(VENV)/.ready
+	$(BIN)/python -m ablate.catalogue
 
 clean:
 	rm -rf $(VENV)

@@ -34,9 +34,7 @@ class MaskedText(LanguageModelling):
         documents = stdlib_documents() if path is None else read_documents(path)
         super().__init__(name, documents, context, tokenizer, vocab_size, "" if path is None else f"data.path={path}")
         self.mask_rate, self.mask_token = mask_rate, self.corpus.vocab
-        self.vocab = self.outputs = (
-            self.corpus.vocab + 1
-        )  # the mask can be no target, but embedding and head may be one
+        self.vocab = self.outputs = self.corpus.vocab + 1  # the mask is never a target, but one table serves both
         self.token = f"masked {tokenizer}"  # what is lost on one is no code length of the text: no bits per byte
         self.bytes_per_token = {}
         content = f"mlm {self.fingerprint} {mask_rate} {MASKED} {RANDOM}"
