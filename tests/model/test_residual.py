@@ -261,7 +261,7 @@ def test_deepnorm_starts_its_matrices_at_beta_times_xavier(share: bool) -> None:
         rows, columns = parameter.shape
         beta = 1 if "query" in name or "key" in name else 16**-0.25
         expected = beta * math.sqrt(2 / (rows + columns))
-        assert float(parameter.std()) == pytest.approx(expected, rel=4 / math.sqrt(2 * rows * columns)), name
+        assert parameter.std().item() == pytest.approx(expected, rel=4 / math.sqrt(2 * rows * columns)), name
         torch.testing.assert_close(parameter, plain[name] * beta)
 
 
