@@ -279,7 +279,7 @@ def test_rezero_starts_as_the_identity(name: str) -> None:
     tokens, more = some_tokens(), {"source": some_tokens(seed=1)} if name == "encoder_decoder" else {}
     torch.testing.assert_close(model(tokens=tokens, **more), model.embed.weight[tokens] @ model.head.weight.T)
     for block in [module for module in model.modules() if hasattr(module, "wire")]:
-        assert block.alpha.shape == () and float(block.alpha) == 0
+        assert block.alpha.shape == () and block.alpha.item() == 0
         torch.nn.init.ones_(block.alpha)
     assert not torch.allclose(model(tokens=tokens, **more), model.embed.weight[tokens] @ model.head.weight.T)
 
