@@ -25,9 +25,11 @@ def attend(
     """softmax(Q Kᵀ · scale + bias) V over the keys that a query may see; a causal query t sees the keys ≤ t.
 
     Without `scale` it is 1 / √D; with a window a query sees the keys less than `window` positions away.
-    Fused, but for training with dropout on the shares: the fused kernel draws from a global generator.
+    Fused, but for training with dropout on the shares: the fused kernel draws from a global generator.  Nor with a
+    bias on the CPU: its fused kernel has no gradient of one, and under vmap torch does not notice and takes it anyway.
     """
-    if dropout is not None and dropout.training and dropout.p > 0:
+    dropped = dropout is not None and dropout.training and dropout.p > 0
+    if dropped or (bias is not None and bias.device.type == "cpu"):
         return attend_explicit(query, key, value, causal, bias, mask, dropout, scale, window)
     return attend_fused(query, key, value, causal, bias, mask, None, scale, window)
 

@@ -173,3 +173,20 @@ def test_dropout_falls_on_the_shares() -> None:
     torch.testing.assert_close(got, dropout(scaled.softmax(-1)) @ value)
     dropout.eval()
     torch.testing.assert_close(attend(query, key, value, False, dropout=dropout), shares @ value)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_stack_of_trained_biases_has_each_one_s_gradient(masked: bool) -> None:
+    """As packed runs need it; the CPU's fused kernel has none, and torch does not see under vmap that it must."""
+    given, mask, biases = triple(), some_mask("right") if masked else None, some(2, H, T, S, seed=4)
+
+    def loss(bias: Tensor) -> Tensor:
+        return attend(*given, True, bias, mask).sin().sum()
+
+    packed = torch.func.vmap(torch.func.grad(loss))(biases)
+    for bias, grad in zip(biases.clone(), packed, strict=True):
+        torch.testing.assert_close(grad, torch.autograd.grad(loss(bias.requires_grad_()), bias)[0])
+        assert grad.any()
+    stacked = biases.clone().requires_grad_()
+    torch.func.vmap(loss)(stacked).sum().backward()
+    torch.testing.assert_close(stacked.grad, packed)

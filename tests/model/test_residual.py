@@ -261,7 +261,7 @@ def test_deepnorm_starts_its_matrices_at_beta_times_xavier(share: bool) -> None:
         rows, columns = parameter.shape
         beta = 1 if "query" in name or "key" in name else 16**-0.25
         expected = beta * math.sqrt(2 / (rows + columns))
-        assert float(parameter.std()) == pytest.approx(expected, rel=4 / math.sqrt(2 * rows * columns)), name
+        assert parameter.std().item() == pytest.approx(expected, rel=4 / math.sqrt(2 * rows * columns)), name
         torch.testing.assert_close(parameter, plain[name] * beta)
 
 
@@ -279,7 +279,7 @@ def test_rezero_starts_as_the_identity(name: str) -> None:
     tokens, more = some_tokens(), {"source": some_tokens(seed=1)} if name == "encoder_decoder" else {}
     torch.testing.assert_close(model(tokens=tokens, **more), model.embed.weight[tokens] @ model.head.weight.T)
     for block in [module for module in model.modules() if hasattr(module, "wire")]:
-        assert block.alpha.shape == () and float(block.alpha) == 0
+        assert block.alpha.shape == () and block.alpha.item() == 0
         torch.nn.init.ones_(block.alpha)
     assert not torch.allclose(model(tokens=tokens, **more), model.embed.weight[tokens] @ model.head.weight.T)
 
