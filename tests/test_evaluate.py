@@ -45,12 +45,16 @@ def test_a_study_gives_the_numbers_that_training_wrote(trained):
     head, *rows, said = done.stdout.splitlines()
     assert said == "equal to what training wrote" and len(rows) == 4
     columns = head.split()
-    assert columns == ["cell", "seed", "test/loss", "test/bpb", "test/loss_recalibrated", "test/loss_batch"]
+    metrics = ["test/loss", "test/accuracy", "test/bpb"]
+    extra = [name for name in columns if name.endswith(("_recalibrated", "_batch"))]
+    assert columns == ["cell", "seed", *metrics, *extra] and "test/loss_recalibrated" in extra
     for row in rows:
         cell, seed, *values = row.split()
         final = runs(trained)[f"{cell} {seed}"].result()["final"]
         shown = dict(zip(columns[2:], values, strict=cell == "bn"))
-        assert {name: f"{final[name]:.4f}" for name in shown} == shown and len(shown) == (4 if cell == "bn" else 2)
+        assert {name: f"{final[name]:.4f}" for name in shown} == shown and len(shown) == (
+            len(columns) - 2 if cell == "bn" else 3
+        )
     assert not list(trained.glob("results/runs/*/*/evaluation.json"))
 
 
@@ -78,7 +82,10 @@ def test_lengths_of_one_run_are_kept_where_the_tokens_are_trainings(trained):
     assert done.returncode == 0 and "test/loss@8" in done.stdout and done.stdout.endswith("what training wrote\n")
     try:
         assert f"{run.evaluation()['test/loss@8']:.4f}" in done.stdout
-        assert run.evaluation().keys() == {"test/loss@8", "test/bpb@8"} and run.result_file.read_bytes() == before
+        assert (
+            run.evaluation().keys() == {"test/loss@8", "test/bpb@8", "test/accuracy@8"}
+            and run.result_file.read_bytes() == before
+        )
     finally:
         run.evaluation_file.unlink()
 

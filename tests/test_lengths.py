@@ -40,13 +40,14 @@ NORMS = ["norm=bn", "model.dropout=0.1"]
 def test_a_new_length_tests_the_weights_and_trains_nothing(small, tmp_path):
     _, run, plan = carried_out(*NORMS, *small, "eval.lengths=[8]")
     before, first = stamps(run), run.evaluation()
-    assert first.keys() == {"test/loss@8", "test/bpb@8"} and not any("@" in key for key in run.result()["final"])
+    assert first.keys() == {"test/loss@8", "test/bpb@8", "test/accuracy@8"}
+    assert not any("@" in key for key in run.result()["final"])
     assert carried_out(*NORMS, *small, "eval.lengths=[8]")[2].todo == []
     statuses, again, plan = carried_out(*NORMS, *small, "eval.lengths=[24,8]")
     assert (statuses, again.path, plan.todo) == (["done"], run.path, [run.path]) and stamps(run) == before
     assert any("tested at new eval.lengths" in note for note in plan.notes)
     both = run.evaluation()
-    assert both.items() > first.items() and both.keys() == first.keys() | {"test/loss@24", "test/bpb@24"}
+    assert both.items() > first.items() and both.keys() == first.keys() | {name.replace("@8", "@24") for name in first}
     whole = [*small, "eval.lengths=[8,24]", f"results_dir={tmp_path / 'whole'}"]
     _, undisturbed, _ = carried_out(*NORMS, *whole)
     assert undisturbed.path == run.path and undisturbed.evaluation() == both, "weights, or the model just trained"
@@ -86,7 +87,7 @@ def test_metrics_of_another_version_are_not_mixed(small):
     _, run, _ = carried_out(*small, "eval.lengths=[8]")
     write_json(run.evaluation_file, {"metrics": {"test/loss@8": 1.0}, "torch": "1.0", "data_fingerprint": "x"})
     carried_out(*small, "eval.lengths=[8,24]")
-    assert run.evaluation().keys() == {"test/loss@24", "test/bpb@24"}
+    assert run.evaluation().keys() == {"test/loss@24", "test/bpb@24", "test/accuracy@24"}
 
 
 def test_without_weights_the_result_stands_and_the_command_says_what_to_do(small, capsys):

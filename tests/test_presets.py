@@ -93,7 +93,7 @@ def test_a_preset_passes_the_gate_or_wants_another_task(name, small):
         assert planned(small, f"+preset={name}").manifest["cells"][0]["params"] > 0
     except PlanError as error:
         assert "override /model: decoder" not in groups()["preset"][name].read_text(), error
-        assert len(error.problems) == 1 and "choose another of both" in str(error)
+        assert len(error.problems) == 1 and "; write model=" in str(error)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_preset_passes_the_gate_or_wants_another_task(name, small):
         ("preset=gpt2", "the reference model has no preset; write +preset=gpt2"),
         ("preset=gpt2,llama", "the reference model has no preset; write +preset=gpt2"),
         ("+preset=gpt2,lama", "no such preset; did you mean llama?"),
-        ("+preset=t5", "EncoderDecoder does seq2seq; choose another of both"),
+        ("+preset=t5", "EncoderDecoder does sequence to sequence; write model=decoder, or data=addition, copy"),
         ("+preset=gtp2,llama", "no such preset; did you mean gpt2?"),
         ("+preset=gpt2 ffn.aproximate=none", "no such key; write one of approximate, bias, hidden, mult"),
     ],

@@ -27,7 +27,8 @@ class Dropout(nn.Module):
         if not self.training or self.p == 0:
             return x
         index = torch.arange(x.numel(), device=x.device).view(x.shape)
-        keep = _hash(self.key + index * _GOLDEN) >= int(self.p * 2**24)
+        # The key comes first: inductor computes a product of an index and a constant in too few bits.
+        keep = _hash((self.key + index) * _GOLDEN) >= int(self.p * 2**24)
         return x * keep / (1 - self.p)
 
 

@@ -66,7 +66,8 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        # In half precision the squares would be, too, and torch has no fused kernel for two precisions.
+        return F.rms_norm(x.to(self.weight.dtype), self.weight.shape, self.weight, self.eps)
 
 
 class PartialRMSNorm(RMSNorm):

@@ -127,6 +127,7 @@ class InstanceNorm(Moments):
     """
 
     note = "training statistics see the future of the sequence; evaluated with running statistics"
+    centres_positions = True  # a mean over positions says nothing after it
     over = (1,)
 
 

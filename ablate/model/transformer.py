@@ -126,6 +126,10 @@ class Encoder(Stack):
             raise ValueError(
                 "model.tie_embeddings=true needs targets that are input tokens, too; write model.tie_embeddings=false"
             )
+        if pool and any(getattr(module, "centres_positions", False) for module in self.modules()):
+            raise ValueError(
+                "norm=instance sets the mean over positions, which a classifier reads, to 0; choose another"
+            )
         self.scale, self.pool = dim**0.5 if scale_embeddings else 1.0, pool
         self.embed = embedding(vocab, dim, "embedding") if features is None else tag(nn.Linear(features, dim), "in")
         self.head = head(dim, outputs, self.embed if tie_embeddings else None)

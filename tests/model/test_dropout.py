@@ -41,7 +41,7 @@ def split_mix(z: int) -> int:
 @pytest.mark.parametrize(("seed", "step", "name"), [(0, 0, "a"), (3, 799, "blocks-1"), (123456789, 10**6, "é")])
 def test_the_mask_is_split_mix_of_key_and_index(seed: int, step: int, name: str) -> None:
     key = int.from_bytes(hashlib.sha256(f"dropout/{seed}/{step}/{name}".encode()).digest()[:8], "little")
-    kept = [split_mix((key + i * 0x9E3779B97F4A7C15) % WORD) >> 40 >= int(0.3 * 2**24) for i in range(2000)]
+    kept = [split_mix((key + i) * 0x9E3779B97F4A7C15 % WORD) >> 40 >= int(0.3 * 2**24) for i in range(2000)]
     assert mask(name, 0.3, seed, step, 2000).bool().tolist() == kept
 
 
