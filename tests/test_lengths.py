@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from conftest import Cli
+from conftest import Cli, latest
 from test_build import CONFIG, component
 
 from ablate import load
@@ -49,7 +49,7 @@ def test_a_new_length_tests_the_weights_and_trains_nothing(small, tmp_path):
     both = run.evaluation()
     assert both.items() > first.items() and both.keys() == first.keys() | {name.replace("@8", "@24") for name in first}
     whole = [*small, "eval.lengths=[8,24]", f"results_dir={tmp_path / 'whole'}"]
-    _, undisturbed, _ = carried_out(*NORMS, *whole)
+    _, undisturbed, _ = carried_out(*latest(*NORMS, *whole))
     assert undisturbed.path == run.path and undisturbed.evaluation() == both, "weights, or the model just trained"
     assert undisturbed.result()["final"] == run.result()["final"]
     found = json.loads(run.evaluation_file.read_text())

@@ -36,6 +36,17 @@ class Init:
         return normals
 
 
+class Normal(Init):
+    """N(0, std²) for every matrix (BERT, Devlin 2018, arXiv 1810.04805)."""
+
+    def __init__(self, std: float):
+        self.std = at_least("init.std", std, 0)
+
+    def scale(self, role: str, fan_in: int, fan_out: int) -> float:
+        """Standard deviation of one matrix."""
+        return self.std
+
+
 class GPT2(Init):
     """N(0, std²) for every matrix, std / √(2 · layers) for those that write to the residual stream (Radford 2019)."""
 

@@ -72,6 +72,7 @@ def published(init: str, layers: int, dim: int, role: str, shape: tuple[int, ...
     return {
         "gpt2": 0.02 / depth,
         "smallinit": math.sqrt(2 / (dim + 4 * dim)) / depth,
+        "normal": 0.02,
         "small_embed": 1e-4 if role == "embedding" else 0.02 / depth,
         "torch": 1.0 if role in tables else 1 / math.sqrt(shape[1]) / math.sqrt(3),  # of U(-b, b): b / √3
         "xavier": dim**-0.5 if role in by_dim else math.sqrt(2 / sum(shape)),

@@ -324,7 +324,7 @@ def test_compiled_in_place_it_computes_the_same(cell: dict[str, str]) -> None:
 
 
 def test_a_classifier_refuses_what_it_could_not_learn_with() -> None:
-    with pytest.raises(ValueError, match="norm=instance makes the mean over positions"):
+    with pytest.raises(ValueError, match="norm=instance sets the mean over positions"):
         built({"norm": "instance"}, form=("encoder", "classification"))
 
 
