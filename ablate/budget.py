@@ -27,6 +27,7 @@ class Budget(NamedTuple):
     shapes           name -> (role, shape) of every parameter
     notes            what the components have to say about themselves, once each
     hidden           width of the FFNs, None where they have none, or not all the same
+    unused           components that the model has no place for: norm in residual=rezero
     """
 
     params: int
@@ -34,6 +35,7 @@ class Budget(NamedTuple):
     shapes: dict[str, tuple[str, tuple[int, ...]]]
     notes: list[str]
     hidden: int | None
+    unused: tuple[str, ...]
 
     @property
     def core(self) -> int:
@@ -59,6 +61,7 @@ def count(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Budget
             )
         ),
         ffn_width(model),
+        model.unused,
     )
 
 

@@ -161,19 +161,27 @@ def build_model(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> 
     wiring = {f"{stack}_layers": offered["layers"] * (stack in stacks) for stack in ("encoder", "decoder")}
     residual = bind("residual", config["residual"], offered | dict.fromkeys(WIRING) | wiring, user)
 
+    norms: list[nn.Module] = []
+
+    def norm() -> nn.Module:
+        norms.append(part["norm"]())
+        return norms[-1]
+
     def block(cross: bool = False) -> nn.Module:
-        parts = {"attention": part["attention"](), "ffn": part["ffn"](), "norm": part["norm"]}
+        parts = {"attention": part["attention"](), "ffn": part["ffn"](), "norm": norm}
         return residual(**parts, **({"cross_attention": part["attention"]()} if cross else {}))
 
     pieces = {name: getattr(task, name) for name in ("vocab", "outputs", "features")}
     pieces |= {"block": block, "cross_block": partial(block, True), "pool": task.kind == "classification"}
-    pieces |= {name: part[name] for name in ("norm", "position")}
+    pieces |= {"norm": norm, "position": part["position"]}
     given = config["model"] | {"tie_embeddings": ties(config, task)} | pieces
     wanted = {key: value for key, value in given.items() if key in parameters_of(form)}
     # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
-        return form(**wanted)
+        model = form(**wanted)
+    model.unused = () if norms else ("norm",)  # components that the others leave no place for
+    return model
 
 
 def ties(config: dict[str, Any], task: Any) -> bool:

@@ -71,7 +71,7 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
     if gate.problems:
         raise PlanError(gate.problems)
     rows = describe_cells(cells, passed, levels, names, at, matched)
-    refuse_duplicates(rows, [cell.config for cell in passed])
+    refuse_duplicates(rows, passed)
     command = shlex.join(
         ["python", "-m", "ablate"]
         + ["-m"] * bool(swept)
@@ -217,14 +217,16 @@ def held(seed: dict[str, int | None]) -> list[str]:
     return [f"seed.{half}={seed[half]} for every run: intervals do not cover {names[half]}" for half in fixed]
 
 
-def refuse_duplicates(rows: list[dict[str, Any]], configs: list[dict[str, Any]]) -> None:
+def refuse_duplicates(rows: list[dict[str, Any]], checked: list[Checked]) -> None:
     """Raise PlanError for cells that are the same in all that a run's numbers depend on."""
     seen: dict[str, str] = {}
     problems = []
-    for row, config in zip(rows, configs, strict=True):
-        key = json.dumps([numbers(config), row["task"]], sort_keys=True)
+    for row, cell in zip(rows, checked, strict=True):
+        used = {key: value for key, value in numbers(cell.config).items() if key not in cell.budget.unused}
+        key = json.dumps([used, row["task"]], sort_keys=True)
         if key in seen:
-            problems.append(Problem("", f"{row['label']} is the same cell as {seen[key]}; leave one of them out"))
+            why = "".join(f", which has no place for a {group}" for group in cell.budget.unused)
+            problems.append(Problem("", f"{row['label']} is the same cell as {seen[key]}{why}; leave one of them out"))
         seen.setdefault(key, row["label"])
     if problems:
         raise PlanError(list(dict.fromkeys(problems)))

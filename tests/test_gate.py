@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from ablate.catalogue import groups
+from ablate.catalogue import defaults, groups
 from ablate.plan import PlanError, plan_study
+from ablate.schema import COMPONENTS
 
 
 def problems(*overrides: str) -> list[str]:
@@ -194,3 +197,35 @@ def test_a_variant_of_the_users_own_may_not_bear_a_shipped_name(tmp_path):
     )
     with pytest.raises(PlanError, match=r"ln\.yaml has the name of a variant"):
         plan_study(("norm=ln",), str(tmp_path))
+
+
+def test_cells_that_differ_in_what_has_no_place_are_one(tmp_path):
+    found = problems("norm=ln,rms", "residual=pre,rezero")
+    assert found == [
+        "rms + rezero is the same cell as ln + rezero, which has no place for a norm; leave one of them out"
+    ]
+    plan = plan_study(("residual=pre,rezero", f"results_dir={tmp_path}"))
+    assert "ReZero: its blocks have no norms, whatever norm= says" in plan.manifest["cells"][1]["notes"]
+    normed = plan_study(("norm=ln,rms", "residual=rezero", "model.norm_embeddings=true", f"results_dir={tmp_path}"))
+    assert len(normed.manifest["cells"]) == 2
+
+
+@pytest.mark.parametrize("group", [*COMPONENTS, "model", "data"])
+def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monkeypatch):
+    """A subclass and a copy of the reference's YAML with its name: composed, built, counted and compared."""
+    text = groups()[group][defaults()[group]].read_text()
+    module, _, name = next(line for line in text.splitlines() if "_target_" in line).split()[-1].rpartition(".")
+    (tmp_path / "my_parts").mkdir()
+    source = f"from {module} import {name}\n\n\nclass Mine({name}):\n    pass\n"
+    (tmp_path / "my_parts" / "__init__.py").write_text(source)
+    (tmp_path / "my_conf" / group).mkdir(parents=True)
+    (tmp_path / "my_conf" / group / "mine.yaml").write_text(text.replace(f"{module}.{name}", "my_parts.Mine"))
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("my_parts", None)
+    sweep = (f"{group}={defaults()[group]},mine", "user=[my_parts]", f"results_dir={tmp_path}")
+    plan = plan_study(sweep, str(tmp_path / "my_conf"))
+    theirs, mine = plan.manifest["cells"]
+    assert mine["levels"] == {group: "mine"} and mine["params"] == theirs["params"] and mine["shared_draws"] == 1
+    assert len({run["path"] for run in plan.manifest["runs"]}) == 6
+    with pytest.raises(PlanError, match="user"):
+        plan_study((sweep[0], sweep[2]), str(tmp_path / "my_conf"))

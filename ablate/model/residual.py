@@ -137,6 +137,7 @@ class ReZero(Block):
     """x ← x + α f(x) for each sublayer f, one α per block, at first 0; no norm (Bachlechner 2020, 2003.04887)."""
 
     final_norm, norms_each = False, 0
+    note = "its blocks have no norms, whatever norm= says"
 
     def __init__(
         self,
