@@ -64,10 +64,9 @@ def _range(values: list[str]) -> str:
 
 def _metric(study: Study) -> str:
     metric, tasks = evidence.endpoint(study.manifest), list(study.manifest["tasks"].values())
-    yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in tasks[0]["yardsticks"].items())
-    return f"{metric}{words.unit(study.manifest, metric)}, last step" + f" ({yardsticks})" * bool(
-        yardsticks and len(tasks) == 1
-    )
+    losses = tasks[0]["yardsticks"] if len(tasks) == 1 and metric.endswith("loss") else {}
+    yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in losses.items())
+    return f"{metric}{words.unit(study.manifest, metric)}, last step" + f" ({yardsticks})" * bool(yardsticks)
 
 
 def _cells(cells: pandas.DataFrame) -> list[str]:

@@ -48,7 +48,7 @@ def test_more_accuracy_is_better(tmp_path: Path) -> None:
     [row] = evidence.effects(study).itertuples()
     assert row.verdict == "better" and row.mean == pytest.approx(0.3, abs=0.05) and row.higher == 5
     said = everything_said(study, tmp_path)
-    assert "better (higher accuracy)" in said and "test/accuracy, last step (chance 0.06)" in said
+    assert "better (higher accuracy)" in said and "test/accuracy, last step\n" in said  # yardsticks are losses
     worse = made(tmp_path / "other", lambda levels, seed: 1 - better(levels, seed))
     assert [row.verdict for row in evidence.effects(worse).itertuples()] == ["worse"]
 
