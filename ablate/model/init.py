@@ -151,6 +151,9 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
         if role == "constant":
             continue
         scale = init.bias(getattr(parameter, "fan_in", 1)) if role == "bias" else init.scale(role, *fans(parameter))
+        if scale == 0:
+            parameter.zero_()  # as products with zero are not: half of them would be −0
+            continue
         normals = draw(seed, name, tuple(parameter.shape), by_column=role == "out")
         parameter.copy_(init.shape(role, normals) * scale * getattr(parameter, "gain", 1.0))
 
