@@ -225,7 +225,21 @@ class Composer:
                 fixed += good
             elif good:
                 swept[key] = good
-        return problems, Command(fixed, swept, [])
+        return problems or self.clashes(command), Command(fixed, swept, [])
+
+    def clashes(self, command: Command) -> list[Problem]:
+        """Keys that some of the variants swept do not have, though the first ones do."""
+        for levels in itertools.product(*command.swept.values()):
+            overrides = [*command.fixed, *levels]
+            groups = [text for text in overrides if self._group(text)]
+            for text in overrides:
+                found = self.judge(text, groups) if text not in groups else None
+                if found:
+                    beside = [
+                        text for text in levels if text in groups and found.key.startswith(self._group(text) or "")
+                    ]
+                    return [found._replace(message=f"{found.message}, beside {' '.join(beside or groups)}")]
+        return []
 
     def judge(self, text: str, chosen: list[str]) -> Problem | None:
         """What is wrong with one override, beside the groups chosen so far."""

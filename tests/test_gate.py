@@ -229,3 +229,9 @@ def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monk
     assert len({run["path"] for run in plan.manifest["runs"]}) == 6
     with pytest.raises(PlanError, match="user"):
         plan_study((sweep[0], sweep[2]), str(tmp_path / "my_conf"))
+
+
+def test_a_key_that_some_of_the_variants_swept_do_not_have():
+    assert problems("norm=ln,dyt", "norm.eps=1e-6") == [
+        "norm.eps=1e-6: no such key; write one of alpha, beside norm=dyt"
+    ]
