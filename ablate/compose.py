@@ -235,9 +235,7 @@ class Composer:
             for text in overrides:
                 found = self.judge(text, groups) if text not in groups else None
                 if found:
-                    beside = [
-                        text for text in levels if text in groups and found.key.startswith(self._group(text) or "")
-                    ]
+                    beside = [choice for choice in groups if text.startswith(f"{self._group(choice)}.")]
                     return [found._replace(message=f"{found.message}, beside {' '.join(beside or groups)}")]
         return []
 
