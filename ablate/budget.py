@@ -40,7 +40,10 @@ class Budget(NamedTuple):
     @property
     def core(self) -> int:
         """Parameters but for token embedding and head: position tables count, what layers share counts once."""
-        return sum(math.prod(shape) for role, shape in self.shapes.values() if role not in ("embedding", "head"))
+        outside = (name for name, (role, _) in self.shapes.items() if role == "embedding" or name.startswith("head."))
+        return sum(math.prod(shape) for _, shape in self.shapes.values()) - sum(
+            math.prod(self.shapes[name][1]) for name in outside
+        )
 
 
 def count(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Budget:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ablate.data.task import HeldOut
 from ablate.endpoint import Setting
 from ablate.metrics import autocast
+from ablate.model.attend import visible
 from ablate.model.norm import RunningNorm
 from ablate.model.residual import Block
 
@@ -95,7 +96,7 @@ def largest_logit(
     """The largest |q · k| · scale over the pairs of a real query and a real key that it may see."""
     query, key, _ = attention.project(x, x if memory is None else memory, places)
     logits = (query.float() @ key.float().transpose(-2, -1) * attention.scale).abs()  # (B, H, T, S)
-    if mask is not None:
-        logits = logits * mask[:, None, None, :]
-        logits = logits * mask[:, None, :, None] if memory is None else logits
-    return (logits.tril() if causal and memory is None else logits).max()
+    window = getattr(attention, "window", None) if memory is None else None
+    seen = visible(query, key, causal and memory is None, mask, window)
+    logits = logits if seen is None else logits * seen
+    return (logits if mask is None or memory is not None else logits * mask[:, None, :, None]).max()

@@ -45,7 +45,9 @@ class Gate:
             config = resolve_auto(config)
             try:
                 task = self.task(config)
+                # What was left open, or only limits, as it is: cells that differ in it alone are one.
                 config = config | {"model": config["model"] | {"tie_embeddings": ties(config, task)}}
+                config = config | {"data": config["data"] | {"context": task.context}}
                 checked = self.checked(config, task)
                 found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
             except Refused as error:
@@ -141,8 +143,9 @@ def resolve_auto(config: dict[str, Any]) -> dict[str, Any]:
         fast = train["device"] == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         train["precision"] = "bf16" if fast else "fp32"
     data = dict(config["data"])
-    if data.get("path") is not None:
-        data["path"] = os.path.abspath(os.path.expanduser(data["path"]))
+    for key in ("path", "name"):
+        if data.get(key) is not None and (key == "path" or os.path.isdir(os.path.expanduser(str(data[key])))):
+            data[key] = os.path.abspath(os.path.expanduser(data[key]))
     return config | {"train": train, "data": data}
 
 

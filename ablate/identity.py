@@ -26,7 +26,7 @@ def numbers(config: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in config.items() if key not in STUDY_KEYS}
     kept["train"] = {key: value for key, value in config["train"].items() if key not in CARRIED}
     kept["eval"] = {key: value for key, value in config["eval"].items() if key != "lengths"}  # of kept weights
-    kept["data"] = {key: value for key, value in config["data"].items() if key != "path"}
+    kept["data"] = {key: value for key, value in config["data"].items() if key not in ("path", "name")}
     if config["ffn"].get("hidden") is not None:  # a width that is given leaves the rule for it without effect
         kept["ffn"] = {key: value for key, value in config["ffn"].items() if key not in ("mult", "multiple_of")}
     if config["optim"]["schedule"] == "constant":

@@ -11,11 +11,12 @@ from functools import cache
 from typing import Any
 
 from ablate.gate import Checked, Gate, Refused
-from ablate.schema import Problem
+from ablate.schema import COMPONENTS, Problem
 
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # of the reference: what STEP must reach, and what is left without a word
 FAR = 0.2  # of the reference: what is no match any more
+EXTREME = 4  # times a cell's own width, or a part of it: what is another model rather than a match
 WIDEST = 2**24
 
 QUANTITIES = {
@@ -35,7 +36,10 @@ def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list
     """Keys on the command line that set what the match chooses; steps may be given, for the reference, not swept."""
     given = [override.partition("=")[0].lstrip("+") for override in overrides] if how != "flops_total" else swept
     keys = [key for key in CHOSEN.get(how, ()) if key in given]
-    return [Problem(key, f"match={how} chooses it for each cell; leave it out or write match=none") for key in keys]
+    found = [Problem(key, f"match={how} chooses it for each cell; leave it out or write match=none") for key in keys]
+    if how in ("params", "flops") and not found and not {*swept} & {*COMPONENTS, "model", "preset"}:
+        found.append(Problem("match", "makes variants of a component equal; sweep one, or write match=none"))
+    return found
 
 
 def match_cells(
@@ -85,13 +89,14 @@ def left_over(matched: dict[str, Any]) -> str:
 
 def bring(how: str, cell: Checked, reference: Checked, gate: Gate) -> Checked:
     """A cell with the width, or the steps, that come nearest to its reference.  Raises Refused beyond FAR."""
-    if how == "flops_total" and cell.task.fingerprint != reference.task.fingerprint:
-        raise Refused("match", "its data are not its reference's, so FLOPs do not compare them; write match=none")
+    if cell.task.fingerprint != reference.task.fingerprint:
+        raise Refused("match", "its data are not its reference's, so nothing can be held equal; write match=none")
     target = AMOUNTS[how](reference)
     found = lengthen(cell, target) if how == "flops_total" else widen(how, cell, target, gate)
     left = remainder(how, found, reference)
-    if abs(left["difference"]) > FAR:
-        train, ffn = found.config["train"], found.config["ffn"]
+    train, ffn = found.config["train"], found.config["ffn"]
+    changed = (found.budget.hidden or 1) / (cell.budget.hidden or 1)
+    if abs(left["difference"]) > FAR or not 1 / EXTREME <= changed <= EXTREME:
         where = f"train.steps={train['steps']}" if how == "flops_total" else f"ffn.hidden={ffn['hidden']}"
         message = f"{left_over(left)} against its reference at best, with {where}"
         raise Refused("match", f"{message}; leave it out or write match=none")

@@ -197,7 +197,7 @@ def describe_cells(
                 "tokens_per_step": cell.config["train"]["batch_size"] * cell.task.positions,
                 "batches": batches(cell.config, cell.task.fingerprint),
                 "task": cell.task.fingerprint,
-                "notes": cell.budget.notes + held(cell.config["seed"]) + remark(names[i], matched[i]),
+                "notes": cell.task.notes + cell.budget.notes + held(cell.config["seed"]) + remark(names[i], matched[i]),
                 "config": cell.config,
             }
         )

@@ -92,7 +92,12 @@ def _beside(study: Study) -> list[str]:
     metric = evidence.endpoint(study.manifest)
     known = [name for name in study.runs if name.startswith(metric) and study.runs[name].notna().any()]
     lengths = {int(name.partition("@")[2]): name for name in known if name.startswith(f"{metric}@")}
-    statistics = {tag: f"{metric}_{tag}" for tag in ("recalibrated", "batch") if f"{metric}_{tag}" in known}
+    measured = [f"test/loss_{tag}" for tag in ("recalibrated", "batch")]
+    statistics = {
+        name.removeprefix("test/").replace("loss_", "" if metric == "test/loss" else "loss, "): name
+        for name in measured
+        if name in study.runs and study.runs[name].notna().any()
+    }
     return [
         *_others(study, "tested at other lengths", {f"@{length}": lengths[length] for length in sorted(lengths)}),
         *_others(study, "with statistics other than the running ones", statistics),

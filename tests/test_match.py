@@ -191,7 +191,7 @@ REFUSED = {
     "match=params ffn.hidden=32 norm=ln,rms": ["ffn.hidden", "match=params chooses it", "write match=none"],
     "match=flops ffn.mult=2,4": ["ffn.mult", "match=flops chooses it", "write match=none"],
     "match=flops_total train.steps=10,20": ["train.steps", "match=flops_total chooses it", "write match=none"],
-    "match=params model.dim=8,64": ["match: model.dim=64", "at best, with ffn.hidden=1", "write match=none"],
+    "match=params model.dim=8,64": ["match: makes variants of a component equal", "write match=none"],
     "match=flops_total model.dim=16,256 train.steps=3": ["match: model.dim=256", "at best, with train.steps=1"],
 }
 

@@ -78,8 +78,8 @@ class SelectiveCopy(Sequence):
     def sources(self, draw: np.random.Generator, lengths: np.ndarray, width: int) -> np.ndarray:
         """Noise, the first symbol, and others at places drawn without replacement."""
         rows = np.full((len(lengths), width), FIRST)
+        found = draw.integers(FIRST + 1, FIRST + self.symbols, (len(rows), self.tokens))
         places = draw.random(rows.shape).argsort(1)[:, : self.tokens]
-        found = draw.integers(FIRST + 1, FIRST + self.symbols, places.shape)
         np.put_along_axis(rows, places, found, 1)
         return rows
 

@@ -55,8 +55,9 @@ def blank(kind: str, source: int, target: int, context: int) -> dict[str, Tensor
 class Sequence(Synthetic):
     """Sources of 1 to `length` symbols, as often of each length; `source` and `answer` are the rule.
 
-    Each source belongs to one split by its hash (90/5/5), so that nothing held out was seen in training.  Of lengths
-    with fewer than `LARGE` sources there is too little to share out: there every split has them all.
+    Each source belongs to one split by its hash (90/5/5), so that nothing held out was seen in training.  Lengths with
+    fewer than `LARGE` sources have too few to share out: all of them are for training, and held-out examples are
+    longer; where no length has enough, every split has them all, and plan and summary say so.
     """
 
     kinds = ("lm", "seq2seq")
@@ -67,6 +68,8 @@ class Sequence(Synthetic):
         self.kind = kind  # which spans depend on
         super().__init__(name, kind, context, length, parameters | {"symbols": symbols})
         self.outcomes(FIRST + symbols, symbols + 1)  # any symbol, or the end
+        if not self.shared_out(np.arange(self.shortest(), length + 1)).any():
+            self.notes = [f"{name} has fewer than {LARGE:,} sources of any length: held-out ones were seen in training"]
 
     def widths(self, length: int) -> tuple[int, int]:
         """The most symbols of a source and of an answer at a length."""
@@ -85,6 +88,10 @@ class Sequence(Synthetic):
         """Logarithm of how many different sources there are of each length."""
         return lengths * math.log(self.symbols)
 
+    def shared_out(self, lengths: np.ndarray) -> np.ndarray:
+        """Whether there are enough sources of each length to give each split its own."""
+        return self.log_count(lengths) >= math.log(LARGE)
+
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
         """The target of each source, (B, S) -> (B, width), padded."""
         raise NotImplementedError
@@ -102,11 +109,13 @@ class Sequence(Synthetic):
     def examples(self, draw: np.random.Generator, size: int, split: str, length: int | None) -> tuple[Any, Tensor]:
         """Sources of the split with their answers; drawn again while they belong to another."""
         lengths = self.lengths(draw, size) if length is None else np.full(size, length)
+        while length is None and split != "train" and not self.notes and not (large := self.shared_out(lengths)).all():
+            lengths[~large] = self.lengths(draw, int((~large).sum()))
         length = length or self.length
         width, answer = self.widths(length)
         sources = self.sources(draw, lengths, width)
-        own = self.log_count(lengths) < math.log(LARGE)
-        while (wrong := ~own & (sides(sources) != split)).any():
+        ours = self.shared_out(lengths)
+        while (wrong := ours & (sides(sources) != split)).any():
             sources[wrong] = self.sources(draw, lengths[wrong], width)
         targets = self.answers(sources, answer)
         found = joined(sources, targets, self.span(length)) if self.kind == "lm" else apart(sources, targets)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ablate.data.task import Batch, HeldOut, Task, generator
 
-VERSION = 1  # raised when the same parameters come to mean other examples
+VERSION = 2  # raised when the same parameters come to mean other examples
 
 
 class Synthetic(Task):
@@ -60,11 +60,14 @@ class Synthetic(Task):
         return Batch(*self.examples(generator("batch", seed, step), size, "train", None))
 
     def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
-        """About `tokens` positions of examples, distributed as in training or all of a length."""
+        """About `tokens` positions of examples, distributed as in training or all of a length.
+
+        At any length as many as at training's, from the same draws as far as the length leaves them alone.
+        """
         if length is not None and length < self.shortest():
             raise ValueError(f"{self.name} has no examples of length {length}; the shortest is {self.shortest()}")
-        count = max(1, tokens // self.width(length or self.length))
-        draw = generator("held out", self.fingerprint, split, length)
+        count = max(1, tokens // self.width(self.length))
+        draw = generator("held out", self.fingerprint, split)
         inputs, targets = self.examples(draw, count, split, length)
         return HeldOut(inputs, targets, np.zeros(targets.shape, int), [self.title])
 

@@ -63,6 +63,7 @@ class Task:
     length: int
     train_tokens: int | None
     fingerprint: str
+    notes: list[str] = []  # noqa: RUF012 (never written to)
     yardsticks: dict[str, float]
     bytes_per_token: dict[str, float] = {}  # noqa: RUF012 (never written to)
 

@@ -72,9 +72,9 @@ def attend_fused(
     if bias is None and mask is None and window is None:
         return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
     seen = visible(query, key, causal, mask, window)
+    bias = None if bias is None else bias.to(query.dtype)
     if bias is not None and seen is not None:
         bias = bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
-    bias = None if bias is None else bias.to(query.dtype)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=seen if bias is None else bias, scale=scale)
 
 

@@ -124,6 +124,8 @@ class Window(GQA):
     Over both directions it sees as many on either side.  What is attended to across stacks is seen whole.
     """
 
+    note = "its FLOPs are counted over all pairs, as they are computed here"
+
     def __init__(
         self,
         dim: int,

@@ -173,7 +173,7 @@ class LayerScale(Block):
         cross_attention: nn.Module | None = None,
     ):
         super().__init__(attention, ffn, norm, dropout, cross_attention)
-        self.scales = nn.ParameterList(torch.full((dim,), init) for _ in self.dropouts)
+        self.scales = nn.ParameterList(torch.full((dim,), float(init)) for _ in self.dropouts)
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
         """See the class."""

@@ -115,7 +115,7 @@ class BatchNorm(Moments):
     Ioffe & Szegedy 2015, arXiv 1502.03167; in Transformers: Shen 2020, arXiv 2003.07845.
     """
 
-    note = "training statistics see the future of the batch; evaluated with running statistics"
+    note = "training statistics are of the whole batch, in a decoder of the future, too; evaluated with running ones"
     over = (0, 1)
 
 
@@ -126,7 +126,7 @@ class InstanceNorm(Moments):
     future of the sequence.
     """
 
-    note = "training statistics see the future of the sequence; evaluated with running statistics"
+    note = "training statistics are of the whole sequence, in a decoder of the future, too; evaluated with running ones"
     centres_positions = True  # a mean over positions says nothing after it
     over = (1,)
 
@@ -140,7 +140,8 @@ class PowerNorm(RunningNorm):
     this.  One backward pass per forward pass, before the next.
     """
 
-    note = "training statistics see the future of the batch until its warm-up is over; approximate gradient"
+    note = "training statistics are of the whole batch until its warm-up is over, with its future; approximate gradient"
+    exact_gradient = False  # in training
     running_square: Tensor
     nu: Tensor
 
