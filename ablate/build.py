@@ -22,8 +22,8 @@ from ablate.model.init import initialise
 SHAPE = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # offered to every component by name
 # What a residual style is given beside the shape.
 WIRING = ("attention", "cross_attention", "ffn", "norm", "encoder_layers", "decoder_layers")
-KINDS = {"lm": "causal", "mlm": "masked language modelling", "classification": "classification"}
-KINDS |= {"seq2seq": "sequence to sequence"}
+KINDS = {"lm": "for a causal model", "mlm": "of masked tokens", "classification": "of classification"}
+KINDS |= {"seq2seq": "from sequence to sequence"}
 RESERVED = ("_target_", "_partial_")
 PACKAGES = {"data": "ablate.data", "optim": "ablate.optim", "track": "ablate.track"}  # every other group: ablate.model
 
@@ -207,7 +207,7 @@ def build_task(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
     kind = next((kind for kind in form.kinds if kind in task.kinds), None)  # type: ignore[attr-defined]
     if kind is None:
         kinds = [" or ".join(KINDS[kind] for kind in one.kinds) for one in (task, form)]  # type: ignore[attr-defined]
-        raise BadComponent("data", f"{task.__name__} is {kinds[0]}, and {form.__name__} does {kinds[1]}")
+        raise BadComponent("data", f"{task.__name__} is a task {kinds[0]}, and {form.__name__} does tasks {kinds[1]}")
     return bind("data", config["data"], {"kind": kind}, user)()
 
 

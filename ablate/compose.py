@@ -217,7 +217,7 @@ class Composer:
             good = []
             for text in levels:
                 problem = self.judge(text, chosen)
-                problems += [problem] if problem else []
+                problems += [self.elsewhere(problem, text, command)] if problem else []
                 good += [] if problem else [text]
             if good and self._group(good[0]):
                 chosen.append(good[0])
@@ -227,6 +227,16 @@ class Composer:
                 swept[key] = good
         return problems or self.clashes(command), Command(fixed, swept, [])
 
+    def elsewhere(self, problem: Problem, text: str, command: Command) -> Problem:
+        """The problem, unless it is a key that another of the variants swept does have: then which."""
+        levels = command.swept.get(text.lstrip("+").partition(".")[0], [])
+        having = [level for level in levels if self._group(level) and self.judge(text.lstrip("+"), [level]) is None]
+        if not having or len(having) == len(levels):
+            return problem
+        without = ", ".join(level for level in levels if level not in having)
+        told = f"only {', '.join(having)} has this key, not {without}; sweep those that have it, or set it in a YAML"
+        return problem._replace(message=f"{told} of your own")
+
     def clashes(self, command: Command) -> list[Problem]:
         """Keys that some of the variants swept do not have, though the first ones do."""
         for levels in itertools.product(*command.swept.values()):
@@ -235,8 +245,7 @@ class Composer:
             for text in overrides:
                 found = self.judge(text, groups) if text not in groups else None
                 if found:
-                    beside = [choice for choice in groups if text.startswith(f"{self._group(choice)}.")]
-                    return [found._replace(message=f"{found.message}, beside {' '.join(beside or groups)}")]
+                    return [self.elsewhere(found, text, command)]
         return []
 
     def judge(self, text: str, chosen: list[str]) -> Problem | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ablate.evidence.words import counted
 from ablate.plan import Plan
 
 
@@ -13,7 +14,9 @@ def preview(plan: Plan) -> str:
     head = ("cell", *budget, *matching(plan), "to do", "done")
     cells, seeds = plan.manifest["cells"], plan.manifest["seeds"]
     tasks = ", ".join(task["title"] for task in plan.manifest["tasks"].values())
-    runs = f"{len(cells)} cells x {len(seeds)} seeds = {len(plan.statuses)} runs, {len(plan.todo)} to do"
+    test = sum(status == "untested" for status in plan.statuses.values())
+    runs = f"{counted(len(cells), 'cell')} x {counted(len(seeds), 'seed')} = {counted(len(plan.statuses), 'run')}, "
+    runs += f"{len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
     where = f"study {plan.manifest['study']} in {plan.results}"
     held = [f"match={plan.manifest['match']}: {cells[0]['matched']['quantity']}"] if matching(plan) else []
     notes = list(dict.fromkeys(note for cell in cells for note in cell["notes"]))
@@ -37,7 +40,7 @@ def row(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:
     """One cell's line."""
     statuses = [plan.statuses[run["path"]] for run in plan.manifest["runs"] if run["cell"] == cell["id"]]
     reference = next(other for other in plan.manifest["cells"] if is_reference_of(plan, other, cell))
-    done = sum(status in ("done", "diverged") for status in statuses)
+    done = sum(status in ("done", "diverged", "untested") for status in statuses)
     return (
         cell["label"] + (" (reference)" if cell["reference"] else ""),
         f"{cell['params']:,}",

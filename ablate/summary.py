@@ -91,7 +91,8 @@ def _beside(study: Study) -> list[str]:
     """Beside the endpoint: the same metric at other lengths, and with other statistics where norms keep some."""
     metric = evidence.endpoint(study.manifest)
     known = [name for name in study.runs if name.startswith(metric) and study.runs[name].notna().any()]
-    lengths = {int(name.partition("@")[2]): name for name in known if name.startswith(f"{metric}@")}
+    asked = {length for cell in study.manifest["cells"] for length in cell["config"].get("eval", {}).get("lengths", [])}
+    lengths = {length: f"{metric}@{length}" for length in asked if f"{metric}@{length}" in known}
     measured = [f"test/loss_{tag}" for tag in ("recalibrated", "batch")]
     statistics = {
         name.removeprefix("test/").replace("loss_", "" if metric == "test/loss" else "loss, "): name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ablate.results import Study
 
 def write(study: Study, table: pandas.DataFrame, folder: Path) -> list[Path]:
     """Write runs.csv, cells.csv, cells.md, effects.csv and effects.md; `table` holds the effects."""
-    cells = evidence.cells(study)
+    cells = evidence.cells(study).assign(**beside(study))
     files = []
     for name, frame in (("runs", runs_table(study)), ("cells", cells), ("effects", table)):
         files.append(folder / f"{name}.csv")
@@ -23,6 +24,13 @@ def write(study: Study, table: pandas.DataFrame, folder: Path) -> list[Path]:
         files.append(folder / f"{name}.md")
         files[-1].write_text(text, encoding="utf-8")
     return files
+
+
+def beside(study: Study) -> dict[str, list[float]]:
+    """Means over done seeds of every other test metric: of other lengths, other statistics, other scores."""
+    known = [name for name in study.runs if name.startswith("test/") and study.runs[name].notna().any()]
+    others = [name for name in known if name != evidence.endpoint(study.manifest)]
+    return {name: list(evidence.cells(study, name)["mean"]) for name in others}
 
 
 def runs_table(study: Study) -> pandas.DataFrame:
@@ -35,6 +43,7 @@ def runs_table(study: Study) -> pandas.DataFrame:
 def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
     metric, places = evidence.endpoint(study.manifest), words.decimals([cells["sd"].max()])
+    others = [name for name in cells if name.startswith("test/")]
     head = [
         "cell",
         f"{metric}, mean ± SD",
@@ -45,6 +54,7 @@ def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
         "parameters",
         "to reference",
         *matching(cells),
+        *others,
     ]
     rows = [
         [
@@ -57,8 +67,9 @@ def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
             f"{row.params:,}",
             "" if row.reference else words.percent(row.params_vs_reference),
             *([str(row.chosen_value), words.remainder(row.match_difference)] if "match" in cells else []),
+            *(words.number(value, places) if math.isfinite(value) else "" for value in also),
         ]
-        for row in cells.itertuples()
+        for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True)
     ]
     return _page(_markdown(head, rows), [*dict.fromkeys(filter(None, cells["notes"])), *remarks(study)])
 

@@ -104,6 +104,7 @@ def _cell(number: int, levels: Levels, reference: Levels, batches: Callable[[Lev
         "data": {"context": 64},
         "train": {"steps": STEPS, "batch_size": 16},
         "optim": {"lr": 1e-3},
+        "eval": {"lengths": [64, 128]},
     }
     for key, level in levels.items():
         group, _, name = key.partition(".")

@@ -436,7 +436,7 @@ def test_a_task_is_told_what_the_form_takes_it_for(monkeypatch: pytest.MonkeyPat
         if kind == "seq2seq":
             assert build_task(config).kind == kind
             continue
-        with pytest.raises(BadComponent, match=r"Pairs is sequence to sequence, and \w+ does") as caught:
+        with pytest.raises(BadComponent, match=r"Pairs is a task from sequence to sequence, and \w+ does") as caught:
             build_task(config)
         assert caught.value.key == "data"
 

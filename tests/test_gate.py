@@ -232,6 +232,6 @@ def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monk
 
 
 def test_a_key_that_some_of_the_variants_swept_do_not_have():
-    assert problems("norm=ln,dyt", "norm.eps=1e-6") == [
-        "norm.eps=1e-6: no such key; write one of alpha, beside norm=dyt"
-    ]
+    told = "has this key, not {}; sweep those that have it, or set it in a YAML of your own"
+    assert problems("norm=ln,dyt", "norm.eps=1e-6") == [f"norm.eps=1e-6: only norm=ln {told.format('norm=dyt')}"]
+    assert problems("norm=ln,group", "norm.groups=8") == [f"norm.groups=8: only norm=group {told.format('norm=ln')}"]

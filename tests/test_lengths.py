@@ -178,7 +178,10 @@ def test_the_command_line_tests_what_is_kept(cli: Cli, small, tmp_path):
     assert cli("seeds=2", "study=a", *small).returncode == 0
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/runs/*/*/result.json")}
     shown = cli("seeds=2", "study=a", "eval.lengths=[8]", "dry_run=true", *small).stdout
-    assert "2 runs, 2 to do" in shown and "2 of these runs are done; their weights are tested" in shown
+    assert (
+        "2 runs, 0 to do, 2 to test at new lengths" in shown
+        and "2 of these runs are done; their weights are tested" in shown
+    )
     done = cli("seeds=2", "study=a", "eval.lengths=[8]", *small)
     assert done.returncode == 0 and "tested at other lengths" in done.stdout and "@8" in done.stdout, done.stderr
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/runs/*/*/result.json")}

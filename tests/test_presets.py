@@ -104,7 +104,10 @@ def test_a_preset_passes_the_gate_or_wants_another_task(name, small):
         ("preset=gpt2", "the reference model has no preset; write +preset=gpt2"),
         ("preset=gpt2,llama", "the reference model has no preset; write +preset=gpt2"),
         ("+preset=gpt2,lama", "no such preset; did you mean llama?"),
-        ("+preset=t5", "EncoderDecoder does sequence to sequence; write model=decoder, or data=addition, copy"),
+        (
+            "+preset=t5",
+            "EncoderDecoder does tasks from sequence to sequence; write model=decoder, or data=",
+        ),
         ("+preset=gtp2,llama", "no such preset; did you mean gpt2?"),
         ("+preset=gpt2 ffn.aproximate=none", "no such key; write one of approximate, bias, hidden, mult"),
     ],

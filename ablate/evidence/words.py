@@ -117,7 +117,7 @@ def verdict(row: Any, metric: str, lower_is_better: bool) -> str:
         words = "undecided" if row.kind == "interaction" else "undecided (not shown equal)"
     else:
         words = row.verdict
-    if row.verdict == "withheld" and row.lower + row.higher + row.tied:
+    if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note else words
 

@@ -281,7 +281,7 @@ def test_bf16_autocast_stays_finite_and_near(form: tuple[str, str], cell: dict[s
 
 @each_form
 def test_gradients_are_the_derivative(form: tuple[str, str], cell: dict[str, str]) -> None:
-    """In float64, along random directions, in training mode; PowerNorm's deliberately is another there, and compared with
+    """In float64, along random directions, in training mode; PowerNorm's is deliberately another there: compared with
     the paper's in test_norm_power.py."""
     model = jitter(built(cell, form=form, layers=1).double(), 0.1)
     model.train(all(getattr(module, "exact_gradient", True) for module in model.modules()))
