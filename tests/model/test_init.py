@@ -303,7 +303,7 @@ def test_torch_s_numbers_are_those_of_torch_s_own_layers() -> None:
     initialise(model, Torch(), 0)
     bound = 50**-0.5
     for ours, other in ((mine.weight, theirs.weight), (mine.bias, theirs.bias)):
-        assert 0.99 * bound < float(ours.abs().max()) <= bound * (1 + 1e-6)
+        assert 0.99 * bound < float(ours.detach().abs().max()) <= bound * (1 + 1e-6)
         assert float(ours.std()) == pytest.approx(float(other.std()), rel=0.03)
         assert stats.ks_2samp(ours.detach().flatten().numpy(), other.detach().flatten().numpy()).pvalue > 1e-3
         assert not torch.equal(ours, other)
