@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ablate.evidence.words import counted
@@ -17,7 +18,9 @@ def preview(plan: Plan) -> str:
     test = sum(status == "untested" for status in plan.statuses.values())
     runs = f"{counted(len(cells), 'cell')} x {counted(len(seeds), 'seed')} = {counted(len(plan.statuses), 'run')}, "
     runs += f"{len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
-    where = f"study {plan.manifest['study']} in {plan.results}"
+    here = Path.cwd()
+    folder = plan.results.relative_to(here) if plan.results.is_relative_to(here) else plan.results
+    where = f"study {plan.manifest['study']} in {folder}"
     held = [f"match={plan.manifest['match']}: {cells[0]['matched']['quantity']}"] if matching(plan) else []
     notes = list(dict.fromkeys(note for cell in cells for note in cell["notes"]))
     table = columns([head, *(row(plan, cell) for cell in cells)])
