@@ -40,9 +40,10 @@ class Budget(NamedTuple):
     @property
     def core(self) -> int:
         """Parameters but for token embedding and head: position tables count, what layers share counts once."""
-        outside = (name for name, (role, _) in self.shapes.items() if role == "embedding" or name.startswith("head."))
-        return sum(math.prod(shape) for _, shape in self.shapes.values()) - sum(
-            math.prod(self.shapes[name][1]) for name in outside
+        return sum(
+            math.prod(shape)
+            for name, (role, shape) in self.shapes.items()
+            if role != "embedding" and not name.startswith("head.")
         )
 
 

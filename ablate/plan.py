@@ -46,6 +46,12 @@ class Plan:
     dry_run: bool
 
     @property
+    def folder(self) -> Path:
+        """The results folder as people name it: from where they are, if it lies below."""
+        here = Path.cwd()
+        return self.results.relative_to(here) if self.results.is_relative_to(here) else self.results
+
+    @property
     def todo(self) -> list[str]:
         """Paths of the runs to train (those without a result, and failed ones again), or only to test."""
         return [path for path, status in self.statuses.items() if status in ("missing", "failed", "untested")]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from ablate.evidence.words import counted
+from ablate.match import CHOSEN
 from ablate.plan import Plan
 
 
@@ -16,11 +15,10 @@ def preview(plan: Plan) -> str:
     cells, seeds = plan.manifest["cells"], plan.manifest["seeds"]
     tasks = ", ".join(task["title"] for task in plan.manifest["tasks"].values())
     test = sum(status == "untested" for status in plan.statuses.values())
-    runs = f"{counted(len(cells), 'cell')} x {counted(len(seeds), 'seed')} = {counted(len(plan.statuses), 'run')}, "
-    runs += f"{len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
-    here = Path.cwd()
-    folder = plan.results.relative_to(here) if plan.results.is_relative_to(here) else plan.results
-    where = f"study {plan.manifest['study']} in {folder}"
+    counts = {"cell": len(cells), "seed": len(seeds), "run": len(plan.statuses)}
+    cell, seed, run = (f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items())
+    runs = f"{cell} x {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
+    where = f"study {plan.manifest['study']} in {plan.folder}"
     held = [f"match={plan.manifest['match']}: {cells[0]['matched']['quantity']}"] if matching(plan) else []
     notes = list(dict.fromkeys(note for cell in cells for note in cell["notes"]))
     table = columns([head, *(row(plan, cell) for cell in cells)])
@@ -60,8 +58,7 @@ def row(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:
 def matching(plan: Plan) -> tuple[str, ...]:
     """What the match chooses for each cell, and what it holds equal: the heads of its columns, none without a match."""
     how = plan.manifest["match"]
-    chosen = {"flops_total": "train.steps"}.get(how, "ffn.hidden")
-    return () if how == "none" else (chosen, f"match={how}")
+    return () if how == "none" else (CHOSEN[how][0], f"match={how}")
 
 
 def matched(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:

@@ -176,10 +176,8 @@ def conclude(plan: Plan, seconds: float | None) -> int:
         log_look(plan.results, plan.manifest, now())
     except (OSError, Corrupt) as error:
         print(f"ablate: this look at the results cannot be logged ({error})", file=sys.stderr)
-    here = Path.cwd()
-    shown = plan.results.relative_to(here) if plan.results.is_relative_to(here) else plan.results
     try:
-        print(summary(study, shown, seconds), flush=True)
+        print(summary(study, plan.folder, seconds), flush=True)
     except BrokenPipeError:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (whoever was reading has left; the results are on disk)
     lack = untested(plan.results, plan.manifest, dict(zip(study.runs["path"], study.runs["status"], strict=True)))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -49,6 +50,18 @@ def small(text: Path, tmp_path: Path) -> list[str]:
 def latest(*overrides: str) -> list[str]:
     """Overrides without the earlier ones of a key that is given again: the command line refuses those."""
     return list({text.partition("=")[0]: text for text in overrides}.values())
+
+
+@pytest.fixture
+def plan(small: list[str]) -> Callable[..., Any]:
+    """Plans a command line on the small text, as a new process would."""
+    from ablate.plan import Plan, plan_study
+
+    def planned(*overrides: str) -> Plan:
+        plan_study.cache_clear()
+        return plan_study(tuple(latest(*small, *overrides)))
+
+    return planned
 
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]

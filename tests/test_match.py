@@ -25,17 +25,6 @@ from ablate.results import newest_study, read_manifest
 GATED_OR_NOT = [name for name, file in groups()["ffn"].items() if "hidden" in OmegaConf.load(file)]
 
 
-@pytest.fixture
-def plan(small):
-    """Plans a command line on the small text, as a new process would."""
-
-    def planned(*overrides: str) -> Plan:
-        plan_study.cache_clear()
-        return plan_study(tuple(latest(*small, *overrides)))
-
-    return planned
-
-
 def by_label(planned: Plan) -> dict[str, dict[str, Any]]:
     return {cell["label"]: cell for cell in planned.manifest["cells"]}
 

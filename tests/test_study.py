@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from conftest import latest
 
-from ablate.plan import Plan, PlanError, plan_study
+from ablate.plan import Plan, PlanError
 from ablate.results import Run, read_manifest, write_json
 from ablate.sweep import carry_out, conclude, record
-
-
-@pytest.fixture
-def plan(small):
-    """Plans a command line of this folder, as a new process would."""
-
-    def planned(*overrides: str) -> Plan:
-        plan_study.cache_clear()
-        return plan_study(tuple(latest(*small, *overrides)))
-
-    return planned
 
 
 def finish(planned: Plan, status: str = "done") -> int:

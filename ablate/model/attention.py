@@ -52,9 +52,16 @@ class GQA(nn.Module):
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, D), keys and values (B, H, S, D), as their products are taken."""
-        query, key = self.split(self.query(x)), self.split(self.key(memory))
-        query, key = rotate(query, places.rotation), rotate(key, places.rotation)
+        query, key = (rotate(part, places.rotation) for part in (self.queries(x), self.keys(memory)))
         return query, self.spread(key), self.spread(self.split(self.value(memory)))
+
+    def queries(self, x: Tensor) -> Tensor:
+        """Queries before they are turned: (B, T, C) -> (B, H, T, D)."""
+        return self.split(self.query(x))
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """Keys of each group before they are turned: (B, S, C) -> (B, G, S, D)."""
+        return self.split(self.key(memory))
 
     def split(self, x: Tensor) -> Tensor:
         """(B, T, H · D) -> (B, H, T, D)."""
@@ -107,11 +114,13 @@ class QKNorm(GQA):
             RMSNorm(head_dim if over == "head" else layer.out_features, eps) for layer in (self.query, self.key)
         )
 
-    def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
+    def queries(self, x: Tensor) -> Tensor:
         """See GQA."""
-        query, key = self.normed(self.query(x), self.query_norm), self.normed(self.key(memory), self.key_norm)
-        query, key = rotate(query, places.rotation), rotate(key, places.rotation)
-        return query, self.spread(key), self.spread(self.split(self.value(memory)))
+        return self.normed(self.query(x), self.query_norm)
+
+    def keys(self, memory: Tensor) -> Tensor:
+        """See GQA."""
+        return self.normed(self.key(memory), self.key_norm)
 
     def normed(self, x: Tensor, norm: nn.Module) -> Tensor:  # (B, T, H · D) -> (B, H, T, D)
         """Normalise, before or after the heads are split."""

@@ -90,8 +90,7 @@ class Decoder(Stack):
         self.head = head(dim, vocab, self.embed if tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, vocab)
-        x = self.embed(tokens)
-        return self.head(self.run(x if self.scale == 1 else x * self.scale, True, mask))
+        return self.head(self.run(self.embed(tokens) * self.scale, True, mask))
 
 
 class Encoder(Stack):
@@ -135,8 +134,7 @@ class Encoder(Stack):
         self.head = head(dim, outputs, self.embed if tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T[, features]) -> see the class
-        x = self.embed(tokens)
-        x = self.run(x if self.scale == 1 else x * self.scale, False, mask)
+        x = self.run(self.embed(tokens) * self.scale, False, mask)
         return self.head(mean_over_positions(x, mask) if self.pool else x)
 
 
@@ -165,8 +163,7 @@ class BERT(Encoder):
         self.head = BERTHead(dim, norm(), self.head)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, outputs)
-        x = self.embed(tokens)
-        return self.head(self.run(x if self.scale == 1 else x * self.scale, False, mask), mask)
+        return self.head(self.run(self.embed(tokens) * self.scale, False, mask), mask)
 
 
 class BERTHead(nn.Module):
