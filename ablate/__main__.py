@@ -93,7 +93,7 @@ def study(arguments: list[str]) -> int:
         return 0
     from ablate.sweep import carry_out
 
-    return carry_out(plan, None)
+    return carry_out(plan, None, lambda: plan)
 
 
 def read_arguments(arguments: list[str]) -> list[str]:

@@ -43,7 +43,8 @@ def batches(config: dict[str, Any], fingerprint: str) -> str:
 def run_key(config: dict[str, Any], seed: int, fingerprint: str) -> str:
     """`s<seed>-<hash>`: the name of a run's folder."""
     resolved = numbers(config)
-    resolved["seed"] = {half: seed if fixed is None else fixed for half, fixed in config["seed"].items()}
+    halves = {half: seed if config["seed"][half] is None else config["seed"][half] for half in ("init", "data")}
+    resolved["seed"] = halves | {"placebo": config["seed"]["placebo"]}
     versions = {"torch": torch.__version__, "numpy": numpy.__version__, "threads": 1}
     code = code_hash(tuple(sorted(package for package in config["user"] if uses(config, package))))
     return f"s{seed}-{_digest([resolved, versions, fingerprint, seed, code])[:16]}"

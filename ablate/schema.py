@@ -16,8 +16,8 @@ from omegaconf import MISSING
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
 # What decides which runs there are and how they are carried out, but no run's numbers.
 STUDY_KEYS = (
-    *("study", "seeds", "confirm", "reference", "match"),
-    *("results_dir", "dry_run", "keep", "user", "unit", "track"),
+    *("study", "seeds", "seeds_max", "confirm", "reference", "match", "design", "zip", "tier", "tune", "aa"),
+    *("results_dir", "dry_run", "reuse", "allow_duplicates", "keep", "user", "unit", "track"),
 )
 
 
@@ -29,6 +29,14 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.key}: {self.message}" if self.key else self.message
+
+
+class PlanError(Exception):
+    """The command line is wrong; `problems` says how, one line each."""
+
+    def __init__(self, problems: list[Problem]):
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
 
 
 def at_least(low: float, high: float = math.inf) -> Any:
@@ -69,6 +77,7 @@ class Train:
     precision: str = one_of("auto", "fp32", "bf16")
     compile: bool = MISSING
     parallel: Any = "auto"
+    average: str = one_of("none", "ema")
     diagnostics: bool = MISSING
 
 
@@ -96,10 +105,24 @@ class Eval:
 
 @dataclass
 class Seed:
-    """Fixed seeds of one half of the randomness; null follows the run's seed."""
+    """Fixed seeds of one half of the randomness; null follows the run's seed.
+
+    `placebo` says what a placebo run draws anew: a component (norm, ffn, ...), init, data, or chaos (nothing).
+    """
 
     init: int | None = None
     data: int | None = None
+    placebo: str | None = None
+
+
+@dataclass
+class Tune:
+    """A key that is tuned for each cell with the same budget: its values, and how many seeds score each of them."""
+
+    key: str | None = None
+    values: list[Any] = dataclasses.field(default_factory=list)
+    seeds: int = at_least(1)
+    extend: bool = False
 
 
 @dataclass
@@ -121,17 +144,25 @@ class Config:
     track: Any = None
     study: str | None = None
     seeds: Any = 3
+    seeds_max: int = at_least(5)
     confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, math.inf)})
     reference: Any = None
     match: str = one_of("none", "params", "flops", "flops_total")
+    design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional")
+    zip: list[str] = dataclasses.field(default_factory=list)
+    tier: str | None = None
+    tune: Tune = dataclasses.field(default_factory=Tune)
+    aa: int = at_least(0)
     results_dir: str = MISSING
     dry_run: bool = False
+    reuse: str = one_of("same", "any", "none")
+    allow_duplicates: bool = False
     keep: str = one_of("weights", "all", "none")
     user: list[str] = dataclasses.field(default_factory=list)
     unit: str | None = None
 
 
-SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed}
+SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
 
 
 def register() -> None:

@@ -43,9 +43,21 @@ class Terminated(BaseException):
     """SIGTERM arrived."""
 
 
-def carry_out(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None) -> int:
-    """Train what a plan leaves to do, show the summary and return the exit code of the command."""
-    started = time.monotonic()
+def carry_out(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None, replan: Callable[[], Plan]) -> int:
+    """Train what a plan leaves to do, round after round, show the summary and return the exit code of the command."""
+    started, trained = time.monotonic(), bool(plan.todo)
+    while True:
+        stopped = carry_out_round(plan, launch)
+        if stopped is not None:
+            return stopped
+        following = replan() if plan.more else plan
+        if following.manifest["runs"] == plan.manifest["runs"]:  # the last round, or one that did not end
+            return conclude(following, time.monotonic() - started if trained else None)
+        plan = following
+
+
+def carry_out_round(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None) -> int | None:
+    """Train what one round leaves to do; the exit code where the command must end."""
     try:
         record(plan)
     except OSError as error:
@@ -60,7 +72,7 @@ def carry_out(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None) 
     except (KeyboardInterrupt, Terminated) as stop:
         print("ablate: stopped; checkpoints are kept, and the same command continues", file=sys.stderr)
         return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else TERMINATED
-    return conclude(plan, time.monotonic() - started if plan.todo else None)
+    return None
 
 
 def record(plan: Plan) -> None:

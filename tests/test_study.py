@@ -12,7 +12,7 @@ from ablate.sweep import carry_out, conclude, record
 def finish(planned: Plan, status: str = "done") -> int:
     """Write a result for every run that is to do, and conclude as after a sweep; the exit code."""
     write_results(planned, status)
-    return carry_out(planned, None)
+    return carry_out(planned, None, lambda: planned)
 
 
 def write_results(planned: Plan, status: str) -> None:

@@ -1,0 +1,47 @@
+"""The keys that belong to a whole study and to no cell of it: what is wrong with them."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ablate.schema import Problem
+
+
+def study_problems(config: dict[str, Any]) -> list[Problem]:
+    """Problems of the keys that belong to the study and not to a cell."""
+    found, seeds, name = [], config["seeds"], config["study"]
+    if isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
+        found.append(
+            Problem("seeds", f"{seeds!r} is neither a number of seeds nor a list; write seeds=5 or seeds=[3,7]")
+        )
+    elif isinstance(seeds, int) and seeds < 1:
+        found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))
+    if name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
+        found.append(Problem("study", f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"))
+    if (
+        None not in (config["seed"]["init"], config["seed"]["data"])
+        and seeds != 1
+        and not (is_seed_list(seeds) and len(seeds) == 1)
+    ):
+        found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
+    folder = Path(config["results_dir"]).absolute()
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    if not folder.is_dir():
+        found.append(Problem("results_dir", f"{folder} is no folder; write another results_dir"))
+    elif not config["dry_run"]:
+        try:
+            tempfile.TemporaryFile(dir=folder).close()  # asking for permission says little to root, or of a full disk
+        except OSError as error:
+            found.append(Problem("results_dir", f"{folder} cannot be written ({error.strerror}); write another one"))
+    return found
+
+
+def is_seed_list(seeds: Any) -> bool:
+    """Whether a value is a list of different seeds."""
+    whole = isinstance(seeds, list) and all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in seeds)
+    return whole and 0 < len(seeds) == len(set(seeds))
