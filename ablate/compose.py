@@ -230,7 +230,7 @@ class Composer:
         key, _, value = text.partition("=")
         group = self._group(text)
         if group and value not in self.known[group] and not text.startswith("~"):
-            return Problem(text, f"no such {group}{_close(value, list(self.known[group]))}")
+            return Problem(text, f"no such {group}{close(value, list(self.known[group]))}")
         if group and text.startswith(group) and group not in defaults():
             return Problem(text, f"the reference model has no {group}; write +{text}")
         try:
@@ -255,7 +255,7 @@ class Composer:
             node = OmegaConf.select(self.chosen(tuple(chosen))[0], head) if head else None
             top = {field.name for field in dataclasses.fields(Config)} | self.known.keys()
             names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
-            return f"no such key{_close(last, [str(name) for name in names if not str(name).startswith('_')])}"
+            return f"no such key{close(last, [str(name) for name in names if not str(name).startswith('_')])}"
         return message.strip().split("\n")[0].rstrip(".")
 
     def _group(self, text: str) -> str | None:
@@ -263,7 +263,8 @@ class Composer:
         return key if key in self.known else None
 
 
-def _close(word: str, choices: list[str]) -> str:
+def close(word: str, choices: list[str]) -> str:
+    """What to write instead of a misspelt word, as the end of a line."""
     near = difflib.get_close_matches(word, choices, 1)
     if near and len(choices) > 12:
         return f"; did you mean {near[0]}?"
