@@ -69,7 +69,7 @@ def main() -> None:
 
 def study(arguments: list[str]) -> int:
     """Plan the command line, then show it, carry it out through Hydra, or sum up what is done already."""
-    from ablate.plan import PlanError, plan_study
+    from ablate.plan import COMMAND, PlanError, plan_study
 
     try:
         overrides = read_arguments(arguments)
@@ -87,8 +87,11 @@ def study(arguments: list[str]) -> int:
         return 0
     if plan.todo:
         folder = config_dir(arguments)
-        # Hydra's parser takes no override after an option.
-        sys.argv[1:] = [*overrides, *([f"--config-dir={folder}"] if folder else [])]
+        # Hydra reads what concerns itself; the rest would be applied to the reference model, whose variants lack keys
+        # that others have.  Its parser takes no override after an option.
+        COMMAND[:] = [o for o in overrides if not is_hydras(o)]
+        own = [o for o in overrides if is_hydras(o)]
+        sys.argv[1:] = [*own, *([f"--config-dir={folder}"] if folder else [])]
         run_hydra()
         return 0
     from ablate.sweep import carry_out
@@ -186,13 +189,15 @@ def job(config: Any) -> list[str]:
 
 def help_text(folder: str | None) -> str:
     """Usage, every group and variant with the first line of its YAML, and the keys that people type."""
-    from ablate.catalogue import first_line, groups
+    from ablate.catalogue import experiments, first_line, groups
 
     lines = [USAGE]
     found = groups(folder)
     for group in sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
         lines.append(group)
         lines += [f"  {variant:<12} {first_line(file)}" for variant, file in found[group].items()]
+    if studies := experiments(folder):
+        lines += ["+experiment", *(f"  {name:<12} {first_line(file)}" for name, file in studies.items())]
     return "\n".join([*lines, "", KEYS])
 
 

@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
-CONF = PACKAGE.parent / "conf" if (PACKAGE.parent / "conf" / "config.yaml").exists() else PACKAGE / "_conf"
+CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
+CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
+EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
 
 SHOWN = ("norm", "ffn", "residual", "position", "attention", "init", "model", "preset", "data", "scale", "optim")
 BEGIN, END = "<!-- catalogue: written by `make catalogue` from conf/ -->", "<!-- /catalogue -->"
@@ -17,8 +19,15 @@ def groups(config_dir: str | None = None) -> dict[str, dict[str, Path]]:
     found: dict[str, dict[str, Path]] = {}
     for root in [CONF, *([Path(config_dir)] if config_dir else [])]:
         for file in sorted(root.glob("*/*.yaml")):
-            found.setdefault(file.parent.name, {})[file.stem] = file
+            if file.parent.name != "experiment":  # study files, which are no variants
+                found.setdefault(file.parent.name, {})[file.stem] = file
     return found
+
+
+def experiments(config_dir: str | None = None) -> dict[str, Path]:
+    """Every study file by name, the project's and those of `experiment/` in a folder of the user's."""
+    folders = [EXPERIMENTS, *([Path(config_dir) / "experiment"] if config_dir else [])]
+    return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}
 
 
 def defaults() -> dict[str, str]:
@@ -30,10 +39,10 @@ def defaults() -> dict[str, str]:
 
 
 def shadowed(config_dir: str) -> list[Path]:
-    """Files of a user's folder that bear the name of a variant of the project's, which would win."""
-    return [
-        file for file in sorted(Path(config_dir).glob("*/*.yaml")) if (CONF / file.parent.name / file.name).exists()
-    ]
+    """Files of a user's folder that bear the name of a variant, or a study, of the project's, which would win."""
+    files = sorted(Path(config_dir).glob("*/*.yaml"))
+    own = {file: EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name for file in files}
+    return [file for file in files if (own[file] / file.name).exists()]
 
 
 def first_line(file: Path) -> str:

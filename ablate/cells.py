@@ -11,7 +11,7 @@ from ablate.gate import Checked
 from ablate.identity import batches, numbers
 from ablate.match import remark
 from ablate.model.init import shared_draws
-from ablate.schema import COMPONENTS, PlanError, Problem
+from ablate.schema import PlanError, Problem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,27 +25,10 @@ class Draft:
     rows: list[dict[str, Any]]  # the manifest's cells, and in the same order
     checked: list[Checked]  # what they were made of
     more: bool = False  # whether another round of the same command comes after this one
-
-
-def choose_reference(factors: dict[str, list[Any]], asked: Any) -> dict[str, Any]:
-    """Level of each component factor (of every factor, where no component varies) that others are compared with."""
-    compared = [key for key in factors if key in COMPONENTS] or list(factors)
-    reference = {key: factors[key][0] for key in compared}
-    problems = []
-    if asked is not None and not isinstance(asked, dict):
-        problems.append(Problem("reference", f"{asked!r} is no mapping; write reference={{norm:rms}}"))
-        asked = None
-    for key, level in (asked or {}).items():
-        if key not in compared:
-            problems.append(
-                Problem("reference", f"{key} is not compared here; choose from {', '.join(compared) or 'none'}")
-            )
-        elif level not in factors[key]:
-            levels = ", ".join(map(str, factors[key]))
-            problems.append(Problem("reference", f"{key}:{level} is not in the sweep; write one of {levels}"))
-    if problems:
-        raise PlanError(problems)
-    return reference | dict(asked or {})
+    components: list[str] = dataclasses.field(default_factory=list)  # the factors that hold a component
+    kept: dict[str, Any] = dataclasses.field(default_factory=dict)  # further entries of the manifest
+    claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; the study's own, of no other round
+    notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user
 
 
 def references(levels: list[dict[str, Any]], reference: dict[str, Any]) -> list[int]:

@@ -8,10 +8,9 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
-import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
-from ablate.identity import cell_name
 from ablate.schema import STUDY_KEYS, Config, Problem, register
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -47,20 +45,6 @@ class Command(NamedTuple):
     fixed: list[str]
     swept: dict[str, list[str]]
     problems: list[Problem]
-
-
-def level_of(cell: Composed, key: str) -> Any:
-    """A cell's level of a factor: the variant of a group, else the value of the key."""
-    if key in cell.choices:
-        return cell.choices[key]
-    value = OmegaConf.select(OmegaConf.create(cell.config), key)
-    return value if isinstance(value, str | int | float | bool | None) else json.dumps(OmegaConf.to_container(value))
-
-
-def name_cell(cell: Composed, levels: dict[str, Any]) -> str:
-    """What a cell is called where only what varies matters."""
-    named = [str(level) if key in cell.choices else f"{key}={level}" for key, level in levels.items()]
-    return " + ".join(named) or cell_name(cell.choices)
 
 
 def parse(overrides: list[str], config_dir: str | None) -> Command:
@@ -200,14 +184,8 @@ class Composer:
         key = text.partition("=")[0]
         return self._group(text) is not None or key.startswith(("~", "hydra.")) or "/" in key or "@" in key
 
-    def cells(self, command: Command) -> Iterator[tuple[list[str], Composed]]:
-        """Every combination of levels, the last factor fastest, with the overrides that make it."""
-        for levels in itertools.product(*command.swept.values()):
-            overrides = [*command.fixed, *levels]
-            yield overrides, self.compose(overrides)
-
-    def blame(self, command: Command) -> tuple[list[Problem], Command]:
-        """The overrides that cannot be composed, and the command without them."""
+    def blame(self, command: Command, cells: Iterable[list[str]]) -> tuple[list[Problem], Command]:
+        """The overrides that cannot be composed, and the command without them; `cells` has those of every cell."""
         problems: list[Problem] = []
         chosen: list[str] = []
         fixed, swept = [], dict[str, list[str]]()
@@ -225,7 +203,7 @@ class Composer:
                 fixed += good
             elif good:
                 swept[key] = good
-        return problems or self.clashes(command), Command(fixed, swept, [])
+        return problems or self.clashes(command, cells), Command(fixed, swept, [])
 
     def elsewhere(self, problem: Problem, text: str, command: Command) -> Problem:
         """The problem, unless it is a key that another of the variants swept does have: then which."""
@@ -237,10 +215,9 @@ class Composer:
         told = f"only {', '.join(having)} has this key, not {without}; sweep those that have it, or set it in a YAML"
         return problem._replace(message=f"{told} of your own")
 
-    def clashes(self, command: Command) -> list[Problem]:
+    def clashes(self, command: Command, cells: Iterable[list[str]]) -> list[Problem]:
         """Keys that some of the variants swept do not have, though the first ones do."""
-        for levels in itertools.product(*command.swept.values()):
-            overrides = [*command.fixed, *levels]
+        for overrides in cells:
             groups = [text for text in overrides if self._group(text)]
             for text in overrides:
                 found = self.judge(text, groups) if text not in groups else None
@@ -253,7 +230,7 @@ class Composer:
         key, _, value = text.partition("=")
         group = self._group(text)
         if group and value not in self.known[group] and not text.startswith("~"):
-            return Problem(text, f"no such {group}{_close(value, list(self.known[group]))}")
+            return Problem(text, f"no such {group}{close(value, list(self.known[group]))}")
         if group and text.startswith(group) and group not in defaults():
             return Problem(text, f"the reference model has no {group}; write +{text}")
         try:
@@ -278,7 +255,7 @@ class Composer:
             node = OmegaConf.select(self.chosen(tuple(chosen))[0], head) if head else None
             top = {field.name for field in dataclasses.fields(Config)} | self.known.keys()
             names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
-            return f"no such key{_close(last, [str(name) for name in names if not str(name).startswith('_')])}"
+            return f"no such key{close(last, [str(name) for name in names if not str(name).startswith('_')])}"
         return message.strip().split("\n")[0].rstrip(".")
 
     def _group(self, text: str) -> str | None:
@@ -286,7 +263,8 @@ class Composer:
         return key if key in self.known else None
 
 
-def _close(word: str, choices: list[str]) -> str:
+def close(word: str, choices: list[str]) -> str:
+    """What to write instead of a misspelt word, as the end of a line."""
     near = difflib.get_close_matches(word, choices, 1)
     if near and len(choices) > 12:
         return f"; did you mean {near[0]}?"

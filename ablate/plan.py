@@ -8,6 +8,7 @@ import hashlib
 import json
 import platform
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +17,26 @@ import torch
 from ablate.catalogue import shadowed
 from ablate.cells import (
     Draft,
-    choose_reference,
     describe_cells,
     describe_task,
     references,
     refuse_duplicates,
     slow_starts,
 )
-from ablate.compose import COMPOSING, Command, Composed, Composer, level_of, name_cell, parse
-from ablate.gate import Gate
+from ablate.claims import applicable, fixed_by, metric_problems, register
+from ablate.compose import COMPOSING, Command, Composed, Composer, parse
+from ablate.experiment import Asked, read_study
+from ablate.factors import Layout, arrange, factors_of, is_component, labels_of, levels_of
+from ablate.gate import Checked, Gate
 from ablate.history import choose_seeds, other_looks, read_earlier, status_of, to_test, without_weights
 from ablate.identity import cell_name, numbers, run_key
 from ablate.match import contradictions, match_cells
 from ablate.results import now
 from ablate.rounds import rounds_of
-from ablate.schema import COMPONENTS, PlanError, Problem
+from ablate.schema import PlanError, Problem
 from ablate.settings import study_problems
+
+COMMAND: list[str] = []  # what this process was asked for, for the sweeper: Hydra is told only what concerns itself
 
 
 @dataclasses.dataclass
@@ -72,18 +77,25 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
 
 def draft_study(overrides: list[str], config_dir: str | None) -> Draft:
     """The study that a command line asks for, every cell of it composed and checked.  Raises PlanError."""
-    cells, settings, swept = compose_cells(overrides, config_dir)
-    gate = Gate()
+    asked = read_study(overrides, config_dir)
+    try:
+        return draft_asked(asked, command_of(overrides, config_dir), config_dir)
+    except PlanError as error:
+        raise PlanError([asked.placed(problem) for problem in error.problems]) from None
+
+
+def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
+    """The study of plain overrides and of what a study file says beside them.  Raises PlanError."""
+    cells, command, layout = compose_cells(asked, config_dir)
+    settings, gate = cells[0].config, Gate()
     checked = [gate.admit(composed.config) for composed in cells]
-    problems = gate.problems + study_problems(settings)
-    problems += contradictions(settings["match"], overrides, swept)
+    problems = gate.problems + study_problems(settings) + about_metrics(asked, checked)
+    problems += contradictions(settings["match"], asked.overrides, list(command.swept))
     if problems:
         raise PlanError(problems)
     passed = [cell for cell in checked if cell is not None]
-    factors = {key: list(dict.fromkeys(level_of(cell, key) for cell in cells)) for key in swept}
-    reference = choose_reference(factors, settings["reference"])
-    levels = [{key: level_of(cell, key) for key in factors} for cell in cells]
-    labels = [name_cell(cell, level) for cell, level in zip(cells, levels, strict=True)]
+    levels, labels = [levels_of(cell, layout) for cell in cells], labels_of(cells, layout)
+    factors, reference = factors_of(levels, layout)
     at = references(levels, reference)
     passed, matched = match_cells(settings["match"], passed, labels, at, gate)
     if gate.problems:
@@ -91,42 +103,61 @@ def draft_study(overrides: list[str], config_dir: str | None) -> Draft:
     names = [cell_name(composed.choices) for composed in cells]
     rows = describe_cells(passed, names, levels, labels, at, matched)
     refuse_duplicates(rows, passed)
-    command = shlex.join(
-        ["python", "-m", "ablate"]
-        + ["-m"] * bool(swept)
-        + (["--config-dir", config_dir] if config_dir else [])
-        + overrides
+    claims, left = applicable(fixed_by(asked.claims, asked.at), rows)
+    if left and not asked.changed:
+        raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
+    return dataclasses.replace(
+        Draft(typed, settings, factors, reference, rows, passed),
+        components=[name for name, keys in layout.keys.items() if is_component(keys)],
+        kept=asked.kept | {"zip": settings["zip"], "aliases": layout.aliases, "remarks": layout.notes},
+        claims=claims,
+        notes=[f"{problem}, so this claim is left out" for problem in left],
     )
-    return Draft(command, settings, factors, reference, rows, passed)
 
 
-def compose_cells(overrides: list[str], config_dir: str | None) -> tuple[list[Composed], dict[str, Any], list[str]]:
-    """Every cell, the configuration that holds the study's own keys, and the swept keys.  Raises PlanError."""
-    command = parse(overrides, config_dir)
-    problems = list(command.problems)
+def command_of(overrides: list[str], config_dir: str | None) -> str:
+    """The command as it is typed."""
+    swept = bool(parse(overrides, config_dir).swept)
+    folder = ["--config-dir", config_dir] if config_dir else []
+    return shlex.join(["python", "-m", "ablate", *(["-m"] * swept), *folder, *overrides])
+
+
+def about_metrics(asked: Asked, checked: Iterable[Checked | None]) -> list[Problem]:
+    """Problems of the metrics that claims name; nothing where no cell passed."""
+    passed = [cell for cell in checked if cell]
+    lengths = [length for cell in passed for length in cell.config["eval"]["lengths"]]
+    found = metric_problems(asked.claims, [cell.task.metrics for cell in passed], lengths) if passed else []
+    return [Problem(f"{asked.file}: {problem.key}", problem.message) for problem in found]
+
+
+def compose_cells(asked: Asked, config_dir: str | None) -> tuple[list[Composed], Command, Layout]:
+    """Every cell of a command, the command in its parts, and its design.  Raises PlanError."""
+    command = parse(asked.overrides, config_dir)
+    layout = arrange(command)
+    problems = asked.problems + command.problems + layout.problems
     if config_dir is not None and not (config_dir and Path(config_dir).is_dir()):
         raise PlanError([Problem("--config-dir", f"{config_dir!r} is no folder")])
     for file in shadowed(config_dir) if config_dir else []:
-        problems.append(Problem("--config-dir", f"{file} has the name of a variant of ablate's; give it another"))
+        problems.append(Problem("--config-dir", f"{file} has the name of one of ablate's; give it another"))
     with Composer(config_dir) as composer:
         try:
-            cells = [composed for _, composed in composer.cells(command)]
+            cells = [composer.compose(each) for each in layout.overrides(command)]
         except COMPOSING as error:
-            found, command = composer.blame(command)
-            cells = compose_rest(composer, command)
+            found, rest = composer.blame(command, layout.overrides(command))
+            cells = compose_rest(composer, rest)
             problems += found or [Problem("", str(error).strip().split("\n")[0])]
     if problems:  # what can be composed is checked all the same, so that every mistake is told at once
         gate = Gate()
-        for cell in cells:
-            gate.admit(cell.config)
-        raise PlanError(problems + gate.problems + (study_problems(cells[0].config) if cells else []))
-    return cells, cells[0].config, list(command.swept)
+        checked = [gate.admit(cell.config) for cell in cells]
+        problems += gate.problems + about_metrics(asked, checked)
+        raise PlanError(problems + (study_problems(cells[0].config) if cells else []))
+    return cells, command, layout
 
 
 def compose_rest(composer: Composer, command: Command) -> list[Composed]:
     """The cells of a command without its bad overrides, or none when those that are left do not go together."""
     try:
-        return [composed for _, composed in composer.cells(command)]
+        return [composer.compose(each) for each in arrange(command).overrides(command)]
     except COMPOSING:
         return []
 
@@ -138,6 +169,7 @@ def settle(draft: Draft) -> Plan:
     base = settings["study"] or study_name(draft)
     name = f"{base}-confirm-{settings['confirm']}" if settings["confirm"] else base
     earlier, notes = read_earlier(results, name)
+    notes += draft.notes
     refuse_replacing(name, {cell["id"] for cell in earlier.get("cells", [])} - {row["id"] for row in rows})
     if settings["confirm"] and not (results / "studies" / base).exists():
         notes.append(f"{base} was never trained here, so there is nothing yet that this could confirm")
@@ -160,10 +192,11 @@ def settle(draft: Draft) -> Plan:
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "design": settings["design"],
         "factors": factors,
-        "components": [key for key in factors if key in COMPONENTS],
+        "components": draft.components,
         "reference": draft.reference,
         "match": settings["match"],
-        "claims": {},
+        "claims": {},  # see below: what was written when
+        "tier": settings["tier"],
         "seeds": seeds,
         "confirms": base if settings["confirm"] else None,
         "looks": own_looks + other_looks(results, name, runs),
@@ -171,13 +204,27 @@ def settle(draft: Draft) -> Plan:
         "cells": rows,
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
+        **draft.kept,
     }
     notes += slow_starts([cell.config for cell in checked])
     statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
     if settings["keep"] != "none" and (bare := without_weights(results, statuses)):
         notes.append(f"{bare} of these runs ended without weights, under keep=none, and are not trained again for them")
     statuses |= to_test(results, manifest, statuses, notes)
+    manifest |= register(draft.claims, earlier, rows, scored(results, earlier, runs, statuses), now())
     return Plan(results, manifest, statuses, notes, settings["dry_run"], draft.more)
+
+
+def scored(
+    results: Path, earlier: dict[str, Any], runs: list[dict[str, Any]], statuses: dict[str, str]
+) -> dict[int, set[str]]:
+    """The cells of this study that have a result, by seed; those of its earlier manifest, too."""
+    found: dict[int, set[str]] = {}
+    for run in [*runs, *earlier.get("runs", [])]:
+        status = statuses.get(run["path"]) or status_of(results, run["path"], [])
+        if status in ("done", "diverged", "untested"):
+            found.setdefault(run["seed"], set()).add(run["cell"])
+    return found
 
 
 def unit_name(paths: list[str]) -> str:
@@ -195,6 +242,7 @@ def refuse_replacing(name: str, gone: set[str]) -> None:
 def study_name(draft: Draft) -> str:
     """The factors and a hash of everything but the seeds."""
     cells = [[numbers(row["config"]), row["task"]] for row in draft.rows]
-    content = json.dumps([draft.factors, draft.reference, draft.settings["match"], cells])
-    head = "-".join(key.replace("/", "_") for key in draft.factors) or "single"
+    design = [draft.settings["design"]] * (draft.settings["design"] != "grid")
+    content = json.dumps([draft.factors, draft.reference, draft.settings["match"], cells, *design])
+    head = "-".join(key.replace("/", "_").replace("+", "-") for key in draft.factors) or "single"
     return f"{head[:60]}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"

@@ -21,9 +21,21 @@ def preview(plan: Plan) -> str:
     where = f"study {plan.manifest['study']} in {plan.folder}"
     held = [f"match={plan.manifest['match']}: {cells[0]['matched']['quantity']}"] if matching(plan) else []
     notes = list(dict.fromkeys(note for cell in cells for note in cell["notes"]))
+    asked = [*about(plan.manifest), *plan.manifest["remarks"]]
     table = columns([head, *(row(plan, cell) for cell in cells)])
     end = "dry run: nothing was trained or written"
-    return "\n".join([*table, "", f"{tasks}; {runs}", where, *held, *notes, *plan.notes, end])
+    return "\n".join([*table, "", f"{tasks}; {runs}", where, *asked, *held, *notes, *plan.notes, end])
+
+
+def about(manifest: dict[str, Any]) -> list[str]:
+    """What the study asks and claims, a line each."""
+    claims = list(manifest["claims"].values())
+    late = sum(not entry["registered"] for entry in claims)
+    said = f"{late} post hoc: written when there were results" if late else "registered: written before any result"
+    lines = [f"question: {manifest['question']}"] if manifest.get("question") else []
+    lines += [f"tier: {manifest['tier']}"] if manifest["tier"] else []
+    lines += [f"zip: {', '.join(manifest['zip'])} change together"] if manifest["zip"] else []
+    return lines + ([f"{len(claims)} claim{'s' * (len(claims) != 1)}, {said}"] if claims else [])
 
 
 def columns(rows: list[tuple[str, ...]]) -> list[str]:

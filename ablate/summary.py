@@ -30,8 +30,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
 
 def _title(study: Study, wall_seconds: float | None) -> str:
     manifest, status = study.manifest, study.runs["status"].value_counts()
-    parts = [" x ".join(manifest["factors"]) or manifest["study"]]
-    parts += [", ".join(dict.fromkeys(task["title"] for task in manifest["tasks"].values()))]
+    parts = [words.title(manifest), ", ".join(dict.fromkeys(task["title"] for task in manifest["tasks"].values()))]
     if manifest.get("confirms"):
         parts.append(f"confirmation of {manifest['confirms']} on fresh seeds")
     counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
@@ -141,7 +140,8 @@ def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
     metric = evidence.endpoint(study.manifest)
     lower = evidence.lower_is_better(study.manifest, metric)
     decided = table["verdict"].isin(["better", "worse"])
-    ordered = table.assign(late=table["kind"] == "interaction", open=~decided).sort_values(
+    in_order = table["kind"] == "step"
+    ordered = table.assign(late=table["kind"] == "interaction", open=~decided & ~in_order).sort_values(
         ["late", "open"], kind="stable"
     )
     shown, seeds = ordered.head(ROWS), len(study.manifest["seeds"])
@@ -150,7 +150,7 @@ def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
     for row in shown.itertuples():
         spans.append("" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places))
         n = f" (n = {row.n})" * (1 < row.n < seeds and row.verdict != "withheld")
-        scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind == "main")
+        scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
         verdicts.append(words.verdict(row, metric, lower) + scale + n)
     return [*_columns(list(shown["label"]), spans, verdicts), *_more(len(table) - len(shown), "effect")]
 
@@ -167,10 +167,11 @@ def _heading(family: pandas.DataFrame) -> str:
 
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame) -> list[str]:
-    lines = [evidence.unadjusted(study.manifest) or "", *dict.fromkeys(n for n in cells["notes"] if n)]
+    lines = [*study.manifest.get("remarks", []), evidence.unadjusted(study.manifest) or ""]
+    lines += [*dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest["seeds"]) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
-    found = {noise.kind: noise for noise in evidence.noise(table)}
+    found = {noise.kind.replace("step", "main"): noise for noise in evidence.noise(table)}
     if "main" in found:
         lines.append(_noise(found, cells))
     return [

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
+from ablate import evidence
+from ablate.evidence import words
+
 WIDTH = 5.5  # inches: the text width of a paper in one column; two columns have 6.9
 DPI = 250
 CHARACTERS = 106  # of a caption's line
@@ -70,8 +73,13 @@ def colours(manifest: dict[str, Any]) -> dict[tuple[str, str], str]:
 
 
 def roles(manifest: dict[str, Any]) -> tuple[str | None, str | None, list[str]]:
-    """Which factor is colour (most levels), which is dash and marker (few levels), which need panels of their own."""
+    """Which factor is colour (most levels), which is dash and marker (few levels), which need panels of their own.
+
+    In designs other than a grid none is any of these: each cell has a look of its own.
+    """
     factors = manifest["factors"]
+    if manifest.get("design", "grid") != "grid":
+        return None, None, []
     ranked = sorted(factors, key=lambda name: (name not in manifest["reference"], -len(factors[name])))
     second = next((name for name in ranked[1:] if len(factors[name]) <= len(DASHES)), None)
     return (ranked[0] if ranked else None), second, [name for name in factors if name not in (*ranked[:1], second)]
@@ -79,6 +87,8 @@ def roles(manifest: dict[str, Any]) -> tuple[str | None, str | None, list[str]]:
 
 def looks(manifest: dict[str, Any]) -> dict[str, Look]:
     """The look of each cell by its id."""
+    if manifest.get("design", "grid") != "grid":
+        return _own_looks(manifest)
     factors, (colour, second, _) = manifest["factors"], roles(manifest)
     palette, found = colours(manifest), {}
     for cell in manifest["cells"]:
@@ -90,10 +100,28 @@ def looks(manifest: dict[str, Any]) -> dict[str, Look]:
     return found
 
 
+def _own_looks(manifest: dict[str, Any]) -> dict[str, Look]:
+    """A changed cell has the colour of its change, as everywhere, and its factor's dash and marker; others in order."""
+    palette, changed, factors = colours(manifest), evidence.changes(manifest), list(manifest["factors"])
+    found: dict[str, Look] = {}
+    for i, cell in enumerate(manifest["cells"]):
+        if manifest["design"] == "fractional":
+            colour, place = PALETTE[i % len(PALETTE)], i // len(PALETTE)
+        elif cell["id"] in changed:
+            factor, level = changed[cell["id"]]
+            colour, place = palette[factor, str(level)], factors.index(factor) + 1
+        else:
+            colour, place = INK, 0
+        ways = (Look(colour, DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]) for n in range(place, place + 12))
+        free = [look for look in ways if look not in found.values()]
+        found[cell["id"]] = free[0] if free else Look(colour, DASHES[0], MARKERS[0])
+    return found
+
+
 def figure(manifest: dict[str, Any], caption: list[str], height: float) -> Figure:
     """An empty figure of the text width with its caption on top; `height` in inches without the caption."""
     tasks = dict.fromkeys(task["title"] for task in manifest["tasks"].values())
-    title = f"{' x '.join(manifest['factors']) or manifest['study']} · {', '.join(tasks)}"
+    title = f"{words.title(manifest)} · {', '.join(tasks)}"
     text = "\n".join(textwrap.fill(line, CHARACTERS) for line in [title, *caption] if line)
     drawn = Figure(figsize=(WIDTH, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
     drawn.suptitle(text, x=0.01, ha="left")

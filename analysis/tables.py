@@ -118,7 +118,11 @@ def effects_markdown(study: Study, table: pandas.DataFrame) -> str:
 
 def remarks(study: Study) -> list[str]:
     """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
-    lines = [words.matched(study.manifest), evidence.unadjusted(study.manifest) or ""]
+    lines = [
+        *study.manifest.get("remarks", []),
+        words.matched(study.manifest),
+        evidence.unadjusted(study.manifest) or "",
+    ]
     if len(study.manifest["seeds"]) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):

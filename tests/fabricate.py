@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ablate.designs import lay_out
 from ablate.results import Run, write_json, write_manifest
 
 COMPONENTS = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
@@ -53,20 +54,29 @@ def fabricate(
     status: Callable[[Levels, int], str] = always_done,
     batches: Callable[[Levels], str] = one_batch,
     study: str = "fabricated",
+    design: str = "grid",
     **manifest: Any,
 ) -> str:
-    """Write a study of the full grid of `factors` below `results`, and return its name.
+    """Write a study of a design over `factors`, the full grid by default, below `results`, and return its name.
 
     `status` says done, diverged, failed, missing (nothing on disk) or running (logged steps, no result);
     `manifest` replaces entries of the manifest; with tasks of its own, `score` is of the first metric of the first.
     """
     metric = next(iter(next(iter(manifest.get("tasks", {"f0": TASK}).values()))["metrics"]))
     components = [name for name in factors if name in COMPONENTS]
-    reference = {name: levels[0] for name, levels in factors.items() if name in (components or factors)}
+    compared = components if components and design == "grid" else factors
+    last = -1 if design == "leave_one_out" else 0
+    reference = {name: levels[last] for name, levels in factors.items() if name in compared}
+    base = tuple(levels.index(levels[last]) for levels in factors.values())
+    made = lay_out(design, {name: len(levels) for name, levels in factors.items()}, base)
     cells = [
-        _cell(number, dict(zip(factors, levels, strict=True)), reference, batches)
-        for number, levels in enumerate(itertools.product(*factors.values()))
+        _cell(number, {name: factors[name][i] for name, i in zip(factors, at, strict=True)}, reference, batches)
+        for number, at in enumerate(made.cells)
     ]
+    if design == "cumulative":
+        for before, cell in itertools.pairwise(list(cells)):
+            (level,) = (level for name, level in cell["levels"].items() if before["levels"][name] != level)
+            cell["label"] = f"+ {level}"
     runs = [{"cell": c["id"], "seed": seed, "path": f"{c['name']}/s{seed}-{study}"} for c in cells for seed in seeds]
     for run, (cell, seed) in zip(runs, itertools.product(cells, seeds), strict=True):
         value, ending = score(cell["levels"], seed), status(cell["levels"], seed)
@@ -80,7 +90,10 @@ def fabricate(
             "updated": "2025-01-01T00:00:00+00:00",
             "command": f"python -m ablate -m {typed}",
             "versions": {"ablate": "0.1.0", "python": "3.11.4", "torch": "2.6.0"},
-            "design": "grid",
+            "design": design,
+            "zip": [],
+            "aliases": made.aliases,
+            "remarks": made.notes,
             "factors": factors,
             "components": components,
             "reference": reference,

@@ -18,14 +18,15 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema"},
+    {"catalogue", "schema", "designs"},
     {"model", "data", "optim"},
     {"build", "metrics"},
     {"decode", "recalibrate"},
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
-    {"cells"},
+    {"factors"},
+    {"cells", "claims", "experiment"},
     {"rounds"},
     {"plan", "worker", "pool", "sync"},
     {"preview", "summary", "progress", "track"},

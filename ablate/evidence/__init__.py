@@ -5,7 +5,7 @@ cells(study)     a row per cell: mean and SD over seeds, what diverged, failed o
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
-from ablate.evidence.contrasts import Contrast, contrasts, strata
+from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
 from ablate.evidence.runs import cells, endpoint, lower_is_better, matched, scores, unadjusted
 from ablate.evidence.statistics import (
     Estimate,
@@ -28,6 +28,7 @@ __all__ = [
     "Noise",
     "benjamini_hochberg",
     "cells",
+    "changes",
     "contrasts",
     "effects",
     "endpoint",

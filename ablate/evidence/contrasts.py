@@ -1,9 +1,11 @@
-"""Which comparisons a design holds: main effects, two-way interactions, cells against their reference."""
+"""Which comparisons a design holds: main effects, two-way interactions, steps, cells against their reference."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,8 @@ Levels = dict[str, Any]
 class Contrast:
     """A weighted sum of cells whose weights sum to zero; positive weights are the side of `level`.
 
-    kind is `main`, `interaction` or `cell`; weights map cell ids to numbers; stratum is "" or as "optim.lr=0.001".
+    kind is `main`, `interaction`, `step` or `cell`; weights map cell ids to numbers; stratum is "" or as
+    "optim.lr=0.001"; note says what else the sum is made of.
     """
 
     kind: str
@@ -26,6 +29,7 @@ class Contrast:
     stratum: str
     label: str
     weights: dict[str, float]
+    note: str = ""
 
     def side(self, sign: int) -> dict[str, float]:
         """The absolute weights of one side: +1 for the level, −1 for the reference."""
@@ -33,13 +37,13 @@ class Contrast:
 
 
 def contrasts(manifest: dict[str, Any]) -> list[Contrast]:
-    """Every contrast of a study, within each stratum of the factors that are no components.
+    """Every contrast that a study's design can estimate, within each stratum of the factors that are not compared.
 
-    With cell means μ and reference levels a₀, b₀: the main effect of a is μ_a − μ_a₀, averaged over the levels of the
-    other component factors; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀), averaged over those of the
-    remaining ones; a cell's is μ − μ_reference, left out where it would repeat the main effects of an only factor.
+    grid, fractional: main effects and two-way interactions, then cells against the reference; one at a time, leave
+    one out: each changed cell against the reference; cumulative: each step against the one before, then the whole.
     """
-    return [found for stratum in strata(manifest) for found in _within(manifest, *stratum)]
+    found = ESTIMABLE[manifest.get("design", "grid")]
+    return [contrast for stratum in strata(manifest) for contrast in found(manifest, *stratum)]
 
 
 def strata(manifest: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -51,32 +55,94 @@ def strata(manifest: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
     return list(grouped.items())
 
 
-def _within(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]) -> Iterator[Contrast]:
+def changes(manifest: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+    """By cell, the one factor that a design changes and its level; nothing of cells that differ in more, or in none."""
+    cells = _ordered(manifest, manifest["cells"])
+    base = next((cell for cell in cells if cell["reference"]), None)
+    found = {}
+    for i, cell in enumerate(cells):
+        before = cells[max(0, i - 1)] if manifest.get("design") == "cumulative" else base
+        differ = [name for name, level in cell["levels"].items() if before and before["levels"][name] != level]
+        if len(differ) == 1:
+            found[cell["id"]] = (differ[0], cell["levels"][differ[0]])
+    return found
+
+
+def _ordered(manifest: dict[str, Any], cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Cells by how far they are from the first values: the order of the steps."""
+    factors = manifest["factors"]
+    return sorted(cells, key=lambda cell: sum(factors[name].index(level) for name, level in cell["levels"].items()))
+
+
+def _factorial(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]) -> Iterator[Contrast]:
+    """Main effects and interactions, each interaction with those that have the same weights, then single cells.
+
+    With cell means μ and reference levels a₀, b₀: the main effect of a is μ_a − μ_a₀, averaged over the cells with
+    these levels; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀).  In a fraction, interactions with
+    equal weights are one contrast that estimates their sum; one that holds any main effect is left out.
+    """
     reference = manifest["reference"]
     factors = {name: levels for name, levels in manifest["factors"].items() if name in reference}
     others = {name: [level for level in levels if level != reference[name]] for name, levels in factors.items()}
-    at = {tuple(cell["levels"][name] for name in factors): cell["id"] for cell in cells}
+    chains: dict[tuple[tuple[str, float], ...], list[Contrast]] = {}
     for names in [*itertools.combinations(factors, 1), *itertools.combinations(factors, 2)]:
         for levels in itertools.product(*(others[name] for name in names)):
-            weights = _weights(at, factors, dict(zip(names, levels, strict=True)), reference)
-            if weights:
-                yield _effect(names, levels, reference, stratum, any(len(others[n]) > 1 for n in names), weights)
+            weights = _weights(cells, dict(zip(names, levels, strict=True)), reference)
+            if weights and _clear(cells, weights, [name for name in factors if names != (name,)]):
+                named = any(len(others[name]) > 1 for name in names)
+                effect = _effect(names, levels, reference, stratum, named, weights)
+                chains.setdefault(_unsigned(weights), []).append(effect)
+    yield from map(_together, chains.values())
     if len(factors) > 1:
         yield from _cells(cells, stratum)
 
 
-def _weights(at: dict[tuple[Any, ...], str], factors: Levels, changed: Levels, reference: Levels) -> dict[str, float]:
-    """Signed weights of the cells where every corner exists: −1 for each changed factor at its reference, averaged."""
-    corners = []
-    for kept in itertools.product(*([None] if name in changed else levels for name, levels in factors.items())):
-        corner: dict[str, float] = {}
-        for ups in itertools.product((True, False), repeat=len(changed)):
-            moved = {n: changed[n] if up else reference[n] for n, up in zip(changed, ups, strict=True)}
-            cell = at.get(tuple(moved.get(name, level) for name, level in zip(factors, kept, strict=True)))
-            corner |= {} if cell is None else {cell: (-1.0) ** ups.count(False)}
-        if len(corner) == 2 ** len(changed):
-            corners.append(corner)
-    return {cell: sign / len(corners) for corner in corners for cell, sign in corner.items()}
+def _weights(cells: list[dict[str, Any]], changed: Levels, reference: Levels) -> dict[str, float]:
+    """Signed weights of the cells at each corner: −1 for each changed factor at its reference, over the corner's size.
+
+    Nothing where a corner has no cell.
+    """
+    corners: dict[float, list[list[str]]] = {1.0: [], -1.0: []}
+    for ups in itertools.product((True, False), repeat=len(changed)):
+        moved = {n: changed[n] if up else reference[n] for n, up in zip(changed, ups, strict=True)}
+        corner = [cell["id"] for cell in cells if all(cell["levels"][n] == level for n, level in moved.items())]
+        if not corner:
+            return {}
+        corners[(-1.0) ** ups.count(False)].append(corner)
+    return {cell: sign / len(corner) for sign, found in corners.items() for corner in found for cell in corner}
+
+
+def _clear(cells: list[dict[str, Any]], weights: dict[str, float], factors: list[str]) -> bool:
+    """Whether no main effect of these factors is in a contrast: the weights of each level's cells sum to zero."""
+    for name in factors:
+        sums: dict[Any, float] = {}
+        for cell in cells:
+            level = cell["levels"][name]
+            sums[level] = sums.get(level, 0.0) + weights.get(cell["id"], 0.0)
+        if any(abs(total) > 1e-9 for total in sums.values()):
+            return False
+    return True
+
+
+def _unsigned(weights: dict[str, float]) -> tuple[tuple[str, float], ...]:
+    """Weights without their common sign."""
+    ordered = sorted(weights.items())
+    sign = math.copysign(1.0, ordered[0][1])
+    return tuple((cell, round(sign * weight, 12)) for cell, weight in ordered)
+
+
+def _together(chain: list[Contrast]) -> Contrast:
+    """One contrast for those of equal weights, called by all of them."""
+    first = chain[0]
+    if len(chain) == 1:
+        return first
+    where = f" at {first.stratum}" * bool(first.stratum)
+    names = [other.label.removesuffix(where) for other in chain]
+    signed = [
+        name if other.weights == first.weights else f"−({name})" for name, other in zip(names, chain, strict=True)
+    ]
+    note = f"aliased with {', '.join(signed[1:])}"
+    return dataclasses.replace(first, label=", or ".join(signed) + where, note=note)
 
 
 def _effect(
@@ -101,3 +167,38 @@ def _cells(cells: list[dict[str, Any]], stratum: str) -> Iterator[Contrast]:
             label = f"{cell['label']} against {reference['label']}" + f" at {stratum}" * bool(stratum)
             weights = {cell["id"]: 1.0, reference["id"]: -1.0}
             yield Contrast("cell", "", cell["label"], reference["label"], stratum, label, weights)
+
+
+def _changed(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]) -> Iterator[Contrast]:
+    """Each cell against the reference, as the effect of the one factor in which it differs."""
+    base, found = next((cell for cell in cells if cell["reference"]), None), changes(manifest)
+    for cell in cells:
+        if base and cell is not base:
+            name, level = found[cell["id"]]
+            weights = {cell["id"]: 1.0, base["id"]: -1.0}
+            yield _effect((name,), (level,), manifest["reference"], stratum, True, weights)
+
+
+def _steps(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]) -> Iterator[Contrast]:
+    """Each cell against the one before it, and where there are several steps the last against the first."""
+    found, ordered = changes(manifest), _ordered(manifest, cells)
+    for i, (before, cell) in enumerate(itertools.pairwise(ordered)):
+        name, level = found[cell["id"]]
+        after = before["label"].removeprefix("+ ") if i else "the first values"
+        label = f"+ {cell['label'].removeprefix('+ ')} (after {after})"
+        weights = {cell["id"]: 1.0, before["id"]: -1.0}
+        yield Contrast("step", name, show(level), show(before["levels"][name]), stratum, label, weights)
+    if len(ordered) > 2:
+        first, last = ordered[0], ordered[-1]
+        weights = {last["id"]: 1.0, first["id"]: -1.0}
+        label = f"all steps together against {first['label']}"
+        yield Contrast("cell", "", last["label"], first["label"], stratum, label, weights)
+
+
+ESTIMABLE: dict[str, Callable[[dict[str, Any], str, list[dict[str, Any]]], Iterator[Contrast]]] = {
+    "grid": _factorial,
+    "fractional": _factorial,
+    "one_at_a_time": _changed,
+    "leave_one_out": _changed,
+    "cumulative": _steps,
+}

@@ -58,7 +58,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["unadjusted"] = unadjusted(study.manifest) is not None
     _correct(table)
     judged = [_verdict(row, lower) for row in table.itertuples()]
-    table["verdict"], table["note"] = [word for word, _ in judged], [note for _, note in judged]
+    table["verdict"] = [word for word, _ in judged]
+    table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
     return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *left]]
 

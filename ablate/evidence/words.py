@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 MINUS = "−"
+FEW = 6  # factors that a title spells out
 
 
 def show(level: Any) -> str:
@@ -14,6 +15,17 @@ def show(level: Any) -> str:
     if isinstance(level, bool) or level is None:
         return {True: "true", False: "false", None: "null"}[level]
     return f"{level:.6g}" if isinstance(level, float) else str(level)
+
+
+def title(manifest: dict[str, Any]) -> str:
+    """What a study varies, and how where it is no grid: "norm x ffn", "norm, ffn, init one at a time"."""
+    factors, design = list(manifest["factors"]), manifest.get("design", "grid")
+    if not factors:
+        return str(manifest["study"])
+    if design == "grid":
+        return " x ".join(factors)
+    named = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
+    return f"{named}, {design.replace('_', ' ')}"
 
 
 def scientific(value: float) -> str:

@@ -24,17 +24,18 @@ class AblateSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Carry out the study; ends the process with its exit code when that is not 0."""
-        from ablate.plan import Plan, plan_study
+        from ablate.plan import COMMAND, Plan, plan_study
         from ablate.sweep import carry_out
 
+        asked = (*COMMAND, *arguments)
         sources = self.config.hydra.runtime.config_sources
         folder = next((source.path for source in sources if source.provider == "command-line"), None)
 
         def replan() -> Plan:
             plan_study.cache_clear()
-            return plan_study(tuple(arguments), folder)
+            return plan_study(asked, folder)
 
-        code = carry_out(plan_study(tuple(arguments), folder), self.launcher.launch, replan)
+        code = carry_out(plan_study(asked, folder), self.launcher.launch, replan)
         if code:
             sys.exit(code)
 

@@ -1,0 +1,220 @@
+"""Claims of a study file: their grammar, and when each was written.  What results say of them is the analysis' part.
+
+A claim is one relation between two sides, as in {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}], metric: test/loss}: a side
+maps factors to levels, and levels of other factors are averaged unless `at` fixes them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ablate.schema import Problem
+
+RELATIONS = ("less", "greater", "equivalent", "diverges_more", "rank_correlates")
+BESIDE = ("metric", "margin", "at")
+Side = dict[str, Any]
+
+
+def claim_problems(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> list[Problem]:
+    """Everything wrong with the claims of a file over these factors; `at` is what the file fixes for all of them."""
+    if not isinstance(claims, dict):
+        return [Problem("claims", "is no mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
+    found = [Problem("at", message) for message in _levels(at, factors, "at")] if at is not None else []
+    for name, claim in claims.items():
+        found += [Problem(f"claims.{name}", message) for message in _claim(claim, factors)]
+    return found
+
+
+def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
+    """What is wrong with one claim."""
+    if not isinstance(claim, dict):
+        yield f"{claim!r} is no mapping; write {{less: [SIDE, SIDE]}}"
+        return
+    for key in sorted(map(str, claim.keys() - {*RELATIONS, *BESIDE})):
+        yield f"no such key: {key}{_near(key, [*RELATIONS, *BESIDE])}"
+    relations = [relation for relation in RELATIONS if relation in claim]
+    if len(relations) != 1:
+        many = f"has {' and '.join(relations)}; make two claims of them"
+        yield many if relations else f"has no relation; write one of {', '.join(RELATIONS)}"
+        return
+    yield from _sides(relations[0], claim[relations[0]], factors)
+    yield from _margin(relations[0], claim.get("margin"))
+    if "at" in claim:
+        yield from _levels(claim["at"], factors, "at")
+        yield from _twice(claim["at"], claim[relations[0]])
+    if "metric" in claim and relations[0] == "diverges_more":
+        yield "metric: diverges_more counts runs that diverge; leave it out"
+
+
+def _sides(relation: str, sides: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
+    if not isinstance(sides, list) or len(sides) != 2:
+        yield f"{relation} compares two sides; write {relation}: [SIDE, SIDE]"
+    elif relation == "rank_correlates":
+        yield from _ranked(sides[0], sides[1], factors)
+    else:
+        for side in sides:
+            yield from _levels(side, factors, relation)
+        if sides[0] == sides[1]:
+            yield f"{relation}: both sides are {sides[0]}; write what differs"
+
+
+def _ranked(side: Any, published: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
+    """What is wrong with a claim that levels rank as published numbers do."""
+    yield from _levels(side, factors, "rank_correlates")
+    levels = next(iter(side.values()), None) if isinstance(side, dict) and len(side) == 1 else None
+    numbers = isinstance(published, list) and all(type(number) in (int, float) for number in published)
+    if not isinstance(levels, list) or not numbers or len(levels) != len(published) or len(levels) < 3:
+        yield "rank_correlates takes one factor's levels, at least 3, and as many published numbers"
+
+
+def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[str]:
+    """What is wrong with a mapping of factors to levels."""
+    if not isinstance(side, dict) or not side:
+        yield f"{where}: {side!r} is no mapping of factors to levels; write {{ffn: swiglu}} or {{ffn: [mlp, gelu]}}"
+        return
+    for key, asked in side.items():
+        if key not in factors:
+            yield f"{where}: {key} is no factor of this study{_near(str(key), list(factors))}"
+            continue
+        for level in asked if isinstance(asked, list) else [asked]:
+            if level not in factors[key]:
+                yield f"{where}: {key} has no level {level}{_near(str(level), [str(known) for known in factors[key]])}"
+        if asked == []:
+            yield f"{where}: {key} has no levels; write at least one"
+
+
+def _margin(relation: str, margin: Any) -> Iterator[str]:
+    number = isinstance(margin, int | float) and not isinstance(margin, bool)
+    if relation != "equivalent":
+        if margin is not None:
+            yield f"margin: {relation} takes none; it goes with equivalent"
+    elif margin is None:
+        yield "equivalent needs a margin, the largest difference that does not matter: margin: 0.01"
+    elif not number or not 0 < margin < float("inf"):
+        yield f"margin: {margin} must be a number above 0"
+
+
+def _twice(at: Any, sides: Any) -> Iterator[str]:
+    named = {key for side in sides if isinstance(side, dict) for key in side} if isinstance(sides, list) else set()
+    for key in at if isinstance(at, dict) else ():
+        if key in named:
+            yield f"at: {key} is what its sides compare; leave it out"
+
+
+def _near(word: str, choices: list[str]) -> str:
+    near = difflib.get_close_matches(word, choices, 1)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(choices) or 'none'}"
+
+
+def metric_problems(claims: dict[str, Any], tasks: list[dict[str, str]], lengths: list[int]) -> list[Problem]:
+    """Claims about metrics that no run of this study has; `tasks` holds each task's metrics, `lengths` eval.lengths."""
+    known = {f"test/{name}" for metrics in tasks for name in metrics}
+    known |= {"test/bpb"} if "test/loss" in known else set()
+    found = []
+    for name, claim in claims.items():
+        metric = claim.get("metric") if isinstance(claim, dict) else None
+        plain, _, length = str(metric).partition("@")
+        if metric is not None and plain not in known:
+            message = f"no such metric: {metric}{_near(plain, sorted(known))}"
+            found.append(Problem(f"claims.{name}", message))
+        elif length and length not in map(str, lengths):
+            message = f"metric: nothing is tested at length {length}; add it to eval.lengths"
+            found.append(Problem(f"claims.{name}", message))
+    return found
+
+
+def sides_of(claim: dict[str, Any], cells: list[dict[str, Any]]) -> list[set[str]]:
+    """The ids of the cells on each side of a claim; of `rank_correlates` those of each level."""
+    (relation,) = (relation for relation in RELATIONS if relation in claim)
+    sides = claim[relation]
+    if relation == "rank_correlates":
+        ((factor, levels),) = sides[0].items()
+        sides = [{factor: level} for level in levels]
+    return [{cell["id"] for cell in cells if _holds(cell["levels"], side | claim.get("at", {}))} for side in sides]
+
+
+def _holds(levels: dict[str, Any], side: Side) -> bool:
+    """Whether a cell's levels are among those of a side; a zipped factor is found by any of its keys."""
+    alone = dict(levels)
+    for name, level in levels.items():
+        members, values = name.split("+"), str(level).split("+")
+        alone |= dict(zip(members, values, strict=False)) if len(members) == len(values) > 1 else {}
+    return all(
+        key in alone and (alone[key] in asked or str(alone[key]) in map(str, asked))
+        for key, asked in ((key, asked if isinstance(asked, list) else [asked]) for key, asked in side.items())
+    )
+
+
+def applicable(claims: dict[str, Any], cells: list[dict[str, Any]]) -> tuple[dict[str, Any], list[Problem]]:
+    """The claims whose levels all have cells, no cell on two sides, and why the others are none of this study's."""
+    kept, problems = {}, []
+    for name, claim in claims.items():
+        sides, absent = sides_of(claim, cells), _absent(claim, cells)
+        both = set[str]().union(*(one & other for one, other in itertools.combinations(sides, 2)))
+        if absent:
+            problems.append(Problem(f"claims.{name}", f"{absent} has no cell in this study"))
+        elif both:
+            label = next(cell["label"] for cell in cells if cell["id"] in both)
+            problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
+        else:
+            kept[name] = claim
+    return kept, problems
+
+
+def _absent(claim: dict[str, Any], cells: list[dict[str, Any]]) -> str | None:
+    """A level that a claim names and no cell has beside the rest of its side."""
+    (relation,) = (relation for relation in RELATIONS if relation in claim)
+    for side in (side for side in claim[relation] if isinstance(side, dict)):
+        whole = claim.get("at", {}) | side
+        for key, asked in whole.items():
+            for level in asked if isinstance(asked, list) else [asked]:
+                if not any(_holds(cell["levels"], whole | {key: level}) for cell in cells):
+                    return f"{key}={level}"
+    return None
+
+
+def fixed_by(claims: dict[str, Any], at: dict[str, Any] | None) -> dict[str, Any]:
+    """Claims with what the file fixes for all of them, but for the factors that they compare themselves."""
+    found = {}
+    for name, claim in claims.items():
+        (relation,) = (relation for relation in RELATIONS if relation in claim)
+        own = {key for side in claim[relation] if isinstance(side, dict) for key in side}
+        general = {key: level for key, level in (at or {}).items() if key not in own}
+        found[name] = claim | ({"at": general | claim.get("at", {})} if general else {})
+    return found
+
+
+def register(
+    claims: dict[str, Any], earlier: dict[str, Any], cells: list[dict[str, Any]], scored: dict[int, set[str]], when: str
+) -> dict[str, Any]:
+    """The manifest's entries `claims`, `withdrawn` and `claims_hash`: each claim with when it was written.
+
+    A claim is registered when no seed had cells of more than one side scored as it was written; `scored` holds the
+    cells by seed.  An unchanged one keeps what was said of it; an edited one keeps its earlier text.
+    """
+    before = {**earlier.get("withdrawn", {}), **earlier.get("claims", {})}
+    entries = {}
+    for name, claim in claims.items():
+        old = before.get(name)
+        if old and old["claim"] == claim:
+            entries[name] = old
+            continue
+        sides = sides_of(claim, cells)
+        seen = any(sum(bool(side & done) for side in sides) > 1 for done in scored.values())
+        entries[name] = {"claim": claim, "written": when, "registered": not seen, "earlier": _history(old)}
+    withdrawn = {name: entry for name, entry in before.items() if name not in claims}
+    text = json.dumps(claims, sort_keys=True).encode()
+    digest = hashlib.sha256(text).hexdigest()[:16] if claims else None
+    return {"claims": entries, "withdrawn": withdrawn, "claims_hash": digest}
+
+
+def _history(old: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """The texts that an edited claim had, oldest first."""
+    if not old:
+        return []
+    return [*old["earlier"], {key: old[key] for key in ("claim", "written", "registered")}]

@@ -1,0 +1,158 @@
+"""Which combinations of the factors' levels are cells, and what each design can and cannot tell.  Imports no torch.
+
+A cell is a tuple of indices, one per factor, in the order of the factors.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Cell = tuple[int, ...]
+
+
+class Design(NamedTuple):
+    """The cells of a design, what a reader must know of it, and what cannot be told apart: fractional designs only."""
+
+    cells: list[Cell]
+    notes: list[str]
+    aliases: dict[str, Any]
+
+
+def lay_out(design: str, counts: dict[str, int], base: Cell) -> Design:
+    """The cells of a design over factors with these numbers of levels; `base` holds the reference's level of each."""
+    return DESIGNS[design](counts, base)
+
+
+def size(design: str, counts: dict[str, int]) -> int:
+    """An upper bound of a design's number of cells, without laying it out."""
+    if design not in ("grid", "fractional"):
+        return 1 + sum(counts.values())
+    twos = sum(count == 2 for count in counts.values())
+    fraction = 2 ** base_factors(twos) if design == "fractional" else 2**twos
+    return math.prod(count for count in counts.values() if count != 2) * fraction
+
+
+def grid(counts: dict[str, int], base: Cell) -> Design:
+    """Every combination, the last factor fastest."""
+    return Design(list(itertools.product(*map(range, counts.values()))), [], {})
+
+
+def one_at_a_time(counts: dict[str, int], base: Cell) -> Design:
+    """The reference, then each other level of each factor beside the reference's levels of all others."""
+    note = "one at a time: each cell is the reference with one factor changed; interactions are not measured"
+    return Design(_changes(counts, base), [note], {})
+
+
+def leave_one_out(counts: dict[str, int], base: Cell) -> Design:
+    """As one at a time, around a reference that has every factor at its last value unless it was moved."""
+    note = "leave one out: each cell is the reference with one factor reverted; interactions are not measured"
+    return Design(_changes(counts, base), [note], {})
+
+
+def _changes(counts: dict[str, int], base: Cell) -> list[Cell]:
+    found = [base]
+    for place, count in enumerate(counts.values()):
+        found += [(*base[:place], level, *base[place + 1 :]) for level in range(count) if level != base[place]]
+    return found
+
+
+def cumulative(counts: dict[str, int], base: Cell) -> Design:
+    """From the first values to the last, one change after another in the order given."""
+    found = [(0,) * len(counts)]
+    for place, count in enumerate(counts.values()):
+        found += [(*found[-1][:place], level, *found[-1][place + 1 :]) for level in range(1, count)]
+    note = "cumulative: each step is compared with the one before it, so its effect depends on the order of the steps"
+    return Design(found, [note], {})
+
+
+def fractional(counts: dict[str, int], base: Cell) -> Design:
+    """A fraction of resolution IV of the factors with two levels, crossed with all levels of the others.
+
+    The fraction is the one that holds the reference; where none is smaller than the full grid, it is the full grid.
+    Box & Hunter 1961.
+    """
+    twos = [place for place, count in enumerate(counts.values()) if count == 2]
+    if base_factors(len(twos)) == len(twos):
+        note = f"fractional: no fraction of resolution IV is smaller than the grid of {_factors(len(twos))} of two"
+        return Design(grid(counts, base).cells, [note + " levels, so all combinations are trained"], {})
+    from pyDOE3 import fracfact
+
+    words = generators(len(twos))
+    signs = fracfact(" ".join([*_letters(base_factors(len(twos))), *words]))
+    moved = signs != signs[0]  # the first row becomes the reference: the same words define the fraction
+    others = [range(count) if count != 2 else [0] for count in counts.values()]
+    cells = []
+    for row, rest in itertools.product(moved, itertools.product(*others)):
+        cell = list(rest)
+        for place, changed in zip(twos, row, strict=True):
+            cell[place] = 1 - base[place] if changed else base[place]
+        cells.append(tuple(cell))
+    aliases = _aliases([list(counts)[place] for place in twos], words, np.where(moved, -1, 1))
+    told = f"fractional: {len(cells)} of {math.prod(counts.values())} combinations, resolution {aliases['resolution']}"
+    notes = [f"{told}: main effects are clear of two-way interactions", *_said(aliases)]
+    return Design(sorted(cells), notes, aliases)
+
+
+DESIGNS: dict[str, Callable[[dict[str, int], Cell], Design]] = {
+    "grid": grid,
+    "one_at_a_time": one_at_a_time,
+    "leave_one_out": leave_one_out,
+    "cumulative": cumulative,
+    "fractional": fractional,
+}
+
+
+def base_factors(n: int) -> int:
+    """The least k whose 2^k rows hold n two-level factors at resolution IV: n ≤ 2^(k−1); n where none is smaller."""
+    return next((k for k in range(3, n) if 2 ** (k - 1) >= n), n)
+
+
+def generators(n: int) -> list[str]:
+    """The words that define the factors beyond the base ones, in letters: odd ones, so that no two make a short one.
+
+    The product of two odd words is even, so with their own letters no defining word has three.  One factor more than
+    the base takes the word of all, for the highest resolution there is.  (pyDOE3's `fracfact_by_res` mixes odd and even
+    words, which from 16 factors on is resolution III, and knows no fraction of four factors.)
+    """
+    k = base_factors(n)
+    letters = _letters(k)
+    if n == k + 1:
+        return ["".join(letters)]
+    odd = ("".join(word) for length in range(3, k + 1, 2) for word in itertools.combinations(letters, length))
+    return list(itertools.islice(odd, n - k))
+
+
+def _letters(k: int) -> list[str]:
+    return [chr(ord("a") + i) for i in range(k)]
+
+
+def _factors(n: int) -> str:
+    return f"{n} factor{'s' * (n != 1)}"
+
+
+def _aliases(names: list[str], words: list[str], signs: np.ndarray) -> dict[str, Any]:
+    """Generators, two-way interactions whose columns are equal, and the resolution, in the factors' names."""
+    letters = _letters(len(names) - len(words))
+    spelt = dict(zip(letters, names, strict=False))
+    defined = zip(names[len(letters) :], words, strict=True)
+    columns: dict[bytes, list[str]] = {}
+    for one, other in itertools.combinations(range(len(names)), 2):
+        columns.setdefault((signs[:, one] * signs[:, other]).tobytes(), []).append(f"{names[one]} x {names[other]}")
+    together = [pairs for pairs in columns.values() if len(pairs) > 1]
+    return {
+        "resolution": "IV" if together else "V",
+        "generators": [f"{name} = {' x '.join(spelt[letter] for letter in word)}" for name, word in defined],
+        "together": together,
+    }
+
+
+def _said(aliases: dict[str, Any]) -> list[str]:
+    chains = [" = ".join(pairs) for pairs in aliases["together"]]
+    clear = "no two-way interaction is aliased with another"
+    told = f"aliased two-way interactions: {'; '.join(chains)}" if chains else clear
+    return [f"generators: {'; '.join(aliases['generators'])}", told]
