@@ -76,7 +76,9 @@ def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
     above = [_title(rounds[-1].manifest), *_by_round(rounds), progress(everything)]
     below = [*_failures(found.get("failed", [])), *_damages(everything.runs)]
     if not running and not over(rounds):
-        below.append(f"nothing is running; to go on: {rounds[-1].manifest.get('command', '')}")
+        below.append(
+            f"nothing is running; unless a launcher is about to, go on with: {rounds[-1].manifest.get('command', '')}"
+        )
     below += filter(None, [forgotten(rounds[-1].manifest)])
     free = height - len(above) - len(below)
     table = running_table(running, everything.pace(), width, free) if running else []

@@ -67,10 +67,11 @@ class Watched:
     def sample(self) -> Sample | None:
         """What the run says about how fast its cell is: all of it where it ended, else its pace so far."""
         if self.result:
-            steps, seconds = self.result.get("steps"), (self.result.get("seconds") or {}).get("total")
-            if self.result["status"] == "failed" or not isinstance(steps, int) or not isinstance(seconds, float | int):
+            steps, seconds = self.result.get("steps"), self.result.get("seconds") or {}
+            total, setup = seconds.get("total"), seconds.get("setup", 0.0)  # which is long for a process's first run
+            if self.result["status"] == "failed" or not isinstance(steps, int) or not isinstance(total, float | int):
                 return None
-            return Sample(self.cell, self.flops * steps, seconds)
+            return Sample(self.cell, self.flops * steps, total - setup)
         if self.pace.step and self.pace.steps_per_second:
             return Sample(self.cell, self.flops * self.pace.step, self.pace.step / self.pace.steps_per_second)
         return None
