@@ -29,7 +29,7 @@ LAYERS = [
     {"rounds"},
     {"plan", "worker", "pool", "sync"},
     {"preview", "summary", "pace", "watched", "progress", "track"},
-    {"standing"},
+    {"standing", "litter"},
     {"sweep", "evaluate", "status", "diff", "clean"},
     {"__main__", "__init__"},
 ]
