@@ -57,9 +57,8 @@ def look(results: Path) -> Found:
     items += [item for folder, manifest in manifests.items() for item in _of_study(folder, manifest, now, busy)]
     items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in lone]
     items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in sorted(results.glob("runs/*/.s*-*.tmp"))]
-    return Found(
-        [*items, *_corpora()], [*(f"{results / 'runs' / path} is in use" for path in sorted(busy)), *untouched]
-    )
+    in_hand = [f"{results / 'runs' / path} is in use" for path in sorted(busy)]
+    return Found([*items, *_corpora()], in_hand + untouched)
 
 
 def remove(items: Iterable[Item]) -> list[Item]:
@@ -110,7 +109,20 @@ def _of_run(run: Run, now: float) -> Iterator[Item]:
         yield Item(WEIGHTS, run.weights_file, size_of(run.weights_file), run)
 
 
-def _of_study(results: Path, folder: Path, manifest: dict[str, Any], now: float, busy: set[str]) -> Iterator[Item]:
+def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, dict[str, Any]], list[str]]:
+    """The manifests that can be read, by the folders of their studies, and why the others cannot."""
+    found, wrong = {}, []
+    for folder in folders:
+        try:
+            found[folder] = read_manifest(folder.parents[1], folder.name)
+        except Corrupt as error:
+            wrong.append(str(error))
+        except OSError:
+            wrong.append(f"{folder} has no manifest that can be read")
+    return found, wrong
+
+
+def _of_study(folder: Path, manifest: dict[str, Any], now: float, busy: set[str]) -> Iterator[Item]:
     yield from _debris(folder, now, None)
     paths = [run["path"] for run in manifest["runs"]]
     if busy.intersection(paths) or not all(_ended(Run(folder.parents[1], path)) for path in paths):
