@@ -51,7 +51,7 @@ def look(results: Path) -> Found:
     free = [run for run in runs if run.path not in busy]
     lone = [run for run in free if run.path not in used]
     if lone and untouched:
-        untouched.append(f"{len(lone)} runs that no readable study refers to: another one may")
+        untouched.append(f"{len(lone)} run{'s' * (len(lone) > 1)} that no readable study refers to: another one may")
         free, lone = [run for run in free if run.path in used], []
     items = [item for run in free for item in _of_run(run, now)]
     items += [item for folder, manifest in manifests.items() for item in _of_study(folder, manifest, now, busy)]
