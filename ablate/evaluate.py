@@ -8,21 +8,16 @@ reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the comm
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
+from ablate.command import Parser, Refused
 from ablate.load import LoadedRun, load
 from ablate.results import Corrupt, newest_study, read_manifest
 
 KEYS = ("eval.lengths", "eval.tokens")
 ROUNDING = 1e-3  # relative, where training ran compiled or on a GPU
-
-
-class Refused(Exception):
-    """The command line is wrong; the message says how in one line."""
 
 
 class Named(NamedTuple):
@@ -33,19 +28,11 @@ class Named(NamedTuple):
     loaded: LoadedRun
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line, without the usage."""
-        self.exit(2, f"{self.prog}: {message}\n")
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Evaluate, print a table and what is to be said about each run; the exit code."""
-    parser = _Parser(prog="python -m ablate.evaluate", description="Evaluate the kept weights of runs again.")
+    parser = Parser("python -m ablate.evaluate", "Evaluate the kept weights of runs again.")
     said = "a study's name (default: the newest) or results/runs/<cell>/<key>; eval.lengths=[64,128], eval.tokens=N"
     parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
-    folder = os.environ.get("ABLATE_RESULTS", "results")
-    parser.add_argument("--results-dir", default=folder, type=Path, help="where results are (default: %(default)s)")
     given = parser.parse_intermixed_args(arguments)
     try:
         what = [word for word in given.words if "=" not in word or Path(word).exists()]

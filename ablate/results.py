@@ -16,6 +16,7 @@ import fcntl
 import json
 import math
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas
 
 ENDED = ("done", "diverged", "failed")
+STALE = 60.0  # seconds without a heartbeat after which a lease counts for nothing
 POLL = 0.2  # seconds between two askings for a lock
 
 
@@ -48,8 +50,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as strict JSON, atomically; a number that is not finite becomes null."""
-    text = json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False)
-    write_atomic(path, text.encode() + b"\n")
+    write_atomic(path, json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -99,6 +100,7 @@ class Run:
         self.evaluation_file = self.folder / "evaluation.json"
         self.checkpoint_file = self.folder / "checkpoint.pt"
         self.weights_file = self.folder / "weights.safetensors"
+        self.lease_file = self.folder / "lease.json"
 
     def result(self) -> dict[str, Any] | None:
         """What the run ended with, or None while it has not ended.  Raises `Corrupt`."""
@@ -134,12 +136,27 @@ class Run:
             return [], 0
         return parse_lines(lines)
 
+    def holder(self) -> dict[str, Any] | None:
+        """Who trains the run, on whichever host: its lease, while that is fresh by the file server's clock."""
+        try:
+            touched, lease = self.lease_file.stat().st_mtime, read_json(self.lease_file)
+        except (OSError, Corrupt):
+            return None
+        return lease if server_time(self.folder) - touched < STALE else None
+
     @contextlib.contextmanager
     def lock(self, wait: Callable[[], bool]) -> Iterator[bool]:
         """Hold the run's lock, asked for again and again while `wait()`; yields False when another process has it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "w") as file:
             yield _take(file, wait)
+
+
+def server_time(folder: Path) -> float:
+    """Now by the clock of whoever keeps the folder's files; by ours where nothing can be written there."""
+    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
+        return os.fstat(file.fileno()).st_mtime
+    return time.time()
 
 
 def _take(file: IO[str], wait: Callable[[], bool]) -> bool:
@@ -217,9 +234,7 @@ def read_manifest(results: Path, study: str) -> dict[str, Any]:
     path = study_folder(results, study) / "manifest.json"
     manifest = read_json(path)
     needed = {"study", "cells", "runs", "seeds", "factors", "components", "reference", "tasks", "looks", "units"}
-    missing = {key for key in needed if key not in manifest} | {
-        key for key in ("cells", "runs") if not manifest.get(key)
-    }
+    missing = {key for key in needed if key not in manifest or (key in ("cells", "runs") and not manifest[key])}
     if missing:
         raise Corrupt(f"{path} has no {', '.join(sorted(missing))}")
     looks = manifest["looks"]

@@ -5,31 +5,21 @@ Exit codes: 0 written; 2 nothing to analyse, or nowhere to write, said in one li
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from ablate import evidence
+from ablate.command import Parser, Refused
 from ablate.evidence import words
 from ablate.results import Study
 from analysis import figures, tables
-from analysis.load import Refused, read
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """One line, without the usage."""
-        self.exit(2, f"{self.prog}: {message}\n")
+from analysis.load import read
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Analyse one study; the exit code."""
-    parser = _Parser(prog="python -m analysis", description="Figures and tables of a study.")
+    parser = Parser("python -m analysis", "Figures and tables of a study.")
     parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
-    folder = os.environ.get("ABLATE_RESULTS", "results")
-    parser.add_argument("--results-dir", default=folder, type=Path, help="where results are (default: %(default)s)")
     given = parser.parse_args(arguments)
     try:
         _analyse(read(given.results_dir, given.study), given.results_dir)

@@ -19,8 +19,9 @@ import pytest
 from conftest import read_terminal
 from rich.console import Console
 
-from ablate import progress
-from ablate.results import MetricsWriter, Run, write_json, write_manifest
+from ablate import pace, progress
+from ablate.results import MetricsWriter, Run, read_manifest, write_json, write_manifest
+from ablate.watched import watched
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 100
@@ -61,6 +62,10 @@ def end(results: Path, path: str, status: str = "done") -> None:
     write_json(Run(results, path).result_file, result | {"ended": str(time.time())})
 
 
+def view_of(results: Path, paths: list[str]) -> progress.View:
+    return progress.View(watched(results, read_manifest(results, "s"), paths))
+
+
 def rendered(view: progress.View, width: int, height: int = 24) -> list[str]:
     console = Console(width=width, height=height, force_terminal=False, color_system=None)
     with console.capture() as capture:
@@ -87,7 +92,7 @@ def test_each_ending_is_a_line(
 
 def test_a_resumed_run_says_so(tmp_path: Path) -> None:
     paths = make_study(tmp_path)
-    view = progress.View(tmp_path, "s", paths)
+    view = view_of(tmp_path, paths)
     for path, resumed in zip(paths, (0, 2), strict=False):
         end(tmp_path, path)
         run = Run(tmp_path, path)
@@ -110,7 +115,7 @@ def test_what_was_done_before_counts_and_an_earlier_failure_does_not(tmp_path: P
     paths = make_study(tmp_path)
     end(tmp_path, paths[0])
     end(tmp_path, paths[1], "failed")
-    view = progress.View(tmp_path, "s", paths)
+    view = view_of(tmp_path, paths)
     assert view.look() == [] and view.counts().startswith("1/4 ended, 0 diverged, 0 failed")
     end(tmp_path, paths[1], "failed")
     assert [status for status, _ in view.look()] == ["failed"]
@@ -120,25 +125,56 @@ def test_what_was_done_before_counts_and_an_earlier_failure_does_not(tmp_path: P
 def test_the_table_shows_what_runs_now(tmp_path: Path) -> None:
     paths = make_study(tmp_path)
     log(tmp_path, paths[3], 20)  # interrupted long ago: it is queued
-    view = progress.View(tmp_path, "s", paths[1:])
+    view = view_of(tmp_path, paths[1:])
     log(tmp_path, paths[1], 40, **{"val/loss": 3.25})
     view.look()
     assert [re.split(r"\s{2,}", line.strip()) for line in rendered(view, 100)] == [
         ["run", "step", "train/loss", "val/loss", "tokens/s", "left"],
         ["ln + mlp s1", "40/100", "4.500", "3.250", "6,400", "6.0 s"],
-        ["0/3 ended, 0 diverged, 0 failed, 1 running, 2 queued"],
+        ["0/3 ended, 0 diverged, 0 failed, 1 running, 2 queued, about 26 s left"],
     ]
 
 
-def test_time_left_does_not_count_what_an_earlier_sweep_did(tmp_path: Path) -> None:
-    paths = make_study(tmp_path, seeds=1)
-    log(tmp_path, paths[0], 50)
-    view = progress.View(tmp_path, "s", paths)
-    view.begun -= 10
+def test_time_left_is_that_of_the_places_that_runs_have(tmp_path: Path) -> None:
+    paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
+    view = view_of(tmp_path, paths)
     assert "left" not in view.counts()
-    log(tmp_path, paths[0], 60)  # a tenth of a run in ten seconds, 1.4 runs to go
+    for path in paths[:2]:
+        log(tmp_path, path, 60)  # ten steps a second, four seconds to go
     view.look()
-    assert view.counts().endswith("about 2 min 20 s left")
+    assert view.counts().endswith("1 queued, about 14 s left"), "the third one takes the first free place"
+    Run(tmp_path, paths[1]).metrics_file.unlink()
+    end(tmp_path, paths[1], "done")  # 40 steps in 8.1 s: two processes' pace counts by what each has done
+    view.look()
+    assert view.counts().endswith("1 running, 1 queued, about 18 s left")
+
+
+def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
+    paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
+    end(tmp_path, paths[0], "done")  # 40 steps in 8.1 s
+    log(tmp_path, paths[1], 50)  # ten steps a second; 90 steps in 13.1 s are the pace of the third
+    Run(tmp_path, paths[1]).checkpoint_file.write_text("")
+    counts = view_of(tmp_path, paths).counts()
+    assert counts == "1/3 ended, 0 diverged, 0 failed, 0 running, 1 interrupted, 1 queued, 20 s of computing left"
+
+
+def test_a_pace_waits_for_the_evaluations_that_it_has_to_count(tmp_path: Path) -> None:
+    """A step takes .1 s but for the first ones, an evaluation every 40 steps 2 s."""
+    rows, file, seconds = [], tmp_path / "metrics.jsonl", 9.0
+    for step in range(0, 161, 10):
+        seconds += 0.0 if step == 0 else 5.0 if step == 10 else 1.0
+        seconds += 2.0 if step and step % 40 == 0 else 0.0
+        rows.append(
+            {"step": step, "tokens": 64 * step, "seconds": seconds} | ({"val/loss": 1} if step % 40 == 0 else {})
+        )
+    found = []
+    for count in range(1, len(rows) + 1):
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
+        found.append(pace.read_pace(file, 40))
+    assert [one.steps_per_second for one in found[:4]] == [None] * 4
+    assert [found[8].steps_per_second, found[16].steps_per_second] == pytest.approx([80 / 16, 160 / 28])
+    assert found[2].tokens_per_second == pytest.approx(640) and found[16].tokens_per_second == pytest.approx(640)
+    assert pace.read_pace(file).steps_per_second == found[16].steps_per_second
 
 
 @pytest.mark.parametrize("width", [8, 20, 40, 60, 80])
@@ -147,7 +183,7 @@ def test_the_table_fits_any_terminal(tmp_path: Path, width: int, height: int) ->
     paths = make_study(
         tmp_path, labels=("a label that is much too long for this [bold]", *map(str, range(20))), seeds=1
     )
-    view = progress.View(tmp_path, "s", paths)
+    view = view_of(tmp_path, paths)
     for path in paths:
         log(tmp_path, path, 40)
     view.look()
@@ -161,7 +197,7 @@ def test_the_table_fits_any_terminal(tmp_path: Path, width: int, height: int) ->
 
 def test_files_in_any_state_are_passed_over(tmp_path: Path) -> None:
     paths = make_study(tmp_path)
-    view = progress.View(tmp_path, "s", paths)
+    view = view_of(tmp_path, paths)
     for path in paths:
         log(tmp_path, path, 40, **{"train/loss": None})
     files = [Run(tmp_path, path).metrics_file for path in paths]
@@ -181,15 +217,15 @@ def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
     rows = (json.dumps(row | {"step": step, "tokens": step * 64, "seconds": step / 4}) for step in range(50_000))
     file.write_text("\n".join(rows) + "\n")
     begun = time.perf_counter()
-    pace = progress.read_pace(file)
+    found = pace.read_pace(file)
     assert time.perf_counter() - begun < 0.05
-    assert (pace.step, pace.train, pace.val) == (49_999, "1.000", "")
-    assert (pace.tokens_per_second, pace.steps_per_second) == pytest.approx((256, 4))
-    assert progress.read_pace(tmp_path / "none") == progress.Pace()
+    assert (found.step, found.train, found.val) == (49_999, "1.000", "")
+    assert (found.tokens_per_second, found.steps_per_second) == pytest.approx((256, 4))
+    assert pace.read_pace(tmp_path / "none") == pace.Pace()
 
 
 def test_durations() -> None:
-    assert [progress.duration(seconds) for seconds in (8.14, 48.4, 108, 7384)] == [
+    assert [pace.duration(seconds) for seconds in (8.14, 48.4, 108, 7384)] == [
         "8.1 s",
         "48 s",
         "1 min 48 s",

@@ -1,0 +1,178 @@
+"""What lies in a results folder that can go, and how to remove it without touching what is in use."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablate.command import Refused
+from ablate.data.corpus import cache_folder
+from ablate.results import Corrupt, Run, read_manifest, server_time
+
+OLD = 3600  # seconds after which what a write left behind, or a job has not read, is left for good
+CHECKPOINTS, LEFTOVERS = "checkpoints of ended runs", "leftovers of interrupted writes"
+DAMAGED, UNITS = "files set aside as corrupt", "unit files of studies with nothing left to do"
+WEIGHTS, ORPHANS, CACHE = "weights of runs", "runs that no study refers to", "tokenised corpora"
+ALWAYS = (CHECKPOINTS, LEFTOVERS, DAMAGED, UNITS)
+
+
+class Item(NamedTuple):
+    """A file or folder that can go: bytes, and the run that must not be in use meanwhile."""
+
+    kind: str
+    path: Path
+    size: int
+    run: Run | None = None
+
+
+class Found(NamedTuple):
+    """What can go, and why other things stay untouched."""
+
+    items: list[Item]
+    untouched: list[str]
+
+
+def look(results: Path) -> Found:
+    """All that can go.  Raises Refused for what is no results folder."""
+    folders = [folder for folder in sorted(results.glob("runs/*/s*-*")) if is_run(folder)]
+    studies = sorted({file.parent for file in results.glob("studies/*/manifest.json*")})
+    if not folders and not studies:
+        raise Refused(f"{results} is no results folder: it holds no study and no run; name one with --results-dir")
+    now, runs = server_time(results), [Run(results, f"{path.parent.name}/{path.name}") for path in folders]
+    busy = {run.path for run in runs if in_use(run)}
+    manifests, untouched = _manifests(studies)
+    used = {run["path"] for manifest in manifests.values() for run in manifest["runs"]}
+    free = [run for run in runs if run.path not in busy]
+    lone = [run for run in free if run.path not in used]
+    if lone and untouched:
+        untouched.append(f"{len(lone)} run{'s' * (len(lone) > 1)} that no readable study refers to: another one may")
+        free, lone = [run for run in free if run.path in used], []
+    items = [item for run in free for item in _of_run(run, now)]
+    items += [item for folder, manifest in manifests.items() for item in _of_study(folder, manifest, now, busy)]
+    items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in lone]
+    items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in sorted(results.glob("runs/*/.s*-*.tmp"))]
+    in_hand = [f"{results / 'runs' / path} is in use" for path in sorted(busy)]
+    return Found([*items, *_corpora()], in_hand + untouched)
+
+
+def remove(items: Iterable[Item]) -> list[Item]:
+    """Remove what is still not in use; returns what stayed."""
+    left = []
+    for item in items:
+        try:
+            with item.run.lock(lambda: False) if item.run else contextlib.nullcontext(True) as mine:
+                gone = mine and not (item.run and item.run.holder()) and _still(item)
+                if gone:
+                    _delete(item)
+        except OSError:
+            gone = False
+        left += [] if gone else [item]
+    return left
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is one that a run makes."""
+    return folder.is_dir() and not folder.is_symlink() and bool(re.match(r"s\d+-", folder.name))
+
+
+def in_use(run: Run) -> bool:
+    """Whether a process of this host has the run's lock, or one of any host its lease; takes neither."""
+    if run.holder():
+        return True
+    try:
+        with open(run.folder / "lock", "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder."""
+    files = [path] if path.is_file() else [Path(where) / name for where, _, names in os.walk(path) for name in names]
+    return sum(file.lstat().st_size for file in files)
+
+
+def _of_run(run: Run, now: float) -> Iterator[Item]:
+    yield from _debris(run.folder, now, run)
+    if run.checkpoint_file.exists() and _ended(run) and _keep(run) not in ("all", None):
+        yield Item(CHECKPOINTS, run.checkpoint_file, size_of(run.checkpoint_file), run)
+    if run.weights_file.exists():
+        yield Item(WEIGHTS, run.weights_file, size_of(run.weights_file), run)
+
+
+def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, dict[str, Any]], list[str]]:
+    """The manifests that can be read, by the folders of their studies, and why the others cannot."""
+    found, wrong = {}, []
+    for folder in folders:
+        try:
+            found[folder] = read_manifest(folder.parents[1], folder.name)
+        except Corrupt as error:
+            wrong.append(str(error))
+        except OSError:
+            wrong.append(f"{folder} has no manifest that can be read")
+    return found, wrong
+
+
+def _of_study(folder: Path, manifest: dict[str, Any], now: float, busy: set[str]) -> Iterator[Item]:
+    yield from _debris(folder, now, None)
+    paths = [run["path"] for run in manifest["runs"]]
+    if busy.intersection(paths) or not all(_ended(Run(folder.parents[1], path)) for path in paths):
+        return
+    for file in sorted((folder / "units").glob("*.json")):
+        if now - file.stat().st_mtime > OLD:
+            yield Item(UNITS, file, size_of(file))
+
+
+def _debris(folder: Path, now: float, run: Run | None) -> Iterator[Item]:
+    for file in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
+        if re.fullmatch(r".+\.corrupt(-\d+)?", file.name):
+            yield Item(DAMAGED, file, size_of(file), run)
+        elif re.fullmatch(r"\..+\.tmp", file.name) and now - file.stat().st_mtime > OLD:
+            yield Item(LEFTOVERS, file, size_of(file), run)
+
+
+def _ended(run: Run) -> bool:
+    """Whether a run ended in a way that is not tried again."""
+    try:
+        result = run.result()
+    except (Corrupt, OSError):
+        return False
+    return result is not None and result["status"] in ("done", "diverged")
+
+
+def _keep(run: Run) -> str | None:
+    import yaml
+
+    with contextlib.suppress(OSError, yaml.YAMLError, UnicodeDecodeError):
+        config = yaml.safe_load(run.config_file.read_text(encoding="utf-8"))
+        return config.get("keep") if isinstance(config, dict) else None
+    return None
+
+
+def _corpora() -> list[Item]:
+    folders = [path for path in sorted(cache_folder().iterdir()) if re.fullmatch(r"[0-9a-f]{32}", path.name)]
+    return [Item(CACHE, path, size_of(path)) for path in folders if path.is_dir()]
+
+
+def _still(item: Item) -> bool:
+    return item.kind != CHECKPOINTS or bool(item.run and _ended(item.run))
+
+
+def _delete(item: Item) -> None:
+    if item.path.is_dir():
+        aside = item.path.with_name(f".{item.path.name}.tmp")  # a reader sees all of it or nothing
+        item.path.rename(aside)
+        shutil.rmtree(aside)
+        with contextlib.suppress(OSError):  # other seeds of the cell
+            item.path.parent.rmdir() if item.kind == ORPHANS else None
+    else:
+        item.path.unlink(missing_ok=True)

@@ -1,0 +1,124 @@
+"""Where a study stands, read from the results on disk alone, whatever trains it and wherever.
+
+    python -m ablate.status [STUDY] [--watch] [--all] [--results-dir DIR]
+
+Exit codes: 0 shown; 2 there is no such study; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from ablate.command import Parser, choose_study, conclude, manifest_of, studies
+from ablate.progress import HEARTBEAT
+from ablate.results import stamp, study_folder
+from ablate.standing import Round, base_of, over, planned, progress, readable, report, rounds_of, together
+from ablate.watched import printable
+
+TICK = 2.0  # seconds between looks
+WIDTH = 160  # of the table where there is no terminal
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Show one study, or a line about each; the exit code."""
+    parser = Parser("python -m ablate.status", "Where a study stands: what has ended, runs, waits or failed.")
+    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
+    parser.add_argument("--watch", action="store_true", help="look again every 2 s until all runs have ended")
+    parser.add_argument("--all", action="store_true", help="one line for each study")
+    given = parser.parse_args(arguments)
+    if given.all and (given.study or given.watch):
+        parser.error(f"--all shows every study; leave out {given.study or '--watch'}")
+    show = show_all if given.all else watch if given.watch else show_one
+    return conclude(parser.prog, lambda: show(given.results_dir, given.study))
+
+
+def find(results: Path, name: str | None) -> str:
+    """The study that is meant: the newest one without a name; the one that a round belongs to.  Raises Refused."""
+    bases: set[str] = set()
+    if name is not None and name not in studies(results):  # perhaps only its tuning is on disk
+        bases = {base_of(manifest) for one in studies(results) if (manifest := readable(results, one))}
+    chosen = choose_study(results, name, bases)
+    return chosen if chosen in bases else base_of(manifest_of(results, chosen))
+
+
+def show_one(results: Path, name: str | None) -> int:
+    """Print where a study stands."""
+    terminal = sys.stdout.isatty()
+    console = Console(width=None if terminal else WIDTH, highlight=False)
+    with console.capture() as capture:
+        console.print(report(rounds_of(results, find(results, name)), console.width), soft_wrap=not terminal)
+    print("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    return 0
+
+
+def show_all(results: Path, _: str | None) -> int:
+    """Print a line for each study, the newest last."""
+    choose_study(results, None)
+    newest = sorted(studies(results), key=lambda name: stamp(study_folder(results, name) / "manifest.json") or (0, 0))
+    bases: dict[str, bool] = {}
+    for name in newest:
+        manifest = readable(results, name)
+        base = base_of(manifest) if manifest else name
+        bases[base] = manifest is not None and bases.pop(base, True)  # put last
+    for base, whole in bases.items():
+        print(f"{base}: {_line(rounds_of(results, base)) if whole else 'its manifest cannot be read'}")
+    return 0
+
+
+def watch(results: Path, name: str | None) -> int:
+    """Show where a study stands until all of its runs have ended: a picture on a terminal, lines elsewhere."""
+    base = find(results, name)
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return _watch_lines(results, base)
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        for rounds in looks(results, base):
+            live.update(report(rounds, *console.size), refresh=True)
+    return 0
+
+
+def looks(results: Path, base: str) -> Iterator[list[Round]]:
+    """The rounds of a study, looked at every TICK seconds until there is nothing left to wait for."""
+    seen, rounds = None, rounds_of(results, base)
+    while True:
+        found = {file: stamp(file) for file in sorted((results / "studies").glob("*/manifest.json"))}
+        if found != seen:
+            seen, rounds = found, rounds_of(results, base)
+        else:
+            for one in rounds:
+                one.view.look()
+        yield rounds
+        if over(rounds):
+            return
+        time.sleep(TICK)
+
+
+def _watch_lines(results: Path, base: str) -> int:
+    told: dict[str, str] | None = None
+    said = -HEARTBEAT
+    for rounds in looks(results, base):
+        ended = {run.run.path: f"{run.name} {run.ending()}" for run in together(rounds).runs if run.result}
+        lines = [] if told is None else [line for path, line in ended.items() if told.get(path) != line]
+        told = ended
+        if lines or over(rounds) or time.monotonic() - said >= HEARTBEAT:
+            lines.append(f"{base}: {_line(rounds)}")
+            said = time.monotonic()
+        for line in lines:
+            print(printable(line), flush=True)
+    return 0
+
+
+def _line(rounds: list[Round]) -> str:
+    before = "" if planned(rounds) else f"{rounds[-1].kind}, "
+    return before + progress(together(rounds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
