@@ -1,7 +1,7 @@
 """Studies and runs on disk: where they are, how they are written so that a kill loses nothing, how they are read.
 
     results/runs/<cell>/<key>/      config.yaml metrics.jsonl result.json checkpoint.pt weights.safetensors
-                                    evaluation.json
+                                    evaluation.json provenance.json
     results/studies/<study>/        manifest.json
 
 Nothing in this module needs torch.
@@ -94,6 +94,7 @@ class Run:
         self.path = path
         self.folder = Path(results) / "runs" / path
         self.config_file = self.folder / "config.yaml"
+        self.provenance_file = self.folder / "provenance.json"
         self.metrics_file = self.folder / "metrics.jsonl"
         self.result_file = self.folder / "result.json"
         self.evaluation_file = self.folder / "evaluation.json"

@@ -18,7 +18,7 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema"},
+    {"catalogue", "schema", "source", "code"},
     {"model", "data", "optim"},
     {"build", "metrics"},
     {"decode", "recalibrate"},
