@@ -62,12 +62,18 @@ class Sources:
         self.used: dict[Node, Use] = {}
         self.digests: dict[Node, str] = {}
         self.reached: dict[str, set[str]] = {}
+        self.needed: dict[str, set[Node]] = {}
 
     def closure(self, roots: Iterable[str]) -> dict[str, str]:
         """Digest of every definition that these need, by its qualified name."""
-        todo = [node for root in roots for node in self.follow_name(root)]
-        seen: set[Node] = set()
-        modules: set[str] = set()
+        nodes: set[Node] = set().union(*(self.need(root) for root in roots))
+        return {".".join(node): self.digest(node) for node in sorted(nodes)}
+
+    def need(self, root: str) -> set[Node]:
+        """Every definition that a qualified name needs, and what the modules of these do when they are imported."""
+        if root in self.needed:
+            return self.needed[root]
+        todo, seen, modules = self.follow_name(root), set[Node](), set[str]()
         while todo:
             node = todo.pop()
             if node not in seen and node[0] not in KEEPING:
@@ -75,8 +81,9 @@ class Sources:
                 todo += self.use(node).nodes
                 fresh = self.reach(node[0]) - modules
                 modules |= fresh
-                todo += [effect for name in sorted(fresh) for effect in self.effects(name)]
-        return {".".join(node): self.digest(node) for node in sorted(seen)}
+                todo += [effect for name in fresh for effect in self.effects(name)]
+        self.needed[root] = seen
+        return seen
 
     def module(self, name: str) -> Module | None:
         """A module of these packages, or None."""
@@ -113,9 +120,9 @@ class Sources:
         seen |= {(name, rest)}
         if not rest:
             return [(name, definition) for definition in module.definitions]
-        if module.has(rest[0]):
+        where, what = module.imports.get(rest[0], ("", None))
+        if module.has(rest[0]) and (where, what) != (name, rest[0]):  # a package that imports its own module
             found = [(name, rest[0])] if rest[0] in module.definitions else []
-            where, what = module.imports.get(rest[0], ("", None))
             return found + self.follow(where, (what, *rest[1:]) if what else rest[1:], seen)
         if self.module(f"{name}.{rest[0]}"):
             return self.follow(f"{name}.{rest[0]}", rest[1:], seen)
@@ -158,9 +165,9 @@ class Sources:
                 if module:
                     found.add(one)
                     todo += [one.rpartition(".")[0]] * ("." in one)
-                    for where, what in module.loads:
-                        above = self.module(where)
-                        todo += [where, *([f"{where}.{what}"] if what and above and not above.has(what) else [])]
+                    todo += [
+                        part for where, what in module.loads for part in (where, *([f"{where}.{what}"] * bool(what)))
+                    ]
             self.reached[name] = found
         return self.reached[name]
 

@@ -177,7 +177,7 @@ def names_bound(statement: ast.stmt) -> list[str]:
 
 def is_idle(statement: ast.stmt) -> bool:
     """Whether a statement does nothing at import: a docstring, a block for type checkers, or for scripts."""
-    if isinstance(statement, ast.If):
+    if isinstance(statement, ast.If) and not statement.orelse:
         return ast.unparse(statement.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")
     return isinstance(statement, ast.Pass) or (
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
