@@ -37,13 +37,16 @@ def batches(config: dict[str, Any], fingerprint: str) -> str:
 
 def run_key(config: dict[str, Any], seed: int, fingerprint: str) -> str:
     """`s<seed>-<hash>`: the name of a run's folder."""
-    return f"s{seed}-{_digest([seed, provenance(config, seed, fingerprint)])[:16]}"
+    found = provenance(config, seed, fingerprint)
+    del found["source"]
+    return f"s{seed}-{_digest([seed, found])[:16]}"
 
 
 def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> dict[str, Any]:
     """All that a run's numbers come from: its settings (a hash), versions, data, and code by definitions.
 
-    `study` is the one that the run belongs to alone, under reuse=none.
+    `study` is the one that the run belongs to alone, under reuse=none; `source` says where the data were, and is no
+    part of the key.
     """
     resolved = numbers(config)
     halves = {half: seed if config["seed"][half] is None else config["seed"][half] for half in ("init", "data")}
@@ -52,6 +55,7 @@ def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> dict[str,
         "numbers": _digest(resolved),
         "versions": {"torch": torch.__version__, "numpy": numpy.__version__, "threads": 1},
         "data": fingerprint,
+        "source": config["data"],
         "study": config["study"] if config["reuse"] == "none" else None,
         "code": code_of(config),
     }

@@ -247,7 +247,9 @@ def log_look(results: Path, manifest: dict[str, Any], when: str) -> None:
             return
         current["looks"].append({"seeds": manifest["seeds"], "when": when})
         current["seeds"] = sorted({*current["seeds"], *manifest["seeds"]})
-        current["runs"] += [run for run in manifest["runs"] if run not in current["runs"]]
+        # A run that was planned anew meanwhile, of other code say, stands in place of this one.
+        known = {(run["cell"], run["seed"]) for run in current["runs"]}
+        current["runs"] += [run for run in manifest["runs"] if (run["cell"], run["seed"]) not in known]
         current["units"] |= manifest["units"]
         write_manifest(results, current)
 

@@ -25,7 +25,7 @@ LAYERS = [
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
-    {"cells"},
+    {"cells", "reuse"},
     {"rounds"},
     {"plan", "worker", "pool", "sync"},
     {"preview", "summary", "progress", "track"},
