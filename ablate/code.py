@@ -19,8 +19,9 @@ import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ablate.source import WHOLE, Chain, Module, imports_of, parse
 
@@ -202,6 +203,14 @@ class Sources:
         return self.digests[node]
 
 
+def targets_of(value: Any) -> Iterator[str]:
+    """Every `_target_` of a configuration."""
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+        if key == "_target_":
+            yield str(item)
+        yield from targets_of(item)
+
+
 def definitions(targets: Iterable[str], user: Iterable[str] = ()) -> dict[str, str]:
     """Digest of every definition that a run with these `_target_`s passes through, by its qualified name."""
     tops = tuple(sorted({package.partition(".")[0] for package in user}))
@@ -223,12 +232,23 @@ def places(package: str) -> list[Path]:
     """The folders, or the file, of a package; none for one that cannot be found or counts by its version."""
     if package in VERSIONED or package in sys.stdlib_module_names:
         return []
-    try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):
-        spec = None
+    spec = find(package)
     if spec is None:
         return []
     if spec.submodule_search_locations is not None:
         return [Path(folder) for folder in spec.submodule_search_locations]
     return [Path(spec.origin)] if spec.origin and spec.origin.endswith(".py") else []
+
+
+def find(package: str) -> ModuleSpec | None:
+    """Where Python finds a package, or None."""
+    try:
+        return importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+
+
+def not_found(targets: Iterable[str], user: Iterable[str]) -> list[str]:
+    """The packages of the user's own that `_target_`s are from and that Python does not find here."""
+    tops = {target.partition(".")[0] for target in targets} & {package.partition(".")[0] for package in user}
+    return sorted(top for top in tops if find(top) is None)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy
 import torch
 
-from ablate.code import definitions
+from ablate.code import definitions, targets_of
 from ablate.schema import COMPONENTS, STUDY_KEYS
 
 CARRIED = ("parallel", "checkpoint_seconds")  # of `train`: how runs are carried out, not what they compute
@@ -63,20 +62,12 @@ def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> dict[str,
 
 def code_of(config: dict[str, Any]) -> dict[str, str]:
     """Digests of the definitions that a cell's runs pass through; what is not its own part counts for nothing."""
-    return definitions(_targets(numbers(config)), config["user"])
+    return definitions(targets_of(numbers(config)), config["user"])
 
 
 def cell_name(choices: dict[str, str]) -> str:
     """All components in fixed order, by variant, joined by dashes."""
     return "-".join(choices[group] for group in COMPONENTS)
-
-
-def _targets(value: Any) -> Iterator[str]:
-    """Every `_target_` of a configuration."""
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
-        if key == "_target_":
-            yield str(item)
-        yield from _targets(item)
 
 
 def _digest(value: Any) -> str:
