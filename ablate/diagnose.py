@@ -16,7 +16,6 @@ from ablate.data.task import HeldOut
 from ablate.endpoint import Setting
 from ablate.metrics import autocast
 from ablate.model.attend import visible
-from ablate.model.norm import RunningNorm
 from ablate.model.residual import Block
 
 
@@ -67,7 +66,7 @@ def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
         module.register_forward_hook(output, with_kwargs=True)
     if hasattr(module, "project") and hasattr(module, "scale"):
         module.register_forward_pre_hook(attended, with_kwargs=True)
-    if isinstance(module, RunningNorm):
+    if hasattr(module, "drift"):
         module.register_forward_pre_hook(normed, with_kwargs=True)
 
 

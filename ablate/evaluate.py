@@ -128,8 +128,8 @@ def refuse_lengths(runs: list[Named], asked: dict[str, Any]) -> None:
     for run in runs if asked.get("lengths") else []:
         try:
             problems = length_problems(configured(run.loaded, asked), run.loaded.task())
-        except ValueError:
-            continue  # other data: told when its turn comes
+        except (ValueError, ImportError):
+            continue  # other data, no package: told when its turn comes
         if problems:
             raise Refused(f"{run.cell}: {problems[0]}")
 

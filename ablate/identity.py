@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import importlib.util
 import json
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import numpy
 import torch
 
+from ablate.code import definitions, targets_of
 from ablate.schema import COMPONENTS, STUDY_KEYS
 
-PACKAGE = Path(__file__).parent
-MEASURES = ("metrics.py", "endpoint.py", "decode.py", "recalibrate.py", "diagnose.py")
-LOOP = ("train.py", "optim.py", "build.py", "model", "data", *MEASURES)  # what every run's numbers pass through
 CARRIED = ("parallel", "checkpoint_seconds")  # of `train`: how runs are carried out, not what they compute
 
 
@@ -42,39 +36,38 @@ def batches(config: dict[str, Any], fingerprint: str) -> str:
 
 def run_key(config: dict[str, Any], seed: int, fingerprint: str) -> str:
     """`s<seed>-<hash>`: the name of a run's folder."""
+    found = provenance(config, seed, fingerprint)
+    del found["source"]
+    return f"s{seed}-{_digest([seed, found])[:16]}"
+
+
+def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> dict[str, Any]:
+    """All that a run's numbers come from: its settings (a hash), versions, data, and code by definitions.
+
+    `study` is the one that the run belongs to alone, under reuse=none; `source` says where the data were, and is no
+    part of the key.
+    """
     resolved = numbers(config)
     halves = {half: seed if config["seed"][half] is None else config["seed"][half] for half in ("init", "data")}
     resolved["seed"] = halves | {"placebo": config["seed"]["placebo"]}
-    versions = {"torch": torch.__version__, "numpy": numpy.__version__, "threads": 1}
-    code = code_hash(tuple(sorted(package for package in config["user"] if uses(config, package))))
-    return f"s{seed}-{_digest([resolved, versions, fingerprint, seed, code])[:16]}"
+    return {
+        "numbers": _digest(resolved),
+        "versions": {"torch": torch.__version__, "numpy": numpy.__version__, "threads": 1},
+        "data": fingerprint,
+        "source": config["data"],
+        "study": config["study"] if config["reuse"] == "none" else None,
+        "code": code_of(config),
+    }
+
+
+def code_of(config: dict[str, Any]) -> dict[str, str]:
+    """Digests of the definitions that a cell's runs pass through; what is not its own part counts for nothing."""
+    return definitions(targets_of(numbers(config)), config["user"])
 
 
 def cell_name(choices: dict[str, str]) -> str:
     """All components in fixed order, by variant, joined by dashes."""
     return "-".join(choices[group] for group in COMPONENTS)
-
-
-def uses(config: dict[str, Any], package: str) -> bool:
-    """Whether any part of a cell comes from a package; what does not is the same run without it."""
-    nodes = [node for key, node in config.items() if isinstance(node, dict) and key not in STUDY_KEYS]
-    return any(str(node.get("_target_", "")).startswith(package + ".") for node in nodes)
-
-
-@functools.cache
-def code_hash(user: tuple[str, ...]) -> str:
-    """Hash of the source files that a run passes through: the loop's, and all of the user's own packages."""
-    files = [path for name in LOOP for path in _sources(PACKAGE / name)]
-    for package in user:
-        spec = importlib.util.find_spec(package)
-        folders = spec.submodule_search_locations if spec else None
-        files += [path for folder in folders or () for path in _sources(Path(folder))]
-        files += [Path(spec.origin)] if spec and spec.origin and not folders else []
-    return _digest([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
-
-
-def _sources(path: Path) -> Iterable[Path]:
-    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
 
 
 def _digest(value: Any) -> str:

@@ -47,7 +47,17 @@ class LoadedRun(NamedTuple):
         return model.eval()
 
     def task(self) -> Task:
-        """The task that it was trained on.  Raises ValueError when the data have changed since."""
+        """The task that it was trained on.  Raises ValueError when the data have changed since, and
+        ModuleNotFoundError when parts of the run come from a package that is not found here.
+        """
+        from ablate.code import not_found, targets_of
+
+        parts = {key: node for key, node in self.config.items() if key != "track"}
+        if lost := not_found(targets_of(parts), self.config["user"]):
+            raise ModuleNotFoundError(
+                f"the package {', '.join(lost)} that it was built from is not found here; "
+                "run from the folder that holds it, or add that folder to PYTHONPATH"
+            )
         from ablate.build import build_task
 
         task: Task = build_task(self.config, self.config["user"])

@@ -32,6 +32,7 @@ from ablate.history import choose_seeds, other_looks, read_earlier, status_of, t
 from ablate.identity import cell_name, numbers, run_key
 from ablate.match import contradictions, match_cells
 from ablate.results import now
+from ablate.reuse import kept_apart, refuse_replacing, take_others, trained_again
 from ablate.rounds import rounds_of
 from ablate.schema import PlanError, Problem
 from ablate.settings import study_problems
@@ -170,7 +171,8 @@ def settle(draft: Draft) -> Plan:
     name = f"{base}-confirm-{settings['confirm']}" if settings["confirm"] else base
     earlier, notes = read_earlier(results, name)
     notes += draft.notes
-    refuse_replacing(name, {cell["id"] for cell in earlier.get("cells", [])} - {row["id"] for row in rows})
+    refuse_replacing(name, earlier, rows)
+    rows = kept_apart(name, rows) if settings["reuse"] == "none" else rows
     if settings["confirm"] and not (results / "studies" / base).exists():
         notes.append(f"{base} was never trained here, so there is nothing yet that this could confirm")
     seeds = choose_seeds(results, settings, base, earlier, [row["name"] for row in rows])
@@ -180,10 +182,12 @@ def settle(draft: Draft) -> Plan:
         notes.append(f"seeds {', '.join(map(str, sorted(kept)))} were looked at before and stay in the study")
     seeds = sorted({*seeds, *kept})
     runs = [
-        {"cell": row["id"], "seed": seed, "path": f"{row['name']}/{run_key(cell.config, seed, row['task'])}"}
+        {"cell": row["id"], "seed": seed, "path": f"{row['name']}/{run_key(row['config'], seed, row['task'])}"}
         for seed in seeds
-        for row, cell in zip(rows, checked, strict=True)
+        for row in rows
     ]
+    if settings["reuse"] == "any":
+        runs, rows = take_others(results, runs, rows)
     manifest = {
         "study": name,
         "created": earlier.get("created") or now(),
@@ -208,6 +212,7 @@ def settle(draft: Draft) -> Plan:
     }
     notes += slow_starts([cell.config for cell in checked])
     statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
+    notes += trained_again(results, earlier, runs, rows, statuses, settings["reuse"])
     if settings["keep"] != "none" and (bare := without_weights(results, statuses)):
         notes.append(f"{bare} of these runs ended without weights, under keep=none, and are not trained again for them")
     statuses |= to_test(results, manifest, statuses, notes)
@@ -230,13 +235,6 @@ def scored(
 def unit_name(paths: list[str]) -> str:
     """A unit's name, from its runs: it means the same in every manifest that another command writes meanwhile."""
     return "u" + hashlib.sha256("\n".join(paths).encode()).hexdigest()[:12]
-
-
-def refuse_replacing(name: str, gone: set[str]) -> None:
-    """Raise PlanError for a study whose cells would not be added to but replaced."""
-    if gone:
-        message = f"{name} holds {len(gone)} other cell{'s' * (len(gone) > 1)}; add to its cells, or write another name"
-        raise PlanError([Problem("study", message)])
 
 
 def study_name(draft: Draft) -> str:

@@ -1,7 +1,7 @@
 """Studies and runs on disk: where they are, how they are written so that a kill loses nothing, how they are read.
 
     results/runs/<cell>/<key>/      config.yaml metrics.jsonl result.json checkpoint.pt weights.safetensors
-                                    evaluation.json
+                                    evaluation.json provenance.json
     results/studies/<study>/        manifest.json
 
 Nothing in this module needs torch.
@@ -95,6 +95,7 @@ class Run:
         self.path = path
         self.folder = Path(results) / "runs" / path
         self.config_file = self.folder / "config.yaml"
+        self.provenance_file = self.folder / "provenance.json"
         self.metrics_file = self.folder / "metrics.jsonl"
         self.result_file = self.folder / "result.json"
         self.evaluation_file = self.folder / "evaluation.json"
@@ -261,7 +262,9 @@ def log_look(results: Path, manifest: dict[str, Any], when: str) -> None:
             return
         current["looks"].append({"seeds": manifest["seeds"], "when": when})
         current["seeds"] = sorted({*current["seeds"], *manifest["seeds"]})
-        current["runs"] += [run for run in manifest["runs"] if run not in current["runs"]]
+        # A run that was planned anew meanwhile, of other code say, stands in place of this one.
+        known = {(run["cell"], run["seed"]) for run in current["runs"]}
+        current["runs"] += [run for run in manifest["runs"] if (run["cell"], run["seed"]) not in known]
         current["units"] |= manifest["units"]
         write_manifest(results, current)
 

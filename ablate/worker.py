@@ -31,7 +31,7 @@ from torch import nn
 from ablate.budget import utilisation
 from ablate.data.task import Task
 from ablate.endpoint import setting_of
-from ablate.identity import code_hash, run_key
+from ablate.identity import provenance, run_key
 from ablate.lengths import add_lengths, lacking
 from ablate.load import load
 from ablate.results import Corrupt, Run, now, read_json, set_aside, unit_file, write_atomic, write_json
@@ -81,11 +81,13 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
         run.result_file.unlink(missing_ok=True)
         run.evaluation_file.unlink(missing_ok=True)
         write_atomic(run.config_file, yaml.safe_dump(config | {"seeds": [seed]}, sort_keys=False).encode())
+        # Before a user's package is imported: what is hashed is what will run.
+        if not run.path.endswith(run_key(config, seed, cell["task"])):
+            raise RuntimeError("code or libraries changed after the plan was made; give the command again")
+        write_json(run.provenance_file, provenance(config, seed, cell["task"]))
         trainer = new_trainer(run, config, seed, config["user"])
         if trainer.task.fingerprint != cell["task"]:
             raise RuntimeError("the data changed after the plan was made; give the command again")
-        if not run.path.endswith(run_key(config, seed, cell["task"])):
-            raise RuntimeError("code or libraries changed after the plan was made; give the command again")
         outcome["final"] = trainer.train(stop)
         keep_weights(run, trainer, config["keep"])
         with trainer.timed("evaluate"):
@@ -209,7 +211,6 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     jobs: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read, args=(jobs, stop), daemon=True).start()
-    code_hash(())  # of the files as they are now, at import: a later edit must not pass for what runs here
     while line := jobs.get():
         job = json.loads(line)
         statuses = run_unit(Path(job["results"]), job["study"], job["unit"], job["wait"], stop.is_set)

@@ -18,7 +18,7 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs"},
+    {"catalogue", "schema", "designs", "source", "code"},
     {"model", "data", "optim"},
     {"build", "metrics"},
     {"decode", "recalibrate"},
@@ -26,7 +26,7 @@ LAYERS = [
     {"diagnose", "lengths", "load", "command"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
     {"factors"},
-    {"cells", "claims", "experiment"},
+    {"cells", "claims", "experiment", "reuse"},
     {"rounds"},
     {"plan", "worker", "pool", "sync"},
     {"preview", "summary", "pace", "watched", "progress", "track"},
