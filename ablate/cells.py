@@ -7,9 +7,9 @@ import hashlib
 import json
 from typing import Any
 
-from ablate.gate import Checked
+from ablate.gate import Checked, Gate
 from ablate.identity import batches, numbers
-from ablate.match import remark
+from ablate.match import match_cells, remark
 from ablate.model.init import shared_draws
 from ablate.schema import COMPONENTS, PlanError, Problem
 
@@ -24,6 +24,10 @@ class Draft:
     reference: dict[str, Any]
     rows: list[dict[str, Any]]  # the manifest's cells, and in the same order
     checked: list[Checked]  # what they were made of
+    raw: list[dict[str, Any]]  # their configurations as they were composed, before anything was resolved or matched
+    at: list[int]  # which cell each one is compared with
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # entries of the manifest beside the usual
+    notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
     more: bool = False  # whether another round of the same command comes after this one
 
 
@@ -91,6 +95,29 @@ def describe_cells(
             }
         )
     return rows
+
+
+def recomposed(
+    draft: Draft,
+    settings: dict[str, Any],
+    factors: dict[str, list[Any]],
+    reference: dict[str, Any],
+    raw: list[dict[str, Any]],
+    levels: list[dict[str, Any]],
+    labels: list[str],
+    at: list[int],
+) -> Draft:
+    """A study of a draft's cells, once or several times over, with other settings.  Raises PlanError."""
+    gate = Gate()
+    checked = [cell for cell in map(gate.admit, raw) if cell is not None]
+    if not gate.problems:
+        checked, matched = match_cells(settings["match"], checked, labels, at, gate)
+    if gate.problems:
+        raise PlanError(gate.problems)
+    names = [row["name"] for row in draft.rows] * (len(raw) // len(draft.rows))
+    rows = describe_cells(checked, names, levels, labels, at, matched)
+    refuse_duplicates(rows, checked)
+    return Draft(draft.command, settings, factors, reference, rows, checked, raw, at)
 
 
 def cell_id(cell: Checked) -> str:

@@ -44,6 +44,7 @@ class Plan:
     notes: list[str]
     dry_run: bool
     more: bool = False  # whether another round of the same command comes after this one
+    ended: list[Plan] = dataclasses.field(default_factory=list)  # the rounds before it, with nothing left to train
 
     @property
     def folder(self) -> Path:
@@ -63,11 +64,13 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
 
     Raises PlanError.  A round is a study of its own: tuning, placebos, then the study that was asked for.
     """
-    rounds = rounds_of(draft_study(list(overrides), config_dir))
-    plan = settle(next(rounds))
-    while not plan.todo and (draft := next(rounds, None)):
-        plan = settle(draft)
-    return plan
+    draft = draft_study(list(overrides), config_dir)
+    rounds = rounds_of(draft, draft.settings["study"] or study_name(draft))
+    plan, ended = settle(next(rounds)), list[Plan]()
+    while plan.more and not plan.todo:
+        ended.append(plan)
+        plan = settle(rounds.send(plan.manifest))
+    return dataclasses.replace(plan, ended=ended)
 
 
 def draft_study(overrides: list[str], config_dir: str | None) -> Draft:
@@ -97,7 +100,7 @@ def draft_study(overrides: list[str], config_dir: str | None) -> Draft:
         + (["--config-dir", config_dir] if config_dir else [])
         + overrides
     )
-    return Draft(command, settings, factors, reference, rows, passed)
+    return Draft(command, settings, factors, reference, rows, passed, [cell.config for cell in cells], at)
 
 
 def compose_cells(overrides: list[str], config_dir: str | None) -> tuple[list[Composed], dict[str, Any], list[str]]:
@@ -135,7 +138,7 @@ def settle(draft: Draft) -> Plan:
     """The plan of a draft: name, seeds, runs and units, beside what an earlier command of this study left."""
     settings, factors, rows, checked = draft.settings, draft.factors, draft.rows, draft.checked
     results = Path(settings["results_dir"]).absolute()
-    base = settings["study"] or study_name(draft)
+    base = settings["study"]
     name = f"{base}-confirm-{settings['confirm']}" if settings["confirm"] else base
     earlier, notes = read_earlier(results, name)
     refuse_replacing(name, {cell["id"] for cell in earlier.get("cells", [])} - {row["id"] for row in rows})
@@ -172,6 +175,8 @@ def settle(draft: Draft) -> Plan:
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
     }
+    manifest |= draft.extra
+    notes += draft.notes
     notes += slow_starts([cell.config for cell in checked])
     statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
     if settings["keep"] != "none" and (bare := without_weights(results, statuses)):
@@ -193,8 +198,9 @@ def refuse_replacing(name: str, gone: set[str]) -> None:
 
 
 def study_name(draft: Draft) -> str:
-    """The factors and a hash of everything but the seeds."""
+    """The factors and a hash of everything but the seeds, before any tuning."""
     cells = [[numbers(row["config"]), row["task"]] for row in draft.rows]
-    content = json.dumps([draft.factors, draft.reference, draft.settings["match"], cells])
+    tune = [draft.settings["tune"]] * (draft.settings["tune"]["key"] is not None)  # never what it will choose
+    content = json.dumps([draft.factors, draft.reference, draft.settings["match"], cells, *tune])
     head = "-".join(key.replace("/", "_") for key in draft.factors) or "single"
     return f"{head[:60]}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"

@@ -95,7 +95,10 @@ class View:
     def __init__(self, results: Path, study: str, paths: list[str]):
         manifest, wanted = read_manifest(results, study), set(paths)
         cells = {cell["id"]: cell for cell in manifest["cells"]}
-        metric = {key: f"test/{next(iter(task['metrics']), 'loss')}" for key, task in manifest.get("tasks", {}).items()}
+        metric = {
+            key: manifest.get("endpoint") or f"test/{next(iter(task['metrics']), 'loss')}"
+            for key, task in manifest.get("tasks", {}).items()
+        }
         self.runs = [
             Watched(results, cells[run["cell"]], run, metric.get(cells[run["cell"]].get("task"), "test/loss"))
             for run in manifest["runs"]

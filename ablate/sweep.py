@@ -59,7 +59,8 @@ def carry_out(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None, 
 def carry_out_round(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None) -> int | None:
     """Train what one round leaves to do; the exit code where the command must end."""
     try:
-        record(plan)
+        for planned in [*plan.ended, plan]:
+            record(planned)
     except OSError as error:
         print(f"ablate: results_dir: {plan.results} cannot be written ({error.strerror})", file=sys.stderr)
         return WRONG

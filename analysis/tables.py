@@ -28,8 +28,10 @@ def write(study: Study, table: pandas.DataFrame, folder: Path) -> list[Path]:
 
 def beside(study: Study) -> dict[str, list[float]]:
     """Means over done seeds of every other test metric: of other lengths, other statistics, other scores."""
-    known = [name for name in study.runs if name.startswith("test/") and study.runs[name].notna().any()]
-    others = [name for name in known if name != evidence.endpoint(study.manifest)]
+    metric = evidence.endpoint(study.manifest)
+    split = metric.split("/")[0]  # of a tuning study the validation split: its test scores are nobody's business
+    known = [name for name in study.runs if name.startswith(f"{split}/") and study.runs[name].notna().any()]
+    others = [name for name in known if name != metric]
     return {name: list(evidence.cells(study, name)["mean"]) for name in others}
 
 
@@ -43,7 +45,7 @@ def runs_table(study: Study) -> pandas.DataFrame:
 def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
     metric, places = evidence.endpoint(study.manifest), words.decimals([cells["sd"].max()])
-    others = [name for name in cells if name.startswith("test/")]
+    others = [name for name in cells if "/" in name]
     head = [
         "cell",
         f"{metric}, mean ± SD",

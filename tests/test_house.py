@@ -26,6 +26,8 @@ LAYERS = [
     {"diagnose", "lengths", "load"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
     {"cells"},
+    {"grid"},
+    {"placebo", "tunable", "tuning"},
     {"rounds"},
     {"plan", "worker", "pool", "sync"},
     {"preview", "summary", "progress", "track"},
