@@ -48,7 +48,7 @@ def placebo_study(draft: Draft, name: str) -> Draft:
     names = [draft.rows[i]["name"]] * len(kinds)
     rows = describe_cells(checked, names, levels, labels, at, [None] * len(kinds))
     changed = {"study": f"{name}-aa", "seeds": list(range(count)), "confirm": None, "match": "none"}
-    told = f"placebos first: {label} and {len(kinds) - 1} kinds of placebo x {count} seeds; then: {what_follows(draft)}"
+    told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo x {count} seeds; then: {what_follows(draft)}"
     return dataclasses.replace(
         draft,
         settings=draft.settings | changed,

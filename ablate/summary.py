@@ -51,7 +51,8 @@ def _scope(study: Study) -> str:
     rates = [words.scientific(config["optim"]["lr"]) for config in configs]
     passes = [words.passes(_passes(manifest, cell)) for cell in manifest["cells"]]
     how = "tuned" if (manifest.get("tuning") or {}).get("key") == "optim.lr" else "untuned"
-    rate = f"one {how} lr " if len(set(rates)) == 1 else f"{how} lrs "
+    one = f"{'one ' * (how == 'untuned')}{how} lr "
+    rate = one if len(set(rates)) == 1 else f"{how} lrs "
     seen = f"{_range(steps)} steps ({_range(passes)})"
     matched = words.matched(manifest)
     return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}" + f"; {matched}" * bool(matched)

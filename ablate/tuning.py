@@ -126,7 +126,8 @@ def tuned_study(draft: Draft, name: str, grid: list[Any], scores: list[list[floa
     cells = {}
     for row, i, found in zip(made.rows, best, scores, strict=True):
         cells[row["id"]] = {"value": level(grid[i]), "scores": found, "edge": at_edge(grid, i)}
-        row["notes"] = row["notes"] + remarks(row["label"], key, grid, i, found)
+    for row, doubts in zip(made.rows, remarks(labels, key, grid, best, scores), strict=True):
+        row["notes"] = row["notes"] + doubts
     refuse_other_choice(draft, name, made.rows, cells)
     values = [level(value) for value in grid]
     tuning = {"key": key, "values": values, "seeds": tune["seeds"], "study": f"{name}-tune", "cells": cells}
@@ -134,15 +135,29 @@ def tuned_study(draft: Draft, name: str, grid: list[Any], scores: list[list[floa
     return dataclasses.replace(made, extra={"tuning": tuning}, notes=[f"{key} by tuning: {chosen}"])
 
 
-def remarks(label: str, key: str, grid: Sequence[Any], i: int, scores: Sequence[float | None]) -> list[str]:
-    """What to say of a cell whose best value is doubtful."""
-    if scores[i] is None:
-        return [f"{label}: runs diverged at every {key} that was tried; {words.show(level(grid[i]))} is the first"]
+def remarks(
+    labels: list[str], key: str, grid: Sequence[Any], best: list[int], scores: list[list[float | None]]
+) -> list[list[str]]:
+    """What to say of each cell whose best value is doubtful; cells of which the same is to be said share one line."""
+    doubts = [doubt(key, grid, i, found[i] is None) for i, found in zip(best, scores, strict=True)]
+    sharing = {text: [label for label, other in zip(labels, doubts, strict=True) if other == text] for text in doubts}
+    return [[f"{listed(sharing[text])}: {text}"] if text else [] for text in doubts]
+
+
+def doubt(key: str, grid: Sequence[Any], i: int, diverged: bool) -> str:
+    """Why a best value may not be the best, or nothing."""
+    value = words.show(level(grid[i]))
+    if diverged:
+        return f"runs diverged at every {key} that was tried; {value} is the first"
     if not at_edge(grid, i):
-        return []
+        return ""
     side = "largest" if grid[i] == max(grid) else "smallest"
-    told = f"{label}: the best {key} ({words.show(grid[i])}) is the {side} tried"
-    return [f"{told}; tune.extend=true goes on, for every cell alike"]
+    return f"the best {key} ({value}) is the {side} tried; tune.extend=true goes on, for every cell alike"
+
+
+def listed(names: list[str]) -> str:
+    """Names in a row, the first of many."""
+    return ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
 
 
 def refuse_other_choice(draft: Draft, name: str, rows: list[dict[str, Any]], cells: dict[str, Any]) -> None:

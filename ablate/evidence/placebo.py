@@ -13,7 +13,7 @@ from scipy import stats
 from ablate.evidence import words
 from ablate.evidence.runs import endpoint, scores
 from ablate.evidence.statistics import power
-from ablate.evidence.verdicts import ALPHA
+from ablate.evidence.verdicts import ALPHA, noise
 from ablate.results import Study
 
 KEY = "seed.placebo"
@@ -32,10 +32,7 @@ class Floor(NamedTuple):
 
 
 def floors(study: Study, metric: str | None = None) -> list[Floor]:
-    """A row per kind of placebo, over the seeds in which it and the reference ended with a number.
-
-    The upper bound is sd · √((n − 1) / χ²_{.05, n − 1}), which takes differences to be normal.
-    """
+    """A row per kind of placebo, over the seeds in which it and the reference ended with a number."""
     values = scores(study, metric or endpoint(study.manifest))
     cells = {cell["levels"][KEY]: cell["id"] for cell in study.manifest["cells"]}
     plain = values[cells[None]]
@@ -44,10 +41,13 @@ def floors(study: Study, metric: str | None = None) -> list[Floor]:
 
 def _floor(kind: str, differences: np.ndarray) -> Floor:
     n = len(differences)
-    if n < 2:
-        return Floor(kind, n, math.nan, math.nan)
-    sd = float(np.std(differences, ddof=1))
-    return Floor(kind, n, sd, sd * math.sqrt((n - 1) / float(stats.chi2.ppf(0.05, n - 1))))
+    sd = float(np.std(differences, ddof=1)) if n > 1 else math.nan
+    return Floor(kind, n, sd, upper_bound(sd, n))
+
+
+def upper_bound(sd: float, n: int) -> float:
+    """One-sided 95 % upper bound of the SD of normal values, sd · √((n − 1) / χ²_{.05, n − 1}); NaN below n = 2."""
+    return sd * math.sqrt((n - 1) / float(stats.chi2.ppf(0.05, n - 1))) if n > 1 else math.nan
 
 
 def split(found: Iterable[Floor]) -> dict[str, float]:
@@ -74,14 +74,12 @@ def seeds_needed(difference: float, sd: float, alpha: float) -> int | None:
 
 
 def round_differences(effects: Iterable[float], floor: float) -> list[float]:
-    """Two or three round sizes (1, 2 or 5 times a power of ten) near the effects seen, the largest first.
-
-    Without effects, near `floor`; at least two sizes, so that one sees what half as large a difference costs.
-    """
+    """Three round sizes (1, 2 or 5 times a power of ten): near the largest effect, or `floor` without any, and below."""
     seen = [abs(effect) for effect in effects if math.isfinite(effect) and effect]
-    sizes = sorted({_round(size) for size in seen or [floor]}, reverse=True)
-    sizes = [sizes[0], sizes[len(sizes) // 2], sizes[-1]] if len(sizes) > 3 else sizes
-    return sizes if len(sizes) > 1 else [sizes[0], _round(sizes[0] / 2)]
+    sizes = [_round(max(seen, default=floor))]
+    while len(sizes) < 3:
+        sizes.append(_round(sizes[-1] / 2.2))
+    return sizes
 
 
 def _round(size: float) -> float:
@@ -90,51 +88,58 @@ def _round(size: float) -> float:
 
 
 def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
-    """What a study's placebos say: the differences that noise makes, by kind; its sources; seeds for round differences.
+    """What a study's placebos say: the differences that noise makes, its sources, the seeds that differences need.
 
-    `table` holds the effects of the study that they belong to.  Seeds are counted at the largest upper bound among the
-    kinds of the components that are studied (chaos where nothing of them is drawn), at the level of the family.
+    `table` holds the effects of the study that they belong to.
     """
     found = floors(placebos)
-    known = [row for row in found if math.isfinite(row.sd)]
+    known = [row for row in found if row.n >= 2]
     reference = next(cell for cell in placebos.manifest["cells"] if cell["levels"][KEY] is None)
     head = f"placebos (aa={len(placebos.manifest['seeds'])}, {reference['label']})"
     if not known:
         return [f"{head}: too few ended to say anything"]
     if not any(row.sd for row in known):
-        return [f"{head}: no placebo moved anything, so that every difference is a real one"]
-    own = [row for row in known if row.kind not in SOURCES] or [row for row in known if row.kind == "chaos"] or known
-    places = words.decimals([row.sd for row in known])
-    parts = [f"{_words(row.kind)} {_spread(row, places, row is own[0])}" for row in own]
-    lines = [f"{head}: pure noise makes differences of SD {', '.join(parts)}"]
-    sources = [f"{SOURCES[kind]} {words.number(sd, places)}" for kind, sd in split(known).items()]
-    lines.append(f"a run's own SD by source, chaos in each: {', '.join(sources)}")
-    return lines + _needed(table, max(row.upper for row in own))
+        return [f"{head}: no placebo moved anything"]
+    own = [row for row in known if row.kind not in SOURCES] + [row for row in known if row.kind == "chaos"]
+    lines = [f"{head}: pure noise makes differences of SD {', '.join(map(_spread, own))}"] if own else []
+    sources = ", ".join(f"{SOURCES[kind]} {_short(sd)}" for kind, sd in split(known).items())
+    return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(table, own)]
 
 
-def _spread(row: Floor, places: int, first: bool) -> str:
-    n = f", n = {row.n}" if row.n < 3 else ""
-    return f"{words.number(row.sd, places)} ({'95 % upper bound ' * first}{words.number(row.upper, places)}{n})"
+def _spread(row: Floor) -> str:
+    kind = SOURCES.get(row.kind, f"{row.kind} drawn anew")
+    return f"{_short(row.sd)} ({kind}; 95 % upper bound {_short(row.upper)})"
 
 
-def _words(kind: str) -> str:
-    return SOURCES.get(kind, f"{kind} drawn anew")
+def _short(value: float) -> str:
+    return words.number(value, words.decimals([value]))
 
 
-def _needed(table: pandas.DataFrame, upper: float) -> list[str]:
-    family = table[table["family"].astype(bool)] if len(table) else table
-    if not upper:
+def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
+    """Seeds for round differences, at the upper bound of the larger SD: the placebos' or that of the effects seen.
+
+    Placebos alone would promise too much where nothing of a component is drawn, since chaos is less than what variants
+    differ in.
+    """
+    spreads = [(row.sd, row.upper, "the placebos' SD") for row in own]
+    spreads += [
+        (seen.sd, upper_bound(seen.sd, seen.n), "the SD of the effects seen")
+        for seen in (noise(table) if len(table) else [])
+        if seen.kind == "main"
+    ]
+    sd, upper, whose = max(spreads, default=(0.0, 0.0, ""))
+    if not sd:
         return []
-    alpha, main = ALPHA / max(1, len(family)), family[family["kind"] == "main"] if len(family) else family
-    sizes = round_differences(list(main["mean"].astype(float)) if len(main) else [], upper)
-    parts = []
-    for i, size in enumerate(sizes):
-        n = seeds_needed(size, upper, alpha)
-        count = f"more than {MOST:,}" if n is None else str(n)
-        parts.append(f"{_size(size)} {'needs at least ' * (i == 0)}{count}{' seeds' * (i == 0)}")
-    return [f"a difference between two cells of {', of '.join(parts)} (80 % power, at that upper bound)"]
+    family = table[table["family"].astype(bool)] if len(table) else table
+    effects = family.loc[family["kind"] == "main", "mean"].astype(float) if len(family) else []
+    parts: list[str] = []
+    for size in round_differences(effects, upper):
+        n = seeds_needed(size, upper, ALPHA / max(1, len(family)))
+        count = f"more than {MOST:,}" if n is None else f"about {n:,}"
+        parts.append(f"{_plain(size)} {count if parts else f'needs {count} seeds'}")
+    return [f"a difference of {', '.join(parts)} (80 % power, at the upper bound of {whose}, {_short(upper)})"]
 
 
-def _size(size: float) -> str:
+def _plain(size: float) -> str:
     text = f"{size:.10f}".rstrip("0").rstrip(".")
     return text[1:] if text.startswith("0.") else text
