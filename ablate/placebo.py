@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from ablate.cells import Draft, describe_cells
@@ -47,6 +48,8 @@ def placebo_study(draft: Draft, name: str) -> Draft:
     levels, at = [{KEY: kind} for kind in kinds], [0] * len(kinds)
     names = [draft.rows[i]["name"]] * len(kinds)
     rows = describe_cells(checked, names, levels, labels, at, [None] * len(kinds))
+    for row, kind in zip(rows, kinds, strict=True):
+        row["shared_draws"] = kept_draws(kind, plain.budget.shapes)
     changed = {"study": f"{name}-aa", "seeds": list(range(count)), "confirm": None, "match": "none"}
     told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo x {count} seeds; then: {what_follows(draft)}"
     return dataclasses.replace(
@@ -71,6 +74,11 @@ def placebo(config: dict[str, Any], kind: str | None) -> dict[str, Any]:
 
 def kinds_of(swept: list[str], shapes: dict[str, tuple[str, tuple[int, ...]]]) -> list[str]:
     """The swept components of which the model draws something, then initialisation, data order and chaos."""
-    drawn = [name for name, (role, _) in shapes.items() if role not in FIXED]
-    studied = [key for key in swept if key in COMPONENTS and key != "init" and redrawn(key, drawn)]
+    studied = [key for key in swept if key in COMPONENTS and key != "init" and kept_draws(key, shapes) < 1]
     return [*studied, "data", "init", "chaos"]
+
+
+def kept_draws(kind: str | None, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> float:
+    """Share of a model's drawn numbers that a placebo of a kind has in common with the plain run."""
+    drawn = {name: math.prod(shape) for name, (role, shape) in shapes.items() if role not in FIXED}
+    return 1 - sum(drawn[name] for name in redrawn(kind, drawn)) / max(1, sum(drawn.values()))

@@ -56,6 +56,7 @@ def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
         "parameters",
         "to reference",
         *matching(cells),
+        *([f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []),
         *others,
     ]
     rows = [
@@ -69,6 +70,7 @@ def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
             f"{row.params:,}",
             "" if row.reference else words.percent(row.params_vs_reference),
             *([str(row.chosen_value), words.remainder(row.match_difference)] if "match" in cells else []),
+            *([words.setting(row.tuned_value)] if "tuned" in cells else []),
             *(words.number(value, places) if math.isfinite(value) else "" for value in also),
         ]
         for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True)
@@ -115,7 +117,13 @@ def effects_markdown(study: Study, table: pandas.DataFrame) -> str:
     family = int(table["family"].sum())
     over = f"simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t)"
     said = f"Intervals are {over} and cover seeds only; exploratory rows have a false coverage rate of 5 %."
-    return _page(_markdown(head, rows), [said * bool(len(rows)), *remarks(study)])
+    return _page(_markdown(head, rows), [said * bool(len(rows)), *at_common_values(study), *remarks(study)])
+
+
+def at_common_values(study: Study) -> list[str]:
+    """Of a tuned study, each effect with all cells at the same value."""
+    heading, rows = evidence.common_rows(study.manifest) if study.manifest.get("tuning") else ("", [])
+    return [f"{heading}:"] * bool(rows) + [f"{label}: {', '.join(values)}" for label, *values in rows]
 
 
 def remarks(study: Study) -> list[str]:

@@ -74,7 +74,7 @@ def seeds_needed(difference: float, sd: float, alpha: float) -> int | None:
 
 
 def round_differences(effects: Iterable[float], floor: float) -> list[float]:
-    """Three round sizes (1, 2 or 5 times a power of ten): near the largest effect, or `floor` without any, and below."""
+    """Three round sizes (1, 2, 5 times a power of ten): near the largest effect, or `floor` without any, and below."""
     seen = [abs(effect) for effect in effects if math.isfinite(effect) and effect]
     sizes = [_round(max(seen, default=floor))]
     while len(sizes) < 3:
