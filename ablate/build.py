@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.model.init import initialise
+from ablate.model.placebo import initialise_as
 
 SHAPE = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # offered to every component by name
 # What a residual style is given beside the shape.
@@ -214,5 +214,5 @@ def build_task(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
 def initialised_model(config: dict[str, Any], task: Any, seed: int, user: Iterable[str] = ()) -> nn.Module:
     """The model of a resolved configuration with its parameters drawn from a seed, on the CPU."""
     model = build_model(config, task, user)
-    initialise(model, build_init(config, user), seed)
+    initialise_as(config.get("seed", {}).get("placebo"), model, build_init(config, user), seed)
     return model

@@ -7,9 +7,9 @@ import hashlib
 import json
 from typing import Any
 
-from ablate.gate import Checked
+from ablate.gate import Checked, Gate
 from ablate.identity import batches, numbers
-from ablate.match import remark
+from ablate.match import match_cells, remark
 from ablate.model.init import shared_draws
 from ablate.schema import PlanError, Problem
 
@@ -24,11 +24,13 @@ class Draft:
     reference: dict[str, Any]
     rows: list[dict[str, Any]]  # the manifest's cells, and in the same order
     checked: list[Checked]  # what they were made of
-    more: bool = False  # whether another round of the same command comes after this one
+    raw: list[dict[str, Any]]  # their configurations as they were composed, before anything was resolved or matched
+    at: list[int]  # which cell each one is compared with
     components: list[str] = dataclasses.field(default_factory=list)  # the factors that hold a component
-    kept: dict[str, Any] = dataclasses.field(default_factory=dict)  # further entries of the manifest
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # entries of the manifest beside the usual
     claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; the study's own, of no other round
-    notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user
+    notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
+    more: bool = False  # whether another round of the same command comes after this one
 
 
 def references(levels: list[dict[str, Any]], reference: dict[str, Any]) -> list[int]:
@@ -74,6 +76,29 @@ def describe_cells(
             }
         )
     return rows
+
+
+def recomposed(
+    draft: Draft,
+    settings: dict[str, Any],
+    factors: dict[str, list[Any]],
+    reference: dict[str, Any],
+    raw: list[dict[str, Any]],
+    levels: list[dict[str, Any]],
+    labels: list[str],
+    at: list[int],
+) -> Draft:
+    """A study of a draft's cells, once or several times over, with other settings.  Raises PlanError."""
+    gate = Gate()
+    checked = [cell for cell in map(gate.admit, raw) if cell is not None]
+    if not gate.problems:
+        checked, matched = match_cells(settings["match"], checked, labels, at, gate)
+    if gate.problems:
+        raise PlanError(gate.problems)
+    names = [row["name"] for row in draft.rows] * (len(raw) // len(draft.rows))
+    rows = describe_cells(checked, names, levels, labels, at, matched)
+    refuse_duplicates(rows, checked)
+    return Draft(draft.command, settings, factors, reference, rows, checked, raw, at, draft.components, draft.extra)
 
 
 def cell_id(cell: Checked) -> str:

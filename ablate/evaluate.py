@@ -148,12 +148,12 @@ def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
     """The run's test metrics from its weights; at lengths they are kept, where eval.tokens is that of training."""
     from ablate.endpoint import at_lengths, endpoint, setting_of
     from ablate.lengths import add_lengths
+    from ablate.model.placebo import data_seed
 
     config, [seed] = configured(loaded, asked), loaded.config["seeds"]
     setting, task, lengths = setting_of(config), loaded.task(), config["eval"]["lengths"]
     model = loaded.model().to(setting.device)
-    data_seed = seed if config["seed"]["data"] is None else config["seed"]["data"]
-    found, _ = endpoint(model, task, setting, data_seed, config["train"])
+    found, _ = endpoint(model, task, setting, data_seed(config["seed"], seed), config["train"])
     if setting.tokens != loaded.config["eval"]["tokens"]:
         return found | at_lengths(model, task, setting, lengths)
     if lengths:

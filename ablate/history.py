@@ -8,6 +8,7 @@ from typing import Any
 
 from ablate.lengths import untested
 from ablate.results import Corrupt, Run, read_manifest
+from ablate.schema import TUNING_SEEDS
 
 
 def read_earlier(results: Path, name: str) -> tuple[dict[str, Any], list[str]]:
@@ -45,7 +46,7 @@ def choose_seeds(
     used = set(read_earlier(results, base)[0].get("seeds", []))
     for folder in (path for name in set(names) for path in (results / "runs" / name).glob("s*-*")):
         used |= {int(number) for number in re.findall(r"^s(\d+)-", folder.name)}
-    first = max(used, default=-1) + 1
+    first = max((seed for seed in used if seed not in TUNING_SEEDS), default=-1) + 1
     return list(range(first, first + settings["confirm"]))
 
 

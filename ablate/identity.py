@@ -31,7 +31,8 @@ def numbers(config: dict[str, Any]) -> dict[str, Any]:
 def batches(config: dict[str, Any], fingerprint: str) -> str:
     """Hash of what decides the batches of a seed: cells with equal values see the same ones, and their seeds pair."""
     context = config["data"].get("context")
-    return _digest([fingerprint, context, config["train"]["batch_size"], config["seed"]["data"]])[:16]
+    other = ["placebo"] * (config["seed"]["placebo"] == "data")
+    return _digest([fingerprint, context, config["train"]["batch_size"], config["seed"]["data"], *other])[:16]
 
 
 def run_key(config: dict[str, Any], seed: int, fingerprint: str) -> str:

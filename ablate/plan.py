@@ -50,6 +50,7 @@ class Plan:
     notes: list[str]
     dry_run: bool
     more: bool = False  # whether another round of the same command comes after this one
+    ended: list[Plan] = dataclasses.field(default_factory=list)  # the rounds before it, with nothing left to train
 
     @property
     def folder(self) -> Path:
@@ -69,11 +70,13 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
 
     Raises PlanError.  A round is a study of its own: tuning, placebos, then the study that was asked for.
     """
-    rounds = rounds_of(draft_study(list(overrides), config_dir))
-    plan = settle(next(rounds))
-    while not plan.todo and (draft := next(rounds, None)):
-        plan = settle(draft)
-    return plan
+    draft = draft_study(list(overrides), config_dir)
+    rounds = rounds_of(draft, draft.settings["study"] or study_name(draft))
+    plan, ended = settle(next(rounds)), list[Plan]()
+    while plan.more and not plan.todo:
+        ended.append(plan)
+        plan = settle(rounds.send(plan.manifest))
+    return dataclasses.replace(plan, ended=ended)
 
 
 def draft_study(overrides: list[str], config_dir: str | None) -> Draft:
@@ -108,9 +111,9 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     return dataclasses.replace(
-        Draft(typed, settings, factors, reference, rows, passed),
+        Draft(typed, settings, factors, reference, rows, passed, [cell.config for cell in cells], at),
         components=[name for name, keys in layout.keys.items() if is_component(keys)],
-        kept=asked.kept | {"zip": settings["zip"], "aliases": layout.aliases, "remarks": layout.notes},
+        extra=asked.kept | {"zip": settings["zip"], "aliases": layout.aliases, "remarks": layout.notes},
         claims=claims,
         notes=[f"{problem}, so this claim is left out" for problem in left],
     )
@@ -167,7 +170,7 @@ def settle(draft: Draft) -> Plan:
     """The plan of a draft: name, seeds, runs and units, beside what an earlier command of this study left."""
     settings, factors, rows, checked = draft.settings, draft.factors, draft.rows, draft.checked
     results = Path(settings["results_dir"]).absolute()
-    base = settings["study"] or study_name(draft)
+    base = settings["study"]
     name = f"{base}-confirm-{settings['confirm']}" if settings["confirm"] else base
     earlier, notes = read_earlier(results, name)
     notes += draft.notes
@@ -208,7 +211,7 @@ def settle(draft: Draft) -> Plan:
         "cells": rows,
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
-        **draft.kept,
+        **draft.extra,
     }
     notes += slow_starts([cell.config for cell in checked])
     statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
@@ -238,9 +241,10 @@ def unit_name(paths: list[str]) -> str:
 
 
 def study_name(draft: Draft) -> str:
-    """The factors and a hash of everything but the seeds."""
+    """The factors and a hash of everything but the seeds, before any tuning."""
     cells = [[numbers(row["config"]), row["task"]] for row in draft.rows]
     design = [draft.settings["design"]] * (draft.settings["design"] != "grid")
-    content = json.dumps([draft.factors, draft.reference, draft.settings["match"], cells, *design])
+    tune = [draft.settings["tune"]] * (draft.settings["tune"]["key"] is not None)  # never what it will choose
+    content = json.dumps([draft.factors, draft.reference, draft.settings["match"], cells, *design, *tune])
     head = "-".join(key.replace("/", "_").replace("+", "-") for key in draft.factors) or "single"
     return f"{head[:60]}-{hashlib.sha256(content.encode()).hexdigest()[:6]}"

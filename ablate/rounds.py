@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Generator
+from typing import Any
 
 from ablate.cells import Draft
+from ablate.placebo import placebo_problems, placebo_study
+from ablate.schema import PlanError
+from ablate.tunable import tuning_problems
+from ablate.tuning import tuned
 
 
-def rounds_of(draft: Draft) -> Iterator[Draft]:
-    """The drafts of a command's rounds in order, each made from the results of those before; the study's own is last.
+def rounds_of(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], None]:
+    """The drafts of a command's rounds in order, the study's own last; each is answered with its ended manifest.
 
-    Ask for the next one when the round before it has nothing left to train.
+    `name` is the study's; rounds before it are called by it, too.  Raises PlanError.
     """
+    problems = tuning_problems(draft, name) + placebo_problems(draft)
+    if problems:
+        raise PlanError(problems)
+    draft = dataclasses.replace(draft, settings=draft.settings | {"study": name})
+    if draft.settings["tune"]["key"] is not None:
+        draft = yield from tuned(draft, name)
+    if draft.settings["aa"]:
+        placebos = placebo_study(draft, name)
+        yield placebos
+        draft = dataclasses.replace(draft, extra=draft.extra | {"placebos": placebos.settings["study"]})
     yield draft

@@ -14,6 +14,8 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
+PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these, init is every draw
+TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
 # What decides which runs there are and how they are carried out, but no run's numbers.
 STUDY_KEYS = (
     *("study", "seeds", "seeds_max", "confirm", "reference", "match", "design", "zip", "tier", "tune", "aa"),
@@ -112,7 +114,7 @@ class Seed:
 
     init: int | None = None
     data: int | None = None
-    placebo: str | None = None
+    placebo: str | None = dataclasses.field(default=None, metadata={"choices": PLACEBOS})
 
 
 @dataclass
@@ -200,7 +202,7 @@ def _check_fields(section: Any, values: dict[str, Any], prefix: str) -> list[Pro
         elif isinstance(value, int | float) and not low <= value <= high and not math.isnan(value):
             most = "" if high == math.inf else f" and at most {high:g}"
             problems.append(Problem(key, f"{value} is out of range; it must be at least {low:g}{most}"))
-        elif value not in choices:
+        elif value not in choices and (value is not None or field.default is not None):
             problems.append(Problem(key, f"{value!r} is not a choice; write one of {', '.join(choices)}"))
     return problems
 

@@ -11,7 +11,7 @@ import pandas
 
 from ablate import evidence
 from ablate.evidence import words
-from ablate.results import Study
+from ablate.results import Corrupt, Study, load_study
 
 ROWS = 16  # of cells and of effects; a longer list is for the analysis
 NAMED = 6  # runs and notes that are spelled out
@@ -24,7 +24,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     """
     table, cells = evidence.effects(study), evidence.cells(study)
     lines = [_title(study, wall_seconds), _scope(study), _metric(study), *_cells(cells), *_beside(study)]
-    lines += _effects(study, table)
+    lines += [*_effects(study, table), *_common(study), *_placebos(study, table, results)]
     return "\n".join([*lines, *_caveats(study, table, cells), *_trouble(study, results), _next(study, table, results)])
 
 
@@ -33,6 +33,10 @@ def _title(study: Study, wall_seconds: float | None) -> str:
     parts = [words.title(manifest), ", ".join(dict.fromkeys(task["title"] for task in manifest["tasks"].values()))]
     if manifest.get("confirms"):
         parts.append(f"confirmation of {manifest['confirms']} on fresh seeds")
+    if manifest.get("tunes"):
+        parts.append(f"tuning of {manifest['tunes']}, by the validation split")
+    if manifest.get("placebo_of"):
+        parts.append(f"placebos of {manifest['placebo_of']}")
     counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
     parts.append(", ".join([words.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
     return " · ".join([*parts, *([] if wall_seconds is None else [words.duration(wall_seconds)])])
@@ -45,7 +49,9 @@ def _scope(study: Study) -> str:
     steps = [str(config["train"]["steps"]) for config in configs]
     rates = [words.scientific(config["optim"]["lr"]) for config in configs]
     passes = [words.passes(_passes(manifest, cell)) for cell in manifest["cells"]]
-    rate = "one untuned lr " if len(set(rates)) == 1 else "untuned lrs "
+    how = "tuned" if (manifest.get("tuning") or {}).get("key") == "optim.lr" else "untuned"
+    one = f"{'one ' * (how == 'untuned')}{how} lr "
+    rate = one if len(set(rates)) == 1 else f"{how} lrs "
     seen = f"{_range(steps)} steps ({_range(passes)})"
     matched = words.matched(manifest)
     return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}" + f"; {matched}" * bool(matched)
@@ -79,7 +85,10 @@ def _cells(cells: pandas.DataFrame) -> list[str]:
         for row in shown.itertuples()
     ]
     matched = [[_matched(row) for row in shown.itertuples()]] if "match" in shown else []
-    return [*_columns(list(shown["name"]), scores, sizes, *matched), *_more(len(cells) - len(shown), "cell")]
+    chosen = (
+        [[f"{row.tuned}={words.setting(row.tuned_value)}" for row in shown.itertuples()]] if "tuned" in shown else []
+    )
+    return [*_columns(list(shown["name"]), scores, sizes, *matched, *chosen), *_more(len(cells) - len(shown), "cell")]
 
 
 def _matched(row: Any) -> str:
@@ -166,6 +175,26 @@ def _heading(family: pandas.DataFrame) -> str:
     return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals"
 
 
+def _common(study: Study) -> list[str]:
+    """The effects with all cells at the same value of what was tuned, beside the scored ones."""
+    if not study.manifest.get("tuning"):
+        return []
+    heading, rows = evidence.common_rows(study.manifest)
+    shown = rows[:ROWS]
+    return [heading, *_columns(*map(list, zip(*shown, strict=True))), *_more(len(rows) - len(shown), "effect")] * bool(
+        rows
+    )
+
+
+def _placebos(study: Study, table: pandas.DataFrame, results: Path) -> list[str]:
+    """What noise alone makes, where the study has placebos."""
+    name = study.manifest.get("placebos")
+    try:
+        return evidence.placebo_lines(table, load_study(results, name)) if name else []
+    except (OSError, Corrupt) as error:
+        return [f"placebos cannot be read ({error})"]
+
+
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame) -> list[str]:
     lines = [*study.manifest.get("remarks", []), evidence.unadjusted(study.manifest) or ""]
     lines += [*dict.fromkeys(n for n in cells["notes"] if n)]
@@ -214,7 +243,7 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     again = (
         f"the same command again trains the {words.counted(open_runs, 'run')} without a number\n" if open_runs else ""
     )
-    if manifest.get("confirms") or table.empty:
+    if table.empty or any(manifest.get(key) for key in ("confirms", "tunes", "placebo_of")):
         return again + figures
     return f"{again}next: {manifest['command']} confirm=8      {figures}"
 

@@ -33,6 +33,7 @@ from ablate.results import (
     write_json,
     write_manifest,
 )
+from ablate.schema import PlanError
 from ablate.summary import summary
 
 DONE, FAILED, WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
@@ -50,7 +51,11 @@ def carry_out(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None, 
         stopped = carry_out_round(plan, launch)
         if stopped is not None:
             return stopped
-        following = replan() if plan.more else plan
+        try:
+            following = replan() if plan.more else plan
+        except PlanError as error:  # tuning found another value than was scored before, say
+            print(*(f"ablate: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
+            return WRONG
         if following.manifest["runs"] == plan.manifest["runs"]:  # the last round, or one that did not end
             return conclude(following, time.monotonic() - started if trained else None)
         plan = following
@@ -59,7 +64,8 @@ def carry_out(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None, 
 def carry_out_round(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None) -> int | None:
     """Train what one round leaves to do; the exit code where the command must end."""
     try:
-        record(plan)
+        for planned in [*plan.ended, plan]:
+            record(planned)
     except OSError as error:
         print(f"ablate: results_dir: {plan.results} cannot be written ({error.strerror})", file=sys.stderr)
         return WRONG

@@ -20,6 +20,7 @@ from ablate.diagnose import diagnose
 from ablate.endpoint import endpoint, measure, setting_of
 from ablate.metrics import autocast
 from ablate.model.dropout import rekey
+from ablate.model.placebo import data_seed
 from ablate.optim import learning_rate
 from ablate.results import MetricsWriter, Run, set_aside, write_atomic
 
@@ -56,8 +57,8 @@ class Trainer:
         with self.timed("setup"):
             self.run, self.keys, self.optim = run, config["train"], config["optim"]
             self.keep_checkpoint = config["keep"] == "all"
-            init, data = config["seed"]["init"], config["seed"]["data"]
-            self.data_seed = seed if data is None else data
+            init = config["seed"]["init"]
+            self.data_seed = data_seed(config["seed"], seed)
             self.device = torch.device(self.keys["device"])
             self.setting = setting_of(config)
             if self.device.type == "cuda":

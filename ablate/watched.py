@@ -120,7 +120,8 @@ class Watched:
 def watched(results: Path, manifest: dict[str, Any], paths: list[str] | None = None) -> list[Watched]:
     """The runs of a study; or those at `paths`, which a sweep is about to train."""
     cells = {cell["id"]: cell for cell in manifest["cells"]}
-    metric = {key: f"test/{next(iter(task['metrics']), 'loss')}" for key, task in manifest.get("tasks", {}).items()}
+    own, tasks = manifest.get("endpoint"), manifest.get("tasks", {})
+    metric = {key: own or f"test/{next(iter(task['metrics']), 'loss')}" for key, task in tasks.items()}
     runs = manifest["runs"] if paths is None else [run for run in manifest["runs"] if run["path"] in set(paths)]
     found = []
     for run in runs:

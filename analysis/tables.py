@@ -28,8 +28,10 @@ def write(study: Study, table: pandas.DataFrame, folder: Path) -> list[Path]:
 
 def beside(study: Study) -> dict[str, list[float]]:
     """Means over done seeds of every other test metric: of other lengths, other statistics, other scores."""
-    known = [name for name in study.runs if name.startswith("test/") and study.runs[name].notna().any()]
-    others = [name for name in known if name != evidence.endpoint(study.manifest)]
+    metric = evidence.endpoint(study.manifest)
+    split = metric.split("/")[0]  # of a tuning study the validation split: its test scores are nobody's business
+    known = [name for name in study.runs if name.startswith(f"{split}/") and study.runs[name].notna().any()]
+    others = [name for name in known if name != metric]
     return {name: list(evidence.cells(study, name)["mean"]) for name in others}
 
 
@@ -43,7 +45,7 @@ def runs_table(study: Study) -> pandas.DataFrame:
 def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
     metric, places = evidence.endpoint(study.manifest), words.decimals([cells["sd"].max()])
-    others = [name for name in cells if name.startswith("test/")]
+    others = [name for name in cells if "/" in name]
     head = [
         "cell",
         f"{metric}, mean ± SD",
@@ -54,6 +56,7 @@ def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
         "parameters",
         "to reference",
         *matching(cells),
+        *([f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []),
         *others,
     ]
     rows = [
@@ -67,6 +70,7 @@ def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
             f"{row.params:,}",
             "" if row.reference else words.percent(row.params_vs_reference),
             *([str(row.chosen_value), words.remainder(row.match_difference)] if "match" in cells else []),
+            *([words.setting(row.tuned_value)] if "tuned" in cells else []),
             *(words.number(value, places) if math.isfinite(value) else "" for value in also),
         ]
         for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True)
@@ -113,7 +117,13 @@ def effects_markdown(study: Study, table: pandas.DataFrame) -> str:
     family = int(table["family"].sum())
     over = f"simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t)"
     said = f"Intervals are {over} and cover seeds only; exploratory rows have a false coverage rate of 5 %."
-    return _page(_markdown(head, rows), [said * bool(len(rows)), *remarks(study)])
+    return _page(_markdown(head, rows), [said * bool(len(rows)), *at_common_values(study), *remarks(study)])
+
+
+def at_common_values(study: Study) -> list[str]:
+    """Of a tuned study, each effect with all cells at the same value."""
+    heading, rows = evidence.common_rows(study.manifest) if study.manifest.get("tuning") else ("", [])
+    return [f"{heading}:"] * bool(rows) + [f"{label}: {', '.join(values)}" for label, *values in rows]
 
 
 def remarks(study: Study) -> list[str]:

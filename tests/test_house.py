@@ -27,6 +27,8 @@ LAYERS = [
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
     {"factors"},
     {"cells", "claims", "experiment", "reuse"},
+    {"grid"},
+    {"placebo", "tunable", "tuning"},
     {"rounds"},
     {"plan", "worker", "pool", "sync"},
     {"preview", "summary", "pace", "watched", "progress", "track"},

@@ -6,6 +6,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 """
 
 from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
+from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, lower_is_better, matched, scores, unadjusted
 from ablate.evidence.statistics import (
     Estimate,
@@ -19,6 +20,7 @@ from ablate.evidence.statistics import (
     welch,
     wilson,
 )
+from ablate.evidence.tuning import common, common_rows, tuned
 from ablate.evidence.verdicts import ALPHA, Noise, effects, headline, noise
 
 __all__ = [
@@ -29,9 +31,12 @@ __all__ = [
     "benjamini_hochberg",
     "cells",
     "changes",
+    "common",
+    "common_rows",
     "contrasts",
     "effects",
     "endpoint",
+    "floors",
     "headline",
     "holm",
     "interval",
@@ -40,10 +45,14 @@ __all__ = [
     "noise",
     "p_value",
     "paired",
+    "placebo_lines",
     "power",
     "scores",
+    "seeds_needed",
     "smallest_difference",
+    "split",
     "strata",
+    "tuned",
     "unadjusted",
     "welch",
     "wilson",

@@ -57,15 +57,17 @@ def strata(manifest: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
 
 def changes(manifest: dict[str, Any]) -> dict[str, tuple[str, Any]]:
     """By cell, the one factor that a design changes and its level; nothing of cells that differ in more, or in none."""
-    cells = _ordered(manifest, manifest["cells"])
+    return {cell: change for _, cells in strata(manifest) for cell, change in _changes(manifest, cells)}
+
+
+def _changes(manifest: dict[str, Any], cells: list[dict[str, Any]]) -> Iterator[tuple[str, tuple[str, Any]]]:
+    cells = _ordered(manifest, cells)
     base = next((cell for cell in cells if cell["reference"]), None)
-    found = {}
     for i, cell in enumerate(cells):
         before = cells[max(0, i - 1)] if manifest.get("design") == "cumulative" else base
         differ = [name for name, level in cell["levels"].items() if before and before["levels"][name] != level]
         if len(differ) == 1:
-            found[cell["id"]] = (differ[0], cell["levels"][differ[0]])
-    return found
+            yield cell["id"], (differ[0], cell["levels"][differ[0]])
 
 
 def _ordered(manifest: dict[str, Any], cells: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,12 +10,17 @@ import pandas
 
 from ablate.evidence.contrasts import strata
 from ablate.evidence.statistics import paired, wilson
+from ablate.evidence.tuning import tuned
 from ablate.results import Study
 
 
 def endpoint(manifest: dict[str, Any]) -> str:
-    """The metric that is compared: the first of the task, on the test split, at the last step of the schedule."""
-    return "test/" + next(iter(next(iter(manifest["tasks"].values()))["metrics"]))
+    """The metric that is compared: the first of the task, on the test split, at the last step of the schedule.
+
+    A study that says otherwise, for tuning say, has its own.
+    """
+    found: str = manifest.get("endpoint") or "test/" + next(iter(next(iter(manifest["tasks"].values()))["metrics"]))
+    return found
 
 
 def lower_is_better(manifest: dict[str, Any], metric: str) -> bool:
@@ -75,7 +80,8 @@ def _cell(study: Study, cell: dict[str, Any], stratum: str, values: pandas.DataF
     shape = {name: cell[name] for name in ("params", "params_vs_reference", "flops_per_token", "shared_draws")}
     row = {"cell": cell["id"], "label": cell["label"], "stratum": stratum, "reference": cell["reference"]}
     row |= {"runs": sum(count.values()), **count, "n": found.n, "mean": found.mean, "sd": found.sd}
-    row |= {"diverged_low": low, "diverged_high": high} | shape | matched(study.manifest, cell)
+    row |= {"diverged_low": low, "diverged_high": high} | shape
+    row |= matched(study.manifest, cell) | tuned(study.manifest, cell)
     return row | {"notes": "; ".join(cell["notes"])}
 
 

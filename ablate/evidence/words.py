@@ -36,6 +36,11 @@ def scientific(value: float) -> str:
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
+def setting(value: Any) -> str:
+    """Any value of a setting in short: 1e-3, 100, true, swiglu."""
+    return scientific(value) if isinstance(value, float) and value > 0 else show(value)
+
+
 def decimals(widths: Iterable[float]) -> int:
     """Decimal places that give the narrowest of `widths` two significant digits; between 3 and 6."""
     known = [width for width in widths if math.isfinite(width) and width > 0]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Collection
 
 import numpy as np
 import torch
@@ -144,8 +145,11 @@ def role_of(parameter: Tensor) -> str:
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, init: Init, seed: int) -> None:
-    """Draw every parameter of a model on the CPU, in place, from (seed, its name) and its role alone."""
+def initialise(model: nn.Module, init: Init, seed: int, anew: Collection[str] = ()) -> None:
+    """Draw every parameter of a model on the CPU, in place, from (seed, its name) and its role alone.
+
+    The parameters named in `anew` take their draws from another stream (ablate.model.placebo).
+    """
     for name, parameter in model.named_parameters():
         role = role_of(parameter)
         if role == "constant":
@@ -154,7 +158,8 @@ def initialise(model: nn.Module, init: Init, seed: int) -> None:
         if scale == 0:
             parameter.zero_()  # as products with zero are not: half of them would be −0
             continue
-        normals = draw(seed, name, tuple(parameter.shape), by_column=role == "out")
+        stream = f"placebo/{name}" if name in anew else name
+        normals = draw(seed, stream, tuple(parameter.shape), by_column=role == "out")
         parameter.copy_(init.shape(role, normals) * scale * getattr(parameter, "gain", 1.0))
 
 

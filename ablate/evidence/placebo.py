@@ -1,0 +1,145 @@
+"""How large a difference noise alone makes, from placebo runs, and how many seeds a given difference needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pandas
+from scipy import stats
+
+from ablate.evidence import words
+from ablate.evidence.runs import endpoint, scores
+from ablate.evidence.statistics import power
+from ablate.evidence.verdicts import ALPHA, noise
+from ablate.results import Study
+
+KEY = "seed.placebo"
+SOURCES = {"data": "data order", "init": "initialisation", "chaos": "chaos"}
+POWER = 0.8
+MOST = 10_000  # seeds; what needs more is out of reach
+
+
+class Floor(NamedTuple):
+    """Differences placebo − reference of one kind: how many, their SD over seeds, its one-sided 95 % upper bound."""
+
+    kind: str
+    n: int
+    sd: float
+    upper: float
+
+
+def floors(study: Study, metric: str | None = None) -> list[Floor]:
+    """A row per kind of placebo, over the seeds in which it and the reference ended with a number."""
+    values = scores(study, metric or endpoint(study.manifest))
+    cells = {cell["levels"][KEY]: cell["id"] for cell in study.manifest["cells"]}
+    plain = values[cells[None]]
+    return [_floor(kind, (values[cell] - plain).dropna().to_numpy()) for kind, cell in cells.items() if kind]
+
+
+def _floor(kind: str, differences: np.ndarray) -> Floor:
+    n = len(differences)
+    sd = float(np.std(differences, ddof=1)) if n > 1 else math.nan
+    return Floor(kind, n, sd, upper_bound(sd, n))
+
+
+def upper_bound(sd: float, n: int) -> float:
+    """One-sided 95 % upper bound of the SD of normal values, sd · √((n − 1) / χ²_{.05, n − 1}); NaN below n = 2."""
+    return sd * math.sqrt((n - 1) / float(stats.chi2.ppf(0.05, n - 1))) if n > 1 else math.nan
+
+
+def split(found: Iterable[Floor]) -> dict[str, float]:
+    """SD of a single run by source, SD(difference) / √2: data order, initialisation, chaos.
+
+    Assumed: a run is its cell's mean plus a term for each source, terms independent of each other, so that changing one
+    source leaves the difference of two such terms.  A change of data order or initialisation sets off chaos as well:
+    their numbers contain it.
+    """
+    return {row.kind: row.sd / math.sqrt(2) for row in found if row.kind in SOURCES}
+
+
+def seeds_needed(difference: float, sd: float, alpha: float) -> int | None:
+    """The fewest paired seeds that find a difference with 80 % power at a two-sided level; None: more than 10,000."""
+    low, high = 1, 2  # too few, and perhaps enough: power grows with seeds
+    while power(abs(difference) / sd, high, alpha) < POWER:
+        low, high = high, 2 * high
+        if high > MOST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(abs(difference) / sd, middle, alpha) >= POWER else (middle, high)
+    return high
+
+
+def round_differences(effects: Iterable[float], floor: float) -> list[float]:
+    """Three round sizes (1, 2, 5 times a power of ten): near the largest effect, or `floor` without any, and below."""
+    seen = [abs(effect) for effect in effects if math.isfinite(effect) and effect]
+    sizes = [_round(max(seen, default=floor))]
+    while len(sizes) < 3:
+        sizes.append(_round(sizes[-1] / 2.2))
+    return sizes
+
+
+def _round(size: float) -> float:
+    base = 10.0 ** math.floor(math.log10(size))
+    return float(f"{min((1, 2, 5, 10), key=lambda m: abs(math.log(size / (m * base)))) * base:.3g}")
+
+
+def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
+    """What a study's placebos say: the differences that noise makes, its sources, the seeds that differences need.
+
+    `table` holds the effects of the study that they belong to.
+    """
+    found = floors(placebos)
+    known = [row for row in found if row.n >= 2]
+    reference = next(cell for cell in placebos.manifest["cells"] if cell["levels"][KEY] is None)
+    head = f"placebos (aa={len(placebos.manifest['seeds'])}, {reference['label']})"
+    if not known:
+        return [f"{head}: too few ended to say anything"]
+    if not any(row.sd for row in known):
+        return [f"{head}: no placebo moved anything"]
+    own = [row for row in known if row.kind not in SOURCES] + [row for row in known if row.kind == "chaos"]
+    lines = [f"{head}: pure noise makes differences of SD {', '.join(map(_spread, own))}"] if own else []
+    sources = ", ".join(f"{SOURCES[kind]} {_short(sd)}" for kind, sd in split(known).items())
+    return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(table, own)]
+
+
+def _spread(row: Floor) -> str:
+    kind = SOURCES.get(row.kind, f"{row.kind} drawn anew")
+    return f"{_short(row.sd)} ({kind}; 95 % upper bound {_short(row.upper)})"
+
+
+def _short(value: float) -> str:
+    return words.number(value, words.decimals([value]))
+
+
+def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
+    """Seeds for round differences, at the upper bound of the larger SD: the placebos' or that of the effects seen.
+
+    Placebos alone would promise too much where nothing of a component is drawn, since chaos is less than what variants
+    differ in.
+    """
+    spreads = [(row.sd, row.upper, "the placebos' SD") for row in own]
+    spreads += [
+        (seen.sd, upper_bound(seen.sd, seen.n), "the SD of the effects seen")
+        for seen in (noise(table) if len(table) else [])
+        if seen.kind == "main"
+    ]
+    sd, upper, whose = max(spreads, default=(0.0, 0.0, ""))
+    if not sd:
+        return []
+    family = table[table["family"].astype(bool)] if len(table) else table
+    effects = family.loc[family["kind"] == "main", "mean"].astype(float) if len(family) else []
+    parts: list[str] = []
+    for size in round_differences(effects, upper):
+        n = seeds_needed(size, upper, ALPHA / max(1, len(family)))
+        count = f"more than {MOST:,}" if n is None else f"about {n:,}"
+        parts.append(f"{_plain(size)} {count if parts else f'needs {count} seeds'}")
+    return [f"a difference of {', '.join(parts)} (80 % power, at the upper bound of {whose}, {_short(upper)})"]
+
+
+def _plain(size: float) -> str:
+    text = f"{size:.10f}".rstrip("0").rstrip(".")
+    return text[1:] if text.startswith("0.") else text
