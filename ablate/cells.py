@@ -25,6 +25,7 @@ class Draft:
     rows: list[dict[str, Any]]  # the manifest's cells, and in the same order
     checked: list[Checked]  # what they were made of
     more: bool = False  # whether another round of the same command comes after this one
+    looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at
 
 
 def choose_reference(factors: dict[str, list[Any]], asked: Any) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from ablate.compose import COMPOSING, Command, Composed, Composer, level_of, nam
 from ablate.gate import Gate
 from ablate.history import choose_seeds, other_looks, read_earlier, status_of, to_test, without_weights
 from ablate.identity import cell_name, numbers, run_key
+from ablate.looks import looks_before, sequence_of
 from ablate.match import contradictions, match_cells
 from ablate.results import now
 from ablate.rounds import rounds_of
@@ -65,8 +66,11 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
     """
     rounds = rounds_of(draft_study(list(overrides), config_dir))
     plan = settle(next(rounds))
-    while not plan.todo and (draft := next(rounds, None)):
-        plan = settle(draft)
+    while not plan.todo:
+        try:
+            plan = settle(rounds.send(plan.manifest))
+        except StopIteration:
+            break
     return plan
 
 
@@ -143,7 +147,8 @@ def settle(draft: Draft) -> Plan:
         notes.append(f"{base} was never trained here, so there is nothing yet that this could confirm")
     seeds = choose_seeds(results, settings, base, earlier, [row["name"] for row in rows])
     own_looks = [look for look in earlier.get("looks", []) if "study" not in look]
-    kept = {seed for look in own_looks for seed in look["seeds"]} - set(seeds)
+    own_looks += looks_before(draft.looks, settings["seeds"], own_looks)
+    kept = {seed for look in own_looks if look.get("planned") != draft.looks for seed in look["seeds"]} - set(seeds)
     if kept:
         notes.append(f"seeds {', '.join(map(str, sorted(kept)))} were looked at before and stay in the study")
     seeds = sorted({*seeds, *kept})
@@ -165,6 +170,7 @@ def settle(draft: Draft) -> Plan:
         "match": settings["match"],
         "claims": {},
         "seeds": seeds,
+        "sequential": sequence_of(draft.looks, settings["seeds"]),
         "confirms": base if settings["confirm"] else None,
         "looks": own_looks + other_looks(results, name, runs),
         "tasks": {cell.task.fingerprint: describe_task(cell.task) for cell in checked},
@@ -172,6 +178,8 @@ def settle(draft: Draft) -> Plan:
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
     }
+    if draft.looks:
+        notes.append(f"seeds=auto: looks at {', '.join(map(str, draft.looks))}; now at {settings['seeds']}")
     notes += slow_starts([cell.config for cell in checked])
     statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
     if settings["keep"] != "none" and (bare := without_weights(results, statuses)):

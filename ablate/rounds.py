@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import Any
 
 from ablate.cells import Draft
+from ablate.looks import looks
 
 
-def rounds_of(draft: Draft) -> Iterator[Draft]:
+def rounds_of(draft: Draft) -> Generator[Draft, dict[str, Any], None]:
     """The drafts of a command's rounds in order, each made from the results of those before; the study's own is last.
 
-    Ask for the next one when the round before it has nothing left to train.
+    Send for the next one the manifest of the round before it, when that has nothing left to train.
     """
-    yield draft
+    yield from looks(draft)

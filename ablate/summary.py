@@ -167,7 +167,8 @@ def _heading(family: pandas.DataFrame) -> str:
 
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame) -> list[str]:
-    lines = [evidence.unadjusted(study.manifest) or "", *dict.fromkeys(n for n in cells["notes"] if n)]
+    lines = [evidence.standing(study, table) or "", evidence.unadjusted(study.manifest) or ""]
+    lines += [*dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest["seeds"]) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     found = {noise.kind: noise for noise in evidence.noise(table)}
@@ -215,7 +216,10 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     )
     if manifest.get("confirms") or table.empty:
         return again + figures
-    return f"{again}next: {manifest['command']} confirm=8      {figures}"
+    # A confirmation counts its seeds beforehand.
+    command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]
+    fixed = " seeds=8" * bool(manifest.get("sequential"))
+    return f"{again}next: {shlex.join(command)}{fixed} confirm=8      {figures}"
 
 
 def _columns(*columns: list[str]) -> list[str]:

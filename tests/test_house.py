@@ -26,6 +26,7 @@ LAYERS = [
     {"diagnose", "lengths", "load"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
     {"cells"},
+    {"looks"},
     {"rounds"},
     {"plan", "worker", "pool", "sync"},
     {"preview", "summary", "progress", "track"},

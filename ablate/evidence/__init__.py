@@ -7,6 +7,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 
 from ablate.evidence.contrasts import Contrast, contrasts, strata
 from ablate.evidence.runs import cells, endpoint, lower_is_better, matched, scores, unadjusted
+from ablate.evidence.sequential import looks_until, nominal, overall, standing, undecided
 from ablate.evidence.statistics import (
     Estimate,
     benjamini_hochberg,
@@ -34,16 +35,21 @@ __all__ = [
     "headline",
     "holm",
     "interval",
+    "looks_until",
     "lower_is_better",
     "matched",
     "noise",
+    "nominal",
+    "overall",
     "p_value",
     "paired",
     "power",
     "scores",
     "smallest_difference",
+    "standing",
     "strata",
     "unadjusted",
+    "undecided",
     "welch",
     "wilson",
 ]
