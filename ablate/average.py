@@ -39,7 +39,6 @@ class Moving(Live):
         self.decay = 0.0
         self.averaged = AveragedModel(model, multi_avg_fn=self.mix)
         self.model: nn.Module = self.averaged.module
-        self.model.requires_grad_(False)
 
     def mix(self, averages: Any, weights: Any, count: Tensor | int) -> None:
         """Move averages towards the weights."""

@@ -19,7 +19,7 @@ from ablate.schema import COMPONENTS
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
     {"catalogue", "schema"},
-    {"model", "data", "optim"},
+    {"model", "data", "optim", "average"},
     {"build", "metrics"},
     {"decode", "recalibrate"},
     {"endpoint", "budget", "results"},
