@@ -31,6 +31,7 @@ class Draft:
     claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; the study's own, of no other round
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
     more: bool = False  # whether another round of the same command comes after this one
+    looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at
 
 
 def references(levels: list[dict[str, Any]], reference: dict[str, Any]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,21 @@ def read_earlier(results: Path, name: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def other_looks(results: Path, name: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Looks that other studies took at any of these runs: seeds added after them were added after a look, too."""
+    """Looks that other studies took at the cells of this one: seeds added after them were added after a look, too.
+
+    Who saw a single cell of several, the common reference say, has seen no comparison of this study.
+    """
     ours, found = {run["path"] for run in runs}, []
+    least = min(2, len({run["cell"] for run in runs}))
     for file in sorted(results.glob("studies/*/manifest.json")):
         other = read_earlier(results, file.parent.name)[0] if file.parent.name != name else {}
-        shared = {run["seed"] for run in other.get("runs", []) if run["path"] in ours}
+        count = Counter(run["seed"] for run in other.get("runs", []) if run["path"] in ours)
+        shared = {seed for seed, cells in count.items() if cells >= least}
         for look in other.get("looks", []):
             seeds = sorted(shared.intersection(look["seeds"]))
             if seeds and "study" not in look:
-                found.append({"seeds": seeds, "when": look["when"], "study": file.parent.name})
+                plan = {"planned": look["planned"]} if "planned" in look else {}
+                found.append({"seeds": seeds, "when": look["when"], **plan, "study": file.parent.name})
     return found
 
 

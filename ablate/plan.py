@@ -30,6 +30,7 @@ from ablate.factors import Layout, arrange, factors_of, is_component, labels_of,
 from ablate.gate import Checked, Gate
 from ablate.history import choose_seeds, other_looks, read_earlier, status_of, to_test, without_weights
 from ablate.identity import cell_name, numbers, run_key
+from ablate.looks import looks_before, sequence_of
 from ablate.match import contradictions, match_cells
 from ablate.results import now
 from ablate.reuse import kept_apart, refuse_replacing, take_others, trained_again
@@ -73,9 +74,14 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
     draft = draft_study(list(overrides), config_dir)
     rounds = rounds_of(draft, draft.settings["study"] or study_name(draft))
     plan, ended = settle(next(rounds)), list[Plan]()
-    while plan.more and not plan.todo:
-        ended.append(plan)
-        plan = settle(rounds.send(plan.manifest))
+    while not plan.todo:
+        try:
+            following = settle(rounds.send(plan.manifest))
+        except StopIteration:
+            break
+        if following.manifest["study"] != plan.manifest["study"]:
+            ended.append(plan)
+        plan = following
     return dataclasses.replace(plan, ended=ended)
 
 
@@ -180,7 +186,8 @@ def settle(draft: Draft) -> Plan:
         notes.append(f"{base} was never trained here, so there is nothing yet that this could confirm")
     seeds = choose_seeds(results, settings, base, earlier, [row["name"] for row in rows])
     own_looks = [look for look in earlier.get("looks", []) if "study" not in look]
-    kept = {seed for look in own_looks for seed in look["seeds"]} - set(seeds)
+    own_looks += looks_before(draft.looks, settings["seeds"], own_looks)
+    kept = {seed for look in own_looks if look.get("planned") != draft.looks for seed in look["seeds"]} - set(seeds)
     if kept:
         notes.append(f"seeds {', '.join(map(str, sorted(kept)))} were looked at before and stay in the study")
     seeds = sorted({*seeds, *kept})
@@ -205,6 +212,7 @@ def settle(draft: Draft) -> Plan:
         "claims": {},  # see below: what was written when
         "tier": settings["tier"],
         "seeds": seeds,
+        "sequential": sequence_of(draft.looks, settings["seeds"]),
         "confirms": base if settings["confirm"] else None,
         "looks": own_looks + other_looks(results, name, runs),
         "tasks": {cell.task.fingerprint: describe_task(cell.task) for cell in checked},
@@ -213,6 +221,8 @@ def settle(draft: Draft) -> Plan:
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
         **draft.extra,
     }
+    if draft.looks:
+        notes.append(f"seeds=auto: looks at {', '.join(map(str, draft.looks))}; now at {settings['seeds']}")
     notes += slow_starts([cell.config for cell in checked])
     statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
     notes += trained_again(results, earlier, runs, rows, statuses, settings["reuse"])

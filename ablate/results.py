@@ -258,9 +258,11 @@ def log_look(results: Path, manifest: dict[str, Any], when: str) -> None:
     with open(folder / "lock", "w") as file:
         _take(file, lambda: True)
         current = read_manifest(results, manifest["study"])
-        if any(look["seeds"] == manifest["seeds"] and "study" not in look for look in current["looks"]):
+        sequence = manifest.get("sequential")  # of seeds=auto: this look is one of its plan
+        look = {"seeds": manifest["seeds"]} | ({"planned": sequence["looks"]} if sequence else {})
+        if any(known | {"when": ""} == look | {"when": ""} for known in current["looks"]):
             return
-        current["looks"].append({"seeds": manifest["seeds"], "when": when})
+        current["looks"].append(look | {"when": when})
         current["seeds"] = sorted({*current["seeds"], *manifest["seeds"]})
         # A run that was planned anew meanwhile, of other code say, stands in place of this one.
         known = {(run["cell"], run["seed"]) for run in current["runs"]}
@@ -293,27 +295,27 @@ class Study:
     notes: list[str]
 
 
-def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None) -> Study:
+def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None, curves: bool = True) -> Study:
     """Read a study from disk, by its manifest there, or by another.  Raises FileNotFoundError and `Corrupt`."""
     import pandas
 
     manifest = manifest or read_manifest(results, study)
     cells = {cell["id"]: cell for cell in manifest["cells"]}
-    rows, curves = [], []
+    rows, steps = [], []
     notes: list[str] = []
     for planned in manifest["runs"]:
         cell, run = cells[planned["cell"]], Run(results, planned["path"])
         who = {"cell": cell["id"], "label": cell["label"], "seed": planned["seed"], "path": planned["path"]}
         result = noted(run.result, notes)
-        logged, torn = run.metrics()
+        logged, torn = run.metrics() if curves else ([], 0)
         if torn:
             notes.append(f"{run.metrics_file}: {torn} torn line{'s' * (torn > 1)} passed over")
         rows.append(who | _run_row(cell, result, noted(run.evaluation, notes)))
-        curves += [row | who for row in logged]
+        steps += [row | who for row in logged]
     order = ["cell", "label", "seed", "status", *manifest["factors"]]
     runs = pandas.DataFrame(rows)
     runs = runs[order + [column for column in runs if column not in order]]
-    return Study(manifest, runs, pandas.DataFrame(curves, columns=None if curves else ["cell", "seed", "step"]), notes)
+    return Study(manifest, runs, pandas.DataFrame(steps, columns=None if steps else ["cell", "seed", "step"]), notes)
 
 
 def noted(read: Callable[[], dict[str, Any] | None], notes: list[str]) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ablate.cells import Draft
+from ablate.looks import looks
 from ablate.placebo import placebo_problems, placebo_study
 from ablate.schema import PlanError
 from ablate.tunable import tuning_problems
@@ -28,4 +29,4 @@ def rounds_of(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], None]
         placebos = placebo_study(draft, name)
         yield placebos
         draft = dataclasses.replace(draft, extra=draft.extra | {"placebos": placebos.settings["study"]})
-    yield draft
+    yield from looks(draft)

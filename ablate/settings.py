@@ -14,10 +14,11 @@ from ablate.schema import Problem
 def study_problems(config: dict[str, Any]) -> list[Problem]:
     """Problems of the keys that belong to the study and not to a cell."""
     found, seeds, name = [], config["seeds"], config["study"]
-    if isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
-        found.append(
-            Problem("seeds", f"{seeds!r} is neither a number of seeds nor a list; write seeds=5 or seeds=[3,7]")
-        )
+    if seeds == "auto":
+        found += looks_problems(config)
+    elif isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
+        message = "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
+        found.append(Problem("seeds", f"{seeds!r} {message}"))
     elif isinstance(seeds, int) and seeds < 1:
         found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))
     if name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
@@ -39,6 +40,14 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
         except OSError as error:
             found.append(Problem("results_dir", f"{folder} cannot be written ({error.strerror}); write another one"))
     return found
+
+
+def looks_problems(config: dict[str, Any]) -> list[Problem]:
+    """What does not go with seeds=auto."""
+    if config["confirm"]:
+        message = "auto and confirm do not go together: fresh seeds are counted beforehand; leave seeds=auto out"
+        return [Problem("seeds", message)]
+    return []
 
 
 def is_seed_list(seeds: Any) -> bool:

@@ -196,7 +196,8 @@ def _placebos(study: Study, table: pandas.DataFrame, results: Path) -> list[str]
 
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame) -> list[str]:
-    lines = [*study.manifest.get("remarks", []), evidence.unadjusted(study.manifest) or ""]
+    lines = [*study.manifest.get("remarks", []), evidence.standing(study, table) or ""]
+    lines += [evidence.unadjusted(study.manifest) or ""]
     lines += [*dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest["seeds"]) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
@@ -245,7 +246,10 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     )
     if table.empty or any(manifest.get(key) for key in ("confirms", "tunes", "placebo_of")):
         return again + figures
-    return f"{again}next: {manifest['command']} confirm=8      {figures}"
+    # A confirmation counts its seeds beforehand.
+    command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]
+    fixed = " seeds=8" * bool(manifest.get("sequential"))
+    return f"{again}next: {shlex.join(command)}{fixed} confirm=8      {figures}"
 
 
 def _columns(*columns: list[str]) -> list[str]:

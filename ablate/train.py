@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.average import AVERAGES
 from ablate.build import build_task, initialised_model, resolve
 from ablate.diagnose import diagnose
 from ablate.endpoint import endpoint, measure, setting_of
@@ -66,8 +67,9 @@ class Trainer:
             self.task = build_task(config, user)
             self.model = initialised_model(config, self.task, seed if init is None else init, user)
             self.model.to(self.device)
-            if self.keys["compile"]:
-                self.model.compile()
+            self.average = AVERAGES[self.keys["average"]](self.model, self.keys["steps"])
+            for model in {self.model, self.average.model} if self.keys["compile"] else ():
+                model.compile()
             optimiser = resolve("optim", self.optim["_target_"], user)
             self.optimiser = optimiser(self.model, self.optim["lr"], self.optim["betas"], self.optim["weight_decay"])
             self.restore()
@@ -124,6 +126,7 @@ class Trainer:
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim["clip"])
         self.optimiser.step()
+        self.average.update(step)
         self.optimiser.zero_grad(set_to_none=True)
         return loss.detach(), norm, lr
 
@@ -147,11 +150,11 @@ class Trainer:
         found: dict[str, float] = {}
         with self.timed("evaluate"):
             if step % self.keys["eval_every"] == 0 or step == steps:
-                found, _, held_out = measure(self.model, self.task, "val", self.setting)
+                found, _, held_out = measure(self.average.model, self.task, "val", self.setting)
                 if self.keys["diagnostics"]:
-                    found |= diagnose(self.model, held_out, self.keys["batch_size"], self.setting)
+                    found |= diagnose(self.average.model, held_out, self.keys["batch_size"], self.setting)
             if step == steps:
-                ended, self.documents = endpoint(self.model, self.task, self.setting, self.data_seed, self.keys)
+                ended, self.documents = endpoint(self.average.model, self.task, self.setting, self.data_seed, self.keys)
                 found |= ended
         return found
 
@@ -175,6 +178,7 @@ class Trainer:
         with self.timed("checkpoint"):
             self.progress.offset = self.metrics.offset()
             state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
+            state["average"] = self.average.state_dict()
             buffer = io.BytesIO()
             torch.save(state | {"progress": dataclasses.asdict(self.progress), "seconds": self.seconds}, buffer)
             write_atomic(self.run.checkpoint_file, buffer.getvalue())
@@ -191,6 +195,7 @@ class Trainer:
                 raise ValueError("metrics.jsonl is shorter than when it was written")
             self.model.load_state_dict(state["model"])
             self.optimiser.load_state_dict(state["optimiser"])
+            self.average.load_state_dict(state["average"])
             self.seconds |= {phase: self.seconds[phase] + state["seconds"][phase] for phase in PHASES}
         except Exception as error:  # torch.load raises anything on damaged bytes
             aside, why = set_aside(path), str(error).split("\n")[0][:200]

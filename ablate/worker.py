@@ -91,7 +91,7 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
         outcome["final"] = trainer.train(stop)
         keep_weights(run, trainer, config["keep"])
         with trainer.timed("evaluate"):
-            test_lengths(run, config, lambda: (trainer.model, trainer.task))
+            test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
     except Interrupted:
         return "interrupted"
     except Diverged as error:
@@ -129,11 +129,11 @@ def kept_model(run: Run) -> tuple[nn.Module, Task]:
 
 
 def keep_weights(run: Run, trainer: Trainer, keep: str) -> None:
-    """Save the trained weights unless told not to."""
+    """Save the weights that were measured unless told not to."""
     if keep == "none":
         return
     tensors: dict[int, tuple[str, torch.Tensor]] = {}
-    for name, tensor in trainer.model.state_dict().items():
+    for name, tensor in trainer.average.model.state_dict().items():
         tensors.setdefault(tensor.data_ptr(), (name, tensor))  # tied parameters are stored once, under the first name
     write_atomic(run.weights_file, save({name: tensor.cpu().contiguous() for name, tensor in tensors.values()}))
 

@@ -117,7 +117,10 @@ def effects_markdown(study: Study, table: pandas.DataFrame) -> str:
     family = int(table["family"].sum())
     over = f"simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t)"
     said = f"Intervals are {over} and cover seeds only; exploratory rows have a false coverage rate of 5 %."
-    return _page(_markdown(head, rows), [said * bool(len(rows)), *at_common_values(study), *remarks(study)])
+    return _page(
+        _markdown(head, rows),
+        [said * bool(len(rows)), evidence.standing(study, table) or "", *at_common_values(study), *remarks(study)],
+    )
 
 
 def at_common_values(study: Study) -> list[str]:

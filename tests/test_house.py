@@ -19,7 +19,7 @@ from ablate.schema import COMPONENTS
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
     {"catalogue", "schema", "designs", "source", "code"},
-    {"model", "data", "optim"},
+    {"model", "data", "optim", "average"},
     {"build", "metrics"},
     {"decode", "recalibrate"},
     {"endpoint", "budget", "results"},
@@ -27,7 +27,7 @@ LAYERS = [
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
     {"factors"},
     {"cells", "claims", "experiment", "reuse"},
-    {"grid"},
+    {"grid", "looks"},
     {"placebo", "tunable", "tuning"},
     {"rounds"},
     {"plan", "worker", "pool", "sync"},

@@ -8,6 +8,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
 from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, lower_is_better, matched, scores, unadjusted
+from ablate.evidence.sequential import looks_until, nominal, overall, standing, undecided
 from ablate.evidence.statistics import (
     Estimate,
     benjamini_hochberg,
@@ -40,9 +41,12 @@ __all__ = [
     "headline",
     "holm",
     "interval",
+    "looks_until",
     "lower_is_better",
     "matched",
     "noise",
+    "nominal",
+    "overall",
     "p_value",
     "paired",
     "placebo_lines",
@@ -51,9 +55,11 @@ __all__ = [
     "seeds_needed",
     "smallest_difference",
     "split",
+    "standing",
     "strata",
     "tuned",
     "unadjusted",
+    "undecided",
     "welch",
     "wilson",
 ]

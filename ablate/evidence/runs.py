@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas
 
 from ablate.evidence.contrasts import strata
+from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import paired, wilson
 from ablate.evidence.tuning import tuned
 from ablate.results import Study
@@ -42,16 +44,29 @@ def scores(study: Study, metric: str) -> pandas.DataFrame:
 
 
 def unadjusted(manifest: dict[str, Any]) -> str | None:
-    """Why the intervals are too narrow, in one sentence, when seeds were added after a look; else None."""
-    present = set(manifest["seeds"])
-    early = [set(look["seeds"]) for look in manifest.get("looks") or [] if set() < set(look["seeds"]) < present]
-    if not early:
+    """Why the intervals are too narrow, in one sentence, when the looks were not planned; else None.
+
+    Looks of `seeds=auto` are allowed for, as long as all are of the one sequence that the study has.
+    """
+    present, sequence = set(manifest["seeds"]), (manifest.get("sequential") or {}).get("looks", [])
+    others = [look for look in manifest.get("looks") or [] if not planned(look, sequence)]
+    seen = {len(look["seeds"]) for look in others if set() < set(look["seeds"]) < present}
+    # What this study saw of all these seeds under another plan decided that there are no more, or that there may be.
+    turned = [look for look in others if "study" not in look and set(look["seeds"]) == present]
+    if sequence and (seen or turned):
+        seen |= {len(present)} if turned else set()
+        how = f"a look at {_counts(seen)} seeds was not one of seeds=auto at {_counts(sequence)}"
+    elif seen:
+        how = f"seeds were added after a look at {_counts(seen)} of the {len(present)}"
+    elif any("planned" in look for look in turned):
+        how = f"seeds=auto stopped at these {len(present)} seeds"
+    else:
         return None
-    seen = ", ".join(str(n) for n in sorted({len(look) for look in early}))
-    return (
-        f"unadjusted: seeds were added after a look at {seen} of the {len(present)}, "
-        "so these intervals miss the truth more often than they say"
-    )
+    return f"unadjusted: {how}, so these intervals miss the truth more often than they say"
+
+
+def _counts(seeds: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(seeds)))
 
 
 def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:

@@ -10,6 +10,7 @@ import pandas
 
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.runs import endpoint, lower_is_better, scores, unadjusted
+from ablate.evidence.sequential import nominal, overall, sizes
 from ablate.evidence.statistics import (
     benjamini_hochberg,
     holm,
@@ -28,7 +29,7 @@ UNPAIRED_SEEDS = 5  # below it, the spread of an unpaired comparison is too badl
 CONTRAST = ["kind", "factor", "level", "reference", "stratum", "label"]
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
 MATCHED = "match_difference"  # of a matched study: the largest in size among the cells of a contrast
-GROUNDS = ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"]
+GROUNDS = ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference", "alpha"]
 
 
 class Noise(NamedTuple):
@@ -47,13 +48,16 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
     1 − .05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides
     the verdict.
+
+    With `seeds=auto` intervals and p allow for every look (see evidence.sequential): p is the least level that any look
+    would have to be planned for, and `alpha`, 1 − the level of the one interval by itself, is so much smaller.
     """
     metric = metric or endpoint(study.manifest)
     lower = lower_is_better(study.manifest, metric)
     values, ranked = scores(study, metric), _worst_ranks(study, metric, lower)
     found = contrasts(study.manifest)
     rows = [_row(study, contrast, values, ranked) for contrast in found]
-    table = pandas.DataFrame(rows, columns=["estimate", "different", *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
+    table = pandas.DataFrame(rows, columns=["estimate", "different", "looks", *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
     table["unadjusted"] = unadjusted(study.manifest) is not None
     _correct(table)
@@ -70,11 +74,13 @@ def _row(study: Study, contrast: Contrast, values: pandas.DataFrame, ranked: pan
     for name, weight in contrast.weights.items():
         groups.setdefault(cell[name]["batches"], {})[name] = weight
     together = all(abs(sum(weights.values())) < 1e-9 for weights in groups.values())
-    sums = [_sums(values, weights) for weights in ([contrast.weights] if together else groups.values())]
+    parts = [contrast.weights] if together else list(groups.values())
+    sums = [_sums(values, weights) for weights in parts]
     estimate = paired(sums[0]) if together else welch(sums)
     diverged = study.runs.loc[study.runs["status"] == "diverged", "cell"]
     return {name: getattr(contrast, name) for name in CONTRAST} | {
         "estimate": estimate,
+        "looks": sizes(study.manifest, [list(values[list(weights)].dropna().index) for weights in parts]),
         "different": len({cell[name]["task"] for name in contrast.weights}) > 1,
         "paired": together,
         "n": estimate.n,
@@ -119,15 +125,17 @@ def _compare(ranked: pandas.DataFrame, contrast: Contrast, together: bool) -> di
 def _correct(table: pandas.DataFrame) -> None:
     """Fill in p, its corrections and the intervals, for the family and for the exploratory rows."""
     family = table["family"].to_numpy()
-    p = np.array([p_value(row.estimate) if _tested(row) else math.nan for row in table.itertuples()])
+    rows = list(table.itertuples())
+    p = np.array([overall(row.looks, p_value(row.estimate)) if _tested(row) else math.nan for row in rows])
     table["p"], table["p_holm"], table["p_bh"] = p, np.nan, np.nan
     table.loc[family, "p_holm"] = holm(p[family], ALPHA)
     table.loc[~family, "p_bh"] = benjamini_hochberg(p[~family])
     found = max(1, int((table["p_bh"] <= ALPHA).sum()))
-    alpha = np.where(family, ALPHA / max(1, family.sum()), ALPHA * found / max(1, (~family).sum()))
+    together = np.where(family, ALPHA / max(1, family.sum()), ALPHA * found / max(1, (~family).sum()))
+    table["alpha"] = [nominal(row.looks, level) for row, level in zip(rows, together, strict=True)]
     spans = [
         (math.nan, math.nan) if _withheld(row) else interval(row.estimate, level)
-        for row, level in zip(table.itertuples(), alpha, strict=True)
+        for row, level in zip(rows, table["alpha"], strict=True)
     ]
     table["low"], table["high"] = [low for low, _ in spans], [high for _, high in spans]
 
@@ -172,7 +180,7 @@ def headline(table: pandas.DataFrame) -> pandas.DataFrame:
 def noise(table: pandas.DataFrame) -> list[Noise]:
     """For main effects and interactions: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and what the fewest seeds find.
 
-    Pooled over the paired rows of the family that have an interval; the level is the family's, .05/m.
+    Pooled over the paired rows of the family that have an interval; the level is theirs: .05/m, less with seeds=auto.
     """
     usable = table[table["family"] & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
     found = []
@@ -180,5 +188,5 @@ def noise(table: pandas.DataFrame) -> list[Noise]:
         weights = rows["n"].to_numpy(float) - 1
         sd = math.sqrt(float(np.sum(weights * rows["sd"].to_numpy(float) ** 2) / weights.sum()))
         n = int(rows["n"].min())
-        found.append(Noise(str(kind), sd, n, smallest_difference(sd, n, ALPHA / int(table["family"].sum()))))
+        found.append(Noise(str(kind), sd, n, smallest_difference(sd, n, float(rows["alpha"].min()))))
     return found

@@ -1,0 +1,156 @@
+"""Looks at growing numbers of seeds: how much each may spend, so that all of them together err as often as one would.
+
+A study with `seeds=auto` tests at every look and stops once all is decided.  Repeated intervals (Jennison & Turnbull
+1984) use one nominal level a' at every look, so much smaller than a that P(any look's p <= a') = a without an effect
+(Pocock 1977, here for Student's t).  They hold at whatever look a study stops.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+from scipy import stats
+
+from ablate.evidence.words import counted
+from ablate.results import Study
+
+LOOKS = (5, 8, 12, 20)  # seeds
+PATHS = 2**13  # simulated per look and level
+GRID = np.concatenate([np.geomspace(1e-9, 0.01, 22), np.geomspace(0.014, 1, 16)])  # nominal levels
+
+
+def looks_until(most: int) -> list[int]:
+    """Numbers of seeds at which a study of at most `most` seeds looks; `most` itself is the last."""
+    return [n for n in LOOKS if n < most] + [most]
+
+
+def planned(look: dict[str, Any], looks: list[int]) -> bool:
+    """Whether a look of a manifest was one of this sequence: at its numbers of seeds, counted from 0."""
+    seeds = look["seeds"]
+    return look.get("planned") == looks and seeds == list(range(len(seeds))) and len(seeds) in looks
+
+
+def sizes(manifest: dict[str, Any], complete: list[list[int]]) -> tuple[int, ...]:
+    """How many seeds give a row a value at each look, had and to come; `complete` lists those of each of its groups.
+
+    Runs without a number make a row's looks smaller than the plan's; one look where the number of seeds is fixed.
+    """
+    sequence, seeds = manifest.get("sequential"), sorted(manifest["seeds"])
+    if not sequence:
+        return (min(map(len, complete)),)
+    lost = len(seeds) - min(map(len, complete))
+    found = [min(len(set(seeds[:n]).intersection(group)) for group in complete) for n in sequence["looks"]]
+    at = sequence["at"]
+    counts = [n - lost if n > at else had for n, had in zip(sequence["looks"], found, strict=True)]
+    return tuple(sorted({n for n in counts if n > 1}))
+
+
+def standing(study: Study, table: pandas.DataFrame) -> str | None:
+    """Where a study with `seeds=auto` stands, in one line, given its effects; None for other studies."""
+    sequence = study.manifest.get("sequential")
+    if not sequence:
+        return None
+    seeds, last = counted(len(study.manifest["seeds"]), "seed"), sequence["at"] == sequence["looks"][-1]
+    unfinished = int(study.runs["status"].isin(["missing", "failed"]).sum())
+    left, withheld = len(undecided(table)), int((table["family"] & (table["verdict"] == "withheld")).sum())
+    if unfinished:
+        how = f"the look at {seeds} lacks {counted(unfinished, 'run')}"
+    elif left:
+        how = f"{counted(left, 'effect')} undecided at {'the last look, ' * last}{seeds}"
+    else:
+        how = f"decided at {seeds}" if table["family"].any() else f"nothing to decide, stopped at {seeds}"
+        how += f", {counted(withheld, 'verdict')} withheld" * bool(withheld)
+    looks = ", ".join(map(str, sequence["looks"]))
+    return f"seeds=auto: {how}; intervals allow for looks at {looks} seeds"
+
+
+def undecided(table: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows of effects that more seeds may decide: those of the family whose interval holds zero, or is not there.
+
+    A withheld verdict is not waited for: no number of seeds takes a divergence back.
+    """
+    return table[table["family"] & ~table["verdict"].isin(["better", "worse", "withheld"])]
+
+
+def overall(looks: tuple[int, ...], p: float) -> float:
+    """P(any look's two-sided p-value <= p) without an effect; of a p-value: the repeated p, good at any look.
+
+    It is the smallest overall level whose repeated interval leaves out zero.
+    """
+    if len(looks) < 2 or not p > 0:
+        return p
+    levels, chances = _table(looks)
+    if p <= levels[0]:
+        return len(looks) * p  # Bonferroni's bound, which tiny levels nearly reach
+    return float(np.exp(np.interp(math.log(p), np.log(levels), np.log(chances))))
+
+
+def nominal(looks: tuple[int, ...], level: float) -> float:
+    """The level a' of every look for which P(any look's p <= a') = `level` without an effect: `overall` inverted."""
+    if len(looks) < 2 or not level > 0:
+        return level
+    levels, chances = _table(looks)
+    if level <= chances[0]:
+        return level / len(looks)
+    return float(np.exp(np.interp(math.log(level), np.log(chances), np.log(levels))))
+
+
+@functools.lru_cache(maxsize=64)
+def _table(looks: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Nominal levels, rising, and the chance of each that any look falls below it, three standard errors upwards."""
+    rng = np.random.default_rng(looks)  # the same numbers for every level, so that the chance grows with it
+    blocks = [_blocks(rng, looks) for _ in looks]
+    found = [min(1.0, len(looks) * level * _overlap(looks, level, blocks)) for level in GRID]
+    # Continues Bonferroni's bound below the grid without a step.
+    levels = np.concatenate([GRID[:1] / 1e3, GRID])
+    return levels, np.maximum.accumulate([len(looks) * levels[0], *found])
+
+
+def _overlap(looks: tuple[int, ...], level: float, blocks: list[tuple[np.ndarray, np.ndarray]]) -> float:
+    """Mean of 1 / (number of looks with p <= level) over paths on which a random look has p <= level.
+
+    Times looks · level it is the chance of any (Owen, Maximov & Chertkov 2019, arXiv 1710.06965): no rare event has to
+    be waited for, so that the relative error is small at any level.  Three standard errors are added to the mean.
+    """
+    limits = stats.t.isf(level / 2, np.array(looks) - 1)
+    mean, variance = 0.0, 0.0
+    for k, (sums, squares) in enumerate(blocks):
+        t = _paths(looks, level, k, sums, squares)
+        hits = t >= limits
+        hits[:, k] = True  # by construction; rounding must not say otherwise
+        shares = 1 / hits.sum(1)
+        mean, variance = mean + shares.mean() / len(looks), variance + shares.var() / len(shares) / len(looks) ** 2
+    return min(1.0, mean + 3 * math.sqrt(variance))
+
+
+def _blocks(rng: np.random.Generator, looks: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Sum, and sum of squares about their mean, of the normal values that each look adds (PATHS, looks)."""
+    added = np.diff(looks, prepend=0)
+    sums = rng.normal(size=(PATHS, len(looks))) * np.sqrt(added)
+    return sums, 2 * rng.standard_gamma((added - 1) / 2, (PATHS, len(looks)))
+
+
+def _paths(looks: tuple[int, ...], level: float, k: int, sums: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """|t| at every look (PATHS, looks), of paths of normal values without an effect whose p at look k is <= level.
+
+    With r the norm of the first n values and θ their angle to (1, ..., 1): t = √(n − 1)·cot θ, and r, the direction of
+    the residuals and the values still to come do not depend on θ; so that p is drawn, and all else kept.
+    """
+    n, added = looks[k], np.diff(looks, prepend=0)
+    sums, squares = sums.copy(), squares.copy()
+    early, total = sums[:, : k + 1], sums[:, : k + 1].sum(1, keepdims=True)
+    centred = early - added[: k + 1] * total / n
+    within = (squares[:, : k + 1] + centred**2 / added[: k + 1]).sum(1, keepdims=True)
+    norm = np.sqrt(total**2 / n + within)
+    t = stats.t.isf(level / 2 * (np.arange(PATHS) + 0.5) / PATHS, n - 1)[:, None]
+    cosine, sine = t / np.sqrt(t**2 + n - 1), np.sqrt((n - 1) / (t**2 + n - 1))
+    sums[:, : k + 1] = norm * (cosine * added[: k + 1] / math.sqrt(n) + sine * centred / np.sqrt(within))
+    squares[:, : k + 1] *= (norm * sine) ** 2 / within
+    size = np.array(looks)
+    mean = sums.cumsum(1) / size
+    about = (squares + sums**2 / added).cumsum(1) - size * mean**2
+    return np.abs(mean) * np.sqrt(size * (size - 1) / about)
