@@ -25,6 +25,7 @@ class Draft:
     rows: list[dict[str, Any]]  # the manifest's cells, and in the same order
     checked: list[Checked]  # what they were made of
     more: bool = False  # whether another round of the same command comes after this one
+    notes: tuple[str, ...] = ()  # what trying the cells out found
 
 
 def choose_reference(factors: dict[str, list[Any]], asked: Any) -> dict[str, Any]:
@@ -104,21 +105,6 @@ def held(seed: dict[str, Any]) -> list[str]:
     names = {"init": "initialisation", "data": "the order of the data"}
     fixed = [half for half in names if seed[half] is not None]
     return [f"seed.{half}={seed[half]} for every run: intervals do not cover {names[half]}" for half in fixed]
-
-
-def refuse_duplicates(rows: list[dict[str, Any]], checked: list[Checked]) -> None:
-    """Raise PlanError for cells that are the same in all that a run's numbers depend on."""
-    seen: dict[str, str] = {}
-    problems = []
-    for row, cell in zip(rows, checked, strict=True):
-        used = {key: value for key, value in numbers(cell.config).items() if key not in cell.budget.unused}
-        key = json.dumps([used, row["task"]], sort_keys=True)
-        if key in seen:
-            why = "".join(f", which has no place for a {group}" for group in cell.budget.unused)
-            problems.append(Problem("", f"{row['label']} is the same cell as {seen[key]}{why}; leave one of them out"))
-        seen.setdefault(key, row["label"])
-    if problems:
-        raise PlanError(list(dict.fromkeys(problems)))
 
 
 def describe_task(task: Any) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from ablate.cells import (
     describe_cells,
     describe_task,
     references,
-    refuse_duplicates,
     slow_starts,
 )
 from ablate.compose import COMPOSING, Command, Composed, Composer, level_of, name_cell, parse
@@ -32,6 +31,7 @@ from ablate.results import now
 from ablate.rounds import rounds_of
 from ablate.schema import COMPONENTS, PlanError, Problem
 from ablate.settings import study_problems
+from ablate.trials import try_out
 
 
 @dataclasses.dataclass
@@ -90,14 +90,14 @@ def draft_study(overrides: list[str], config_dir: str | None) -> Draft:
         raise PlanError(gate.problems)
     names = [cell_name(composed.choices) for composed in cells]
     rows = describe_cells(passed, names, levels, labels, at, matched)
-    refuse_duplicates(rows, passed)
+    notes = try_out(rows, passed, settings)
     command = shlex.join(
         ["python", "-m", "ablate"]
         + ["-m"] * bool(swept)
         + (["--config-dir", config_dir] if config_dir else [])
         + overrides
     )
-    return Draft(command, settings, factors, reference, rows, passed)
+    return Draft(command, settings, factors, reference, rows, passed, notes=notes)
 
 
 def compose_cells(overrides: list[str], config_dir: str | None) -> tuple[list[Composed], dict[str, Any], list[str]]:
@@ -138,6 +138,7 @@ def settle(draft: Draft) -> Plan:
     base = settings["study"] or study_name(draft)
     name = f"{base}-confirm-{settings['confirm']}" if settings["confirm"] else base
     earlier, notes = read_earlier(results, name)
+    notes = [*draft.notes, *notes]
     refuse_replacing(name, {cell["id"] for cell in earlier.get("cells", [])} - {row["id"] for row in rows})
     if settings["confirm"] and not (results / "studies" / base).exists():
         notes.append(f"{base} was never trained here, so there is nothing yet that this could confirm")
