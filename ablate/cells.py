@@ -7,11 +7,12 @@ import hashlib
 import json
 from typing import Any
 
+from ablate.dials import refuse_equal
 from ablate.gate import Checked, Gate
 from ablate.identity import batches, numbers
 from ablate.match import match_cells, remark
 from ablate.model.init import shared_draws
-from ablate.schema import PlanError, Problem
+from ablate.schema import PlanError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +99,7 @@ def recomposed(
         raise PlanError(gate.problems)
     names = [row["name"] for row in draft.rows] * (len(raw) // len(draft.rows))
     rows = describe_cells(checked, names, levels, labels, at, matched)
-    refuse_duplicates(rows, checked)
+    refuse_equal(rows, checked, settings["allow_duplicates"])
     return Draft(draft.command, settings, factors, reference, rows, checked, raw, at, draft.components, draft.extra)
 
 
@@ -113,21 +114,6 @@ def held(seed: dict[str, Any]) -> list[str]:
     names = {"init": "initialisation", "data": "the order of the data"}
     fixed = [half for half in names if seed[half] is not None]
     return [f"seed.{half}={seed[half]} for every run: intervals do not cover {names[half]}" for half in fixed]
-
-
-def refuse_duplicates(rows: list[dict[str, Any]], checked: list[Checked]) -> None:
-    """Raise PlanError for cells that are the same in all that a run's numbers depend on."""
-    seen: dict[str, str] = {}
-    problems = []
-    for row, cell in zip(rows, checked, strict=True):
-        used = {key: value for key, value in numbers(cell.config).items() if key not in cell.budget.unused}
-        key = json.dumps([used, row["task"]], sort_keys=True)
-        if key in seen:
-            why = "".join(f", which has no place for a {group}" for group in cell.budget.unused)
-            problems.append(Problem("", f"{row['label']} is the same cell as {seen[key]}{why}; leave one of them out"))
-        seen.setdefault(key, row["label"])
-    if problems:
-        raise PlanError(list(dict.fromkeys(problems)))
 
 
 def describe_task(task: Any) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from ablate.cells import (
     describe_cells,
     describe_task,
     references,
-    refuse_duplicates,
     slow_starts,
 )
 from ablate.claims import applicable, fixed_by, metric_problems, register
@@ -37,6 +36,7 @@ from ablate.reuse import kept_apart, refuse_replacing, take_others, trained_agai
 from ablate.rounds import rounds_of
 from ablate.schema import PlanError, Problem
 from ablate.settings import study_problems
+from ablate.trials import try_out
 
 COMMAND: list[str] = []  # what this process was asked for, for the sweeper: Hydra is told only what concerns itself
 
@@ -112,7 +112,7 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
         raise PlanError(gate.problems)
     names = [cell_name(composed.choices) for composed in cells]
     rows = describe_cells(passed, names, levels, labels, at, matched)
-    refuse_duplicates(rows, passed)
+    notes = try_out(rows, passed, settings)
     claims, left = applicable(fixed_by(asked.claims, asked.at), rows)
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
@@ -121,7 +121,7 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
         components=[name for name, keys in layout.keys.items() if is_component(keys)],
         extra=asked.kept | {"zip": settings["zip"], "aliases": layout.aliases, "remarks": layout.notes},
         claims=claims,
-        notes=[f"{problem}, so this claim is left out" for problem in left],
+        notes=[*notes, *(f"{problem}, so this claim is left out" for problem in left)],
     )
 
 

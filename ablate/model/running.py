@@ -143,6 +143,7 @@ class PowerNorm(RunningNorm):
 
     note = "training statistics are of the whole batch until its warm-up is over, with its future; approximate gradient"
     exact_gradient = False  # in training
+    late = ("warmup",)  # settings that need not act in the first steps
     running_square: Tensor
     nu: Tensor
 

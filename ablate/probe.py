@@ -1,0 +1,223 @@
+"""What tiny copies show before training: looks ahead, mixed rows, padding that is read, parts without any effect."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+import yaml
+from torch import Tensor, nn
+
+from ablate.build import resolve
+from ablate.catalogue import defaults, groups
+from ablate.copies import Spec, build, others, perturb, some_inputs
+from ablate.model.dropout import rekey
+from ablate.schema import COMPONENTS
+
+FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
+RATE = 1e-2  # of the two steps of training, for gradients of RMS 1
+CAUSAL = ("lm", "seq2seq")
+
+Inputs = dict[str, Tensor]
+
+
+class Strange(Exception):
+    """A copy whose numbers say nothing."""
+
+
+def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether outputs of a causal model change with later tokens."""
+    if spec.task["kind"] not in CAUSAL:
+        return False
+    tokens, other = inputs["tokens"], others(inputs["tokens"], spec.task["vocab"])
+    before, length = run(model, inputs), inputs["tokens"].shape[1]
+    for now in sorted({0, length // 2, length - 2} & {*range(length - 1)}):
+        later = (torch.arange(length) > now).view(-1, *[1] * (tokens.ndim - 2))
+        after = run(model, inputs | {"tokens": torch.where(later, other, tokens)})
+        if differ(before[:, : now + 1], after[:, : now + 1]):
+            return True
+    return False
+
+
+def mixed_rows(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether outputs of one example change with the others of its batch."""
+    other = {name: changed(x, others(x, spec.task["vocab"]), slice(1, None)) for name, x in plain(inputs).items()}
+    return differ(run(model, inputs)[0], run(model, inputs | other)[0])
+
+
+def read_padding(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether outputs at real positions change with what stands at padded ones, at the start and at the end."""
+    takes = inspect.signature(model.forward).parameters
+    masks: Inputs = {}
+    for name, x in plain(inputs).items():
+        key = "source_mask" if name == "source" else "mask"
+        if key in takes and x.shape[1] > 3:
+            part, masks[key] = x.shape[1] // 3, torch.ones(x.shape[:2])
+            masks[key][0, 1 : 1 + part] = 0  # a hole: what a causal model's later positions could see
+            masks[key][1, -part:] = 0
+    if not masks:
+        return False
+    padded = {}
+    for name, x in plain(inputs).items():
+        real = masks.get("source_mask" if name == "source" else "mask", torch.ones(x.shape[:2])).bool()
+        padded[name] = torch.where(real.view(*real.shape, *[1] * (x.ndim - 2)), x, others(x, spec.task["vocab"]))
+    before, after = run(model, inputs | masks), run(model, inputs | padded | masks)
+    if before.ndim > 2 and "mask" in masks:
+        real = masks["mask"].bool()
+        before, after = before[real], after[real]
+    return differ(before, after)
+
+
+def plain(inputs: Inputs) -> Inputs:
+    """Inputs without masks."""
+    return {name: x for name, x in inputs.items() if not name.endswith("mask")}
+
+
+def changed(x: Tensor, other: Tensor, rows: slice) -> Tensor:
+    """A batch with some of its rows replaced."""
+    x = x.clone()
+    x[rows] = other[rows]
+    return x
+
+
+@torch.no_grad()
+def run(model: nn.Module, inputs: Inputs) -> Tensor:
+    """Outputs in evaluation mode.  Raises Strange for what is not finite."""
+    found: Tensor = model.eval()(**inputs)
+    if not found.isfinite().all():
+        raise Strange("its outputs are not finite")
+    return found
+
+
+def differ(first: Tensor, second: Tensor) -> bool:
+    """Whether outputs differ by more than rounding."""
+    rounding = 1e-9 if first.dtype == torch.float64 else 1e-4
+    return bool((first - second).abs().max() > rounding * max(1.0, float(first.abs().max())))
+
+
+# What is asked of a copy, and what to say of the part that fails.
+PROBES: dict[str, tuple[Callable[[nn.Module, Inputs, Spec], bool], str]] = {
+    "ahead": (look_ahead, "looks ahead: outputs of a causal model change with later tokens; it must not see them"),
+    "rows": (mixed_rows, "mixes rows: outputs of one example change with the others of its batch, at evaluation"),
+    "padding": (read_padding, "reads padding: outputs at real positions change with padded ones; use its mask"),
+}
+
+
+def examine(spec: Spec) -> dict[str, Any]:
+    """All that a copy shows: problems as [key, message], notes, and a digest that equal networks have in common.
+
+    Raises whatever the components raise, and Strange.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        model, inputs = build(spec), some_inputs(spec, 0)
+        moved = settled(copy.deepcopy(model), inputs)
+        problems, notes = [], []
+        for name, (probe, message) in PROBES.items():
+            if not probe(moved, inputs, spec):
+                continue
+            key, part = guilty(spec, probe)
+            if name == "padding" and not any(given.endswith("mask") for given in spec.task["inputs"]):
+                notes.append(f"{part} {message} (this task pads nothing)")
+            else:
+                problems.append([key, f"{part} {message}"])
+        seen = run(moved, inputs)
+        loss, logits, idle = two_steps(model, inputs)
+        problems += idle_parts(spec, model, idle)
+        notes += far_off(loss, spec.task["outputs"])
+        return {"problems": problems, "notes": notes, "digest": digest([seen, *logits, run(model, inputs)])}
+
+
+def settled(model: nn.Module, inputs: Inputs) -> nn.Module:
+    """A copy away from special starts, its running statistics those of a batch."""
+    with torch.no_grad():
+        perturb(model).train()(**inputs)
+    return model
+
+
+def two_steps(model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str]]:
+    """Expected loss of random targets at first, logits of two steps of training, parameters without a gradient.
+
+    The optimiser is a plain one: cells that are compared share theirs, so that it is not what they can differ in.
+    """
+    made, loss, idle = [], math.nan, set()
+    model.train()
+    for step in range(2):
+        rekey(model, 0, step)
+        logits = model(**inputs)
+        if step == 0:
+            with torch.no_grad():
+                loss = float((logits.logsumexp(-1) - logits.mean(-1)).mean())
+        targets = torch.randint(logits.shape[-1], logits.shape[:-1], generator=torch.Generator().manual_seed(step))
+        F.cross_entropy(logits.flatten(0, -2), targets.flatten()).backward()
+        made.append(logits.detach())
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if parameter.requires_grad and parameter.grad is None:
+                    idle.add(name)
+                elif parameter.grad is not None:
+                    size = parameter.grad.square().mean().sqrt().clamp(min=1e-12)
+                    parameter.sub_(RATE * parameter.grad / size)
+                    parameter.grad = None
+    return loss, made, idle
+
+
+def digest(tensors: list[Tensor]) -> str | None:
+    """Hash of all bits, None where a number is not finite: there everything is equal."""
+    if not all(tensor.isfinite().all() for tensor in tensors):
+        return None
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(f"{tuple(tensor.shape)}".encode() + (tensor + 0.0).contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> list[list[str]]:
+    """Components that nothing of reaches the outputs, though they have parameters."""
+    found = []
+    for group in COMPONENTS:
+        target = resolve(group, spec.config[group]["_target_"], spec.user)
+        for place, module in model.named_modules():
+            names = [f"{place}.{name}" for name, _ in module.named_parameters()]
+            if type(module) is target and names and idle.issuperset(names):
+                what = f"{called(spec, group)} is built but never used: nothing of {place} reaches the outputs"
+                found.append([group, what])
+                break
+    return found
+
+
+def far_off(loss: float, outputs: int) -> list[str]:
+    """What to say of a loss at initialisation that is far from that of guessing."""
+    if abs(loss - math.log(outputs)) <= FAR:
+        return []
+    how = "its logits start out large" if loss > 0 else "its outputs are no logits"
+    return [f"the loss at initialisation is about {loss:.1f} nats, guessing has {math.log(outputs):.1f}: {how}"]
+
+
+def guilty(spec: Spec, probe: Callable[[nn.Module, Inputs, Spec], bool]) -> tuple[str, str]:
+    """The component without which a probe finds nothing, as (group, words); the whole model where there is no one."""
+    own = [group for group in COMPONENTS if spec.config[group]["_target_"].startswith("ablate.model.")]
+    for group in sorted((group for group in COMPONENTS if group != "init"), key=lambda group: group in own):
+        node = yaml.safe_load(groups()[group][defaults()[group]].read_text(encoding="utf-8"))
+        if node["_target_"] == spec.config[group]["_target_"]:
+            continue
+        other = spec._replace(config=spec.config | {group: node})
+        try:
+            inputs = some_inputs(other, 0)
+            if not probe(settled(build(other), inputs), inputs, other):
+                return group, called(spec, group)
+        except Exception:  # the reference's part does not fit beside the others: nothing is learned
+            continue
+    return "", "the model of " + ", ".join(called(spec, group) for group in (*COMPONENTS[:-1], "model"))
+
+
+def called(spec: Spec, group: str) -> str:
+    """A component by its class."""
+    target: str = spec.config[group]["_target_"]
+    return target.removeprefix("ablate.model.")

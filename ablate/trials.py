@@ -1,0 +1,133 @@
+"""Every cell tried out before anything trains: on a tiny copy, against the other cells, and against the memory."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate import copies, dials, probe
+from ablate.data.corpus import cache_folder
+from ablate.gate import Checked
+from ablate.identity import code_of
+from ablate.memory import memory_problems
+from ablate.results import Corrupt, read_json, write_json
+from ablate.schema import PlanError, Problem
+
+Record = dict[str, Any]
+AT_ONCE = 5  # seeds of `auto` before the first look
+TESTS = ("copies", "probe", "dials", "memory")  # whose own code decides what is found
+
+
+def try_out(rows: list[dict[str, Any]], checked: list[Checked], settings: dict[str, Any]) -> tuple[str, ...]:
+    """What to tell of cells that may train; raises PlanError for those that must not.
+
+    Looks ahead, mixed rows, padding that is read, unused parts, settings that nothing reads, cells that are one, and
+    cells too large for the device.
+    """
+    allowed = settings["allow_duplicates"]
+    notes = dials.refuse_equal(rows, checked, allowed)
+    kept, positions = copies.varying([cell.config for cell in checked]), copies.reach(checked)
+    with one_thread():
+        records = [tried(cell, ladder(cell, kept, positions)) for cell in checked]
+        problems = [Problem(*row) for record in records for row in record["problems"]]
+        for row, record in zip(rows, records, strict=True):
+            notes += [f"{row['label']}: {note}" for note in record["notes"]]
+        twins = list(duplicates(rows, checked, records, positions)) if not problems else []
+    problems += memory_problems(rows, checked, kept_json, len(rows) * count(settings["seeds"]))
+    if allowed:
+        notes += [f"{twin}; allow_duplicates=true trains both" for twin in twins]
+    else:
+        problems += [Problem("", f"{twin}; leave one out, or write allow_duplicates=true") for twin in twins]
+    if problems:
+        raise PlanError(list(dict.fromkeys(problems)))
+    return tuple(dict.fromkeys(notes))
+
+
+def count(seeds: Any) -> int:
+    """How many seeds of a cell can train at once; those of `auto` come some at a time."""
+    return len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
+
+
+def duplicates(
+    rows: list[dict[str, Any]], checked: list[Checked], records: list[Record], positions: int
+) -> Iterator[str]:
+    """Pairs of cells that are one network, or have one set of data, in words, once each."""
+
+    def confirmed(i: int) -> str | None:
+        found: str | None = tried(checked[i], [copies.full(checked[i], positions)])["digest"]
+        return found
+
+    told = set()
+    bits = "trained for two steps from equal seeds they agree to the last bit"
+    for pair in dials.same_networks(checked, [record["digest"] for record in records], confirmed):
+        told.add(" and ".join(dials.names(rows, pair)) + f" make the same network: {bits}")
+    for pair in dials.same_data(checked):
+        told.add(" and ".join(dials.names(rows, pair)) + " give the same batches and held-out examples")
+    yield from sorted(told)
+
+
+def ladder(cell: Checked, kept: set[str], positions: int) -> list[copies.Spec]:
+    """The copies to try: small, and its own size where a component does not fit; float64, and else float32."""
+    first, second = copies.small(cell, kept, positions), copies.full(cell, positions)
+    return [spec for one in (first, second) for spec in (one, one._replace(double=False))]
+
+
+def tried(cell: Checked, specs: list[copies.Spec]) -> Record:
+    """What the first copy that runs shows, from the cache or newly found.  Copies that fail are told in a note."""
+    config = cell.config
+    data = [config["data"]["_target_"], *sorted(config["data"])]
+    return kept_json("copies", [specs[0]._asdict(), data, code_of(config)], lambda: first_that_runs(cell, specs))
+
+
+def first_that_runs(cell: Checked, specs: list[copies.Spec]) -> Record:
+    """See `tried`."""
+    unread, why = dials.unread(cell.config), ""
+    for i, spec in enumerate(specs):
+        try:
+            found = probe.examine(spec)
+        except Exception as error:  # a component of the user's own can fail in any way
+            why = why or f"{type(error).__name__}: {str(error).strip().split(chr(10))[0]}"
+            continue
+        digest = found["digest"] and f"{found['digest']} {i} {spec.rows} {spec.length}"
+        return found | {"problems": found["problems"] + unread, "digest": digest}
+    return {"problems": unread, "notes": [f"it could not be tried out on a small copy ({why})"], "digest": None}
+
+
+def kept_json(kind: str, what: Any, make: Callable[[], Record]) -> Record:
+    """A record from the cache, by everything that it depends on, or newly made; one that is damaged is made again."""
+    content = json.dumps([kind, what, torch.__version__, own_code()], sort_keys=True)
+    file = cache_folder() / "trials" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
+    with contextlib.suppress(Corrupt, OSError, KeyError):
+        found = read_json(file)
+        if found.pop("keys") == sorted(found):  # all of it is there
+            return found
+    found = make()
+    with contextlib.suppress(OSError):  # of a full disk, say: it will be made again
+        write_json(file, found | {"keys": sorted(found)})
+    return found
+
+
+@functools.cache
+def own_code() -> str:
+    """Hash of the code that tries cells out."""
+    folder = Path(__file__).parent
+    sources = [(folder / f"{name}.py").read_bytes() for name in (*TESTS, "trials")]
+    return hashlib.sha256(b"".join(sources)).hexdigest()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread: on small products more only wait for each other, and sums keep their order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
