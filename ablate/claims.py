@@ -24,7 +24,11 @@ def claim_problems(claims: Any, factors: dict[str, list[Any]], at: Any = None) -
     """Everything wrong with the claims of a file over these factors; `at` is what the file fixes for all of them."""
     if not isinstance(claims, dict):
         return [Problem("claims", "is no mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
-    found = [Problem("at", message) for message in _levels(at, factors, "at")] if at is not None else []
+    found = (
+        [Problem("at", message.removeprefix("at: ")) for message in _levels(at, factors, "at")]
+        if at is not None
+        else []
+    )
     for name, claim in claims.items():
         found += [Problem(f"claims.{name}", message) for message in _claim(claim, factors)]
     return found
@@ -83,7 +87,9 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
             continue
         for level in asked if isinstance(asked, list) else [asked]:
             if level not in factors[key]:
-                yield f"{where}: {key} has no level {level}{_near(str(level), [str(known) for known in factors[key]])}"
+                known = [str(each) for each in factors[key]]
+                near = _near(level, known) if isinstance(level, str) else f"; there are {', '.join(known)}"
+                yield f"{where}: {key} has no level {level}{near}"
         if asked == []:
             yield f"{where}: {key} has no levels; write at least one"
 

@@ -44,11 +44,12 @@ class Asked:
     at: dict[str, Any] | None = None
     changed: bool = False  # whether the command line, or the tier, changes levels that claims are about
     problems: list[Problem] = dataclasses.field(default_factory=list)
-    of_file: frozenset[str] = frozenset()  # overrides that the file made, and their keys
+    of_file: frozenset[str] = frozenset()  # keys that the file sets
 
     def placed(self, problem: Problem) -> Problem:
         """A problem with the file's name before the key, where the key is the file's."""
-        return Problem(f"{self.file}: {problem.key}", problem.message) if problem.key in self.of_file else problem
+        mine = key_of(problem.key) in self.of_file
+        return Problem(f"{self.file}: {problem.key}", problem.message) if mine else problem
 
 
 def read_study(overrides: list[str], config_dir: str | None) -> Asked:
@@ -101,7 +102,6 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     kept = {"experiment": name, "question": content.get("question")}
     if not isinstance(kept["question"], str | None):
         problems.append(Problem(f"{file}: question", "is no text; write a sentence"))
-    mine = {text for key, text in made.items() if key not in given} | (made.keys() - given.keys())
     return Asked(
         [*placed, *typed],
         name,
@@ -111,7 +111,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
         content.get("at") if isinstance(content.get("at"), dict) else None,
         bool((given.keys() | tiered.keys()) & (levels.keys() | {"zip", "design"})),
         reader.problems + problems + found,
-        frozenset(mine),
+        frozenset(made.keys() - given.keys()),
     )
 
 

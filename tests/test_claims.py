@@ -1,0 +1,149 @@
+"""Claims: every mistake in their grammar, which cells they compare, and when they were written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ablate.claims import applicable, claim_problems, fixed_by, metric_problems, register, sides_of
+
+FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"], "optim.lr": [1e-3, 2e-3]}
+GOOD = {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}
+CELLS = [
+    {"id": f"{ffn}-{norm}-{rate}", "label": f"{ffn} + {norm}", "levels": {"ffn": ffn, "norm": norm, "optim.lr": rate}}
+    for ffn in FACTORS["ffn"]
+    for norm in FACTORS["norm"]
+    for rate in FACTORS["optim.lr"]
+]
+
+RANKED = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9]]}
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        GOOD,
+        {"greater": [{"ffn": "swiglu", "norm": "ln"}, {"ffn": "mlp"}], "at": {"optim.lr": 1e-3}},
+        {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": 0.01, "metric": "test/loss@128"},
+        {"diverges_more": [{"norm": "ln"}, {"norm": "rms"}]},
+        RANKED,
+    ],
+)
+def test_what_claims_may_say(claim):
+    assert claim_problems({"name": claim}, FACTORS) == []
+    assert applicable({"name": claim}, CELLS) == ({"name": claim}, [])
+
+
+MISTAKES: list[tuple[Any, str]] = [
+    ("swiglu wins", "'swiglu wins' is no mapping; write {less: [SIDE, SIDE]}"),
+    ({}, "has no relation; write one of less, greater, equivalent, diverges_more, rank_correlates"),
+    (GOOD | {"greater": GOOD["less"]}, "has less and greater; make two claims of them"),
+    (GOOD | {"metrik": 1}, "no such key: metrik; did you mean metric?"),
+    ({"less": [{"ffn": "mlp"}]}, "less compares two sides; write less: [SIDE, SIDE]"),
+    ({"less": [{"ffn": "mlp"}, "gelu"]}, "less: 'gelu' is no mapping of factors to levels"),
+    ({"less": [{"ffn": "mlp"}, {"fnn": "gelu"}]}, "less: fnn is no factor of this study; did you mean ffn?"),
+    ({"less": [{"ffn": "mlp"}, {"ffn": "swigloo"}]}, "less: ffn has no level swigloo; did you mean swiglu?"),
+    ({"less": [{"ffn": "mlp"}, {"ffn": []}]}, "less: ffn has no levels; write at least one"),
+    ({"less": [{"ffn": "mlp"}, {"ffn": "mlp"}]}, "less: both sides are {'ffn': 'mlp'}; write what differs"),
+    (GOOD | {"margin": 0.1}, "margin: less takes none; it goes with equivalent"),
+    ({"equivalent": GOOD["less"]}, "equivalent needs a margin"),
+    ({"equivalent": GOOD["less"], "margin": 0}, "margin: 0 must be a number above 0"),
+    ({"equivalent": GOOD["less"], "margin": True}, "margin: True must be a number above 0"),
+    ({"equivalent": GOOD["less"], "margin": "1 %"}, "margin: 1 % must be a number above 0"),
+    (GOOD | {"at": {"nrm": "ln"}}, "at: nrm is no factor of this study; did you mean norm?"),
+    (GOOD | {"at": {"optim.lr": 3e-3}}, "at: optim.lr has no level 0.003; there are 0.001, 0.002"),
+    (GOOD | {"at": {"ffn": "mlp"}}, "at: ffn is what its sides compare; leave it out"),
+    ({"diverges_more": GOOD["less"], "metric": "test/loss"}, "metric: diverges_more counts runs that diverge"),
+    ({"rank_correlates": [{"ffn": ["mlp", "gelu"]}, [1, 2]]}, "takes one factor's levels, at least 3"),
+    ({"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [1, 2]]}, "and as many published numbers"),
+]
+
+
+@pytest.mark.parametrize(("claim", "message"), MISTAKES, ids=[message[:40] for _, message in MISTAKES])
+def test_a_mistake_is_one_line_that_names_the_claim(claim, message):
+    found = claim_problems({"fine": GOOD, "name": claim}, FACTORS)
+    assert len(found) == 1 and found[0].key == "claims.name" and message in found[0].message, found
+
+
+def test_all_mistakes_are_told_at_once():
+    claims = {str(i): claim for i, (claim, _) in enumerate(MISTAKES)}
+    assert len(claim_problems(claims, FACTORS)) == len(MISTAKES)
+    assert claim_problems([], FACTORS)[0].key == "claims"
+    assert [str(p) for p in claim_problems({}, FACTORS, {"norm": "bn"})] == [
+        "at: norm has no level bn; there are ln, rms"
+    ]
+
+
+def test_metrics_are_those_of_the_tasks_at_lengths_that_are_tested():
+    tasks = [{"loss": "min"}, {"accuracy": "max"}]
+    for metric in ("test/loss", "test/accuracy@128", "test/bpb"):
+        assert metric_problems({"a": GOOD | {"metric": metric}}, tasks, [128]) == []
+    known = "there are test/accuracy, test/bpb, test/loss"
+    for metric, said in (("val/loss", known), ("test/loss@64", "nothing is tested at length 64")):
+        (found,) = metric_problems({"a": GOOD | {"metric": metric}}, tasks, [128])
+        assert found.key == "claims.a" and said in found.message
+
+
+def test_sides_are_all_cells_that_have_their_levels_and_what_at_fixes():
+    side, other = sides_of(GOOD, CELLS)
+    assert side == {f"swiglu-{norm}-{rate}" for norm in ("ln", "rms") for rate in (1e-3, 2e-3)} and len(other) == 8
+    assert sides_of(GOOD | {"at": {"norm": "ln", "optim.lr": 1e-3}}, CELLS)[0] == {"swiglu-ln-0.001"}
+    assert [len(side) for side in sides_of(RANKED, CELLS)] == [4, 4, 4]
+
+
+def test_a_zipped_factor_is_named_by_any_of_its_keys():
+    cells = [{"id": level, "label": level, "levels": {"model.layers+model.dim": level}} for level in ("2+64", "4+128")]
+    for key, levels in (("model.dim", [64, 128]), ("model.layers", [2, 4])):
+        claim = {"less": [{key: levels[1]}, {key: levels[0]}]}
+        assert sides_of(claim, cells) == [{"4+128"}, {"2+64"}]
+
+
+def test_what_a_file_fixes_holds_for_each_claim_that_does_not_compare_it():
+    fixed = fixed_by({"a": GOOD, "b": GOOD | {"at": {"norm": "rms"}}}, {"norm": "ln", "ffn": "mlp"})
+    assert fixed["a"]["at"] == {"norm": "ln"} and fixed["b"]["at"] == {"norm": "rms"}
+
+
+def test_claims_without_cells_of_their_own_are_not_applicable():
+    def why(claim: dict[str, Any], cells: list[dict[str, Any]]) -> str:
+        return str(applicable({"a": claim}, cells)[1][0])
+
+    few = [cell for cell in CELLS if cell["levels"]["ffn"] != "gelu"]
+    assert why(GOOD, few) == "claims.a: ffn=gelu has no cell in this study"
+    diagonal = {"less": [{"ffn": "swiglu"}, {"norm": "rms"}]}
+    assert "both sides hold swiglu + rms" in why(diagonal, CELLS)
+
+
+def entry(claims: dict[str, Any], earlier: dict[str, Any], scored: dict[int, set[str]], when: str) -> dict[str, Any]:
+    return register(claims, earlier, CELLS, scored, when)
+
+
+def test_a_claim_is_registered_while_no_seed_has_both_sides_scored():
+    one_side, both = {"mlp-ln-0.001", "gelu-ln-0.001"}, {"mlp-ln-0.001", "swiglu-rms-0.002"}
+    for scored, registered in (({}, True), ({0: one_side}, True), ({0: one_side, 1: {"swiglu-ln-0.001"}}, True)):
+        assert entry({"a": GOOD}, {}, scored, "t")["claims"]["a"]["registered"] == registered
+    assert not entry({"a": GOOD}, {}, {0: one_side, 1: both}, "t")["claims"]["a"]["registered"]
+    assert entry({"a": GOOD | {"at": {"norm": "ln"}}}, {}, {1: both}, "t")["claims"]["a"]["registered"]
+    ranked = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9]]}
+    assert not entry({"a": ranked}, {}, {0: one_side}, "t")["claims"]["a"]["registered"]
+
+
+def test_an_edited_claim_is_written_anew_and_keeps_its_earlier_texts():
+    both = {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}
+    first = entry({"a": GOOD}, {}, {}, "monday")
+    same = entry({"a": GOOD}, first, both, "tuesday")
+    assert same["claims"]["a"] == {"claim": GOOD, "written": "monday", "registered": True, "earlier": []}
+    turned = {"greater": GOOD["less"]}
+    edited = entry({"a": turned}, same, both, "wednesday")["claims"]["a"]
+    assert edited["written"] == "wednesday" and not edited["registered"]
+    assert edited["earlier"] == [{"claim": GOOD, "written": "monday", "registered": True}]
+    again = entry({"a": GOOD}, {"claims": {"a": edited}}, both, "thursday")["claims"]["a"]
+    assert [old["written"] for old in again["earlier"]] == ["monday", "wednesday"] and not again["registered"]
+
+
+def test_a_claim_that_is_taken_out_is_remembered_and_may_come_back():
+    first = entry({"a": GOOD}, {}, {}, "monday")
+    gone = entry({}, first, {}, "tuesday")
+    assert gone["claims"] == {} and gone["claims_hash"] is None and gone["withdrawn"] == first["claims"]
+    back = entry({"a": GOOD}, gone, {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}, "wednesday")
+    assert back["claims"] == first["claims"] and back["withdrawn"] == {} and back["claims_hash"] == first["claims_hash"]
