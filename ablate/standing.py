@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ablate.catalogue import groups
-from ablate.command import manifest_of, studies
+from ablate.command import manifest_of, refusing, studies
 from ablate.progress import View, running_table
 from ablate.results import Corrupt, read_manifest
 from ablate.watched import STATES, Watched, printable, watched
@@ -49,7 +50,8 @@ def rounds_of(results: Path, base: str) -> list[Round]:
         manifest = manifest_of(results, name) if name == base else readable(results, name)
         if manifest and base_of(manifest) == base:
             kind = next((words for key, words in ROUNDS.items() if manifest.get(key)), "study")
-            found.append(Round(kind, manifest, View(watched(results, manifest))))
+            with refusing(results, name):
+                found.append(Round(kind, manifest, View(watched(results, manifest))))
     return sorted(found, key=lambda one: [*ROUNDS.values(), "study"].index(one.kind))
 
 
@@ -129,5 +131,7 @@ def _damages(runs: list[Watched]) -> list[str]:
 
 
 def _config_dir(command: str) -> str | None:
-    words = shlex.split(command)
-    return words[words.index("--config-dir") + 1] if "--config-dir" in words[:-1] else None
+    with contextlib.suppress(ValueError):  # no such word, or a quotation that does not end
+        words = shlex.split(command)
+        return words[words.index("--config-dir", 0, -1) + 1]
+    return None

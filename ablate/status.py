@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from ablate.command import Parser, choose_study, conclude, manifest_of, studies
+from ablate.command import Parser, Refused, choose_study, conclude, manifest_of, studies
 from ablate.progress import HEARTBEAT
 from ablate.results import stamp, study_folder
 from ablate.standing import Round, base_of, over, planned, progress, readable, report, rounds_of, together
@@ -62,13 +62,13 @@ def show_all(results: Path, _: str | None) -> int:
     """Print a line for each study, the newest last."""
     choose_study(results, None)
     newest = sorted(studies(results), key=lambda name: stamp(study_folder(results, name) / "manifest.json") or (0, 0))
-    bases: dict[str, bool] = {}
-    for name in newest:
-        manifest = readable(results, name)
-        base = base_of(manifest) if manifest else name
-        bases[base] = manifest is not None and bases.pop(base, True)  # put last
-    for base, whole in bases.items():
-        print(f"{base}: {_line(rounds_of(results, base)) if whole else 'its manifest cannot be read'}")
+    manifests = {name: readable(results, name) for name in newest}
+    bases = [base_of(manifest) if manifest else name for name, manifest in manifests.items()]
+    for base in reversed(dict.fromkeys(reversed(bases))):
+        try:
+            print(f"{base}: {_line(rounds_of(results, base))}")
+        except Refused as error:
+            print(f"{base}: {error}")
     return 0
 
 

@@ -89,6 +89,15 @@ def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path)
     assert "2 interrupted, 1 queued" in progress()
 
 
+def test_a_manifest_of_odd_content_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID)
+    manifest = read_manifest(tmp_path, "fabricated")
+    write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest | {"cells": [{"id": "c0"}]})
+    assert status.main(["--results-dir", str(tmp_path)]) == 2
+    assert "manifest.json, or a result of its runs, is damaged" in capsys.readouterr().err
+    assert "is damaged" in said(tmp_path, capsys, "--all")[0]
+
+
 def test_without_any_pace_the_time_left_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fabricate(tmp_path, GRID, status=lambda *_: "missing")
     lines = said(tmp_path, capsys)
@@ -139,11 +148,9 @@ def test_all_studies_have_a_line_the_newest_last(tmp_path: Path, capsys: pytest.
         os.utime(study_folder(tmp_path, name) / "manifest.json", (1e9 - age, 1e9 - age))
     (study_folder(tmp_path, "first") / "manifest.json").write_text("{")
     os.utime(study_folder(tmp_path, "first") / "manifest.json", (1e9 - 1, 1e9 - 1))
-    assert said(tmp_path, capsys, "--all") == [
-        "second: 6 runs: 6 done",
-        "first: its manifest cannot be read",
-        "third: 6 runs: 6 done",
-    ]
+    second, first, third = said(tmp_path, capsys, "--all")
+    assert [second, third] == ["second: 6 runs: 6 done", "third: 6 runs: 6 done"]
+    assert first.startswith(f"first: {study_folder(tmp_path, 'first')}/manifest.json is not readable")
 
 
 def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
@@ -154,6 +161,8 @@ def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
     manifest = {"command": command, "components": ["norm"], "factors": factors}
     assert standing.forgotten(manifest) == "not compared: norm: bn, mine"
     assert standing.forgotten(manifest | {"command": "python -m ablate"}) == "not compared: norm: bn"
+    for odd in ("--config-dir", "it's", "norm=ln --config-dir"):
+        assert standing.forgotten(manifest | {"command": odd}) == "not compared: norm: bn"
     assert standing.forgotten(manifest | {"components": []}) == ""
 
 
