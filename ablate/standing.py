@@ -70,6 +70,12 @@ def over(rounds: list[Round]) -> bool:
     return planned(rounds) and all(run.result for one in rounds for run in one.view.runs)
 
 
+def unsettled(rounds: list[Round]) -> bool:
+    """Whether its command may add seeds when all runs have ended: a look of seeds=auto that is not the last."""
+    looks = rounds[-1].manifest.get("sequential") or {}
+    return bool(looks) and len(rounds[-1].manifest["seeds"]) < max(looks.get("looks", []), default=0)
+
+
 def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
     """Where a study stands, for a terminal of this size."""
     everything = together(rounds)
@@ -110,7 +116,9 @@ def _title(manifest: dict[str, Any]) -> str:
     cells, seeds = len(manifest["cells"]), len(manifest["seeds"])
     tasks = ", ".join(dict.fromkeys(task.get("title", key) for key, task in manifest["tasks"].items()))
     size = f"{cells} cell{'s' * (cells != 1)} x {seeds} seed{'s' * (seeds != 1)}"
-    return "; ".join(filter(None, [f"{base_of(manifest)}: {factors}".rstrip(": "), size, tasks]))
+    looks = (manifest.get("sequential") or {}).get("looks", [])
+    auto = f"looks at {', '.join(map(str, looks))} seeds" * bool(looks)
+    return "; ".join(filter(None, [f"{base_of(manifest)}: {factors}".rstrip(": "), size, auto, tasks]))
 
 
 def _by_round(rounds: list[Round]) -> list[str]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ablate.pace import Pace, Sample, read_pace
-from ablate.results import STALE, Corrupt, Run, stamp
+from ablate.results import Corrupt, Run, stamp
 
+STALE = 60.0  # seconds without a logged step after which a run without a lease no longer counts as running
 LOOK = 5.0  # seconds between two looks at a lease that was fresh
 STATES = ("done", "diverged", "failed", "running", "interrupted", "queued")
 

@@ -71,7 +71,7 @@ def test_a_lease_that_is_torn_missing_or_stale_holds_nothing(tmp_path: Path, con
         os.utime(runs[3].lease_file, (time.time() - 61, time.time() - 61))
     else:
         runs[3].lease_file.write_text(content)
-    assert runs[3].holder() is None and runs[0].holder() is None
+    assert not runs[3].holder() and not runs[0].holder()
     assert "running" not in standing.progress(standing.together(standing.rounds_of(tmp_path, "fabricated")))
 
 
@@ -185,6 +185,24 @@ def test_watching_ends_when_all_runs_have(
     assert lines[0].startswith("fabricated: 6 runs: 1 done, 1 diverged, 1 failed, 1 running")
     assert "rms s0 done  test/loss 2.000" in lines and "rms s1 done  test/loss 2.000" in lines
     assert lines[-1] == "fabricated: 6 runs: 4 done, 1 diverged, 1 failed"
+
+
+def test_watching_waits_for_the_next_look_of_a_sequence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(status, "TICK", 0.02)
+    monkeypatch.setattr(status, "PLANNING", 0.3)
+    looks = {"looks": [3, 5], "at": 3, "max": 5}
+    fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential=looks)
+    manifest, shown = read_manifest(tmp_path, "fabricated"), []
+    for rounds in status.looks(tmp_path, "fabricated"):
+        shown.append(len(rounds[-1].view.runs))
+        if len(shown) == 3:
+            write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest | {"seeds": [0, 1, 2, 3, 4]})
+    assert len(shown) == 4, "the last look is over when its runs are"
+    write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest)
+    assert len(list(status.looks(tmp_path, "fabricated"))) > 4, "it may go on, and did not"
+    assert "looks at 3, 5 seeds" in said(tmp_path, capsys)[0]
 
 
 def command(results: Path, *arguments: str) -> list[str]:
