@@ -7,13 +7,14 @@ import fcntl
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.command import Refused
 from ablate.data.corpus import cache_folder
-from ablate.results import Corrupt, Run, read_manifest, server_time
+from ablate.results import Corrupt, Run, read_manifest
 
 OLD = 3600  # seconds after which what a write left behind, or a job has not read, is left for good
 CHECKPOINTS, LEFTOVERS = "checkpoints of ended runs", "leftovers of interrupted writes"
@@ -44,7 +45,7 @@ def look(results: Path) -> Found:
     studies = sorted({file.parent for file in results.glob("studies/*/manifest.json*")})
     if not folders and not studies:
         raise Refused(f"{results} is no results folder: it holds no study and no run; name one with --results-dir")
-    now, runs = server_time(results), [Run(results, f"{path.parent.name}/{path.name}") for path in folders]
+    now, runs = time.time(), [Run(results, f"{path.parent.name}/{path.name}") for path in folders]
     busy = {run.path for run in runs if in_use(run)}
     manifests, untouched = _manifests(studies)
     used = {run["path"] for manifest in manifests.values() for run in manifest["runs"]}
@@ -66,10 +67,7 @@ def remove(items: Iterable[Item]) -> list[Item]:
     left = []
     for item in items:
         try:
-            with item.run.lock(lambda: False) if item.run else contextlib.nullcontext(True) as mine:
-                gone = mine and not (item.run and item.run.holder()) and _still(item)
-                if gone:
-                    _delete(item)
+            gone = _remove(item)
         except OSError:
             gone = False
         left += [] if gone else [item]
@@ -83,7 +81,7 @@ def is_run(folder: Path) -> bool:
 
 def in_use(run: Run) -> bool:
     """Whether a process of this host has the run's lock, or one of any host its lease; takes neither."""
-    if run.holder():
+    if run.holder() is not None:
         return True
     try:
         with open(run.folder / "lock", "rb") as file:
@@ -163,8 +161,18 @@ def _corpora() -> list[Item]:
     return [Item(CACHE, path, size_of(path)) for path in folders if path.is_dir()]
 
 
-def _still(item: Item) -> bool:
-    return item.kind != CHECKPOINTS or bool(item.run and _ended(item.run))
+def _remove(item: Item) -> bool:
+    """Remove one thing, unless its run is in use or, by now, trained again."""
+    if item.run is None:
+        _delete(item)
+        return True
+    if item.run.holder() is not None:
+        return False
+    with item.run.lock(lambda: False) as mine:
+        if not mine or (item.kind == CHECKPOINTS and not _ended(item.run)):
+            return False
+        _delete(item)
+    return True
 
 
 def _delete(item: Item) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ablate.catalogue import groups
-from ablate.command import manifest_of, studies
+from ablate.command import manifest_of, refusing, studies
 from ablate.progress import View, running_table
 from ablate.results import Corrupt, read_manifest
 from ablate.watched import STATES, Watched, printable, watched
@@ -49,7 +50,8 @@ def rounds_of(results: Path, base: str) -> list[Round]:
         manifest = manifest_of(results, name) if name == base else readable(results, name)
         if manifest and base_of(manifest) == base:
             kind = next((words for key, words in ROUNDS.items() if manifest.get(key)), "study")
-            found.append(Round(kind, manifest, View(watched(results, manifest))))
+            with refusing(results, name):
+                found.append(Round(kind, manifest, View(watched(results, manifest))))
     return sorted(found, key=lambda one: [*ROUNDS.values(), "study"].index(one.kind))
 
 
@@ -66,6 +68,12 @@ def planned(rounds: list[Round]) -> bool:
 def over(rounds: list[Round]) -> bool:
     """Whether nothing is left to wait for."""
     return planned(rounds) and all(run.result for one in rounds for run in one.view.runs)
+
+
+def unsettled(rounds: list[Round]) -> bool:
+    """Whether its command may add seeds when all runs have ended: a look of seeds=auto that is not the last."""
+    looks = rounds[-1].manifest.get("sequential") or {}
+    return bool(looks) and len(rounds[-1].manifest["seeds"]) < max(looks.get("looks", []), default=0)
 
 
 def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
@@ -108,7 +116,9 @@ def _title(manifest: dict[str, Any]) -> str:
     cells, seeds = len(manifest["cells"]), len(manifest["seeds"])
     tasks = ", ".join(dict.fromkeys(task.get("title", key) for key, task in manifest["tasks"].items()))
     size = f"{cells} cell{'s' * (cells != 1)} x {seeds} seed{'s' * (seeds != 1)}"
-    return "; ".join(filter(None, [f"{base_of(manifest)}: {factors}".rstrip(": "), size, tasks]))
+    looks = (manifest.get("sequential") or {}).get("looks", [])
+    auto = f"looks at {', '.join(map(str, looks))} seeds" * bool(looks)
+    return "; ".join(filter(None, [f"{base_of(manifest)}: {factors}".rstrip(": "), size, auto, tasks]))
 
 
 def _by_round(rounds: list[Round]) -> list[str]:
@@ -129,5 +139,7 @@ def _damages(runs: list[Watched]) -> list[str]:
 
 
 def _config_dir(command: str) -> str | None:
-    words = shlex.split(command)
-    return words[words.index("--config-dir") + 1] if "--config-dir" in words[:-1] else None
+    with contextlib.suppress(ValueError):  # no such word, or a quotation that does not end
+        words = shlex.split(command)
+        return words[words.index("--config-dir", 0, -1) + 1]
+    return None

@@ -7,6 +7,7 @@ Exit codes: 0 shown; 2 there is no such study; 130 Ctrl-C.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -16,13 +17,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from ablate.command import Parser, choose_study, conclude, manifest_of, studies
+from ablate.command import Parser, Refused, choose_study, conclude, manifest_of, studies
 from ablate.progress import HEARTBEAT
 from ablate.results import stamp, study_folder
-from ablate.standing import Round, base_of, over, planned, progress, readable, report, rounds_of, together
+from ablate.standing import Round, base_of, over, planned, progress, readable, report, rounds_of, together, unsettled
 from ablate.watched import printable
 
 TICK = 2.0  # seconds between looks
+PLANNING = 30.0  # seconds that a command with seeds=auto may take to decide whether it goes on
 WIDTH = 160  # of the table where there is no terminal
 
 
@@ -62,13 +64,13 @@ def show_all(results: Path, _: str | None) -> int:
     """Print a line for each study, the newest last."""
     choose_study(results, None)
     newest = sorted(studies(results), key=lambda name: stamp(study_folder(results, name) / "manifest.json") or (0, 0))
-    bases: dict[str, bool] = {}
-    for name in newest:
-        manifest = readable(results, name)
-        base = base_of(manifest) if manifest else name
-        bases[base] = manifest is not None and bases.pop(base, True)  # put last
-    for base, whole in bases.items():
-        print(f"{base}: {_line(rounds_of(results, base)) if whole else 'its manifest cannot be read'}")
+    manifests = {name: readable(results, name) for name in newest}
+    bases = [base_of(manifest) if manifest else name for name, manifest in manifests.items()]
+    for base in reversed(dict.fromkeys(reversed(bases))):
+        try:
+            print(f"{base}: {_line(rounds_of(results, base))}")
+        except Refused as error:
+            print(f"{base}: {error}")
     return 0
 
 
@@ -86,7 +88,7 @@ def watch(results: Path, name: str | None) -> int:
 
 def looks(results: Path, base: str) -> Iterator[list[Round]]:
     """The rounds of a study, looked at every TICK seconds until there is nothing left to wait for."""
-    seen, rounds = None, rounds_of(results, base)
+    seen, rounds, since = None, rounds_of(results, base), math.inf
     while True:
         found = {file: stamp(file) for file in sorted((results / "studies").glob("*/manifest.json"))}
         if found != seen:
@@ -95,21 +97,22 @@ def looks(results: Path, base: str) -> Iterator[list[Round]]:
             for one in rounds:
                 one.view.look()
         yield rounds
-        if over(rounds):
+        since = min(since, time.monotonic()) if over(rounds) else math.inf
+        if time.monotonic() - since >= (PLANNING if unsettled(rounds) else 0):
             return
         time.sleep(TICK)
 
 
 def _watch_lines(results: Path, base: str) -> int:
     told: dict[str, str] | None = None
-    said = -HEARTBEAT
+    said, last = -HEARTBEAT, ""
     for rounds in looks(results, base):
         ended = {run.run.path: f"{run.name} {run.ending()}" for run in together(rounds).runs if run.result}
         lines = [] if told is None else [line for path, line in ended.items() if told.get(path) != line]
-        told = ended
-        if lines or over(rounds) or time.monotonic() - said >= HEARTBEAT:
-            lines.append(f"{base}: {_line(rounds)}")
-            said = time.monotonic()
+        told, line = ended, f"{base}: {_line(rounds)}"
+        if lines or (over(rounds) and line != last) or time.monotonic() - said >= HEARTBEAT:
+            lines.append(line)
+            said, last = time.monotonic(), line
         for line in lines:
             print(printable(line), flush=True)
     return 0

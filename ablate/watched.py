@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ablate.pace import Pace, Sample, read_pace
-from ablate.results import STALE, Corrupt, Run, stamp
+from ablate.results import Corrupt, Run, stamp
 
+STALE = 60.0  # seconds without a logged step after which a run without a lease no longer counts as running
 LOOK = 5.0  # seconds between two looks at a lease that was fresh
 STATES = ("done", "diverged", "failed", "running", "interrupted", "queued")
 
@@ -29,6 +30,7 @@ class Watched:
         self.flops = float(cell.get("flops_per_token") or 1) * float(cell.get("tokens_per_step") or 1)  # of a step
         self.damage, self.asked = "", -LOOK
         self.holder: dict[str, Any] | None = None
+        self.checkpoint: tuple[int, int] | None = None
         self.seen_result, self.seen_metrics = stamp(self.run.result_file), stamp(self.run.metrics_file)
         self.result: dict[str, Any] | None = self._read_result()
         if again and self.result and self.result["status"] == "failed":
@@ -53,16 +55,16 @@ class Watched:
             self.pace = read_pace(self.run.metrics_file, self.eval_every)
         if not self.holder or now - self.asked >= LOOK:
             self.holder, self.asked = self.run.holder(), now
+        self.checkpoint = stamp(self.run.checkpoint_file) if found else None
         return False
 
     def state(self, now: float) -> str:
         """One of STATES: how it ended; running; interrupted: it has a checkpoint and nobody holds it; or queued."""
         if self.result:
             return str(self.result["status"])
-        checkpoint = stamp(self.run.checkpoint_file)
-        if self.holder or self._growing(now, checkpoint):
+        if self.holder or self._growing(now):
             return "running"
-        return "interrupted" if checkpoint else "queued"
+        return "interrupted" if self.checkpoint else "queued"
 
     def sample(self) -> Sample | None:
         """What the run says about how fast its cell is: all of it where it ended, else its pace so far."""
@@ -100,11 +102,11 @@ class Watched:
         error = (self.result or {}).get("error") or {}
         return f"{error.get('type', 'error')}: {error.get('message', '')}"
 
-    def _growing(self, now: float, checkpoint: tuple[int, int] | None) -> bool:
+    def _growing(self, now: float) -> bool:
         """Whether it logged steps a short while ago, where it has no lease: after its last checkpoint, that is."""
         if not self.seen_metrics or now - self.grew >= STALE or self.run.lease_file.exists():
             return False
-        return checkpoint is None or checkpoint[0] < self.seen_metrics[0]
+        return self.checkpoint is None or self.checkpoint[0] < self.seen_metrics[0]
 
     def _read_result(self) -> dict[str, Any] | None:
         self.damage = ""

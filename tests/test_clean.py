@@ -65,7 +65,7 @@ def test_nothing_goes_without_yes_and_only_what_was_named_with_it(
         put(failed.folder / "checkpoint.pt.corrupt-2", 200),
         put(study_folder(results, "fabricated") / "manifest.json.corrupt", 100),
     }
-    put(done.folder / ".result.json.78.tmp", old=False)  # somebody may be writing it
+    put(study_folder(results, "fabricated") / ".manifest.json.78.tmp", old=False)  # somebody may be writing it
     put(unit_file(results, "fabricated", "u0"))  # a failed run is tried again
     before = all_files(results)
     assert command(results) == 0 and all_files(results) == before

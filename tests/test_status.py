@@ -71,7 +71,7 @@ def test_a_lease_that_is_torn_missing_or_stale_holds_nothing(tmp_path: Path, con
         os.utime(runs[3].lease_file, (time.time() - 61, time.time() - 61))
     else:
         runs[3].lease_file.write_text(content)
-    assert runs[3].holder() is None and runs[0].holder() is None
+    assert not runs[3].holder() and not runs[0].holder()
     assert "running" not in standing.progress(standing.together(standing.rounds_of(tmp_path, "fabricated")))
 
 
@@ -87,6 +87,15 @@ def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path)
     assert "1 running, 1 interrupted, 1 queued" in progress()
     runs[3].checkpoint_file.touch()  # it has been stopped since
     assert "2 interrupted, 1 queued" in progress()
+
+
+def test_a_manifest_of_odd_content_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID)
+    manifest = read_manifest(tmp_path, "fabricated")
+    write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest | {"cells": [{"id": "c0"}]})
+    assert status.main(["--results-dir", str(tmp_path)]) == 2
+    assert "manifest.json, or a result of its runs, is damaged" in capsys.readouterr().err
+    assert "is damaged" in said(tmp_path, capsys, "--all")[0]
 
 
 def test_without_any_pace_the_time_left_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,11 +148,9 @@ def test_all_studies_have_a_line_the_newest_last(tmp_path: Path, capsys: pytest.
         os.utime(study_folder(tmp_path, name) / "manifest.json", (1e9 - age, 1e9 - age))
     (study_folder(tmp_path, "first") / "manifest.json").write_text("{")
     os.utime(study_folder(tmp_path, "first") / "manifest.json", (1e9 - 1, 1e9 - 1))
-    assert said(tmp_path, capsys, "--all") == [
-        "second: 6 runs: 6 done",
-        "first: its manifest cannot be read",
-        "third: 6 runs: 6 done",
-    ]
+    second, first, third = said(tmp_path, capsys, "--all")
+    assert [second, third] == ["second: 6 runs: 6 done", "third: 6 runs: 6 done"]
+    assert first.startswith(f"first: {study_folder(tmp_path, 'first')}/manifest.json is not readable")
 
 
 def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
@@ -154,6 +161,8 @@ def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
     manifest = {"command": command, "components": ["norm"], "factors": factors}
     assert standing.forgotten(manifest) == "not compared: norm: bn, mine"
     assert standing.forgotten(manifest | {"command": "python -m ablate"}) == "not compared: norm: bn"
+    for odd in ("--config-dir", "it's", "norm=ln --config-dir"):
+        assert standing.forgotten(manifest | {"command": odd}) == "not compared: norm: bn"
     assert standing.forgotten(manifest | {"components": []}) == ""
 
 
@@ -176,6 +185,24 @@ def test_watching_ends_when_all_runs_have(
     assert lines[0].startswith("fabricated: 6 runs: 1 done, 1 diverged, 1 failed, 1 running")
     assert "rms s0 done  test/loss 2.000" in lines and "rms s1 done  test/loss 2.000" in lines
     assert lines[-1] == "fabricated: 6 runs: 4 done, 1 diverged, 1 failed"
+
+
+def test_watching_waits_for_the_next_look_of_a_sequence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(status, "TICK", 0.02)
+    monkeypatch.setattr(status, "PLANNING", 0.3)
+    looks = {"looks": [3, 5], "at": 3, "max": 5}
+    fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential=looks)
+    manifest, shown = read_manifest(tmp_path, "fabricated"), []
+    for rounds in status.looks(tmp_path, "fabricated"):
+        shown.append(len(rounds[-1].view.runs))
+        if len(shown) == 3:
+            write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest | {"seeds": [0, 1, 2, 3, 4]})
+    assert len(shown) == 4, "the last look is over when its runs are"
+    write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest)
+    assert len(list(status.looks(tmp_path, "fabricated"))) > 4, "it may go on, and did not"
+    assert "looks at 3, 5 seeds" in said(tmp_path, capsys)[0]
 
 
 def command(results: Path, *arguments: str) -> list[str]:
