@@ -8,7 +8,7 @@ import hashlib
 
 WHOLE = "<module>"  # the statements of a module that define nothing
 # What looks names up in a way that cannot be followed: names by themselves, and names anywhere.
-BUILTINS = {"globals", "eval", "exec", "__import__"}
+BUILTINS = {"globals", "vars", "eval", "exec", "__import__"}
 DYNAMIC = {"importlib", "import_module", "pkgutil", "getmembers", "__subclasses__", "__init_subclass__"}
 
 Chain = tuple[str, ...]  # a.b.c
@@ -31,10 +31,12 @@ class Definition:
 
     @functools.cached_property
     def decorators(self) -> set[Chain]:
-        """The names that decorators at the top of them use."""
+        """The names of decorators and metaclasses, which can do more than define."""
         finder = Finder()
-        for decorator in (d for statement in self.statements for d in getattr(statement, "decorator_list", [])):
-            finder.visit(decorator)
+        for statement in self.statements:
+            keywords = statement.keywords if isinstance(statement, ast.ClassDef) else []
+            for part in (*getattr(statement, "decorator_list", []), *keywords):
+                finder.visit(part)
         return finder.chains
 
     @functools.cached_property
@@ -142,7 +144,8 @@ class Module:
         found = [definition.found for definition in self.definitions.values()]
         chains = [chain for finder in found for chain in finder.chains]
         words = set().union(*(finder.words for finder in found), *chains)
-        return bool(words & DYNAMIC or {chain[0] for chain in chains} & BUILTINS)
+        by_string = any(chain[0] in BUILTINS or chain[:2] == ("sys", "modules") for chain in chains)
+        return by_string or bool(words & DYNAMIC) or "__getattr__" in self.definitions
 
 
 @functools.lru_cache(maxsize=4096)

@@ -15,7 +15,7 @@ from conftest import ROOT
 
 from ablate.build import resolve
 from ablate.catalogue import groups
-from ablate.code import LOOP, PACKAGE, Sources
+from ablate.code import LOOP, PACKAGE, Sources, definitions
 from ablate.schema import COMPONENTS
 
 PARTS = (*COMPONENTS, "model", "data", "optim")
@@ -24,15 +24,15 @@ VARIANTS = {
     for group in PARTS
     for name, file in groups()[group].items()
 }
-CELLS = {(group, name): (*LOOP, target) for (group, name), target in VARIANTS.items()}
+CELLS = set(VARIANTS)  # each the variant, in the loop that all share
 # Who uses a variant without deriving from it.
 USERS = {"RMSNorm": {("attention", "qk_norm")}}
 
 
 def of(*edits: tuple[Path, str]) -> dict[tuple[str, str], dict[str, str]]:
-    """The code of each cell, with files edited."""
+    """The code of each variant, and of the loop, with files edited."""
     sources = Sources({"ablate": [PACKAGE]}, {path: text.encode() for path, text in edits})
-    return {cell: sources.closure(roots) for cell, roots in CELLS.items()}
+    return {cell: sources.closure([target]) for cell, target in VARIANTS.items()} | {LOOP: sources.closure(LOOP)}
 
 
 BEFORE = of()
@@ -41,7 +41,15 @@ BEFORE = of()
 def changed(*edits: tuple[Path, str]) -> set[tuple[str, str]]:
     """The cells whose code is another one with files edited."""
     after = of(*edits)
-    return {cell for cell in CELLS if after[cell] != BEFORE[cell]}
+    return CELLS if after[LOOP] != BEFORE[LOOP] else {cell for cell in CELLS if after[cell] != BEFORE[cell]}
+
+
+def test_a_cell_has_the_code_of_the_loop_and_of_its_parts():
+    parts = [VARIANTS["norm", "bn"], VARIANTS["data", "copy"]]
+    found = definitions(parts)
+    assert found == BEFORE[LOOP] | BEFORE["norm", "bn"] | BEFORE["data", "copy"]
+    assert {"ablate.train.Trainer", "ablate.model.running.Moments", "ablate.data.sequence.Sequence"} <= found.keys()
+    assert not any("LayerNorm" in name or "stdlib" in name for name in found)
 
 
 def with_statement(path: Path, name: str, statement: str = "harmless = 0") -> str:
@@ -84,16 +92,16 @@ SYNTHETIC = {("data", n) for n in ("copy", "reverse", "sort", "selective_copy", 
 @pytest.mark.parametrize(
     ("file", "name", "expected"),
     [
-        ("train.py", "Trainer", set(CELLS)),
-        ("train.py", "new_trainer", set(CELLS)),
-        ("optim.py", "learning_rate", set(CELLS)),
-        ("build.py", "build_model", set(CELLS)),
-        ("metrics.py", "score", set(CELLS)),
-        ("recalibrate.py", "recalibrated", set(CELLS)),
-        ("decode.py", "greedy", set(CELLS)),
-        ("diagnose.py", "largest_logit", set(CELLS)),
-        ("model/init.py", "initialise", set(CELLS)),
-        ("model/dropout.py", "Dropout", set(CELLS)),
+        ("train.py", "Trainer", CELLS),
+        ("train.py", "new_trainer", CELLS),
+        ("optim.py", "learning_rate", CELLS),
+        ("build.py", "build_model", CELLS),
+        ("metrics.py", "score", CELLS),
+        ("recalibrate.py", "recalibrated", CELLS),
+        ("decode.py", "greedy", CELLS),
+        ("diagnose.py", "largest_logit", CELLS),
+        ("model/init.py", "initialise", CELLS),
+        ("model/dropout.py", "Dropout", CELLS),
         ("model/running.py", "RunningNorm", {("norm", name) for name in ("bn", "instance", "powernorm")}),
         ("model/running.py", "QuadraticMean", {("norm", "powernorm")}),
         ("model/norm.py", "NoNorm", {("norm", "none")}),
@@ -122,7 +130,7 @@ def test_a_new_norm_changes_nothing_else():
 
 def test_what_a_module_does_when_it_is_imported_counts():
     path = PACKAGE / "model" / "norm.py"
-    assert changed((path, path.read_text() + "\ntorch.set_default_dtype(torch.float64)\n")) == set(CELLS)
+    assert changed((path, path.read_text() + "\ntorch.set_default_dtype(torch.float64)\n")) == CELLS
     path = PACKAGE / "data" / "copying.py"
     cells = {("data", name) for name in ("copy", "reverse", "sort", "selective_copy")}
     assert changed((path, path.read_text() + "\nif np.__version__ < '1':\n    LARGE = 3\n")) == cells
@@ -208,6 +216,7 @@ def test_a_users_sources_count_where_they_are_used(package):
     "other",
     [
         "from mine.registry import register\n@register\nclass B:\n    pass\n",
+        "from mine.registry import Meta\nclass B(metaclass=Meta):\n    pass\n",
         "from mine import registry\nregistry.REGISTRY['b'] = lambda: 1\n",
         "import torch\ntorch.set_default_dtype(torch.float64)\n",
     ],
@@ -215,6 +224,7 @@ def test_a_users_sources_count_where_they_are_used(package):
 def test_a_registry_has_what_is_put_into_it(other, package):
     registry = (
         "REGISTRY = {}\ndef register(c):\n    REGISTRY[c.__name__] = c\ndef make(name):\n    return REGISTRY[name]\n"
+        "class Meta(type):\n    def __init__(cls, *_):\n        register(cls)\n"
     )
     (package / "mine" / "registry.py").write_text(registry)
     files = {"__init__": "from . import registry, other\n", "other": other}
@@ -224,9 +234,18 @@ def test_a_registry_has_what_is_put_into_it(other, package):
     assert own(package, "mine.registry.make", files | {"other": changed}) != found
 
 
-def test_a_package_that_looks_names_up_by_string_counts_as_a_whole(package):
-    by_name = "import importlib\ndef make(name):\n    return importlib.import_module(name).Alone\n"
-    found = own(package, "mine.by_name.make", {"by_name": by_name})
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import importlib\ndef make(name):\n    return importlib.import_module(name).Alone\n",
+        "import sys\ndef make(name):\n    return getattr(sys.modules[name], name)\n",
+        "from .norms import *\ndef make(name):\n    return globals()[name]\n",
+        "from .norms import Plain\ndef make(name):\n    return {c.__name__: c for c in Plain.__subclasses__()}[name]\n",
+        "def __getattr__(name):\n    return len\ndef make():\n    pass\n",
+    ],
+)
+def test_a_package_that_looks_names_up_by_string_counts_as_a_whole(source, package):
+    found = own(package, "mine.by_name.make", {"by_name": source})
     assert "mine.alone.Alone" in found and "mine.lazily.work" in found
 
 
