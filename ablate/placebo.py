@@ -24,16 +24,11 @@ def placebo_problems(draft: Draft) -> list[Problem]:
         return []
     found = []
     if count < LEAST:
-        told = (
-            f"{count} placebo{'s' * (count > 1)} of each kind say nothing about their spread; write aa=8, or at least"
-        )
-        found.append(Problem("aa", f"{told} {LEAST}"))
+        found.append(Problem("aa", f"{count} of each kind say nothing about a spread; write aa=8, or at least {LEAST}"))
     if KEY in draft.factors or any(cell.config["seed"]["placebo"] for cell in draft.checked):
         found.append(Problem("aa", f"sets {KEY} by itself; leave one of them out"))
     if None not in (seed["init"], seed["data"]):
-        found.append(
-            Problem("aa", "init and data are both fixed, so that all its runs of a kind would be one; free one")
-        )
+        found.append(Problem("aa", "seed.init and seed.data are both fixed, so that all its seeds would be one run"))
     return found
 
 

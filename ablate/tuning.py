@@ -79,10 +79,9 @@ def tuning_study(draft: Draft, name: str, grid: Sequence[Any]) -> Draft:
     settings = draft.settings | {"study": f"{name}-tune", "seeds": seeds, "confirm": None}
     metric = next(iter(draft.checked[0].task.metrics))
     made = recomposed(draft, settings, factors, reference, configs, levels, labels, at)
+    after = "placebos and " * bool(draft.settings["aa"]) + what_follows(draft)
     told = f"tuning first: {key} at {len(grid)} values for {words.counted(count, 'cell')}, "
-    told += (
-        f"{words.counted(len(seeds), 'seed')} each, by val/{metric}; then: {what_follows(draft)} at the tuned values"
-    )
+    told += f"{words.counted(len(seeds), 'seed')} each, by val/{metric}; then: {after} at the tuned values"
     extra = {"tunes": name, "tune": tune, "endpoint": f"val/{metric}"}
     return dataclasses.replace(made, extra=draft.extra | extra, notes=[told], more=True)
 
