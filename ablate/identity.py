@@ -25,7 +25,7 @@ LOOP = (
     "model",
     "data",
     *MEASURES,
-)  # what every run's numbers pass through
+)  # what all numbers pass
 CARRIED = ("parallel", "checkpoint_seconds")  # of `train`: how runs are carried out, not what they compute
 
 

@@ -152,5 +152,5 @@ def _paths(looks: tuple[int, ...], level: float, k: int, sums: np.ndarray, squar
     squares[:, : k + 1] *= (norm * sine) ** 2 / within
     size = np.array(looks)
     mean = sums.cumsum(1) / size
-    about = (squares + sums**2 / added).cumsum(1) - size * mean**2
+    about = np.maximum((squares + sums**2 / added).cumsum(1) - size * mean**2, np.finfo(float).tiny)  # rounding
     return np.abs(mean) * np.sqrt(size * (size - 1) / about)
