@@ -156,7 +156,7 @@ def test_a_common_reference_alone_is_no_look_at_a_comparison(plan, sweep):
     assert "unadjusted" in sweep(alike, "norm=ln,bn,rms", "seeds=auto", "seeds_max=8")[1]
 
 
-def test_divergence_is_not_waited_for(plan, sweep):
+def test_divergence_is_not_waited_for(plan, capsys):
     def write_diverged(jobs: list[list[str]], first: int) -> None:
         planned = plan(*AUTO)
         write(planned, alike)
@@ -165,6 +165,7 @@ def test_divergence_is_not_waited_for(plan, sweep):
         write_json(Run(planned.results, bad).result_file, {"status": "diverged", "final": {}, "error": error})
 
     assert carry_out(plan(*AUTO), write_diverged, lambda: plan(*AUTO)) == 0
+    assert "seeds=auto: nothing to decide, stopped at 5 seeds, 1 verdict withheld" in capsys.readouterr().out
     assert plan(*AUTO).todo == [] and plan(*AUTO).manifest["sequential"]["at"] == 5
 
 

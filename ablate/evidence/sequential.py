@@ -62,7 +62,8 @@ def standing(study: Study, table: pandas.DataFrame) -> str | None:
     elif left:
         how = f"{counted(left, 'effect')} undecided at {'the last look, ' * last}{seeds}"
     else:
-        how = f"decided at {seeds}" if table["family"].any() else f"nothing to decide, stopped at {seeds}"
+        any_decided = (table["family"] & table["verdict"].isin(["better", "worse"])).any()
+        how = f"decided at {seeds}" if any_decided else f"nothing to decide, stopped at {seeds}"
         how += f", {counted(withheld, 'verdict')} withheld" * bool(withheld)
     looks = ", ".join(map(str, sequence["looks"]))
     return f"seeds=auto: {how}; intervals allow for looks at {looks} seeds"
