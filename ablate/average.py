@@ -31,13 +31,14 @@ class Moving(Live):
     """w̄ ← d·w̄ + (1 − d)·w after each step, d = 1 − 1/min(h, 1 + (t + 1)/2): the weights of about the last h steps.
 
     h is `HORIZON` of the steps.  While fewer than h are over, it reaches back over the last half of them, so that the
-    initial weights are soon forgotten.  Buffers (running statistics) are those of the live model.
+    initial weights are soon forgotten.  Running statistics are averaged alike, so that they belong to the weights of
+    the same steps; other buffers, which count, are the live model's.
     """
 
     def __init__(self, model: nn.Module, steps: int):
         self.live, self.horizon = model, max(1.0, HORIZON * steps)
         self.decay = 0.0
-        self.averaged = AveragedModel(model, multi_avg_fn=self.mix)
+        self.averaged = AveragedModel(model, multi_avg_fn=self.mix, use_buffers=True)
         self.model: nn.Module = self.averaged.module
 
     def mix(self, averages: Any, weights: Any, count: Tensor | int) -> None:
@@ -48,6 +49,9 @@ class Moving(Live):
         """See Live."""
         self.decay = 1 - 1 / min(self.horizon, 1 + (step + 1) / 2)
         self.averaged.update_parameters(self.live)
+        for own, live in zip(self.model.buffers(), self.live.buffers(), strict=True):
+            if not own.is_floating_point():
+                own.copy_(live)
 
     def state_dict(self) -> dict[str, Any]:
         """See Live."""

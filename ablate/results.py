@@ -263,6 +263,8 @@ def log_look(results: Path, manifest: dict[str, Any], when: str) -> None:
         if any(known | {"when": ""} == look | {"when": ""} for known in current["looks"]):
             return
         current["looks"].append(look | {"when": when})
+        if sequence and (current.get("sequential") or {}).get("looks") == sequence["looks"]:
+            current["sequential"]["at"] = max(sequence["at"], current["sequential"]["at"])
         current["seeds"] = sorted({*current["seeds"], *manifest["seeds"]})
         # A run that was planned anew meanwhile, of other code say, stands in place of this one.
         known = {(run["cell"], run["seed"]) for run in current["runs"]}

@@ -89,7 +89,7 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
         if trainer.task.fingerprint != cell["task"]:
             raise RuntimeError("the data changed after the plan was made; give the command again")
         outcome["final"] = trainer.train(stop)
-        keep_weights(run, trainer, config["keep"])
+        keep_weights(run, trainer.average.model, config["keep"])
         with trainer.timed("evaluate"):
             test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
     except Interrupted:
@@ -128,12 +128,12 @@ def kept_model(run: Run) -> tuple[nn.Module, Task]:
     return loaded.model().to(loaded.config["train"]["device"]), loaded.task()
 
 
-def keep_weights(run: Run, trainer: Trainer, keep: str) -> None:
-    """Save the weights that were measured unless told not to."""
+def keep_weights(run: Run, model: nn.Module, keep: str) -> None:
+    """Save a model's weights, those that were measured, unless told not to."""
     if keep == "none":
         return
     tensors: dict[int, tuple[str, torch.Tensor]] = {}
-    for name, tensor in trainer.average.model.state_dict().items():
+    for name, tensor in model.state_dict().items():
         tensors.setdefault(tensor.data_ptr(), (name, tensor))  # tied parameters are stored once, under the first name
     write_atomic(run.weights_file, save({name: tensor.cpu().contiguous() for name, tensor in tensors.values()}))
 

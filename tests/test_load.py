@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -40,7 +39,7 @@ def test_weights_come_back(form, kind, tied, shared, tmp_path, monkeypatch):
     run.folder.mkdir(parents=True)
     run.config_file.write_text(yaml.safe_dump(config))
     write_json(run.result_file, {"status": "done", "final": {}, "error": None})
-    keep_weights(run, SimpleNamespace(model=trained), "weights")
+    keep_weights(run, trained, "weights")
     monkeypatch.setattr(LoadedRun, "task", lambda self: task)
     loaded = load(run.folder).model()
     assert not loaded.training

@@ -62,7 +62,8 @@ def standing(study: Study, table: pandas.DataFrame) -> str | None:
     elif left:
         how = f"{counted(left, 'effect')} undecided at {'the last look, ' * last}{seeds}"
     else:
-        how = f"decided at {seeds}" if table["family"].any() else f"nothing to decide, stopped at {seeds}"
+        any_decided = (table["family"] & table["verdict"].isin(["better", "worse"])).any()
+        how = f"decided at {seeds}" if any_decided else f"nothing to decide, stopped at {seeds}"
         how += f", {counted(withheld, 'verdict')} withheld" * bool(withheld)
     looks = ", ".join(map(str, sequence["looks"]))
     return f"seeds=auto: {how}; intervals allow for looks at {looks} seeds"
@@ -152,5 +153,5 @@ def _paths(looks: tuple[int, ...], level: float, k: int, sums: np.ndarray, squar
     squares[:, : k + 1] *= (norm * sine) ** 2 / within
     size = np.array(looks)
     mean = sums.cumsum(1) / size
-    about = (squares + sums**2 / added).cumsum(1) - size * mean**2
+    about = np.maximum((squares + sums**2 / added).cumsum(1) - size * mean**2, np.finfo(float).tiny)  # rounding
     return np.abs(mean) * np.sqrt(size * (size - 1) / about)
