@@ -73,6 +73,7 @@ def reach(cells: list[Checked]) -> int:
         value
         for cell in cells
         for group in COMPONENTS
+        if group != "ffn"  # which acts on each position alone: its numbers are widths
         for _, value in leaves(cell.config[group])
         if isinstance(value, int) and not isinstance(value, bool) and value < cell.task.context
     ]
@@ -152,11 +153,14 @@ def others(x: Tensor, vocab: int, seed: int = 1) -> Tensor:
 
 
 @torch.no_grad()
-def perturb(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Move every parameter away from where it starts, in place: a gate that is zero at first hides what it gates."""
-    draw = torch.Generator().manual_seed(seed)
-    for parameter in model.parameters():
-        noise = torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
+def perturb(model: nn.Module) -> nn.Module:
+    """Move every parameter away from where it starts, in place: a gate that is zero at first hides what it gates.
+
+    The noise is keyed by the parameter's name, as draws of initialisation are.
+    """
+    for name, parameter in model.named_parameters():
+        draw = torch.Generator().manual_seed(int(hashlib.sha256(name.encode()).hexdigest()[:8], 16))
         size = parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.3
-        parameter.add_((noise * size).to(parameter.dtype))
+        noise = torch.rand(parameter.shape, generator=draw) - 0.5  # normals would take as long as all the rest
+        parameter.add_(noise.to(parameter.dtype), alpha=12**0.5 * size)
     return model

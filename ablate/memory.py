@@ -24,7 +24,8 @@ from ablate.schema import COMPONENTS, Problem
 
 FLOAT = 4  # bytes
 MOMENTS = 2  # numbers that the optimiser keeps per parameter, as Adam does
-PROCESS = {"cpu": 3e8, "cuda": 5e8}  # bytes of torch itself, and on a GPU of its context and kernels
+PROCESS = {"cpu": 3.3e8, "cuda": 5e8}  # bytes of torch itself, and on a GPU of its context and kernels
+HEAP = {"cpu": 1.4, "cuda": 1.1}  # bytes that allocators hold for one in use; 1.2 to 1.6 measured on the CPU
 SURE = 0.8  # of the estimate: a cell is refused when even that is more than there is
 HALF = 0.6  # of what is kept for backward in bf16: norms and softmax keep float32
 
@@ -93,7 +94,7 @@ def estimate(params: int, kept: int, largest: int, outputs: int, config: dict[st
     share = HALF if train["precision"] == "bf16" else 1.0
     stepping = FLOAT * params + share * kept + 2 * largest  # gradients, then logits and their gradient
     evaluating = 4 * FLOAT * CHUNK * max(outputs, 4 * config["model"]["dim"])
-    return PROCESS[train["device"]] + FLOAT * params * copies + max(stepping, evaluating)
+    return PROCESS[train["device"]] + HEAP[train["device"]] * (FLOAT * params * copies + max(stepping, evaluating))
 
 
 def needed(cell: Checked, keep: Keep) -> float:
@@ -146,9 +147,10 @@ def say(cell: Checked) -> str:
     fixed = FLOAT * cell.budget.params * (2 + MOMENTS) + PROCESS[train["device"]]
     hints = ["train.batch_size"] if train["batch_size"] > 1 else []
     hints += ["model.dim"] if not hints or fixed > room(train["device"]) / 2 else []
-    hint = f"write a smaller {' or '.join(hints)}"
-    hint += ", train.precision=bf16" * (train["precision"] == "fp32" and train["device"] == "cuda")
-    return hint + ", or train.parallel=1" * (train["parallel"] != 1)
+    hints = [f"write a smaller {' or '.join(hints)}"]
+    hints += ["train.precision=bf16"] * (train["precision"] == "fp32" and train["device"] == "cuda")
+    hints += ["train.parallel=1"] * (train["parallel"] != 1)
+    return ", or ".join(hints)
 
 
 def room(device: str) -> float:

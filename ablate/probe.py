@@ -25,6 +25,7 @@ RATE = 1e-2  # of the two steps of training, for gradients of RMS 1
 CAUSAL = ("lm", "seq2seq")
 
 Inputs = dict[str, Tensor]
+Probe = Callable[[nn.Module, Inputs, Spec], bool]
 
 
 class Strange(Exception):
@@ -102,7 +103,7 @@ def differ(first: Tensor, second: Tensor) -> bool:
 
 
 # What is asked of a copy, and what to say of the part that fails.
-PROBES: dict[str, tuple[Callable[[nn.Module, Inputs, Spec], bool], str]] = {
+PROBES: dict[str, tuple[Probe, str]] = {
     "ahead": (look_ahead, "looks ahead: outputs of a causal model change with later tokens; it must not see them"),
     "rows": (mixed_rows, "mixes rows: outputs of one example change with the others of its batch, at evaluation"),
     "padding": (read_padding, "reads padding: outputs at real positions change with padded ones; use its mask"),
@@ -122,11 +123,12 @@ def examine(spec: Spec) -> dict[str, Any]:
         for name, (probe, message) in PROBES.items():
             if not probe(moved, inputs, spec):
                 continue
-            key, part = guilty(spec, probe)
-            if name == "padding" and not any(given.endswith("mask") for given in spec.task["inputs"]):
-                notes.append(f"{part} {message} (this task pads nothing)")
-            else:
-                problems.append([key, f"{part} {message}"])
+            pads = any(given.endswith("mask") for given in spec.task["inputs"])
+            for key, part in guilty(spec, probe):
+                if name != "padding" or pads:
+                    problems.append([key, f"{part} {message}"])
+                else:
+                    notes.append(f"{part} {message} (this task pads nothing)")
         seen = run(moved, inputs)
         loss, logits, idle = two_steps(model, inputs)
         problems += idle_parts(spec, model, idle)
@@ -200,21 +202,25 @@ def far_off(loss: float, outputs: int) -> list[str]:
     return [f"the loss at initialisation is about {loss:.1f} nats, guessing has {math.log(outputs):.1f}: {how}"]
 
 
-def guilty(spec: Spec, probe: Callable[[nn.Module, Inputs, Spec], bool]) -> tuple[str, str]:
-    """The component without which a probe finds nothing, as (group, words); the whole model where there is no one."""
-    own = [group for group in COMPONENTS if spec.config[group]["_target_"].startswith("ablate.model.")]
-    for group in sorted((group for group in COMPONENTS if group != "init"), key=lambda group: group in own):
-        node = yaml.safe_load(groups()[group][defaults()[group]].read_text(encoding="utf-8"))
+def guilty(spec: Spec, probe: Probe) -> list[tuple[str, str]]:
+    """Components with which a probe fails beside the reference model's parts, as (group, words); or the whole model."""
+    nodes = {
+        group: yaml.safe_load(groups()[group][choice].read_text(encoding="utf-8"))
+        for group, choice in defaults().items()
+        if group in COMPONENTS
+    }
+    found = []
+    for group, node in nodes.items():
         if node["_target_"] == spec.config[group]["_target_"]:
             continue
-        other = spec._replace(config=spec.config | {group: node})
+        other = spec._replace(config=spec.config | nodes | {group: spec.config[group]})
         try:
             inputs = some_inputs(other, 0)
-            if not probe(settled(build(other), inputs), inputs, other):
-                return group, called(spec, group)
-        except Exception:  # the reference's part does not fit beside the others: nothing is learned
+            if probe(settled(build(other), inputs), inputs, other):
+                found.append((group, called(spec, group)))
+        except Exception:  # the part does not fit beside the reference's: nothing is learned
             continue
-    return "", "the model of " + ", ".join(called(spec, group) for group in (*COMPONENTS[:-1], "model"))
+    return found or [("", "the model of " + ", ".join(called(spec, group) for group in (*nodes, "model")))]
 
 
 def called(spec: Spec, group: str) -> str:

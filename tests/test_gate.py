@@ -223,7 +223,10 @@ def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monk
     monkeypatch.syspath_prepend(tmp_path)
     sys.modules.pop("my_parts", None)
     sweep = (f"{group}={defaults()[group]},mine", "user=[my_parts]", f"results_dir={tmp_path}")
-    plan = plan_study(sweep, str(tmp_path / "my_conf"))
+    with pytest.raises(PlanError, match=f"{group}={defaults()[group]} and {group}=mine (make the same|give the same)"):
+        plan_study(sweep, str(tmp_path / "my_conf"))
+    plan = plan_study((*sweep, "allow_duplicates=true"), str(tmp_path / "my_conf"))
+    assert [note for note in plan.notes if "the same" in note and note.endswith("allow_duplicates=true trains both")]
     theirs, mine = plan.manifest["cells"]
     assert mine["levels"] == {group: "mine"} and mine["params"] == theirs["params"] and mine["shared_draws"] == 1
     assert len({run["path"] for run in plan.manifest["runs"]}) == 6
