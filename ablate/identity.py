@@ -16,7 +16,7 @@ import torch
 from ablate.schema import COMPONENTS, STUDY_KEYS
 
 PACKAGE = Path(__file__).parent
-MEASURES = ("metrics.py", "endpoint.py", "decode.py", "recalibrate.py", "diagnose.py")
+MEASURES = ("accumulate.py", "metrics.py", "endpoint.py", "decode.py", "recalibrate.py", "diagnose.py")
 LOOP = ("train.py", "optim.py", "build.py", "model", "data", *MEASURES)  # what every run's numbers pass through
 CARRIED = ("parallel", "checkpoint_seconds")  # of `train`: how runs are carried out, not what they compute
 

@@ -18,10 +18,11 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema"},
+    {"catalogue", "schema", "files", "stop"},
+    {"lease"},
     {"model", "data", "optim"},
     {"build", "metrics"},
-    {"decode", "recalibrate"},
+    {"accumulate", "decode", "recalibrate"},
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
@@ -32,7 +33,7 @@ LAYERS = [
     {"sweep", "evaluate"},
     {"__main__", "__init__"},
 ]
-ALLOWED = {"model": {"model"}, "data": {"data"}, "results": set(), "evidence": {"results", "evidence"}}
+ALLOWED = {"model": {"model"}, "data": {"data"}, "results": {"files", "lease"}, "evidence": {"results", "evidence"}}
 ALLOWED |= {"schema": set(), "catalogue": set(), "analysis": {"results", "evidence"}, "sync": {"results"}}
 
 
