@@ -44,12 +44,17 @@ class Lease:
 
         `alone` says that no other process of this host can have it: a lease of ours is left from one that was killed.
         """
-        while (not alone and holder(self.file)) or not self.take(alone):
+        while self.is_held(alone) or not self.take(alone):
             if not wait():
                 return False
             time.sleep(POLL)
         threading.Thread(target=self.beat, daemon=True).start()
         return True
+
+    def is_held(self, alone: bool) -> bool:
+        """Whether another process has the lease, at a glance: nothing is written to find out."""
+        held = holder(self.file)
+        return held is not None and not (alone and is_ours(held))
 
     def take(self, alone: bool) -> bool:
         """Take the lease if it is free."""

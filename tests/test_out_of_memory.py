@@ -113,7 +113,7 @@ def test_norms_over_the_batch_are_refused(norm, plan):
 def test_one_example_that_does_not_fit_is_an_error(made):
     model, batch = made
     memory = Memory(model, 0)
-    with pytest.raises(TooLarge, match=r"one example at a time.*\(CUDA out of memory\. Tried to allocate 2\.00 GiB\.\)$"):
+    with pytest.raises(TooLarge, match=r"one example at a time.*\(CUDA out of memory\. Tried to allocate 2"):
         backward_by_parts(model, batch, 1, CPU, "fp32")
     assert memory.seen == [7, 4, 2, 1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from hazard import hazard, session_is_gone, start, training, wait_for
 
 from ablate.plan import plan_study
 from ablate.results import Run
+from ablate.stop import DiskFull
 from ablate.sweep import record
 from ablate.worker import run_unit
 
@@ -94,6 +96,24 @@ def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undi
     assert (rows_of(run), run.result()["final"]) == undisturbed
     assert "checkpoint.pt cannot be used" in capfd.readouterr().err
     assert (run.folder / "checkpoint.pt.corrupt").exists()
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "checkpoint.pt", "weights.safetensors", "result.json"])
+def test_a_full_disk_is_no_failure_of_the_run(planned, undisturbed, name, monkeypatch):
+    def refuse(source, target, replace=os.replace):
+        if Path(target).name == name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", refuse)
+        with pytest.raises(DiskFull) as told:
+            train(planned)
+    run = Run(planned.results, planned.manifest["runs"][0]["path"])
+    assert told.value.file == run.folder / name and run.result() is None and run.holder() is None
+    assert not list(run.folder.glob(".*"))
+    status, run = train(planned)
+    assert status == "done" and (rows_of(run), run.result()["final"]) == undisturbed
 
 
 @pytest.mark.parametrize("content", ["{", "", "[1]", '{"status": "lost"}'])
