@@ -101,7 +101,7 @@ def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undi
 @pytest.mark.parametrize("name", ["config.yaml", "checkpoint.pt", "weights.safetensors", "result.json"])
 def test_a_full_disk_is_no_failure_of_the_run(planned, undisturbed, name, monkeypatch):
     def refuse(source, target, replace=os.replace):
-        if Path(target).name == name:
+        if os.path.basename(target) == name:
             raise OSError(errno.ENOSPC, "No space left on device")
         replace(source, target)
 

@@ -144,7 +144,7 @@ def test_a_launcher_that_fails_is_one_line_and_the_summary_is_shown(plan, capfd)
     def launch(jobs: list, first: int) -> None:
         raise RuntimeError("workers were\nterminated")
 
-    planned = plan("-m", "norm=ln,rms", "seeds=1")
+    planned = plan("norm=ln,rms", "seeds=1")
     assert carry_out(planned, launch, lambda: planned) == 1
     shown = capfd.readouterr()
     assert "ablate: the launcher failed (RuntimeError: workers were terminated)" in shown.err
