@@ -7,11 +7,10 @@ Exit codes: 0 every run ended with a result, 1 some run failed, 2 the command li
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
-from pathlib import Path
 from typing import Any
+
+from ablate.stop import heeding_signals, ignore_signals
 
 USAGE = """\
 usage: python -m ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR]
@@ -53,18 +52,30 @@ HYDRAS = ("--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "
 
 def main() -> None:
     """The command line; ends the process with an exit code of the module's list."""
-    arguments = sys.argv[1:]
+    code: Any = 0
     try:
-        if "--help" in arguments or "-h" in arguments:
-            print(help_text(config_dir(arguments)))
-        elif any(argument.split("=")[0] in HYDRAS for argument in arguments):
-            run_hydra()
-        else:
-            sys.exit(study(arguments))
+        with heeding_signals():
+            code = command(sys.argv[1:])
+            ignore_signals()
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
+    except SystemExit as end:  # Terminated is one
+        code = end.code
     except BrokenPipeError:
-        sys.exit(1)
+        code = 1
+    ignore_signals()
+    sys.exit(code)
+
+
+def command(arguments: list[str]) -> int:
+    """Help, Hydra's own questions, or a study: the exit code."""
+    if "--help" in arguments or "-h" in arguments:
+        print(help_text(config_dir(arguments)))
+    elif any(argument.split("=")[0] in HYDRAS for argument in arguments):
+        run_hydra()
+    else:
+        return study(arguments)
+    return 0
 
 
 def study(arguments: list[str]) -> int:
@@ -168,23 +179,10 @@ def run_hydra() -> None:
 
 def job(config: Any) -> list[str]:
     """One Hydra job of any launcher: the unit of a study that its overrides name."""
-    from ablate.worker import run_unit
+    from ablate.sweep import run_alone
 
-    stop = threading.Event()
-    caught: list[int] = []
-
-    def handle(number: int, _: Any) -> None:
-        caught.append(number)
-        stop.set()
-
-    main_thread = threading.current_thread() is threading.main_thread()
-    before = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)} if main_thread else {}
-    statuses = run_unit(Path(config.results_dir), config.study, config.unit, True, stop.is_set)
-    for number, handler in before.items():
-        signal.signal(number, handler)
-    if caught:
-        raise KeyboardInterrupt if caught[0] == signal.SIGINT else SystemExit(143)
-    return statuses
+    with heeding_signals():
+        return run_alone(str(config.results_dir), config.study, config.unit)
 
 
 def help_text(folder: str | None) -> str:

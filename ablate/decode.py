@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.data.task import IGNORE, HeldOut
-from ablate.metrics import autocast, chunks, evaluation_mode
+from ablate.metrics import autocast, evaluation_mode, in_chunks
 
 
 @torch.no_grad()
@@ -41,8 +41,9 @@ def last_scored(scored: Tensor) -> int:
 
 def decoded(model: nn.Module, held_out: HeldOut, device: torch.device, precision: str) -> np.ndarray:
     """Where greedy decoding of held-out sources hits the targets, (examples, T); the model is left as it was."""
-    right = []
+
+    def of_chunk(inputs: dict[str, Tensor], targets: Tensor) -> np.ndarray:
+        return (greedy(model, inputs, targets) == targets).cpu().numpy()
+
     with evaluation_mode(model), autocast(device, precision):
-        for inputs, targets in chunks(held_out, device):
-            right.append((greedy(model, inputs, targets) == targets).cpu().numpy())
-    return np.concatenate(right)
+        return np.concatenate(in_chunks(held_out, device, of_chunk))

@@ -68,5 +68,5 @@ def add_lengths(run: Run, model: nn.Module, task: Task, setting: Setting, length
         known = {}
         with contextlib.suppress(FileNotFoundError):
             set_aside(run.evaluation_file)
-    write_json(run.evaluation_file, {"metrics": known | found} | whose)
+    write_json(run.evaluation_file, {"metrics": known | found} | whose, run.check)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from ablate.data.task import IGNORE, HeldOut
 from ablate.model.norm import running_norms
 
 CHUNK = 4096  # positions of one forward pass
+T = TypeVar("T")
 
 
 class Scores(NamedTuple):
@@ -34,25 +35,49 @@ def score(
 
     With `batch_statistics`, norms that keep running statistics use those of each chunk of examples instead.
     """
-    losses, right = [], []
+
+    def of_chunk(inputs: dict[str, Tensor], targets: Tensor) -> tuple[np.ndarray, np.ndarray]:
+        with autocast(device, precision):
+            logits = model(**inputs)
+        logits = logits.float()
+        loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
+        right = (logits.argmax(-1) == targets).cpu().numpy()
+        return loss.view(targets.shape).double().cpu().numpy(), right
+
     with evaluation_mode(model, batch_statistics):
-        for inputs, targets in chunks(held_out, device):
-            with autocast(device, precision):
-                logits = model(**inputs)
-            logits = logits.float()
-            loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
-            losses.append(loss.view(targets.shape).double().cpu().numpy())
-            right.append((logits.argmax(-1) == targets).cpu().numpy())
+        losses, right = zip(*in_chunks(held_out, device, of_chunk, whole=batch_statistics), strict=True)
     return Scores(np.concatenate(losses), np.concatenate(right), (held_out.targets != IGNORE).numpy())
 
 
-def chunks(held_out: HeldOut, device: torch.device) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-    """Inputs and targets on a device, some examples at a time: as many as have `CHUNK` positions, at least one."""
-    rows = max(1, CHUNK // max(tensor.shape[1] for tensor in held_out.inputs.values()))
-    for start in range(0, len(held_out.targets), rows):
+def in_chunks(
+    held_out: HeldOut, device: torch.device, compute: Callable[[dict[str, Tensor], Tensor], T], whole: bool = False
+) -> list[T]:
+    """What is computed of inputs and targets on a device, as many examples at a time as have `CHUNK` positions.
+
+    Out of memory, half as many are taken from there on; not with `whole`, where chunks have a meaning.
+    """
+    rows, start = max(1, CHUNK // max(tensor.shape[1] for tensor in held_out.inputs.values())), 0
+    found: list[T] = []
+    while start < len(held_out.targets):
         part = slice(start, start + rows)
         inputs = {name: tensor[part].to(device) for name, tensor in held_out.inputs.items()}
-        yield inputs, held_out.targets[part].to(device)
+        try:
+            found.append(compute(inputs, held_out.targets[part].to(device)))
+        except torch.OutOfMemoryError:
+            if whole or rows == 1:
+                raise
+            rows = -(-rows // 2)
+        else:
+            start += rows
+            continue
+        make_room(device)  # here, where the error no longer holds on to what it was raised in
+    return found
+
+
+def make_room(device: torch.device) -> None:
+    """Give memory that is free back to the GPU, so that it can be had in other pieces."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 @contextmanager

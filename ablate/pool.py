@@ -15,7 +15,9 @@ import time
 from collections.abc import Sequence
 from typing import IO, Any
 
-GRACE = 20  # seconds for workers to write their checkpoints before they are killed
+from ablate.stop import LEAVE, DiskFull
+
+GRACE = LEAVE + 1.5  # seconds for workers to write their checkpoints before they are killed
 
 
 class Pool:
@@ -25,11 +27,13 @@ class Pool:
         self.environments = environments
         self.workers: dict[int, subprocess.Popen[str]] = {}
         self.closing = False
+        self.full: DiskFull | None = None
 
     def run(self, jobs: Sequence[dict[str, Any]]) -> list[list[str] | str]:
         """Carry out jobs; returns for each its runs' statuses, or in words how its worker died.
 
-        On KeyboardInterrupt, or any other exception, the workers checkpoint and end before it goes on.
+        On KeyboardInterrupt, or any other exception, the workers checkpoint and end before it goes on.  Raises DiskFull
+        when one of them met a full disk: then no further job is handed out.
         """
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         for i in range(len(jobs)):
@@ -43,10 +47,12 @@ class Pool:
             for feeder in feeders:
                 feeder.start()
             for feeder in feeders:
-                while feeder.is_alive():
+                while feeder.is_alive() and not self.full:
                     feeder.join(0.2)  # a join without end would not let Ctrl-C through
         finally:
             self.close()
+        if self.full:
+            raise self.full
         return outcomes
 
     def feed(
@@ -64,6 +70,9 @@ class Pool:
                 return
             try:
                 outcomes[i] = self.hand_over(index, jobs[i])
+            except DiskFull as full:
+                self.full = self.full or full
+                return
             except Exception as error:  # no process to be had, say: this job fails, the next one may not
                 outcomes[i] = f"no worker could take it ({error})"
             if outcomes[i] == ["interrupted"] and not self.closing:
@@ -77,6 +86,8 @@ class Pool:
             answer = json.loads(reply)
             if answer["leaving"]:
                 del self.workers[index]
+            if answer["full"]:
+                raise DiskFull(answer["full"])
             return answer["statuses"]
         del self.workers[index]
         return ["interrupted"] if self.closing else how_it_died(worker.wait())

@@ -12,80 +12,30 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import errno
 import fcntl
 import json
-import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from ablate.files import Corrupt, finite, read_json, write_json
+from ablate.files import set_aside as set_aside
+from ablate.files import write_atomic as write_atomic
+from ablate.lease import Lease, holder
+
 if TYPE_CHECKING:
     import pandas
 
 ENDED = ("done", "diverged", "failed")
-STALE = 60.0  # seconds without a heartbeat after which a lease counts for nothing
 POLL = 0.2  # seconds between two askings for a lock
-
-
-class Corrupt(Exception):
-    """A file of results that cannot be read; the message names it and says why."""
-
-
-def write_atomic(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` so that a reader, or a kill, sees the old file or the new one and nothing between."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as strict JSON, atomically; a number that is not finite becomes null."""
-    write_atomic(path, json.dumps(_finite(value), indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read one JSON object; raises `Corrupt` when the file is not one, FileNotFoundError when it is absent."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:
-        raise Corrupt(f"{path} is not readable as JSON ({error})") from None
-    if not isinstance(value, dict):
-        raise Corrupt(f"{path} holds no JSON object")
-    return value
 
 
 def now() -> str:
     """The time as manifests and results keep it, UTC."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def set_aside(path: Path) -> Path:
-    """Rename a corrupt file to the first free `<name>.corrupt[-n]` beside it, and return the new path."""
-    target, n = path.with_name(path.name + ".corrupt"), 1
-    while target.exists():
-        n += 1
-        target = path.with_name(f"{path.name}.corrupt-{n}")
-    return path.rename(target)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Run:
@@ -102,6 +52,7 @@ class Run:
         self.checkpoint_file = self.folder / "checkpoint.pt"
         self.weights_file = self.folder / "weights.safetensors"
         self.lease_file = self.folder / "lease.json"
+        self.lease: Lease | None = None  # while this process holds it
 
     def result(self) -> dict[str, Any] | None:
         """What the run ended with, or None while it has not ended.  Raises `Corrupt`."""
@@ -138,29 +89,39 @@ class Run:
         return parse_lines(lines)
 
     def holder(self) -> dict[str, Any] | None:
-        """Who trains the run, on whichever host: its lease, while that is fresh by the file server's clock."""
-        try:
-            touched, lease = self.lease_file.stat().st_mtime, read_json(self.lease_file)
-        except (OSError, Corrupt):
-            return None
-        return lease if server_time(self.folder) - touched < STALE else None
+        """Which process trains the run now (host, pid, device, started), or None."""
+        return holder(self.lease_file)
 
     @contextlib.contextmanager
-    def lock(self, wait: Callable[[], bool]) -> Iterator[bool]:
-        """Hold the run's lock, asked for again and again while `wait()`; yields False when another process has it."""
+    def lock(self, wait: Callable[[], bool], device: str = "cpu") -> Iterator[bool]:
+        """Hold the run, asked for again and again while `wait()`; yields False when another process has it.
+
+        A lock keeps out the processes of this host, a lease those of others.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "w") as file:
-            yield _take(file, wait)
+            locked = _take(file, wait)
+            lease = Lease(self.lease_file, device)
+            if locked is False or not lease.acquire(wait, alone=locked is True):
+                yield False
+                return
+            self.lease = lease
+            try:
+                for left in self.folder.glob(".*.tmp"):  # by a process that was killed while it wrote
+                    left.unlink(missing_ok=True)
+                yield True
+            finally:
+                self.lease = None
+                lease.release()
+
+    def check(self) -> None:
+        """Raise Lost where another process has taken over what this one held."""
+        if self.lease:
+            self.lease.check()
 
 
-def server_time(folder: Path) -> float:
-    """Now by the clock of whoever keeps the folder's files; by ours where nothing can be written there."""
-    with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
-        return os.fstat(file.fileno()).st_mtime
-    return time.time()
-
-
-def _take(file: IO[str], wait: Callable[[], bool]) -> bool:
+def _take(file: IO[str], wait: Callable[[], bool]) -> bool | None:
+    """Lock a file: whether that succeeded, or None on a file system without locks."""
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -169,6 +130,10 @@ def _take(file: IO[str], wait: Callable[[], bool]) -> bool:
             if not wait():
                 return False
             time.sleep(POLL)  # a blocking call could not be told to stop
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            return None
 
 
 def stamp(file: Path) -> tuple[int, int] | None:
@@ -199,16 +164,20 @@ def parse_lines(lines: list[bytes]) -> tuple[list[dict[str, Any]], int]:
 class MetricsWriter:
     """Appends one JSON object per logged step, flushed; starts by cutting the file at `offset` bytes."""
 
-    def __init__(self, path: Path, offset: int = 0):
+    def __init__(self, path: Path, offset: int = 0, check: Callable[[], None] = lambda: None):
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115 (closed by close)
+        # Without a buffer: what a full disk refused must not be tried again when the file is closed.
+        self.file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b", buffering=0)  # noqa: SIM115
+        self.check = check
         self.file.truncate(offset)
         self.file.seek(offset)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Append one row and hand it to the operating system."""
-        self.file.write(json.dumps(_finite(row), allow_nan=False).encode() + b"\n")
-        self.file.flush()
+        """Append one row and hand it to the operating system; raises what `check` does."""
+        self.check()
+        left = json.dumps(finite(row), allow_nan=False).encode() + b"\n"
+        while left:
+            left = left[self.file.write(left) :]
 
     def offset(self) -> int:
         """Bytes that are safely on disk, for the checkpoint to remember."""

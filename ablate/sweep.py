@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobStatus
 
 from ablate.lengths import untested
 from ablate.plan import Plan
@@ -34,18 +34,32 @@ from ablate.results import (
     write_manifest,
 )
 from ablate.schema import PlanError
+from ablate.stop import DiskFull, Terminated, is_full, received, refusing_full_disks
 from ablate.summary import summary
 
+Launch = Callable[[list[list[str]], int], Any]
+
 DONE, FAILED, WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
-DRAIN = 60  # seconds that the mirror has, once training is over, to bring over what is left
+DRAIN = 60.0  # seconds that the mirror has, once training is over, to bring over what is left
+HURRY = 1.0  # seconds that it has when the command was told to stop
 
 
-class Terminated(BaseException):
-    """SIGTERM arrived."""
-
-
-def carry_out(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None, replan: Callable[[], Plan]) -> int:
+def carry_out(plan: Plan, launch: Launch | None, replan: Callable[[], Plan]) -> int:
     """Train what a plan leaves to do, round after round, show the summary and return the exit code of the command."""
+    try:
+        return carry_out_rounds(plan, launch, replan)
+    except (KeyboardInterrupt, Terminated) as stop:
+        print("ablate: stopped; checkpoints are kept, and the same command continues", file=sys.stderr)
+        return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else TERMINATED
+    except DiskFull as full:
+        folder = plan.folder if full.file.is_relative_to(plan.results) else full.file
+        how = "free some space (or move the results and write results_dir=...), and the same command continues"
+        print(f"ablate: no space left for {folder}: {how}", file=sys.stderr)
+        return FAILED
+
+
+def carry_out_rounds(plan: Plan, launch: Launch | None, replan: Callable[[], Plan]) -> int:
+    """What `carry_out` does while nothing comes between.  Raises DiskFull."""
     started, trained = time.monotonic(), bool(plan.todo)
     while True:
         stopped = carry_out_round(plan, launch)
@@ -61,24 +75,39 @@ def carry_out(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None, 
         plan = following
 
 
-def carry_out_round(plan: Plan, launch: Callable[[list[list[str]], int], Any] | None) -> int | None:
+def carry_out_round(plan: Plan, launch: Launch | None) -> int | None:
     """Train what one round leaves to do; the exit code where the command must end."""
     try:
-        for planned in [*plan.ended, plan]:
-            record(planned)
+        with refusing_full_disks(plan.results):
+            for planned in [*plan.ended, plan]:
+                record(planned)
     except OSError as error:
         print(f"ablate: results_dir: {plan.results} cannot be written ({error.strerror})", file=sys.stderr)
         return WRONG
     for note in plan.notes:
         print(f"ablate: {note}", file=sys.stderr)
-    try:
-        if plan.todo and launch:
-            with terminable(), mirror(plan), follow(plan.results, plan.manifest["study"], plan.todo):
-                launch(job_overrides(plan), 0)
-    except (KeyboardInterrupt, Terminated) as stop:
-        print("ablate: stopped; checkpoints are kept, and the same command continues", file=sys.stderr)
-        return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else TERMINATED
+    if plan.todo and launch:
+        with mirror(plan), follow(plan.results, plan.manifest["study"], plan.todo):
+            trouble = launched(launch, job_overrides(plan))
+        if trouble:
+            print(f"ablate: {trouble}; the same command continues with what is missing", file=sys.stderr)
     return None
+
+
+def launched(launch: Launch, jobs: list[list[str]]) -> str | None:
+    """Hand jobs to a launcher; in words what went wrong, of whatever kind: what has ended is on disk."""
+    try:
+        for job in launch(jobs, 0) or ():
+            if getattr(job, "status", None) == JobStatus.FAILED:
+                return f"a job failed ({one_line(job._return_value)})"
+    except Exception as error:
+        return f"the launcher failed ({one_line(error)})"
+    return None
+
+
+def one_line(error: object) -> str:
+    """An exception as one short line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def record(plan: Plan) -> None:
@@ -120,14 +149,27 @@ def run_here(overrides: Sequence[Sequence[str]]) -> list[Any]:
     keys = [run["cell"]["config"]["train"] for job in jobs for run in runs_of(job)]
     device = "cuda" if any(key["device"] == "cuda" for key in keys) else "cpu"
     workers = environments(device, keys[0]["parallel"])
-    outcomes: list[Any] = Pool(workers).run([job | {"wait": False} for job in jobs])
+    outcomes = run_jobs(jobs, workers, wait=False)
     busy = [i for i, outcome in enumerate(outcomes) if "busy" in outcome]
-    for i, outcome in zip(busy, Pool(workers).run([jobs[i] | {"wait": True} for i in busy]), strict=True):
+    for i, outcome in zip(busy, run_jobs([jobs[i] for i in busy], workers, wait=True), strict=True):
         outcomes[i] = outcome
+    return outcomes
+
+
+def run_jobs(jobs: list[dict[str, str]], workers: list[dict[str, str]], wait: bool) -> list[Any]:
+    """Carry out jobs in worker processes; the runs of one that died with its job are failed.  Raises DiskFull."""
+    outcomes: list[Any] = Pool(workers).run([job | {"wait": wait} for job in jobs])
     for job, outcome in zip(jobs, outcomes, strict=True):
         if isinstance(outcome, str):
             bury(job, outcome)
     return outcomes
+
+
+def run_alone(results: str, study: str, unit: str) -> list[str]:
+    """Carry out one job of another launcher, in a process of its own: its death must not be that of the launcher."""
+    job = {"results": results, "study": study, "unit": unit}
+    [outcome] = run_jobs([job], [{}], wait=True)
+    return ["failed"] if isinstance(outcome, str) else outcome
 
 
 def runs_of(job: dict[str, str]) -> list[dict[str, Any]]:
@@ -143,23 +185,12 @@ def bury(job: dict[str, str], how: str) -> None:
         try:
             with run.lock(lambda: False) as mine:
                 if mine and not run.result_file.exists():
-                    write_json(run.result_file, {"status": "failed", "final": {}, "error": error, "ended": now()})
+                    result = {"status": "failed", "final": {}, "error": error, "ended": now()}
+                    write_json(run.result_file, result, run.check)
         except OSError as trouble:
+            if is_full(trouble):
+                raise DiskFull(run.result_file) from None
             print(f"ablate: {run.result_file} cannot be written ({trouble.strerror})", file=sys.stderr)
-
-
-@contextlib.contextmanager
-def terminable() -> Iterator[None]:
-    """Turn SIGTERM into an exception, so that it ends workers as Ctrl-C does."""
-
-    def handle(*_: Any) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager
@@ -178,9 +209,11 @@ def mirror(plan: Plan) -> Iterator[None]:
         with contextlib.suppress(OSError):
             process.stdin.close()
         try:
-            process.wait(DRAIN)
-        except subprocess.TimeoutExpired:
+            process.wait(HURRY if received else DRAIN)
+        except BaseException as error:  # a request to stop, too
             process.kill()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
             print("ablate: tracking is not done yet; bring the rest over with python -m ablate.sync", file=sys.stderr)
         said.seek(0)
         sys.stderr.write(said.read().decode(errors="replace"))
@@ -191,7 +224,8 @@ def conclude(plan: Plan, seconds: float | None) -> int:
     """Log the look that the summary is, print it, and return the exit code."""
     study = load_study(plan.results, plan.manifest["study"], plan.manifest)
     try:
-        log_look(plan.results, plan.manifest, now())
+        with refusing_full_disks(plan.results):  # what is not logged must not be seen
+            log_look(plan.results, plan.manifest, now())
     except (OSError, Corrupt) as error:
         print(f"ablate: this look at the results cannot be logged ({error})", file=sys.stderr)
     try:

@@ -12,14 +12,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.accumulate import backward_by_parts
 from ablate.average import AVERAGES
 from ablate.build import build_task, initialised_model, resolve
 from ablate.diagnose import diagnose
 from ablate.endpoint import endpoint, measure, setting_of
-from ablate.metrics import autocast
 from ablate.model.dropout import rekey
 from ablate.model.placebo import data_seed
 from ablate.optim import learning_rate
@@ -46,6 +45,7 @@ class Progress:
     first_loss: float = math.nan  # validation loss at initialisation
     strikes: int = 0  # evaluations in a row that were too high
     resumed: int = 0  # times that a later process continued
+    accumulation: int = 1  # parts that each batch is taken in, for want of memory
 
 
 class Trainer:
@@ -73,7 +73,7 @@ class Trainer:
             optimiser = resolve("optim", self.optim["_target_"], user)
             self.optimiser = optimiser(self.model, self.optim["lr"], self.optim["betas"], self.optim["weight_decay"])
             self.restore()
-            self.metrics = MetricsWriter(run.metrics_file, self.progress.offset)
+            self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -119,11 +119,13 @@ class Trainer:
             group["lr"] = lr
         rekey(self.model, self.data_seed, step)
         batch = self.task.batch(self.data_seed, step, self.keys["batch_size"])
-        inputs = {name: tensor.to(self.device, non_blocking=True) for name, tensor in batch.inputs.items()}
-        with autocast(self.device, self.keys["precision"]):
-            logits = self.model(**inputs)
-        loss = F.cross_entropy(logits.float().flatten(0, -2), batch.targets.to(self.device).flatten())
-        loss.backward()
+        loss, parts = backward_by_parts(
+            self.model, batch, self.progress.accumulation, self.device, self.keys["precision"]
+        )
+        if parts > self.progress.accumulation:
+            self.progress.accumulation = parts
+            said = f"out of memory: from step {step} on batches of {len(batch.targets)} are taken in {parts} parts"
+            print(f"ablate: {self.run.path}: {said}, whose gradients add up to the same", file=sys.stderr, flush=True)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim["clip"])
         self.optimiser.step()
         self.average.update(step)
@@ -152,7 +154,8 @@ class Trainer:
             if step % self.keys["eval_every"] == 0 or step == steps:
                 found, _, held_out = measure(self.average.model, self.task, "val", self.setting)
                 if self.keys["diagnostics"]:
-                    found |= diagnose(self.average.model, held_out, self.keys["batch_size"], self.setting)
+                    size = -(-self.keys["batch_size"] // self.progress.accumulation)
+                    found |= diagnose(self.average.model, held_out, size, self.setting)
             if step == steps:
                 ended, self.documents = endpoint(self.average.model, self.task, self.setting, self.data_seed, self.keys)
                 found |= ended
@@ -181,7 +184,7 @@ class Trainer:
             state["average"] = self.average.state_dict()
             buffer = io.BytesIO()
             torch.save(state | {"progress": dataclasses.asdict(self.progress), "seconds": self.seconds}, buffer)
-            write_atomic(self.run.checkpoint_file, buffer.getvalue())
+            write_atomic(self.run.checkpoint_file, buffer.getvalue(), self.run.check)
 
     def restore(self) -> None:
         """Continue from the checkpoint, if there is one.  Raises DamagedCheckpoint, having set it aside."""
@@ -198,6 +201,7 @@ class Trainer:
             self.average.load_state_dict(state["average"])
             self.seconds |= {phase: self.seconds[phase] + state["seconds"][phase] for phase in PHASES}
         except Exception as error:  # torch.load raises anything on damaged bytes
+            self.run.check()
             aside, why = set_aside(path), str(error).split("\n")[0][:200]
             raise DamagedCheckpoint(
                 f"{path} cannot be used ({why}); set aside as {aside.name}, trained again"

@@ -32,9 +32,11 @@ from ablate.budget import utilisation
 from ablate.data.task import Task
 from ablate.endpoint import setting_of
 from ablate.identity import provenance, run_key
+from ablate.lease import Lost
 from ablate.lengths import add_lengths, lacking
 from ablate.load import load
 from ablate.results import Corrupt, Run, now, read_json, set_aside, unit_file, write_atomic, write_json
+from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
 
 
@@ -50,16 +52,35 @@ def run_unit(results: Path, study: str, unit: str, wait: bool, stop: Callable[[]
 
 
 def carry_out(run: Run, cell: dict[str, Any], seed: int, wait: bool, stop: Callable[[], bool]) -> str:
-    """Train one run under its lock unless it has ended; failed runs are tried again, diverged ones are results."""
-    if stop():
-        return "interrupted"
-    with run.lock(lambda: wait and not stop()) as mine:
-        if not mine:
-            return "interrupted" if stop() else "busy"
-        status = ended(run)
-        if status == "done":
-            return test_lengths(run, cell["config"], functools.partial(kept_model, run))
-        return status if status == "diverged" else attempt(run, cell, seed, stop)
+    """Train one run while holding it, unless it has ended; failed runs are tried again, diverged ones are results.
+
+    Raises DiskFull.
+    """
+    while not stop():
+        with refusing_full_disks(run.folder), run.lock(lambda: wait and not stop(), where(cell["config"])) as mine:
+            if not mine:
+                break
+            try:
+                return carry_on(run, cell, seed, stop)
+            except Lost as error:
+                print(f"ablate: {error}", file=sys.stderr)
+        if not wait:
+            break
+    return "interrupted" if stop() else "busy"
+
+
+def carry_on(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool]) -> str:
+    """Do what a run that is held still lacks."""
+    status = ended(run)
+    if status == "done":
+        return test_lengths(run, cell["config"], functools.partial(kept_model, run))
+    return status if status == "diverged" else attempt(run, cell, seed, stop)
+
+
+def where(config: dict[str, Any]) -> str:
+    """The device that a run is trained on, as its lease names it."""
+    device, seen = str(config["train"]["device"]), os.environ.get("CUDA_VISIBLE_DEVICES")
+    return f"{device}:{seen}" if seen and device == "cuda" else device
 
 
 def ended(run: Run) -> str | None:
@@ -80,11 +101,12 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
     try:
         run.result_file.unlink(missing_ok=True)
         run.evaluation_file.unlink(missing_ok=True)
-        write_atomic(run.config_file, yaml.safe_dump(config | {"seeds": [seed]}, sort_keys=False).encode())
+        written = yaml.safe_dump(config | {"seeds": [seed]}, sort_keys=False).encode()
+        write_atomic(run.config_file, written, run.check)
         # Before a user's package is imported: what is hashed is what will run.
         if not run.path.endswith(run_key(config, seed, cell["task"])):
             raise RuntimeError("code or libraries changed after the plan was made; give the command again")
-        write_json(run.provenance_file, provenance(config, seed, cell["task"]))
+        write_json(run.provenance_file, provenance(config, seed, cell["task"]), run.check)
         trainer = new_trainer(run, config, seed, config["user"])
         if trainer.task.fingerprint != cell["task"]:
             raise RuntimeError("the data changed after the plan was made; give the command again")
@@ -94,13 +116,20 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
             test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
     except Interrupted:
         return "interrupted"
+    except Lost:
+        raise
     except Diverged as error:
         outcome |= {"status": "diverged", "error": describe(error)}
     except Exception as error:  # one failing run must not take the others down; the traceback goes to disk
+        if is_full(error):
+            raise
         outcome |= {"status": "failed", "error": describe(error)}
     try:
-        write_json(run.result_file, outcome | facts(trainer, cell) | {"started": started, "ended": now()})
+        written_at = {"started": started, "ended": now()}
+        write_json(run.result_file, outcome | facts(trainer, cell) | written_at, run.check)
     except OSError as error:
+        if is_full(error):
+            raise
         print(f"ablate: {run.result_file} cannot be written ({error.strerror})", file=sys.stderr)
         return "failed"
     if outcome["status"] != "failed" and config["keep"] != "all":
@@ -115,7 +144,11 @@ def test_lengths(run: Run, config: dict[str, Any], trained: Callable[[], tuple[n
         if lengths:
             model, task = trained()
             add_lengths(run, model, task, setting_of(config), lengths)
+    except Lost:
+        raise
     except Exception as error:  # of memory at a great length, say
+        if is_full(error):
+            raise
         why = str(error).strip().split("\n")[0]
         print(f"ablate: {run.path} cannot be tested at eval.lengths={lengths} ({why})", file=sys.stderr, flush=True)
         return "failed"
@@ -135,7 +168,8 @@ def keep_weights(run: Run, model: nn.Module, keep: str) -> None:
     tensors: dict[int, tuple[str, torch.Tensor]] = {}
     for name, tensor in model.state_dict().items():
         tensors.setdefault(tensor.data_ptr(), (name, tensor))  # tied parameters are stored once, under the first name
-    write_atomic(run.weights_file, save({name: tensor.cpu().contiguous() for name, tensor in tensors.values()}))
+    kept = save({name: tensor.cpu().contiguous() for name, tensor in tensors.values()})
+    write_atomic(run.weights_file, kept, run.check)
 
 
 def describe(error: Exception) -> dict[str, str]:
@@ -161,6 +195,7 @@ def facts(trainer: Trainer | None, cell: dict[str, Any]) -> dict[str, Any]:
         "steps": trainer.progress.step,
         "tokens": tokens,
         "resumed": trainer.progress.resumed,
+        "accumulation": trainer.progress.accumulation,
         "seconds": seconds | {"total": round(sum(seconds.values()), 4)},
         "tokens_per_second": rate,
         "mfu": utilisation(cell["flops_per_token"], rate, name, trainer.keys["precision"]) if rate else None,
@@ -203,21 +238,30 @@ def git() -> dict[str, Any] | None:
 
 
 def main() -> None:
-    """Carry out the units that come on standard input; its end, or SIGTERM, is the request to checkpoint and leave."""
+    """Carry out the units that come on standard input; its end, or SIGTERM, is the request to checkpoint and leave.
+
+    Who is in the midst of something long then, and has not left in time, keeps its last checkpoint.
+    """
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a component prints must not be taken for a reply
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which closes our input
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, requested(stop))
+    end_after(stop, LEAVE)
     jobs: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read, args=(jobs, stop), daemon=True).start()
     while line := jobs.get():
         job = json.loads(line)
-        statuses = run_unit(Path(job["results"]), job["study"], job["unit"], job["wait"], stop.is_set)
-        # An error on a GPU can leave its context unusable, and who was told to stop has no more to do.
-        leaving = stop.is_set() or ("failed" in statuses and torch.cuda.is_initialized())
+        statuses, full = [], ""
         try:
-            print(json.dumps({"statuses": statuses, "leaving": leaving}), file=replies, flush=True)
+            statuses = run_unit(Path(job["results"]), job["study"], job["unit"], job["wait"], stop.is_set)
+        except DiskFull as error:
+            full = str(error.file)
+        # An error on a GPU can leave its context unusable, and who was told to stop has no more to do.
+        leaving = bool(full) or stop.is_set() or ("failed" in statuses and torch.cuda.is_initialized())
+        try:
+            print(json.dumps({"statuses": statuses, "leaving": leaving, "full": full}), file=replies, flush=True)
         except BrokenPipeError:  # the parent was killed; what there was to save is saved
             os._exit(1)
         if leaving:

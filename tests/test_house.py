@@ -18,10 +18,11 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code"},
+    {"catalogue", "schema", "designs", "source", "code", "files", "stop"},
+    {"lease"},
     {"model", "data", "optim", "average"},
     {"build", "metrics"},
-    {"decode", "recalibrate"},
+    {"accumulate", "decode", "recalibrate"},
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load", "command"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
@@ -36,7 +37,7 @@ LAYERS = [
     {"sweep", "evaluate", "status", "diff", "clean"},
     {"__main__", "__init__"},
 ]
-ALLOWED = {"model": {"model"}, "data": {"data"}, "results": set(), "evidence": {"results", "evidence"}}
+ALLOWED = {"model": {"model"}, "data": {"data"}, "results": {"files", "lease"}, "evidence": {"results", "evidence"}}
 ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
 ALLOWED |= {"analysis": {"results", "evidence", "command"}}

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, latest
+from conftest import latest
+from hazard import hazard, session_is_gone, start, training, wait_for
 
 from ablate.plan import plan_study
 from ablate.results import Run
+from ablate.stop import DiskFull
 from ablate.sweep import record
 from ablate.worker import run_unit
 
@@ -98,6 +98,24 @@ def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undi
     assert (run.folder / "checkpoint.pt.corrupt").exists()
 
 
+@pytest.mark.parametrize("name", ["config.yaml", "checkpoint.pt", "weights.safetensors", "result.json"])
+def test_a_full_disk_is_no_failure_of_the_run(planned, undisturbed, name, monkeypatch):
+    def refuse(source, target, replace=os.replace):
+        if os.path.basename(target) == name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", refuse)
+        with pytest.raises(DiskFull) as told:
+            train(planned)
+    run = Run(planned.results, planned.manifest["runs"][0]["path"])
+    assert told.value.file == run.folder / name and run.result() is None and run.holder() is None
+    assert not list(run.folder.glob(".*"))
+    status, run = train(planned)
+    assert status == "done" and (rows_of(run), run.result()["final"]) == undisturbed
+
+
 @pytest.mark.parametrize("content", ["{", "", "[1]", '{"status": "lost"}'])
 def test_a_corrupt_result_is_named_set_aside_and_trained_again(planned, undisturbed, content, capfd):
     _, run = train(planned)
@@ -108,34 +126,6 @@ def test_a_corrupt_result_is_named_set_aside_and_trained_again(planned, undistur
     assert train(planned)[0] == "done"
     assert run.result()["final"] == undisturbed[1]
     assert "result.json" in capfd.readouterr().err and (run.folder / "result.json.corrupt").exists()
-
-
-def start(*arguments: str, cwd: Path) -> subprocess.Popen:
-    """The command line as its own process group, as a shell starts it."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "ablate", *latest(*arguments)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    )
-
-
-def wait_for(condition, seconds: float = 120) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "waited in vain"
-        time.sleep(0.02)
-
-
-def training(results: Path, least: int) -> bool:
-    """Whether some run has logged this many rows."""
-    return any(file.read_bytes().count(b"\n") >= least for file in results.glob("runs/*/*/metrics.jsonl"))
-
-
-def session_is_gone(session: int) -> bool:
-    """Whether no process of the session that `start` began is left."""
-    listed = subprocess.run(["ps", "-eo", "sid,args"], capture_output=True, text=True).stdout.splitlines()
-    return not any(line.split()[0] == str(session) and "defunct" not in line for line in listed[1:])
 
 
 MANY = ["-m", "norm=ln,bn", "train.steps=400", "train.eval_every=100", "train.checkpoint_seconds=0.1", "seeds=2"]
@@ -216,7 +206,11 @@ def test_any_launcher_carries_the_study_out(small, tmp_path):
 
 
 def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
-    both = [start(*small, *MANY, cwd=tmp_path) for _ in range(2)]
+    """Every training step of every run, counted by the model itself, is taken once."""
+    counting = [*hazard(tmp_path, "self.training and os.write(COUNT, b'.')"), "norm=hazard", "ffn=mlp,gelu"]
+    with open(tmp_path / "mine" / "norms.py", "a") as file:
+        file.write("\nCOUNT = os.open(HERE / 'count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n")
+    both = [start(*small, *MANY, "train.checkpoint_seconds=1000", *counting, cwd=tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
     for path in tmp_path.glob("results/runs/*/*/metrics.jsonl"):
@@ -224,6 +218,8 @@ def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
         assert steps == sorted(set(steps)) and steps[-1] == 400
     results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
     assert len(results) == 4 and all(result["resumed"] == 0 for result in results)
+    norms = 3  # of a model of one layer: before attention, before the FFN, before the head
+    assert (tmp_path / "mine" / "count").stat().st_size == 4 * 400 * norms
 
 
 def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
@@ -234,3 +230,23 @@ def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
     [status] = run_unit(moved, planned.manifest["study"], unit, True, lambda: False)
     run = Run(moved, run.path)
     assert status == "done" and (rows_of(run), run.result()["final"]) == undisturbed
+
+
+def test_a_stopped_sweep_whose_folder_was_moved_continues_from_its_checkpoints(small, tmp_path):
+    one = ["norm=bn", "seeds=1", "train.steps=400", "train.eval_every=100"]
+    process = start(*small, *one, cwd=tmp_path)
+    wait_for(lambda: training(tmp_path / "results", 20))
+    process.terminate()
+    process.communicate(timeout=30)
+    [checkpoint] = (tmp_path / "results").glob("runs/*/*/checkpoint.pt")
+    assert process.returncode == 143 and not checkpoint.with_name("result.json").exists()
+    (tmp_path / "results").rename(tmp_path / "moved")
+    for folder, resumed in (("moved", 1), ("whole", 0)):
+        process = start(*small, *one, f"results_dir={tmp_path / folder}", cwd=tmp_path)
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == 0, out + err
+        [path] = (tmp_path / folder).glob("runs/*/*/result.json")
+        assert json.loads(path.read_text())["resumed"] == resumed
+    path = path.parent.relative_to(tmp_path / "whole" / "runs")
+    moved, whole = Run(tmp_path / "moved", path), Run(tmp_path / "whole", path)
+    assert rows_of(moved) == rows_of(whole) and moved.result()["final"] == whole.result()["final"]

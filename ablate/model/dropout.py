@@ -12,7 +12,8 @@ class Dropout(nn.Module):
     """y = x · m / (1 − p), m ~ Bernoulli(1 − p), while training (Srivastava 2014).
 
     The mask is a counter-based hash, so it does not depend on what else a program draws: `rekey` sets its key for each
-    step, and a run in a pack has the masks that it has alone.
+    step, and a run in a pack has the masks that it has alone.  Where a batch is taken in parts, `first` is the row of
+    the whole batch that x begins with, so that each row keeps its mask; x has the rows in its first dimension.
     """
 
     def __init__(self, p: float):
@@ -22,11 +23,13 @@ class Dropout(nn.Module):
         self.p = p
         self.key: Tensor
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.first: Tensor
+        self.register_buffer("first", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:  # any shape
         if not self.training or self.p == 0:
             return x
-        index = torch.arange(x.numel(), device=x.device).view(x.shape)
+        index = torch.arange(x.numel(), device=x.device).view(x.shape) + self.first * (x.numel() // max(1, len(x)))
         # The key comes first: inductor computes a product of an index and a constant in too few bits.
         keep = _hash((self.key + index) * _GOLDEN) >= int(self.p * 2**24)
         return x * keep / (1 - self.p)
@@ -48,3 +51,10 @@ def rekey(model: nn.Module, seed: int, step: int) -> None:
         if isinstance(module, Dropout) and module.p > 0:
             digest = hashlib.sha256(f"dropout/{seed}/{step}/{site}".encode()).digest()
             module.key.fill_(int.from_bytes(digest[:8], "little", signed=True))
+
+
+def begin_at(model: nn.Module, row: int) -> None:
+    """Tell every dropout site of a model which row of the whole batch the next part begins with."""
+    for module in model.modules():
+        if isinstance(module, Dropout) and module.p > 0:
+            module.first.fill_(row)

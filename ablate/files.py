@@ -1,0 +1,71 @@
+"""Files that are written so that a kill loses nothing, and read so that damage is noticed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+class Corrupt(Exception):
+    """A file of results that cannot be read; the message names it and says why."""
+
+
+def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: None) -> None:
+    """Replace `path` by `data` so that a reader, or a kill, sees the old file or the new one and nothing between.
+
+    `check` raises where the file is not ours to replace any more.  Errors of the system name the file.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        check()
+        os.replace(temporary, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any, check: Callable[[], None] = lambda: None) -> None:
+    """Write `value` as strict JSON, atomically; a number that is not finite becomes null."""
+    text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomic(path, text.encode() + b"\n", check)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read one JSON object; raises `Corrupt` when the file is not one, FileNotFoundError when it is absent."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError) as error:
+        raise Corrupt(f"{path} is not readable as JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise Corrupt(f"{path} holds no JSON object")
+    return value
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a corrupt file to the first free `<name>.corrupt[-n]` beside it, and return the new path."""
+    target, n = path.with_name(path.name + ".corrupt"), 1
+    while target.exists():
+        n += 1
+        target = path.with_name(f"{path.name}.corrupt-{n}")
+    return path.rename(target)
+
+
+def finite(value: Any) -> Any:
+    """A value with null for every number in it that is not finite."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

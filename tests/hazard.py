@@ -1,0 +1,89 @@
+"""A norm of a user's own that does something bad in workers, and how sweeps that may die are started and watched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from conftest import ROOT, latest
+
+NORM = """
+import os, signal, sys, time
+from pathlib import Path
+import torch
+
+HERE = Path(__file__).parent
+WORKS = sys.argv[0].endswith("worker.py")  # and is not the process that plans
+
+
+class Hazard(torch.nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(dim))
+
+    def forward(self, x, mask=None):
+        if WORKS:
+            self.strike(x)
+        return x * self.weight
+
+    def strike(self, x):
+        {strike}
+"""
+
+
+def hazard(folder: Path, strike: str) -> list[str]:
+    """Write the norm `hazard`, whose `strike(self, x)` is one statement; the arguments that make it known."""
+    for part in ("mine", "conf/norm"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    (folder / "mine" / "__init__.py").write_text("")
+    (folder / "mine" / "norms.py").write_text(NORM.replace("{strike}", strike))
+    (folder / "conf" / "norm" / "hazard.yaml").write_text("# Hazard.\n_target_: mine.norms.Hazard\n_partial_: true\n")
+    return ["user=[mine]", "--config-dir=conf"]
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    """The command line as a session of its own, as a terminal starts it; packages in `cwd` can be imported."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(cwd)])}
+    command = [sys.executable, "-m", "ablate", *latest(*arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    )
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait until something is so; fails after a while."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.02)
+
+
+def training(results: Path, least: int) -> bool:
+    """Whether some run has logged this many rows."""
+    return any(file.read_bytes().count(b"\n") >= least for file in results.glob("runs/*/*/metrics.jsonl"))
+
+
+def processes(session: int) -> list[int]:
+    """The processes of the session that `start` began, workers included."""
+    listed = subprocess.run(["ps", "-eo", "sid,pid,stat"], capture_output=True, text=True).stdout.splitlines()[1:]
+    fields = (line.split() for line in listed)
+    return [int(pid) for sid, pid, state in fields if sid == str(session) and not state.startswith("Z")]
+
+
+def session_is_gone(session: int) -> bool:
+    """Whether no process of a session is left."""
+    return not processes(session)
+
+
+def kill_session(session: int) -> None:
+    """Kill every process of a session at once, as a machine that goes down does."""
+    for pid in processes(session):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
