@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas
 
-from ablate import evidence
-from ablate.evidence import words
+from ablate import evidence, words
 from ablate.results import Corrupt, Study, load_study
 
 ROWS = 16  # of cells and of effects; a longer list is for the analysis

@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from ablate import words
 from ablate.cells import Draft
-from ablate.evidence import words
 from ablate.grid import is_number, typed_values
 from ablate.history import read_earlier
 from ablate.match import CHOSEN

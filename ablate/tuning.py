@@ -10,8 +10,8 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
+from ablate import words
 from ablate.cells import Draft, recomposed
-from ablate.evidence import words
 from ablate.grid import at_edge, choose, extended, starting_grid
 from ablate.history import read_earlier
 from ablate.results import Run

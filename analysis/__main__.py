@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ablate import evidence
+from ablate import evidence, words
 from ablate.command import Parser, Refused
-from ablate.evidence import words
 from ablate.results import Study
 from analysis import figures, tables
 from analysis.load import read

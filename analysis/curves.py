@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ablate import evidence
-from ablate.evidence import words
+from ablate import evidence, words
 from ablate.results import Study
 from analysis import style
 

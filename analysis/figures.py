@@ -15,8 +15,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from ablate import evidence
-from ablate.evidence import words
+from ablate import evidence, words
 from ablate.results import Study
 from analysis import curves, style
 

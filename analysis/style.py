@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from ablate import evidence
-from ablate.evidence import words
+from ablate import evidence, words
 
 WIDTH = 5.5  # inches: the text width of a paper in one column; two columns have 6.9
 DPI = 250

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pandas
 
-from ablate import evidence
-from ablate.evidence import words
+from ablate import evidence, words
 from ablate.results import Study
 
 

@@ -18,7 +18,7 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "stop"},
+    {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words"},
     {"lease"},
     {"model", "data", "optim", "average"},
     {"build", "metrics"},
@@ -37,10 +37,15 @@ LAYERS = [
     {"sweep", "evaluate", "status", "diff", "clean"},
     {"__main__", "__init__"},
 ]
-ALLOWED = {"model": {"model"}, "data": {"data"}, "results": {"files", "lease"}, "evidence": {"results", "evidence"}}
+ALLOWED = {
+    "model": {"model"},
+    "data": {"data"},
+    "results": {"files", "lease"},
+    "evidence": {"results", "evidence", "words"},
+}
 ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
-ALLOWED |= {"analysis": {"results", "evidence", "command"}}
+ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
 
 
 def part(name: str) -> str:

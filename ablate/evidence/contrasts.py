@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.evidence.words import show
+from ablate.words import show
 
 Levels = dict[str, Any]
 

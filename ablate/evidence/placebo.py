@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 from scipy import stats
 
-from ablate.evidence import words
+from ablate import words
 from ablate.evidence.runs import endpoint, scores
 from ablate.evidence.statistics import power
 from ablate.evidence.verdicts import ALPHA, noise

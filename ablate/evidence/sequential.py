@@ -15,8 +15,8 @@ import numpy as np
 import pandas
 from scipy import stats
 
-from ablate.evidence.words import counted
 from ablate.results import Study
+from ablate.words import counted
 
 LOOKS = (5, 8, 12, 20)  # seeds
 PATHS = 2**13  # simulated per look and level

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ablate.evidence import words
+from ablate import words
 from ablate.evidence.contrasts import contrasts
 
 

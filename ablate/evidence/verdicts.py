@@ -20,8 +20,8 @@ from ablate.evidence.statistics import (
     smallest_difference,
     welch,
 )
-from ablate.evidence.words import counted
 from ablate.results import Study
+from ablate.words import counted
 
 ALPHA = 0.05
 UNPAIRED_SEEDS = 5  # below it, the spread of an unpaired comparison is too badly known for a verdict
