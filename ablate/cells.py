@@ -25,8 +25,7 @@ class Draft:
     rows: list[dict[str, Any]]  # the manifest's cells, and in the same order
     checked: list[Checked]  # what they were made of
     more: bool = False  # whether another round of the same command comes after this one
-    components: list[str] = dataclasses.field(default_factory=list)  # the factors that hold a component
-    kept: dict[str, Any] = dataclasses.field(default_factory=dict)  # further entries of the manifest
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # entries of the manifest beside the usual
     claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; the study's own, of no other round
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user
 

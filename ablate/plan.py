@@ -108,8 +108,7 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     return dataclasses.replace(
         Draft(typed, settings, factors, reference, rows, passed),
-        components=[name for name, keys in layout.keys.items() if is_component(keys)],
-        kept=asked.kept | {"zip": settings["zip"], "aliases": layout.aliases, "remarks": layout.notes},
+        extra=asked.kept | {"zip": settings["zip"], "aliases": layout.aliases, "remarks": layout.notes},
         claims=claims,
         notes=[f"{problem}, so this claim is left out" for problem in left],
     )
@@ -192,7 +191,7 @@ def settle(draft: Draft) -> Plan:
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "design": settings["design"],
         "factors": factors,
-        "components": draft.components,
+        "components": [name for name in factors if is_component(name.split("+"))],
         "reference": draft.reference,
         "match": settings["match"],
         "claims": {},  # see below: what was written when
@@ -204,7 +203,7 @@ def settle(draft: Draft) -> Plan:
         "cells": rows,
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
-        **draft.kept,
+        **draft.extra,
     }
     notes += slow_starts([cell.config for cell in checked])
     statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
