@@ -27,7 +27,6 @@ class Draft:
     checked: list[Checked]  # what they were made of
     raw: list[dict[str, Any]]  # their configurations as they were composed, before anything was resolved or matched
     at: list[int]  # which cell each one is compared with
-    components: list[str] = dataclasses.field(default_factory=list)  # the factors that hold a component
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # entries of the manifest beside the usual
     claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; the study's own, of no other round
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
@@ -100,7 +99,7 @@ def recomposed(
     names = [row["name"] for row in draft.rows] * (len(raw) // len(draft.rows))
     rows = describe_cells(checked, names, levels, labels, at, matched)
     refuse_equal(rows, checked, settings["allow_duplicates"])
-    return Draft(draft.command, settings, factors, reference, rows, checked, raw, at, draft.components, draft.extra)
+    return Draft(draft.command, settings, factors, reference, rows, checked, raw, at, draft.extra)
 
 
 def cell_id(cell: Checked) -> str:

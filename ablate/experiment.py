@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,9 @@ def read_study(overrides: list[str], config_dir: str | None) -> Asked:
     if not named:
         tiers = [text for text in rest if key_of(text) == "tier" and text.partition("=")[2] not in ("", "null")]
         message = "is one of a study file's tiers; write +experiment=NAME beside it"
-        return Asked(rest, problems=[Problem(text, message) for text in tiers])
+        problems = [Problem(text, message) for text in tiers]
+        meant = [text for text in rest if get_close_matches(key_of(text), ["experiment"], 1, 0.8)]
+        return Asked(rest, problems=problems + [Problem(text, "did you mean +experiment?") for text in meant])
     known, name = experiments(config_dir), named[0].partition("=")[2]
     if len(named) > 1 or "," in name:
         return Asked(rest, problems=[Problem(" ".join(named), "a study is one file; write one name")])

@@ -57,7 +57,6 @@ def placebo_study(draft: Draft, name: str) -> Draft:
         checked=checked,
         raw=[cell.config for cell in checked],
         at=at,
-        components=[],
         extra={"placebo_of": name},
         claims={},
         notes=[told],

@@ -118,7 +118,6 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     return dataclasses.replace(
         Draft(typed, settings, factors, reference, rows, passed, [cell.config for cell in cells], at),
-        components=[name for name, keys in layout.keys.items() if is_component(keys)],
         extra=asked.kept | {"zip": settings["zip"], "aliases": layout.aliases, "remarks": layout.notes},
         claims=claims,
         notes=[*notes, *(f"{problem}, so this claim is left out" for problem in left)],
@@ -206,7 +205,7 @@ def settle(draft: Draft) -> Plan:
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "design": settings["design"],
         "factors": factors,
-        "components": draft.components,
+        "components": [name for name in factors if is_component(name.split("+"))],
         "reference": draft.reference,
         "match": settings["match"],
         "claims": {},  # see below: what was written when

@@ -22,6 +22,7 @@ from ablate.results import Study, load_study
 from analysis import curves, figures, style
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+MANY = GRID | {"residual": ["pre", "post"], "attention": ["mha", "gqa"], "init": ["gpt2", "small"], "optim.lr": [1, 2]}
 FFN = ["mlp", "gelu", "silu", "glu", "bilinear", "reglu", "geglu", "swiglu"]
 
 
@@ -54,6 +55,9 @@ def line(axis: Axes, x: np.ndarray) -> bool:
         ({"ffn": [f"a-rather-long-name-of-a-variant-{i}" for i in range(12)]}, {}),
         ({"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "gelu", "geglu", "swiglu"]}, {"seeds": range(5)}),
         ({"ffn": ["mlp", "swiglu"], "optim.lr": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]}, {}),
+        (MANY, {"design": "one_at_a_time"}),
+        (MANY, {"design": "cumulative", "status": lambda v, s: "diverged" if v["ffn"] == "swiglu" else "done"}),
+        (MANY, {"design": "fractional"}),
     ],
 )
 def test_no_figure_warns_and_no_text_leaves_it(

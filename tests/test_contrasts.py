@@ -188,3 +188,18 @@ def test_every_cell_of_a_design_that_changes_one_factor_has_a_look_of_its_own():
     for design, shape in shapes:
         looks = style.looks(manifest(design, shape))
         assert len(set(looks.values())) == len(looks)
+
+
+@pytest.mark.parametrize("design", ["one_at_a_time", "leave_one_out", "cumulative"])
+def test_a_factor_that_is_not_compared_is_a_stratum_of_every_design(design):
+    """As when each cell of a design is tuned over the values of a key."""
+    study = manifest(design, (2, 3))
+    twice = [
+        cell | {"id": f"{cell['id']}{rate}", "levels": cell["levels"] | {"optim.lr": rate}}
+        for rate in (1, 2)
+        for cell in study["cells"]
+    ]
+    found = contrasts(study | {"factors": study["factors"] | {"optim.lr": [1, 2]}, "cells": twice})
+    plain = contrasts(study)
+    assert [c.label for c in found] == [f"{c.label} at optim.lr={rate}" for rate in (1, 2) for c in plain]
+    assert found[0].weights == {f"{cell}1": weight for cell, weight in plain[0].weights.items()}

@@ -251,6 +251,11 @@ def test_what_is_wrong_with_the_command_line_beside_a_file(folder, overrides, me
     assert len(said) == 1 and message.format(file="mine.yaml") in said[0], said
 
 
+def test_a_misspelt_experiment_is_told_apart_from_a_key():
+    asked = read_study(["+experimnt=mine", "norm=rms"], None)
+    assert [str(problem) for problem in asked.problems] == ["+experimnt=mine: did you mean +experiment?"]
+
+
 def test_a_file_that_is_no_yaml_or_no_mapping_is_refused(folder):
     for text in ("a: [1", "- a\n- b", "seeds: 1\nseeds: 2"):
         (folder.path / "experiment" / "mine.yaml").write_text(text)

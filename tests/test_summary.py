@@ -192,3 +192,52 @@ def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> Non
 def test_what_never_repeats_is_no_share_of_a_pass(tmp_path: Path) -> None:
     endless = text(tmp_path / "a", tasks={"f0": TASK | {"train_tokens": None, "positions": 20}})
     assert "800 steps (fresh data)" in endless
+
+
+@pytest.mark.parametrize(
+    ("design", "said", "unsaid"),
+    [
+        ("grid", ["norm x ffn x residual x attention · ", "norm x ffn "], "interactions are not measured"),
+        (
+            "one_at_a_time",
+            ["norm, ffn, residual, attention, one at a time · ", "one at a time: each cell is the reference with"],
+            "norm x ffn",
+        ),
+        (
+            "leave_one_out",
+            ["norm, ffn, residual, attention, leave one out · ", "norm: ln − rms", "ffn: mlp − swiglu"],
+            "norm x ffn",
+        ),
+        (
+            "cumulative",
+            [
+                "norm, ffn, residual, attention, cumulative · ",
+                "+ swiglu (after rms) ",
+                "depends on the order of the steps",
+            ],
+            "norm: rms",
+        ),
+        (
+            "fractional",
+            [
+                "norm, ffn, residual, attention, fractional · ",
+                "norm x ffn, or residual x attention ",
+                "aliased with residual x attention",
+                "generators: attention = norm x ffn x residual",
+            ],
+            "interactions are not measured",
+        ),
+    ],
+)
+def test_every_design_is_told_in_its_own_words(tmp_path: Path, design: str, said: list[str], unsaid: str) -> None:
+    factors = GRID | {"residual": ["pre", "post"], "attention": ["mha", "gqa"]}
+    shown = text(tmp_path, factors, design=design, seeds=range(6))
+    assert all(words in shown for words in said), shown
+    assert (unsaid not in shown and "better (lower loss) at this scale" in shown) or design == "leave_one_out"
+    assert "6 seeds reliably find about" in shown
+
+
+def test_steps_stand_in_their_order_whatever_is_decided(tmp_path: Path) -> None:
+    shown = text(tmp_path, GRID | {"residual": ["pre", "post"]}, design="cumulative", seeds=range(6)).splitlines()
+    at = next(i for i, line in enumerate(shown) if line.startswith("effects,"))
+    assert [line.split()[1] for line in shown[at + 1 : at + 4]] == ["rms", "swiglu", "post"]

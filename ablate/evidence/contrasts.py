@@ -57,17 +57,18 @@ def strata(manifest: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
 
 def changes(manifest: dict[str, Any]) -> dict[str, tuple[str, Any]]:
     """By cell, the one factor that a design changes and its level; nothing of cells that differ in more, or in none."""
-    return {cell: change for _, cells in strata(manifest) for cell, change in _changes(manifest, cells)}
+    return {cell: change for _, cells in strata(manifest) for cell, change in _changes(manifest, cells).items()}
 
 
-def _changes(manifest: dict[str, Any], cells: list[dict[str, Any]]) -> Iterator[tuple[str, tuple[str, Any]]]:
-    cells = _ordered(manifest, cells)
-    base = next((cell for cell in cells if cell["reference"]), None)
-    for i, cell in enumerate(cells):
-        before = cells[max(0, i - 1)] if manifest.get("design") == "cumulative" else base
+def _changes(manifest: dict[str, Any], cells: list[dict[str, Any]]) -> dict[str, tuple[str, Any]]:
+    ordered, found = _ordered(manifest, cells), {}
+    base = next((cell for cell in ordered if cell["reference"]), None)
+    for i, cell in enumerate(ordered):
+        before = ordered[max(0, i - 1)] if manifest.get("design") == "cumulative" else base
         differ = [name for name, level in cell["levels"].items() if before and before["levels"][name] != level]
         if len(differ) == 1:
-            yield cell["id"], (differ[0], cell["levels"][differ[0]])
+            found[cell["id"]] = (differ[0], cell["levels"][differ[0]])
+    return found
 
 
 def _ordered(manifest: dict[str, Any], cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -173,9 +174,9 @@ def _cells(cells: list[dict[str, Any]], stratum: str) -> Iterator[Contrast]:
 
 def _changed(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]) -> Iterator[Contrast]:
     """Each cell against the reference, as the effect of the one factor in which it differs."""
-    base, found = next((cell for cell in cells if cell["reference"]), None), changes(manifest)
+    base, found = next((cell for cell in cells if cell["reference"]), None), _changes(manifest, cells)
     for cell in cells:
-        if base and cell is not base:
+        if base and cell["id"] in found:
             name, level = found[cell["id"]]
             weights = {cell["id"]: 1.0, base["id"]: -1.0}
             yield _effect((name,), (level,), manifest["reference"], stratum, True, weights)
@@ -183,17 +184,18 @@ def _changed(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]
 
 def _steps(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]) -> Iterator[Contrast]:
     """Each cell against the one before it, and where there are several steps the last against the first."""
-    found, ordered = changes(manifest), _ordered(manifest, cells)
+    found, ordered = _changes(manifest, cells), _ordered(manifest, cells)
+    where = f" at {stratum}" * bool(stratum)
     for i, (before, cell) in enumerate(itertools.pairwise(ordered)):
         name, level = found[cell["id"]]
         after = before["label"].removeprefix("+ ") if i else "the first values"
-        label = f"+ {cell['label'].removeprefix('+ ')} (after {after})"
+        label = f"+ {cell['label'].removeprefix('+ ')} (after {after}){where}"
         weights = {cell["id"]: 1.0, before["id"]: -1.0}
         yield Contrast("step", name, show(level), show(before["levels"][name]), stratum, label, weights)
     if len(ordered) > 2:
         first, last = ordered[0], ordered[-1]
         weights = {last["id"]: 1.0, first["id"]: -1.0}
-        label = f"all steps together against {first['label']}"
+        label = f"all steps together against {first['label']}{where}"
         yield Contrast("cell", "", last["label"], first["label"], stratum, label, weights)
 
 
