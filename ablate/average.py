@@ -7,7 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-HORIZON = 0.02  # of a run's steps: how many of them the average reaches back
+# Of a run's steps: how many of them the average reaches back.  Of .5, 1, 2, 5 and 10 % this gave the lowest loss of ln
+# and rms over 12 seeds at scale=tiny, by .003 nats; the SD over seeds of their difference changed by 3 % at most.
+HORIZON = 0.02
 
 
 class Live:

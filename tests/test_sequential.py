@@ -106,13 +106,17 @@ def carried_out(effects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
     seeds = np.zeros(len(effects), dtype=int)
     for n in LOOKS:
         going = seeds == 0
-        seen = effects[going, :n]
-        error = seen.std(1, ddof=1) / math.sqrt(n)
-        half = stats.t.isf(nominal(LOOKS, evidence.ALPHA / effects.shape[2]) / 2, n - 1) * error
-        low[going], high[going] = seen.mean(1) - half, seen.mean(1) + half
+        low[going], high[going] = intervals(effects[going], n)
         decided = ((low > 0) | (high < 0)).all(1) | (n == LOOKS[-1])
         seeds[going & decided] = n
     return low, high, seeds
+
+
+def intervals(effects: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Repeated intervals (studies, rows) at the look at n seeds."""
+    seen, level = effects[:, :n], nominal(LOOKS, evidence.ALPHA / effects.shape[2])
+    half = stats.t.isf(level / 2, n - 1) * seen.std(1, ddof=1) / math.sqrt(n)
+    return seen.mean(1) - half, seen.mean(1) + half
 
 
 def template(tmp_path: Path, factors: dict[str, list[str]], at: int = 20) -> Study:
@@ -154,6 +158,9 @@ def test_false_decisions_stay_below_five_per_cent(design: str, tmp_path: Path) -
     wrong = ((low > 0) | (high < 0)).any(1)
     error = math.sqrt(0.05 * 0.95 / len(wrong))
     assert wrong.mean() <= 0.05 + 3 * error
+    shown = [intervals(scores @ weights, n) for n in LOOKS]
+    ever = np.any([((low > 0) | (high < 0)).any(1) for low, high in shown], axis=0)
+    assert 0.03 < ever.mean() <= 0.05 + 3 * error, "at any look, whoever stops when"
     if weights.shape[1] == 1:
         assert wrong.mean() == pytest.approx(0.05, abs=3 * error), "what may be spent is spent"
         assert np.mean(seeds < 20) > 0.02, "false decisions come at early looks, too"
