@@ -36,6 +36,7 @@ from ablate.results import (
 from ablate.schema import PlanError
 from ablate.stop import DiskFull, Terminated, is_full, received, refusing_full_disks
 from ablate.summary import summary
+from ablate.sync import one_line
 
 Launch = Callable[[list[list[str]], int], Any]
 
@@ -103,11 +104,6 @@ def launched(launch: Launch, jobs: list[list[str]]) -> str | None:
     except Exception as error:
         return f"the launcher failed ({one_line(error)})"
     return None
-
-
-def one_line(error: object) -> str:
-    """An exception as one short line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def record(plan: Plan) -> None:

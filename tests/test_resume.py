@@ -131,26 +131,6 @@ def test_a_corrupt_result_is_named_set_aside_and_trained_again(planned, undistur
 MANY = ["-m", "norm=ln,bn", "train.steps=400", "train.eval_every=100", "train.checkpoint_seconds=0.1", "seeds=2"]
 
 
-def test_kill_9_and_the_same_command_continues_to_the_same_numbers(small, tmp_path):
-    results, whole = tmp_path / "results", tmp_path / "whole"
-    for kill, least in ((os.killpg, 2), (os.kill, 15)):  # the group; the parent alone, whose workers must end
-        process = start(*small, *MANY, cwd=tmp_path)
-        wait_for(lambda least=least: training(results, least))
-        kill(process.pid, signal.SIGKILL)
-        process.communicate()
-        wait_for(lambda session=process.pid: session_is_gone(session), 30)
-    done = start(*small, *MANY, cwd=tmp_path)
-    out, err = done.communicate(timeout=240)
-    assert done.returncode == 0, out + err
-    start(*small, *MANY, f"results_dir={whole}", cwd=tmp_path).communicate(timeout=240)
-    paths = sorted(str(path.parent.relative_to(whole / "runs")) for path in whole.glob("runs/*/*/result.json"))
-    assert len(paths) == 4
-    for path in paths:
-        a, b = Run(results, path), Run(whole, path)
-        assert rows_of(a) == rows_of(b) and a.result()["final"] == b.result()["final"]
-        assert a.result()["documents"] == b.result()["documents"]
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_request_to_stop_keeps_checkpoints_and_ends_children(number, code, small, tmp_path):
     process = start(*small, *MANY, "train.steps=100000", "train.checkpoint_seconds=1000", cwd=tmp_path)
@@ -232,6 +212,7 @@ def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
     assert status == "done" and (rows_of(run), run.result()["final"]) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_whose_folder_was_moved_continues_from_its_checkpoints(small, tmp_path):
     one = ["norm=bn", "seeds=1", "train.steps=400", "train.eval_every=100"]
     process = start(*small, *one, cwd=tmp_path)
