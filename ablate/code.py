@@ -5,10 +5,10 @@ through imports, re-exports and attributes of modules; a class counts as a whole
 do not count, annotations count as text and lead nowhere.  Beside definitions count what the modules on the way do when
 they are imported: their other statements, and whatever one of our own decorators is put on.
 
-What cannot be known without running counts as a whole: a module used as a value, or imported by a star; and all of a
-user's package that looks names up by string (`globals`, `importlib`) or lists its subclasses.  An attribute of an
-object that is looked up by string leads nowhere.  Sources are read once per process, those of this package when this
-module is imported: a process goes by the code that it runs, whatever is edited meanwhile.  Nothing here needs torch.
+What cannot be known without running counts as a whole: a module used as a value, or imported by a star; and all of
+another package that looks names up by string (`globals`, `importlib`) or lists subclasses.  An attribute of an object
+that is looked up by string leads nowhere.  Sources are read once per process, those of this package when this module
+is imported: a process goes by the code that it runs, whatever is edited meanwhile.  Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ PACKAGE = Path(__file__).parent
 LOOP = ("ablate.train.Trainer", "ablate.train.new_trainer")  # what every run's numbers pass through
 KEEPING = ("ablate.results",)  # where numbers are put: it changes none
 VERSIONED = ("torch", "numpy")  # by their versions, in a run's key
+INSTALLED = {"site-packages", "dist-packages"}
 
 Node = tuple[str, str]  # module, definition
 
@@ -53,7 +54,8 @@ class Use(NamedTuple):
 class Sources:
     """The modules of some packages; `packages` gives the folders, or the one file, of each.
 
-    `edited` holds sources to go by instead of those on disk.
+    Packages that these import belong to them, unless they are installed.  `edited` holds sources to go by instead of
+    those on disk.
     """
 
     def __init__(self, packages: Mapping[str, Iterable[Path]], edited: Mapping[Path, bytes] | None = None):
@@ -95,7 +97,9 @@ class Sources:
     def find(self, name: str) -> Module | None:
         """Read a module from where its package lies; a folder without `__init__.py` is an empty one."""
         top, *rest = name.split(".")
-        for place in self.packages.get(top, ()):
+        if top not in self.packages:  # of one's own, too, unless it is installed
+            self.packages[top] = [place for place in places(top) if not INSTALLED.intersection(place.parts)]
+        for place in self.packages[top]:
             base = place.joinpath(*rest)
             for path in (base / "__init__.py", base.with_name(f"{base.name}.py") if rest else base):
                 if path in self.edited or path.is_file():

@@ -24,12 +24,12 @@ def refuse_replacing(name: str, earlier: dict[str, Any], rows: list[Row]) -> Non
     if not gone:
         return
     settings = {_settings(row): row for row in rows}
-    changed = [(cell, settings[_settings(cell)]) for cell in gone if _settings(cell) in settings]
-    if len(changed) == len(gone):
-        old, row = changed[0]
-        title = earlier["tasks"].get(old["task"], {}).get("title", "data")
+    now = [settings.get(_settings(cell), cell)["task"] for cell in gone]
+    if all(task != cell["task"] for cell, task in zip(gone, now, strict=True)):
+        old = gone[0]["task"]
+        title = earlier["tasks"].get(old, {}).get("title", "the text")
         message = (
-            f"{name} was trained on other data: {title} is no longer {old['task'][:8]} but {row['task'][:8]}; "
+            f"{name} was trained on other data: {title} is no longer {old[:8]} but {now[0][:8]}; "
             "write another name, or restore the data"
         )
     else:

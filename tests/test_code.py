@@ -234,6 +234,13 @@ def test_a_registry_has_what_is_put_into_it(other, package):
     assert own(package, "mine.registry.make", files | {"other": changed}) != found
 
 
+def test_code_beside_a_users_package_counts_where_it_is_used(package, monkeypatch):
+    (package / "beside_mine.py").write_text("def used(x):\n    return x\ndef unused():\n    pass\n")
+    monkeypatch.syspath_prepend(str(package))
+    by = "import beside_mine, pytest, json\ndef make():\n    return beside_mine.used(pytest, json)\n"
+    assert set(own(package, "mine.by.make", {"by": by})) == {"mine.by.make", "beside_mine.used"}
+
+
 @pytest.mark.parametrize(
     "source",
     [
