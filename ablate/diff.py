@@ -77,10 +77,12 @@ def compare(first: Side, second: Side) -> list[Row]:
         rows.append(row._replace(change=f"{100 * (row.second / row.first - 1):+.1f} %" if known else ""))
     if not (first.run and second.run) or is_same_run(first, second):
         return rows
-    provenance = list(_unequal("provenance", _provenance(first), _provenance(second)))
-    if _unknown(first, second):
-        provenance = [row for row in provenance if not row.key.startswith("code ")]
-    return rows + provenance + list(_results(first, second))
+    one, other = _origin(first), _origin(second)
+    shared = one.keys() & other.keys()  # of what only one side knows nothing can be said
+    rows += [row for row in _unequal("provenance", one, other) if row.key in shared]
+    if not _unknown(first, second):
+        rows += _unequal("provenance", _definitions(first), _definitions(second))
+    return [*rows, *_results(first, second)]
 
 
 def is_same_run(first: Side, second: Side) -> bool:
@@ -185,16 +187,22 @@ def _unequal(section: str, first: dict[str, Any], second: dict[str, Any], lackin
             yield Row(section, key, one, other)
 
 
-def _provenance(side: Side) -> dict[str, Any]:
-    """Definitions and their digests, versions and data that a run came from, as far as they are known."""
-    found, result = _provenance_file(side), side.result or {}
-    data = {"versions": result.get("versions", {}), "data": result.get("data_fingerprint")} | (found or {})
-    data.pop("numbers", None)  # a digest of the configuration, which is compared itself
-    digests = {key: value[:SHOWN] if isinstance(value, str) else value for key, value in data.pop("code", {}).items()}
-    git = result.get("git") or {}
-    commit = {"commit": git["commit"][:SHOWN] + " with changes" * bool(git.get("dirty"))} if git.get("commit") else {}
-    where = {key: result[key] for key in ("device", "host") if result.get(key)}
-    return {f"code {key}": value for key, value in digests.items()} | _flat(data) | commit | where
+def _origin(side: Side) -> dict[str, Any]:
+    """Versions, data, commit and machine that a run came from, as far as they are known."""
+    found, result = _provenance_file(side) or {}, side.result or {}
+    git, versions = result.get("git") or {}, found.get("versions") or result.get("versions") or {}
+    commit = f"{git['commit'][:SHOWN]}{' with changes' * bool(git.get('dirty'))}" if git.get("commit") else None
+    known = {f"version of {name}": value for name, value in versions.items()}
+    known |= {"data": found.get("data") or result.get("data_fingerprint"), "commit": commit}
+    return {key: value for key, value in known.items() if value} | {
+        key: result[key] for key in ("device", "host") if result.get(key)
+    }
+
+
+def _definitions(side: Side) -> dict[str, str]:
+    """Digests of the definitions that a run's numbers come from."""
+    code = (_provenance_file(side) or {}).get("code") or {}
+    return {f"code of {name}": str(digest)[:SHOWN] for name, digest in code.items()}
 
 
 def _provenance_file(side: Side) -> dict[str, Any] | None:

@@ -55,9 +55,9 @@ def test_runs_differ_by_seed_code_and_metrics_too(results: Path) -> None:
     assert first.result and second.result
     rows = {(row.section, row.key): row for row in compare(first, second)}
     assert rows["configuration", "seed"][2:4] == (0, 1)
-    assert rows["provenance", "code ablate.model.ffn.MLP"][2:4] == ("a" * 8, "absent")
-    assert rows["provenance", "code ablate.model.ffn.SwiGLU"][2:4] == ("absent", "c" * 8)
-    assert ("provenance", "code ablate.model.norm.LayerNorm") not in rows and ("provenance", "data") not in rows
+    assert rows["provenance", "code of ablate.model.ffn.MLP"][2:4] == ("a" * 8, "absent")
+    assert rows["provenance", "code of ablate.model.ffn.SwiGLU"][2:4] == ("absent", "c" * 8)
+    assert ("provenance", "code of ablate.model.norm.LayerNorm") not in rows and ("provenance", "data") not in rows
     metric = rows["result", "test/loss"]
     assert float(metric.change) == pytest.approx(second.result["final"]["test/loss"] - metric.first, rel=1e-3)
 
@@ -73,10 +73,19 @@ def test_versions_data_status_and_keys_without_effect(results: Path) -> None:
     rows = {(row.section, row.key): row[2:4] for row in differences(first.path, second.path, results)}
     assert rows["without effect on numbers", "train.parallel"] == ("absent", 4)
     assert rows["without effect on numbers", "keep"] == ("absent", "all")
-    assert rows["provenance", "versions.torch"] == ("2.6.0", "2.7.0") and rows["provenance", "data"] == ("f0", "f1")
-    assert rows["provenance", "device"] == ("absent", "cpu x86_64")
+    assert rows["provenance", "version of torch"] == ("2.6.0", "2.7.0") and rows["provenance", "data"] == ("f0", "f1")
+    assert ("provenance", "device") not in rows, "of the first one it is not known"
     assert rows["result", "status"] == ("done", "diverged") and rows["result", "test/loss"][1] == "unknown"
     assert not any(section == "configuration" for section, _ in rows)
+
+
+def test_machine_and_commit_are_compared_where_both_are_known(results: Path) -> None:
+    first, second = (find(results, f"mlp + 0.001 s{seed}").run for seed in (0, 1))
+    assert first and second
+    rewrite(first, device="cpu x86_64", host="a", git={"commit": "1" * 40, "dirty": False})
+    rewrite(second, device="cpu x86_64", host="b", git={"commit": "1" * 40, "dirty": True})
+    rows = {row.key: row[2:4] for row in differences(first.path, second.path, results) if row.section == "provenance"}
+    assert rows == {"host": ("a", "b"), "commit": ("1" * 8, "1" * 8 + " with changes")}
 
 
 def test_what_has_no_provenance_is_unknown(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +94,7 @@ def test_what_has_no_provenance_is_unknown(results: Path, capsys: pytest.Capture
     (run.folder / "provenance.json").unlink()
     assert main(["mlp + 0.001 s0", "swiglu + 0.001 s0", "--results-dir", str(results)]) == 0
     shown = capsys.readouterr().out
-    assert "code of A: unknown" in shown and "code of B" not in shown and "code ablate" not in shown
+    assert "code of A: unknown" in shown and "code of B" not in shown and "code of ablate" not in shown
     assert main(["mlp + 0.001 s1", "swiglu + 0.001 s1", "--results-dir", str(results)]) == 0
     assert "unknown" not in capsys.readouterr().out
 
