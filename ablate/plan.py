@@ -147,7 +147,8 @@ def compose_cells(asked: Asked, config_dir: str | None) -> tuple[list[Composed],
     if config_dir is not None and not (config_dir and Path(config_dir).is_dir()):
         raise PlanError([Problem("--config-dir", f"{config_dir!r} is no folder")])
     for file in shadowed(config_dir) if config_dir else []:
-        problems.append(Problem("--config-dir", f"{file} has the name of one of ablate's; give it another"))
+        message = f"{file} has the name of a variant or a study of ablate's; give it another"
+        problems.append(Problem("--config-dir", message))
     with Composer(config_dir) as composer:
         try:
             cells = [composer.compose(each) for each in layout.overrides(command)]

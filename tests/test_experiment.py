@@ -266,7 +266,7 @@ def test_a_file_that_is_no_yaml_or_no_mapping_is_refused(folder):
 
 def test_a_file_of_the_users_cannot_hide_one_of_ablates(folder):
     (folder.path / "experiment" / "glu_variants.yaml").write_text("seeds: 1")
-    with pytest.raises(PlanError, match="has the name of one of ablate's"):
+    with pytest.raises(PlanError, match="has the name of a variant or a study of ablate's"):
         folder.plan()
 
 
