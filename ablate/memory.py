@@ -124,21 +124,25 @@ def memory_problems(
     for row, cell in zip(rows, checked, strict=True):
         train, need = cell.config["train"], needed(cell, keep)
         device, workers = train["device"], environments(train["device"], train["parallel"])
-        processes, least = sharing(device, workers, runs), SURE * need
+        processes, least = sharing(workers, runs), SURE * need
         where = f"each process {'on a GPU' if device == 'cuda' else 'on this machine'}"
         if least > (have := room(device) / processes):
             needs = f"{row['label']} needs about {need / 1e9:.1f} GB of the {have / 1e9:.1f} GB that {where} can have"
-            found.append(Problem("", f"{needs}; {say(cell, int(room(device) / least), len(workers) // processes)}"))
+            found.append(Problem("", f"{needs}; {say(cell, int(room(device) / least), devices_of(workers))}"))
         elif least > (have := spare(device) / processes):
             needs = f"{row['label']} needs about {need / 1e9:.1f} GB, and others leave {have / 1e9:.1f} GB to {where}"
             notes.append(f"{needs} at present")
     return found, notes
 
 
-def sharing(device: str, workers: list[dict[str, str]], runs: int) -> int:
+def sharing(workers: list[dict[str, str]], runs: int) -> int:
     """The most training processes that share one memory: all of them on the CPU, those of one GPU there."""
-    devices = {worker.get("CUDA_VISIBLE_DEVICES") for worker in workers} if device == "cuda" else {None}
-    return max(1, math.ceil(min(len(workers), runs) / max(1, len(devices))))
+    return max(1, math.ceil(min(len(workers), runs) / devices_of(workers)))
+
+
+def devices_of(workers: list[dict[str, str]]) -> int:
+    """How many devices the workers are on: the machine itself, or its GPUs."""
+    return len({worker.get("CUDA_VISIBLE_DEVICES") for worker in workers})
 
 
 def say(cell: Checked, fitting: int, devices: int) -> str:
@@ -149,7 +153,7 @@ def say(cell: Checked, fitting: int, devices: int) -> str:
     hints += ["model.dim"] if not hints or fixed > room(train["device"]) / 2 else []
     hints = [f"write a smaller {' or '.join(hints)}"]
     hints += ["train.precision=bf16"] * (train["precision"] == "fp32" and train["device"] == "cuda")
-    hints += [f"train.parallel={fitting * max(1, devices)}"] * (fitting > 0)
+    hints += [f"train.parallel={fitting * devices}"] * (fitting > 0)
     return ", or ".join(hints)
 
 

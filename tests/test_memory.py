@@ -88,7 +88,7 @@ def test_a_cell_that_cannot_fit_is_named(plan: Callable[..., Plan], monkeypatch:
     lines = str(error.value).splitlines()
     assert len(lines) == 2 and all("of the 1.0 GB that each process on this machine can have" in line for line in lines)
     assert lines[0].startswith("mlp needs about ") and lines[0].endswith("; write a smaller train.batch_size")
-    with pytest.raises(PlanError, match="train.parallel=") as error:
+    with pytest.raises(PlanError, match=r"train\.parallel=") as error:
         plan("ffn=mlp", "train.parallel=8", "train.batch_size=8000")
     fewer = str(error.value).rpartition(", or ")[2]
     assert plan("ffn=mlp", fewer, "train.batch_size=8000").manifest["cells"], "what the message says to write"
@@ -103,8 +103,9 @@ def test_memory_that_others_hold_is_told(plan: Callable[..., Plan], monkeypatch:
 
 def test_processes_that_share_a_memory() -> None:
     two = [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]
-    assert memory.sharing("cuda", two, 10) == 1 and memory.sharing("cuda", two * 3, 10) == 3
-    assert memory.sharing("cpu", [{}] * 4, 10) == 4 and memory.sharing("cpu", [{}] * 4, 1) == 1
+    assert memory.sharing(two, 10) == 1 and memory.sharing(two * 3, 10) == 3
+    assert memory.devices_of(two * 3) == 2 and memory.devices_of([{}] * 4) == 1
+    assert memory.sharing([{}] * 4, 10) == 4 and memory.sharing([{}] * 4, 1) == 1
 
 
 def test_the_room_that_there_is() -> None:
