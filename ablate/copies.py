@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any, NamedTuple
 
 import torch
@@ -35,10 +34,7 @@ class StandIn(Task):
 
 
 class Spec(NamedTuple):
-    """A copy to make: a configuration of its sizes, its task's sizes, the rows and positions of its batches.
-
-    Its JSON is what a copy's results are kept under.
-    """
+    """A copy to make: a configuration of its sizes, its task's sizes, the rows and positions of its batches."""
 
     config: dict[str, Any]
     task: dict[str, Any]
@@ -46,11 +42,6 @@ class Spec(NamedTuple):
     length: int
     double: bool
     user: list[str]
-
-    def digest(self, *more: str) -> str:
-        """Hash of the copy and whatever else its results depend on."""
-        content = json.dumps([self._asdict(), *more], sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:32]
 
 
 def varying(configs: list[dict[str, Any]]) -> set[str]:

@@ -216,7 +216,7 @@ def names(rows: list[Row], pair: Pair) -> tuple[str, str]:
     first, second = (rows[i]["levels"] for i in pair)
     keys = [key for key in first if first[key] != second[key]]
     left, right = (" + ".join(f"{key}={typed(levels[key])}" for key in keys) for levels in (first, second))
-    return left, right
+    return left or rows[pair[0]]["label"], right or rows[pair[1]]["label"]
 
 
 def typed(value: Any) -> str:

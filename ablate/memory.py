@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +26,7 @@ MOMENTS = 2  # numbers that the optimiser keeps per parameter, as Adam does
 PROCESS = {"cpu": 3.3e8, "cuda": 5e8}  # bytes of torch itself, and on a GPU of its context and kernels
 HEAP = {"cpu": 1.4, "cuda": 1.1}  # bytes that allocators hold for one in use; 1.2 to 1.6 measured on the CPU
 SURE = 0.8  # of the estimate: a cell is refused when even that is more than there is
+GROUP = Path("/sys/fs/cgroup")  # of Linux containers and jobs
 HALF = 0.6  # of what is kept for backward in bf16: norms and softmax keep float32
 
 Keep = Callable[[str, Any, Callable[[], dict[str, Any]]], dict[str, Any]]
@@ -115,58 +115,72 @@ def needed(cell: Checked, keep: Keep) -> float:
     return estimate(cell.budget.params, found["kept"], found["largest"], task.outputs, config)
 
 
-def memory_problems(rows: list[dict[str, Any]], checked: list[Checked], keep: Keep, runs: int) -> list[Problem]:
-    """Cells that cannot fit into what each of the processes that train at once has."""
-    found = []
+def memory_problems(
+    rows: list[dict[str, Any]], checked: list[Checked], keep: Keep, runs: int
+) -> tuple[list[Problem], list[str]]:
+    """Cells that cannot fit into what each process that trains can have, and notes on what others hold at present."""
+    found, notes = [], []
     for row, cell in zip(rows, checked, strict=True):
         train, need = cell.config["train"], needed(cell, keep)
-        workers = environments(train["device"], train["parallel"])
-        device = train["device"]
-        have = room(device) / sharing(device, workers, runs)
-        if SURE * need > have:
-            found.append(
-                Problem("", f"{row['label']} needs about {need / 1e9:.1f} GB of {where(have, device)}; {say(cell)}")
-            )
-    return found
+        device, workers = train["device"], environments(train["device"], train["parallel"])
+        processes, least = sharing(workers, runs), SURE * need
+        where = f"each process {'on a GPU' if device == 'cuda' else 'on this machine'}"
+        if least > (have := room(device) / processes):
+            needs = f"{row['label']} needs about {need / 1e9:.1f} GB of the {have / 1e9:.1f} GB that {where} can have"
+            found.append(Problem("", f"{needs}; {say(cell, int(room(device) / least), devices_of(workers))}"))
+        elif least > (have := spare(device) / processes):
+            needs = f"{row['label']} needs about {need / 1e9:.1f} GB, and others leave {have / 1e9:.1f} GB to {where}"
+            notes.append(f"{needs} at present")
+    return found, notes
 
 
-def sharing(device: str, workers: list[dict[str, str]], runs: int) -> int:
+def sharing(workers: list[dict[str, str]], runs: int) -> int:
     """The most training processes that share one memory: all of them on the CPU, those of one GPU there."""
-    devices = {worker.get("CUDA_VISIBLE_DEVICES") for worker in workers} if device == "cuda" else {None}
-    return max(1, math.ceil(min(len(workers), runs) / max(1, len(devices))))
+    return max(1, math.ceil(min(len(workers), runs) / devices_of(workers)))
 
 
-def where(have: float, device: str) -> str:
-    """The memory of a process in words."""
-    return f"the {have / 1e9:.1f} GB that each process has on {'a GPU' if device == 'cuda' else 'this machine'}"
+def devices_of(workers: list[dict[str, str]]) -> int:
+    """How many devices the workers are on: the machine itself, or its GPUs."""
+    return len({worker.get("CUDA_VISIBLE_DEVICES") for worker in workers})
 
 
-def say(cell: Checked) -> str:
-    """What to write instead."""
+def say(cell: Checked, fitting: int, devices: int) -> str:
+    """What to write instead, where so many processes would fit on each device."""
     train = cell.config["train"]
-    fixed = FLOAT * cell.budget.params * (2 + MOMENTS) + PROCESS[train["device"]]
+    fixed = FLOAT * cell.budget.params * (2 + MOMENTS)
     hints = ["train.batch_size"] if train["batch_size"] > 1 else []
     hints += ["model.dim"] if not hints or fixed > room(train["device"]) / 2 else []
     hints = [f"write a smaller {' or '.join(hints)}"]
     hints += ["train.precision=bf16"] * (train["precision"] == "fp32" and train["device"] == "cuda")
-    hints += ["train.parallel=1"] * (train["parallel"] != 1)
+    hints += [f"train.parallel={fitting * devices}"] * (fitting > 0)
     return ", or ".join(hints)
 
 
 def room(device: str) -> float:
-    """Bytes that training can use: all of a GPU's, or what the machine, or this process's group, has left."""
+    """Bytes that there are: of a GPU, or of the machine as far as this process's group may use it."""
     if device == "cuda":
         return float(torch.cuda.get_device_properties(0).total_memory)
-    found = [float("inf")]
+    found = [float("inf"), 1024.0 * meminfo("MemTotal")]
+    with suppress(OSError, ValueError):
+        found.append(float((GROUP / "memory.max").read_text()))
+    return min(found)
+
+
+def spare(device: str) -> float:
+    """Bytes of them that nothing holds at present."""
+    if device == "cuda":
+        return float(torch.cuda.mem_get_info(0)[0])
+    found = [1024.0 * meminfo("MemAvailable")]
+    with suppress(OSError, ValueError):
+        limit, used = (int((GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        counts = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
+        found.append(float(limit - used + int(counts.get("inactive_file", 0))))  # what is only cached can go
+    return min(found)
+
+
+def meminfo(key: str) -> float:
+    """A line of the kernel's account of memory, in KiB; without one, no limit is known."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(1024.0 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        limit, used = (int((group / f"memory.{name}").read_text()) for name in ("max", "current"))
-        counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
-        found.append(float(limit - used + int(counts.get("inactive_file", 0))))  # what is only cached can go
-    with suppress(OSError, ValueError, AttributeError):
-        if len(found) == 1:
-            found.append(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
-    return min(found)
+        return float(next(line for line in lines if line.startswith(f"{key}:")).split()[1])
+    return float("inf")

@@ -40,7 +40,8 @@ def try_out(rows: list[dict[str, Any]], checked: list[Checked], settings: dict[s
         for row, record in zip(rows, records, strict=True):
             notes += [f"{row['label']}: {note}" for note in record["notes"]]
         twins = list(duplicates(rows, checked, records, positions)) if not problems else []
-    problems += memory_problems(rows, checked, kept_json, len(rows) * count(settings["seeds"]))
+    large, tight = memory_problems(rows, checked, kept_json, len(rows) * count(settings["seeds"]))
+    problems, notes = problems + large, notes + tight
     if allowed:
         notes += [f"{twin}; allow_duplicates=true trains both" for twin in twins]
     else:
@@ -83,7 +84,8 @@ def tried(cell: Checked, specs: list[copies.Spec]) -> Record:
     """What the first copy that runs shows, from the cache or newly found.  Copies that fail are told in a note."""
     config = cell.config
     data = [config["data"]["_target_"], *sorted(config["data"])]
-    return kept_json("copies", [specs[0]._asdict(), data, code_of(config)], lambda: first_that_runs(cell, specs))
+    depends = [[spec._asdict() for spec in specs], data, code_of(config)]
+    return kept_json("copies", depends, lambda: first_that_runs(cell, specs))
 
 
 def first_that_runs(cell: Checked, specs: list[copies.Spec]) -> Record:

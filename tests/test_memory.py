@@ -83,31 +83,40 @@ def test_the_estimate_is_near_what_a_process_takes(scale: str) -> None:
 
 def test_a_cell_that_cannot_fit_is_named(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "room", lambda device: 2e9)
-    wide = "train.batch_size=20000"
     with pytest.raises(PlanError) as error:
-        plan("ffn=mlp,swiglu", "train.parallel=2", wide)
+        plan("ffn=mlp,swiglu", "train.parallel=2", "train.batch_size=40000")
     lines = str(error.value).splitlines()
-    assert len(lines) == 2 and all("of the 1.0 GB that each process has on this machine" in line for line in lines)
-    assert lines[0].startswith("mlp needs about ") and "; write a smaller train.batch_size" in lines[0]
-    assert "or train.parallel=1" in lines[0]
+    assert len(lines) == 2 and all("of the 1.0 GB that each process on this machine can have" in line for line in lines)
+    assert lines[0].startswith("mlp needs about ") and lines[0].endswith("; write a smaller train.batch_size")
+    with pytest.raises(PlanError, match=r"train\.parallel=") as error:
+        plan("ffn=mlp", "train.parallel=8", "train.batch_size=8000")
+    fewer = str(error.value).rpartition(", or ")[2]
+    assert plan("ffn=mlp", fewer, "train.batch_size=8000").manifest["cells"], "what the message says to write"
     assert plan("ffn=mlp,swiglu", "train.parallel=2").manifest["cells"]
-    assert plan("ffn=mlp", "train.parallel=1", "train.batch_size=4000").manifest["cells"]
+
+
+def test_memory_that_others_hold_is_told(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "spare", lambda device: 1e8)
+    notes = plan("ffn=mlp,swiglu", "train.parallel=2").notes
+    assert [note for note in notes if "others leave 0.1 GB to each process on this machine at present" in note]
 
 
 def test_processes_that_share_a_memory() -> None:
     two = [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]
-    assert memory.sharing("cuda", two, 10) == 1 and memory.sharing("cuda", two * 3, 10) == 3
-    assert memory.sharing("cpu", [{}] * 4, 10) == 4 and memory.sharing("cpu", [{}] * 4, 1) == 1
+    assert memory.sharing(two, 10) == 1 and memory.sharing(two * 3, 10) == 3
+    assert memory.devices_of(two * 3) == 2 and memory.devices_of([{}] * 4) == 1
+    assert memory.sharing([{}] * 4, 10) == 4 and memory.sharing([{}] * 4, 1) == 1
 
 
 def test_the_room_that_there_is() -> None:
-    assert 0 < memory.room("cpu") < float("inf")
+    assert 0 < memory.spare("cpu") <= memory.room("cpu") < float("inf")
 
 
 def test_what_to_write_instead(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     cell: Any = checked(small)
     gpu = cell._replace(config=cell.config | {"train": cell.config["train"] | {"device": "cuda", "parallel": 1}})
     monkeypatch.setattr(memory, "room", lambda device: 24e9)
-    assert memory.say(gpu) == "write a smaller train.batch_size, or train.precision=bf16"
+    assert memory.say(gpu, 0, 1) == "write a smaller train.batch_size, or train.precision=bf16"
     large = gpu._replace(budget=gpu.budget._replace(params=10**9))
-    assert memory.say(large).startswith("write a smaller train.batch_size or model.dim, or")
+    assert memory.say(large, 2, 3).startswith("write a smaller train.batch_size or model.dim, or")
+    assert memory.say(large, 2, 3).endswith("or train.parallel=6")
