@@ -19,19 +19,28 @@ A comma makes a factor: every combination is trained with every seed, paired, an
   python -m ablate -m norm=ln,rms ffn=mlp,swiglu          a sweep of four cells, three seeds each
   python -m ablate -m norm=ln,rms dry_run=true            what it would train, and what that costs
   python -m ablate -m +preset=llama norm=rms,ln           the same in a published model family
+  python -m ablate +experiment=glu_variants               a study file: question, factors, claims
   python -m analysis                                      figures and tables of the newest study
+  python -m ablate.status [STUDY] [--watch]               what is done, running, left; and what is not compared
+  python -m ablate.diff A B                               what differs between two cells or runs
+  python -m ablate.clean                                  what could be removed, and how much space it takes
+  python -m ablate.evaluate [STUDY]                       kept weights evaluated again, at other lengths too
 """
 KEYS = """\
 keys (see conf/config.yaml and conf/scale/ for the values)
   seeds=5 or seeds=[3,7]   replications            confirm=8            fresh seeds, a study of its own
+  seeds=auto seeds_max=20  until all is decided    aa=8                 placebos: what noise alone makes
   study=NAME               name of the study       reference={norm:rms} what differences are taken from
+  design=grid|one_at_a_time|leave_one_out|cumulative|fractional         zip=[model.layers,model.dim] values in pairs
+  tune.key=optim.lr tune.values=[1e-3,3e-3] tune.seeds tune.extend      a key tuned for each cell
   model.layers model.heads model.dim model.dropout model.tie_embeddings model.scale_embeddings model.share_layers
   data.context data.path data.tokenizer            eval.tokens eval.lengths
   train.steps train.batch_size train.eval_every train.log_every train.device train.precision train.parallel
-  train.diagnostics train.compile
+  train.diagnostics train.compile train.average
   optim.lr optim.warmup optim.weight_decay optim.betas optim.clip optim.schedule optim.floor
   match=params|flops       widths by the reference match=flops_total    steps by the reference
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
+  reuse=same|any|none      of runs on disk         allow_duplicates=true         tier=NAME of a study file
 --hydra-help shows Hydra's own options."""
 ORDER = (
     "norm",
