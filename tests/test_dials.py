@@ -110,7 +110,7 @@ class Noted(dict[str, Any]):
 
 
 # What the plan, the launch, and the tests of longer sequences read, before a run or after it.
-PLANNED = {"train": {"parallel", "average"}, "eval": {"lengths"}, "seed": {"placebo"}}
+PLANNED = {"train": {"parallel"}, "eval": {"lengths"}}
 
 
 def test_every_key_of_the_frame_is_read_by_a_run(small: list[str], tmp_path: Path) -> None:
