@@ -118,7 +118,7 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     return dataclasses.replace(
         Draft(typed, settings, factors, reference, rows, passed, [cell.config for cell in cells], at),
-        extra=asked.kept | {"zip": settings["zip"], "aliases": layout.aliases, "remarks": layout.notes},
+        extra=asked.kept | {"aliases": layout.aliases, "remarks": layout.notes},
         claims=claims,
         notes=[*notes, *(f"{problem}, so this claim is left out" for problem in left)],
     )
@@ -205,6 +205,9 @@ def settle(draft: Draft) -> Plan:
         "command": draft.command,
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "design": settings["design"],
+        "zip": settings["zip"],
+        "aliases": {},
+        "remarks": [],
         "factors": factors,
         "components": [name for name in factors if is_component(name.split("+"))],
         "reference": draft.reference,

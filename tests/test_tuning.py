@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from conftest import SHAPE, STEPS
 
 from ablate import evidence
 from ablate.grid import at_edge, choose, extended
-from ablate.plan import Plan, PlanError
+from ablate.plan import Plan, PlanError, plan_study
 from ablate.results import Run, load_study, read_manifest, write_json
 from ablate.summary import summary
 from ablate.sweep import carry_out
@@ -135,6 +136,42 @@ def test_the_best_of_equals_is_the_earlier_and_the_direction_is_the_tasks():
     assert choose([None, 3.0], True) == 1 and choose([None, 0.1], False) == 1 and choose([None, None], True) == 0
     assert at_edge([3, 1, 2], 0) and at_edge([3, 1, 2], 1) and not at_edge([3, 1, 2], 2)
     assert not at_edge(["cosine", "linear"], 0) and not at_edge([True, False], 0)
+
+
+def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
+    """Copying is scored by accuracy, dates by exact matches."""
+    shape = ["data=copy,dates", "norm=ln,rms", "design=one_at_a_time", "seeds=1", f"results_dir={tmp_path / 'results'}"]
+    shape += [text for text in SHAPE if not text.startswith("data.")] + STEPS
+
+    def launch(*_):
+        for path in done[-1].todo:
+            config = next(c["config"] for c in manifest()["cells"] if path in paths(c["id"]))
+            lr = config["optim"]["lr"]
+            final = {f"{split}/{name}": sign * lr for split in ("val", "test") for name, sign in SIGNS.items()}
+            write_json(Run(done[-1].results, path).result_file, {"status": "done", "final": final, "error": None})
+
+    def manifest():
+        return done[-1].manifest
+
+    def paths(cell):
+        return [run["path"] for run in manifest()["runs"] if run["cell"] == cell]
+
+    def planned():
+        plan_study.cache_clear()
+        done.append(plan_study((*shape, *TUNE)))
+        return done[-1]
+
+    done: list[Plan] = []
+    assert carry_out(planned(), launch, planned) == 0
+    assert "by val/accuracy or val/exact" in done[0].notes[0]
+    chosen = {cell["levels"]["data"]: manifest()["tuning"]["cells"][cell["id"]] for cell in manifest()["cells"]}
+    assert chosen["copy"]["value"] == 1e-2 and chosen["copy"]["scores"] == [2e-3, 6e-3, 2e-2]
+    assert chosen["dates"]["value"] == 1e-3 and chosen["dates"]["scores"] == [-3e-3, -9e-3, -3e-2]
+    common = capsys.readouterr().out.split("at each common optim.lr")[1].split("one at a time")[0]
+    assert "norm: rms − ln" in common and "data: dates" not in common, "scores of different tasks have no difference"
+
+
+SIGNS = {"loss": 1, "accuracy": 2, "exact": -3}
 
 
 def test_a_grid_goes_on_by_the_ratio_of_its_outermost_values():
