@@ -232,7 +232,8 @@ def settle(draft: Draft) -> Plan:
     if settings["keep"] != "none" and (bare := without_weights(results, statuses)):
         notes.append(f"{bare} of these runs ended without weights, under keep=none, and are not trained again for them")
     statuses |= to_test(results, manifest, statuses, notes)
-    manifest |= register(draft.claims, earlier, rows, scored(results, earlier, runs, statuses), now())
+    before = earlier | {"claims": draft.written | earlier.get("claims", {})}
+    manifest |= register(draft.claims, before, rows, scored(results, earlier, runs, statuses), now())
     return Plan(results, manifest, statuses, notes, settings["dry_run"], draft.more)
 
 

@@ -44,7 +44,9 @@ def tuned(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], Draft]:
         if wider == grid or not composes(draft, name, wider):
             break
         grid = wider
-    return tuned_study(draft, name, grid, scores, best)
+    # Who tunes sees every cell at every value: a claim that is written after that is post hoc, but for fresh seeds.
+    written = {} if draft.settings["confirm"] else manifest["claims"]
+    return dataclasses.replace(tuned_study(draft, name, grid, scores, best), written=written)
 
 
 def composes(draft: Draft, name: str, grid: list[Any]) -> bool:
@@ -89,7 +91,7 @@ def tuning_study(draft: Draft, name: str, grid: Sequence[Any]) -> Draft:
     told = f"tuning first: {key} at {len(grid)} values for {words.counted(count, 'cell')}, "
     told += f"{words.counted(len(seeds), 'seed')} each, by {by}; then: {after} at the tuned values"
     extra = {"tunes": name, "tune": tune, "endpoint": f"val/{first_metric(draft.checked[0].task)}"}
-    return dataclasses.replace(made, extra=draft.extra | extra, notes=[told], more=True)
+    return dataclasses.replace(made, extra=draft.extra | extra, claims=draft.claims, notes=[told], more=True)
 
 
 def what_follows(draft: Draft) -> str:
