@@ -24,7 +24,7 @@ from ablate.cells import (
 )
 from ablate.claims import applicable, fixed_by, metric_problems, register
 from ablate.compose import COMPOSING, Command, Composed, Composer, parse
-from ablate.experiment import Asked, read_study
+from ablate.experiment import Asked, key_of, read_study
 from ablate.factors import Layout, arrange, factors_of, is_component, labels_of, levels_of
 from ablate.gate import Checked, Gate
 from ablate.history import choose_seeds, other_looks, read_earlier, status_of, to_test, without_weights
@@ -35,7 +35,7 @@ from ablate.results import now
 from ablate.reuse import kept_apart, refuse_replacing, take_others, trained_again
 from ablate.rounds import rounds_of
 from ablate.schema import PlanError, Problem
-from ablate.settings import study_problems
+from ablate.settings import idle_problems, study_problems
 from ablate.trials import try_out
 
 COMMAND: list[str] = []  # what this process was asked for, for the sweeper: Hydra is told only what concerns itself
@@ -100,6 +100,7 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
     settings, gate = cells[0].config, Gate()
     checked = [gate.admit(composed.config) for composed in cells]
     problems = gate.problems + study_problems(settings) + about_metrics(asked, checked)
+    problems += idle_problems({*map(key_of, asked.overrides)} - asked.of_file, settings)
     problems += contradictions(settings["match"], asked.overrides, list(command.swept))
     if problems:
         raise PlanError(problems)

@@ -134,7 +134,7 @@ def tuned_study(draft: Draft, name: str, grid: list[Any], scores: list[list[floa
     cells = {}
     for row, i, found in zip(made.rows, best, scores, strict=True):
         cells[row["id"]] = {"value": level(grid[i]), "scores": found, "edge": at_edge(grid, i)}
-    for row, doubts in zip(made.rows, remarks(labels, key, grid, best, scores), strict=True):
+    for row, doubts in zip(made.rows, remarks(labels, key, grid, best, scores, tune["extend"]), strict=True):
         row["notes"] = row["notes"] + doubts
     refuse_other_choice(draft, name, made.rows, cells)
     values = [level(value) for value in grid]
@@ -145,15 +145,15 @@ def tuned_study(draft: Draft, name: str, grid: list[Any], scores: list[list[floa
 
 
 def remarks(
-    labels: list[str], key: str, grid: Sequence[Any], best: list[int], scores: list[list[float | None]]
+    labels: list[str], key: str, grid: Sequence[Any], best: list[int], scores: list[list[float | None]], extends: bool
 ) -> list[list[str]]:
     """What to say of each cell whose best value is doubtful; cells of which the same is to be said share one line."""
-    doubts = [doubt(key, grid, i, found[i] is None) for i, found in zip(best, scores, strict=True)]
+    doubts = [doubt(key, grid, i, found[i] is None, extends) for i, found in zip(best, scores, strict=True)]
     sharing = {text: [label for label, other in zip(labels, doubts, strict=True) if other == text] for text in doubts}
     return [[f"{listed(sharing[text])}: {text}"] if text else [] for text in doubts]
 
 
-def doubt(key: str, grid: Sequence[Any], i: int, diverged: bool) -> str:
+def doubt(key: str, grid: Sequence[Any], i: int, diverged: bool, extends: bool) -> str:
     """Why a best value may not be the best, or nothing."""
     value = words.show(level(grid[i]))
     if diverged:
@@ -161,7 +161,8 @@ def doubt(key: str, grid: Sequence[Any], i: int, diverged: bool) -> str:
     if not at_edge(grid, i):
         return ""
     side = "largest" if grid[i] == max(grid) else "smallest"
-    return f"the best {key} ({value}) is the {side} tried; tune.extend=true goes on, for every cell alike"
+    how = "the grid goes no further by itself" if extends else "tune.extend=true goes on, for every cell alike"
+    return f"the best {key} ({value}) is the {side} tried; {how}"
 
 
 def listed(names: list[str]) -> str:

@@ -205,6 +205,16 @@ def test_extension_goes_on_for_every_cell_alike_and_resumes(plan):
     assert len(done) == 1 and [ended.manifest["tunes"] for ended in done[0].ended][-1] == study["study"]
 
 
+def test_a_grid_that_goes_no_further_is_not_told_to(plan):
+    command = ["norm=ln", "tune.key=optim.lr", "tune.values=[1,10]", "tune.seeds=1", "tune.extend=true"]
+    _, done, _ = rounds(plan, *command, score=lambda levels, lr, seed: -lr)
+    tuning = done[-1].manifest["tuning"]
+    assert tuning["values"] == [1, 10, 100, 1000], "more than optim.lr may be"
+    assert (
+        "(1000) is the largest tried; the grid goes no further by itself" in done[-1].manifest["cells"][0]["notes"][-1]
+    )
+
+
 @pytest.mark.parametrize("stop", [1, 12, 17])
 def test_a_command_that_was_stopped_goes_on_where_it_was(plan, stop):
     code, _, first = rounds(plan, "norm=ln,rms", *TUNE, stop_after=stop)
@@ -324,6 +334,9 @@ def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
         ([GRID], "tune.key: is not given"),
         (["tune.extend=true"], "tune.key: is not given"),
         (["tune.key=optim.schedule", "tune.values=[cosine,linear]", "tune.extend=true"], "tune.extend: goes on by"),
+        (["seeds=[1000000]"], "seeds: 1000000 and above are tuning's, and never scored"),
+        (["tune.seeds=3"], "tune.seeds: tunes nothing by itself"),
+        (["tune.key=optim.lr,optim.warmup", GRID], "tune.key belongs to the whole study and takes one value"),
         (["tune.key=optim.lr", GRID, "seeds=[1000000]"], "seeds: 1000000 and above are tuning's"),
         (["tune.key=optim.floor", "tune.values=[0,0.1]", "optim.schedule=constant"], "is the same cell as"),
     ],
