@@ -22,6 +22,7 @@ from ablate.schema import PLACEBOS
 from ablate.summary import summary
 from ablate.sweep import record
 from ablate.worker import run_unit
+from analysis.tables import remarks
 
 KIND = "seed.placebo"
 
@@ -275,6 +276,17 @@ def test_the_summary_says_what_noise_alone_makes(tmp_path):
     seen = evidence.noise(table)[0]
     spread = max((found["ffn"].sd, upper), (seen.sd, seen.sd * math.sqrt(4 / stats.chi2.ppf(0.05, 4))))[1]
     assert f"a difference of .05 needs about {seeds_needed(0.05, spread, 0.05 / 3)} seeds, .02 about" in needed
+
+
+def test_a_spread_too_small_for_its_digits_is_not_called_nothing(tmp_path):
+    def score(levels: dict, seed: int) -> float:
+        return 2.0 + (seed + 1) * 1e-8 * (levels[KIND] == "chaos")
+
+    fabricate(tmp_path, {KIND: [None, "chaos"]}, range(8), score, reference={KIND: None}, study="a", placebo_of="b")
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(5), study="b"))
+    said = placebo_lines(evidence.effects(study), load_study(tmp_path, "a"))[0]
+    assert "SD < .000001 (chaos; 95 % upper bound < .000001)" in said
+    assert "placebos of b: what noise does, no effects of variants" in remarks(load_study(tmp_path, "a"))
 
 
 def test_chaos_alone_promises_nothing_beyond_what_the_effects_show(tmp_path):

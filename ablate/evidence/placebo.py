@@ -113,7 +113,9 @@ def _spread(row: Floor) -> str:
 
 
 def _short(value: float) -> str:
-    return words.number(value, words.decimals([value]))
+    places = words.decimals([value])
+    least = 10.0**-places
+    return f"< {words.number(least, places)}" if 0 < value < least / 2 else words.number(value, places)
 
 
 def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
