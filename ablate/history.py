@@ -41,6 +41,13 @@ def other_looks(results: Path, name: str, runs: list[dict[str, Any]]) -> list[di
     return found
 
 
+def same_runs(results: Path, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs in any study's manifest of these cells with these seeds, of other code or under reuse=none, too."""
+    ours = {(run["cell"], run["seed"]) for run in runs}
+    manifests = (read_earlier(results, file.parent.name)[0] for file in results.glob("studies/*/manifest.json"))
+    return [run for known in manifests for run in known.get("runs", []) if (run["cell"], run["seed"]) in ours]
+
+
 def choose_seeds(
     results: Path, settings: dict[str, Any], base: str, earlier: dict[str, Any], names: list[str]
 ) -> list[int]:

@@ -27,7 +27,7 @@ from ablate.compose import COMPOSING, Command, Composed, Composer, parse
 from ablate.experiment import Asked, key_of, read_study
 from ablate.factors import Layout, arrange, factors_of, is_component, labels_of, levels_of
 from ablate.gate import Checked, Gate
-from ablate.history import choose_seeds, other_looks, read_earlier, status_of, to_test, without_weights
+from ablate.history import choose_seeds, other_looks, read_earlier, same_runs, status_of, to_test, without_weights
 from ablate.identity import cell_name, numbers, run_key
 from ablate.looks import looks_before, sequence_of
 from ablate.match import contradictions, match_cells
@@ -234,16 +234,17 @@ def settle(draft: Draft) -> Plan:
         notes.append(f"{bare} of these runs ended without weights, under keep=none, and are not trained again for them")
     statuses |= to_test(results, manifest, statuses, notes)
     before = earlier | {"claims": draft.written | earlier.get("claims", {})}
-    manifest |= register(draft.claims, before, rows, scored(results, earlier, runs, statuses), now())
+    seen = scored(results, earlier, runs, statuses) if draft.claims else {}
+    manifest |= register(draft.claims, before, rows, seen, now())
     return Plan(results, manifest, statuses, notes, settings["dry_run"], draft.more)
 
 
 def scored(
     results: Path, earlier: dict[str, Any], runs: list[dict[str, Any]], statuses: dict[str, str]
 ) -> dict[int, set[str]]:
-    """The cells of this study that have a result, by seed; those of its earlier manifest, too."""
+    """The cells of this study that have a result, by seed; those of its earlier manifest and other studies', too."""
     found: dict[int, set[str]] = {}
-    for run in [*runs, *earlier.get("runs", [])]:
+    for run in [*runs, *earlier.get("runs", []), *same_runs(results, runs)]:
         status = statuses.get(run["path"]) or status_of(results, run["path"], [])
         if status in ("done", "diverged", "untested"):
             found.setdefault(run["seed"], set()).add(run["cell"])

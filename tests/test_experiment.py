@@ -181,6 +181,19 @@ def test_a_claim_that_is_written_after_the_results_is_post_hoc(folder):
     assert folder.plan("confirm=2").manifest["claims"]["gated"]["registered"], "of fresh seeds nothing is known"
 
 
+def test_runs_that_are_trained_again_are_known_already(folder):
+    """Under reuse=none the same seeds of the same cells give the numbers that another study has shown."""
+    folder.write(claims=None)
+    first = folder.plan("study=first")
+    record(first)
+    for path in first.todo:
+        write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
+    folder.write()
+    again = folder.plan("reuse=none")
+    assert len(again.todo) == len(first.todo) and not again.manifest["claims"]["gated"]["registered"]
+    assert folder.plan("reuse=none", "seeds=[7,8]").manifest["claims"]["gated"]["registered"]
+
+
 def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
     """Tuning scores every cell: its manifest holds the claims before that, and the study's takes them from there."""
 
