@@ -28,7 +28,8 @@ class Draft:
     raw: list[dict[str, Any]]  # their configurations as they were composed, before anything was resolved or matched
     at: list[int]  # which cell each one is compared with
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # entries of the manifest beside the usual
-    claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; the study's own, of no other round
+    claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; of no placebos
+    written: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the tuning's manifest says of claims
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
     more: bool = False  # whether another round of the same command comes after this one
     looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at

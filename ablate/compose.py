@@ -94,7 +94,7 @@ def misused(override: Override, levels: list[str]) -> str | None:
     if sweep and key == "seeds":
         values = ",".join(level.partition("=")[2] for level in levels)
         return f"would be several sweeps; for just these seeds write seeds=[{values}]"
-    if sweep and key in STUDY_KEYS:
+    if sweep and key.partition(".")[0] in STUDY_KEYS:
         return f"{key} belongs to the whole study and takes one value"
     if sweep and key.startswith("eval."):
         return f"{key} changes what is measured, not the model; it takes one value"

@@ -25,13 +25,15 @@ def read_earlier(results: Path, name: str) -> tuple[dict[str, Any], list[str]]:
 def other_looks(results: Path, name: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Looks that other studies took at the cells of this one: seeds added after them were added after a look, too.
 
-    Who saw a single cell of several, the common reference say, has seen no comparison of this study.
+    Who saw a single cell of several, the common reference say, has seen no comparison of this study.  A run that is
+    trained again, under reuse=none say, has been seen: its numbers are the same.
     """
-    ours, found = {run["path"] for run in runs}, []
+    ours, found = {run["path"] for run in runs} | {(run["cell"], run["seed"]) for run in runs}, []
     least = min(2, len({run["cell"] for run in runs}))
     for file in sorted(results.glob("studies/*/manifest.json")):
         other = read_earlier(results, file.parent.name)[0] if file.parent.name != name else {}
-        count = Counter(run["seed"] for run in other.get("runs", []) if run["path"] in ours)
+        known = [run for run in other.get("runs", []) if ours & {run["path"], (run["cell"], run["seed"])}]
+        count = Counter(run["seed"] for run in known)
         shared = {seed for seed, cells in count.items() if cells >= least}
         for look in other.get("looks", []):
             seeds = sorted(shared.intersection(look["seeds"]))
@@ -39,6 +41,13 @@ def other_looks(results: Path, name: str, runs: list[dict[str, Any]]) -> list[di
                 plan = {"planned": look["planned"]} if "planned" in look else {}
                 found.append({"seeds": seeds, "when": look["when"], **plan, "study": file.parent.name})
     return found
+
+
+def same_runs(results: Path, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Runs in any study's manifest of these cells with these seeds, of other code or under reuse=none, too."""
+    ours = {(run["cell"], run["seed"]) for run in runs}
+    manifests = (read_earlier(results, file.parent.name)[0] for file in results.glob("studies/*/manifest.json"))
+    return [run for known in manifests for run in known.get("runs", []) if (run["cell"], run["seed"]) in ours]
 
 
 def choose_seeds(

@@ -37,7 +37,7 @@ def placebo_study(draft: Draft, name: str) -> Draft:
     count = draft.settings["aa"]
     i = next(i for i, row in enumerate(draft.rows) if row["reference"])
     plain, label = draft.checked[i], draft.rows[i]["label"]
-    kinds: list[Any] = [None, *kinds_of(list(draft.factors), plain.budget.shapes)]
+    kinds: list[Any] = [None, *kinds_of(list(draft.factors), plain.budget.shapes, plain.config["seed"])]
     checked = [plain._replace(config=placebo(plain.config, kind)) for kind in kinds]
     labels = [f"{label}, {WORDS.get(kind, f'{kind} drawn anew')}" if kind else label for kind in kinds]
     levels, at = [{KEY: kind} for kind in kinds], [0] * len(kinds)
@@ -69,11 +69,15 @@ def placebo(config: dict[str, Any], kind: str | None) -> dict[str, Any]:
     return without_lengths(config) | {"seed": config["seed"] | {"placebo": kind}}
 
 
-def kinds_of(swept: list[str], shapes: dict[str, tuple[str, tuple[int, ...]]]) -> list[str]:
-    """The swept components of which the model draws something, then initialisation, data order and chaos."""
+def kinds_of(swept: list[str], shapes: dict[str, tuple[str, tuple[int, ...]]], halves: dict[str, Any]) -> list[str]:
+    """The swept components of which the model draws something, then data order, initialisation and chaos.
+
+    A half of the randomness that `seed` fixes is no source: all its placebos would be drawn alike.
+    """
     keys = [key for name in swept for key in name.split("+")]  # of a zipped factor all
     studied = [key for key in keys if key in COMPONENTS and key != "init" and kept_draws(key, shapes) < 1]
-    return [*studied, "data", "init", "chaos"]
+    varying = [half for half in ("data", "init") if halves[half] is None]
+    return [*(studied if "init" in varying else []), *varying, "chaos"]
 
 
 def kept_draws(kind: str | None, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> float:

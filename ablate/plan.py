@@ -24,10 +24,10 @@ from ablate.cells import (
 )
 from ablate.claims import applicable, fixed_by, metric_problems, register
 from ablate.compose import COMPOSING, Command, Composed, Composer, parse
-from ablate.experiment import Asked, read_study
+from ablate.experiment import Asked, key_of, read_study
 from ablate.factors import Layout, arrange, factors_of, is_component, labels_of, levels_of
 from ablate.gate import Checked, Gate
-from ablate.history import choose_seeds, other_looks, read_earlier, status_of, to_test, without_weights
+from ablate.history import choose_seeds, other_looks, read_earlier, same_runs, status_of, to_test, without_weights
 from ablate.identity import cell_name, numbers, run_key
 from ablate.looks import looks_before, sequence_of
 from ablate.match import contradictions, match_cells
@@ -35,7 +35,7 @@ from ablate.results import now
 from ablate.reuse import kept_apart, refuse_replacing, take_others, trained_again
 from ablate.rounds import rounds_of
 from ablate.schema import PlanError, Problem
-from ablate.settings import study_problems
+from ablate.settings import idle_problems, study_problems
 from ablate.trials import try_out
 
 COMMAND: list[str] = []  # what this process was asked for, for the sweeper: Hydra is told only what concerns itself
@@ -100,6 +100,7 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
     settings, gate = cells[0].config, Gate()
     checked = [gate.admit(composed.config) for composed in cells]
     problems = gate.problems + study_problems(settings) + about_metrics(asked, checked)
+    problems += idle_problems({*map(key_of, asked.overrides)} - asked.of_file, settings)
     problems += contradictions(settings["match"], asked.overrides, list(command.swept))
     if problems:
         raise PlanError(problems)
@@ -118,7 +119,7 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     return dataclasses.replace(
         Draft(typed, settings, factors, reference, rows, passed, [cell.config for cell in cells], at),
-        extra=asked.kept | {"zip": settings["zip"], "aliases": layout.aliases, "remarks": layout.notes},
+        extra=asked.kept | {"aliases": layout.aliases, "remarks": layout.notes},
         claims=claims,
         notes=[*notes, *(f"{problem}, so this claim is left out" for problem in left)],
     )
@@ -205,6 +206,9 @@ def settle(draft: Draft) -> Plan:
         "command": draft.command,
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "design": settings["design"],
+        "zip": settings["zip"],
+        "aliases": {},
+        "remarks": [],
         "factors": factors,
         "components": [name for name in factors if is_component(name.split("+"))],
         "reference": draft.reference,
@@ -229,16 +233,18 @@ def settle(draft: Draft) -> Plan:
     if settings["keep"] != "none" and (bare := without_weights(results, statuses)):
         notes.append(f"{bare} of these runs ended without weights, under keep=none, and are not trained again for them")
     statuses |= to_test(results, manifest, statuses, notes)
-    manifest |= register(draft.claims, earlier, rows, scored(results, earlier, runs, statuses), now())
+    before = earlier | {"claims": draft.written | earlier.get("claims", {})}
+    seen = scored(results, earlier, runs, statuses) if draft.claims else {}
+    manifest |= register(draft.claims, before, rows, seen, now())
     return Plan(results, manifest, statuses, notes, settings["dry_run"], draft.more)
 
 
 def scored(
     results: Path, earlier: dict[str, Any], runs: list[dict[str, Any]], statuses: dict[str, str]
 ) -> dict[int, set[str]]:
-    """The cells of this study that have a result, by seed; those of its earlier manifest, too."""
+    """The cells of this study that have a result, by seed; those of its earlier manifest and other studies', too."""
     found: dict[int, set[str]] = {}
-    for run in [*runs, *earlier.get("runs", [])]:
+    for run in [*runs, *earlier.get("runs", []), *same_runs(results, runs)]:
         status = statuses.get(run["path"]) or status_of(results, run["path"], [])
         if status in ("done", "diverged", "untested"):
             found.setdefault(run["seed"], set()).add(run["cell"])

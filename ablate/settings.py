@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
-from ablate.schema import Problem
+from ablate.schema import TUNING_SEEDS, Problem
 
 
 def study_problems(config: dict[str, Any]) -> list[Problem]:
@@ -21,6 +22,9 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
         found.append(Problem("seeds", f"{seeds!r} {message}"))
     elif isinstance(seeds, int) and seeds < 1:
         found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))
+    elif isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):
+        message = f"{TUNING_SEEDS.start} and above are tuning's, and never scored; write smaller ones"
+        found.append(Problem("seeds", message))
     if name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
         found.append(Problem("study", f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"))
     if (
@@ -39,6 +43,16 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
             tempfile.TemporaryFile(dir=folder).close()  # asking for permission says little to root, or of a full disk
         except OSError as error:
             found.append(Problem("results_dir", f"{folder} cannot be written ({error.strerror}); write another one"))
+    return found
+
+
+def idle_problems(given: Set[str], config: dict[str, Any]) -> list[Problem]:
+    """Keys on the command line that another one would have to switch on."""
+    found = []
+    if "seeds_max" in given and config["seeds"] != "auto":
+        found.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
+    if "tune.seeds" in given and config["tune"]["key"] is None:
+        found.append(Problem("tune.seeds", "tunes nothing by itself; write tune.key and tune.values, or leave it out"))
     return found
 
 

@@ -30,12 +30,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
 def _title(study: Study, wall_seconds: float | None) -> str:
     manifest, status = study.manifest, study.runs["status"].value_counts()
     parts = [words.title(manifest), ", ".join(dict.fromkeys(task["title"] for task in manifest["tasks"].values()))]
-    if manifest.get("confirms"):
-        parts.append(f"confirmation of {manifest['confirms']} on fresh seeds")
-    if manifest.get("tunes"):
-        parts.append(f"tuning of {manifest['tunes']}, by the validation split")
-    if manifest.get("placebo_of"):
-        parts.append(f"placebos of {manifest['placebo_of']}")
+    parts += filter(None, [words.role(manifest)])
     counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
     parts.append(", ".join([words.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
     return " · ".join([*parts, *([] if wall_seconds is None else [words.duration(wall_seconds)])])

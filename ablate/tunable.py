@@ -37,11 +37,6 @@ def tuning_problems(draft: Draft, name: str) -> list[Problem]:
     found = value_problems(draft, key)
     if tune["seeds"] > len(TUNING_SEEDS):
         found.append(Problem("tune.seeds", f"{tune['seeds']} are too many; write a handful"))
-    seeds = settings["seeds"]
-    if isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):
-        found.append(
-            Problem("seeds", f"{TUNING_SEEDS.start} and above are tuning's, and never scored; write smaller ones")
-        )
     return found or changed_tuning(draft, name, earlier)
 
 

@@ -33,17 +33,20 @@ def tuned(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], Draft]:
     """Yields the tuning study until it is wide enough; returns the study's draft with each cell at its best value."""
     results = Path(draft.settings["results_dir"]).absolute()
     tune, lower = draft.settings["tune"], [lower_is_better(cell.task) for cell in draft.checked]
+    metrics = [f"val/{first_metric(cell.task)}" for cell in draft.checked]
     grid = starting_grid(results, f"{name}-tune", tune)
     while True:
         manifest = yield tuning_study(draft, name, grid)
-        scores = read_scores(results, manifest, len(draft.rows))
+        scores = read_scores(results, manifest, metrics)
         best = [choose(found, less) for found, less in zip(scores, lower, strict=True)]
         live = [i for i, found in zip(best, scores, strict=True) if found[i] is not None]
         wider = extended(grid, tune["values"], live) if tune["extend"] else grid
         if wider == grid or not composes(draft, name, wider):
             break
         grid = wider
-    return tuned_study(draft, name, grid, scores, best)
+    # Who tunes sees every cell at every value: a claim that is written after that is post hoc, but for fresh seeds.
+    written = {} if draft.settings["confirm"] else manifest["claims"]
+    return dataclasses.replace(tuned_study(draft, name, grid, scores, best), written=written)
 
 
 def composes(draft: Draft, name: str, grid: list[Any]) -> bool:
@@ -55,9 +58,14 @@ def composes(draft: Draft, name: str, grid: list[Any]) -> bool:
     return True
 
 
+def first_metric(task: Any) -> str:
+    """The metric by which a task's variants are compared."""
+    return str(next(iter(task.metrics)))
+
+
 def lower_is_better(task: Any) -> bool:
     """Whether less of a task's first metric is better."""
-    return bool(next(iter(task.metrics.values())) == "min")
+    return bool(task.metrics[first_metric(task)] == "min")
 
 
 def tuning_study(draft: Draft, name: str, grid: Sequence[Any]) -> Draft:
@@ -77,13 +85,13 @@ def tuning_study(draft: Draft, name: str, grid: Sequence[Any]) -> Draft:
     at = [j * count + i for j, block in enumerate(blocks) for i in block]
     seeds = list(TUNING_SEEDS[: tune["seeds"]])
     settings = draft.settings | {"study": f"{name}-tune", "seeds": seeds, "confirm": None}
-    metric = next(iter(draft.checked[0].task.metrics))
+    by = " or ".join(dict.fromkeys(f"val/{first_metric(cell.task)}" for cell in draft.checked))
     made = recomposed(draft, settings, factors, reference, configs, levels, labels, at)
     after = "placebos and " * bool(draft.settings["aa"]) + what_follows(draft)
     told = f"tuning first: {key} at {len(grid)} values for {words.counted(count, 'cell')}, "
-    told += f"{words.counted(len(seeds), 'seed')} each, by val/{metric}; then: {after} at the tuned values"
-    extra = {"tunes": name, "tune": tune, "endpoint": f"val/{metric}"}
-    return dataclasses.replace(made, extra=draft.extra | extra, notes=[told], more=True)
+    told += f"{words.counted(len(seeds), 'seed')} each, by {by}; then: {after} at the tuned values"
+    extra = {"tunes": name, "tune": tune, "endpoint": f"val/{first_metric(draft.checked[0].task)}"}
+    return dataclasses.replace(made, extra=draft.extra | extra, claims=draft.claims, notes=[told], more=True)
 
 
 def what_follows(draft: Draft) -> str:
@@ -104,10 +112,11 @@ def level(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else json.dumps(value)
 
 
-def read_scores(results: Path, manifest: dict[str, Any], count: int) -> list[list[float | None]]:
-    """For each of `count` cells the mean of the endpoint over tuning seeds at each value; None where a run diverged."""
-    metric, means = manifest["endpoint"], []
-    for cell in manifest["cells"]:
+def read_scores(results: Path, manifest: dict[str, Any], metrics: list[str]) -> list[list[float | None]]:
+    """For each cell the mean of its metric over tuning seeds at each value; None where a run diverged."""
+    count, means = len(metrics), []
+    for i, cell in enumerate(manifest["cells"]):
+        metric = metrics[i % count]  # its own task's: tasks can be scored by different ones
         paths = [run["path"] for run in manifest["runs"] if run["cell"] == cell["id"]]
         finals = [(Run(results, path).result() or {"final": {}})["final"].get(metric) for path in paths]
         known = [final for final in finals if final is not None]
@@ -125,7 +134,7 @@ def tuned_study(draft: Draft, name: str, grid: list[Any], scores: list[list[floa
     cells = {}
     for row, i, found in zip(made.rows, best, scores, strict=True):
         cells[row["id"]] = {"value": level(grid[i]), "scores": found, "edge": at_edge(grid, i)}
-    for row, doubts in zip(made.rows, remarks(labels, key, grid, best, scores), strict=True):
+    for row, doubts in zip(made.rows, remarks(labels, key, grid, best, scores, tune["extend"]), strict=True):
         row["notes"] = row["notes"] + doubts
     refuse_other_choice(draft, name, made.rows, cells)
     values = [level(value) for value in grid]
@@ -136,15 +145,15 @@ def tuned_study(draft: Draft, name: str, grid: list[Any], scores: list[list[floa
 
 
 def remarks(
-    labels: list[str], key: str, grid: Sequence[Any], best: list[int], scores: list[list[float | None]]
+    labels: list[str], key: str, grid: Sequence[Any], best: list[int], scores: list[list[float | None]], extends: bool
 ) -> list[list[str]]:
     """What to say of each cell whose best value is doubtful; cells of which the same is to be said share one line."""
-    doubts = [doubt(key, grid, i, found[i] is None) for i, found in zip(best, scores, strict=True)]
+    doubts = [doubt(key, grid, i, found[i] is None, extends) for i, found in zip(best, scores, strict=True)]
     sharing = {text: [label for label, other in zip(labels, doubts, strict=True) if other == text] for text in doubts}
     return [[f"{listed(sharing[text])}: {text}"] if text else [] for text in doubts]
 
 
-def doubt(key: str, grid: Sequence[Any], i: int, diverged: bool) -> str:
+def doubt(key: str, grid: Sequence[Any], i: int, diverged: bool, extends: bool) -> str:
     """Why a best value may not be the best, or nothing."""
     value = words.show(level(grid[i]))
     if diverged:
@@ -152,7 +161,8 @@ def doubt(key: str, grid: Sequence[Any], i: int, diverged: bool) -> str:
     if not at_edge(grid, i):
         return ""
     side = "largest" if grid[i] == max(grid) else "smallest"
-    return f"the best {key} ({value}) is the {side} tried; tune.extend=true goes on, for every cell alike"
+    how = "the grid goes no further by itself" if extends else "tune.extend=true goes on, for every cell alike"
+    return f"the best {key} ({value}) is the {side} tried; {how}"
 
 
 def listed(names: list[str]) -> str:

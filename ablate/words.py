@@ -28,6 +28,17 @@ def title(manifest: dict[str, Any]) -> str:
     return f"{named}, {design.replace('_', ' ')}"
 
 
+def role(manifest: dict[str, Any]) -> str:
+    """What a study is to another one; nothing of a study that stands for itself."""
+    if manifest.get("confirms"):
+        return f"confirmation of {manifest['confirms']} on fresh seeds"
+    if manifest.get("tunes"):
+        return f"tuning of {manifest['tunes']}, by the validation split; it chooses settings and is no evidence"
+    if manifest.get("placebo_of"):
+        return f"placebos of {manifest['placebo_of']}: what noise does, no effects of variants"
+    return ""
+
+
 def scientific(value: float) -> str:
     """A positive setting in short: 1e-3, 2.5e-4, 0.1, 3."""
     if 0.01 <= value < 1e4:

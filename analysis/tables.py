@@ -131,6 +131,7 @@ def at_common_values(study: Study) -> list[str]:
 def remarks(study: Study) -> list[str]:
     """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
     lines = [
+        words.role(study.manifest),
         *study.manifest.get("remarks", []),
         words.matched(study.manifest),
         evidence.unadjusted(study.manifest) or "",

@@ -181,6 +181,45 @@ def test_a_claim_that_is_written_after_the_results_is_post_hoc(folder):
     assert folder.plan("confirm=2").manifest["claims"]["gated"]["registered"], "of fresh seeds nothing is known"
 
 
+def test_runs_that_are_trained_again_are_known_already(folder):
+    """Under reuse=none the same seeds of the same cells give the numbers that another study has shown."""
+    folder.write(claims=None)
+    first = folder.plan("study=first")
+    record(first)
+    for path in first.todo:
+        write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
+    folder.write()
+    again = folder.plan("reuse=none")
+    assert len(again.todo) == len(first.todo) and not again.manifest["claims"]["gated"]["registered"]
+    assert folder.plan("reuse=none", "seeds=[7,8]").manifest["claims"]["gated"]["registered"]
+
+
+def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
+    """Tuning scores every cell: its manifest holds the claims before that, and the study's takes them from there."""
+
+    def train(planned: Plan) -> None:
+        record(planned)
+        for path in planned.todo:
+            final = {"test/loss": 2.0, "val/loss": 2.0}
+            write_json(Run(planned.results, path).result_file, {"status": "done", "final": final, "error": None})
+
+    tune = {"key": "optim.lr", "values": [1e-3, 3e-3], "seeds": 1}
+    folder.write(tune=tune, study="kept")
+    tuning = folder.plan()
+    assert "1 claim, registered: written before any result" in preview(tuning)
+    train(tuning)
+    study = folder.plan()
+    assert study.manifest["study"] == "kept" and study.manifest["tuning"]
+    assert study.manifest["claims"] == tuning.manifest["claims"] and study.manifest["claims"]["gated"]["registered"]
+    folder.write(tune=tune, study="kept", claims={"gated": {"greater": BASE["claims"]["gated"]["less"]}})
+    edited = folder.plan().manifest["claims"]["gated"]
+    assert not edited["registered"] and edited["earlier"][0]["claim"] == BASE["claims"]["gated"]
+    record(folder.plan())
+    assert folder.plan().manifest["claims"]["gated"]["claim"] == edited["claim"]
+    assert not folder.plan().manifest["claims"]["gated"]["registered"]
+    assert folder.plan("confirm=2").manifest["claims"]["gated"]["registered"], "of fresh seeds nothing is known"
+
+
 def test_a_registered_claim_stays_so_and_an_edited_one_does_not(folder):
     first = folder.plan()
     record(first)

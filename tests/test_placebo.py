@@ -16,11 +16,13 @@ from ablate.build import build_task, initialised_model
 from ablate.evidence.placebo import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
 from ablate.model.placebo import component_of, data_seed
 from ablate.plan import PlanError, plan_study
+from ablate.preview import preview
 from ablate.results import Run, load_study
 from ablate.schema import PLACEBOS
 from ablate.summary import summary
 from ablate.sweep import record
 from ablate.worker import run_unit
+from analysis.tables import remarks
 
 KIND = "seed.placebo"
 
@@ -155,6 +157,19 @@ def test_the_placebos_are_a_round_before_the_study_at_its_tuned_values(plan):
     assert study["components"] == ["norm"] and study["seeds"] == [0, 1, 2]
 
 
+def test_a_dry_run_shows_the_placebos_that_come_first(plan):
+    shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", "design=leave_one_out", "zip=[norm,ffn]", "aa=4"))
+    assert "perturbed by 1e-7" in shown and "5 cells x 4 seeds = 20 runs" in shown
+    assert "leave one out" not in shown and "zip" not in shown, "of the study, not of its placebos"
+
+
+@pytest.mark.parametrize(
+    ("fixed", "kinds"), [("seed.init=3", ["data", "chaos"]), ("seed.data=3", ["ffn", "init", "chaos"])]
+)
+def test_a_half_that_is_fixed_has_no_placebo(fixed, kinds, plan):
+    assert plan("ffn=mlp,gelu", "aa=4", fixed).manifest["factors"] == {KIND: [None, *kinds]}
+
+
 def score(levels: dict, lr: float, seed: int) -> float:
     return 2.0 - lr + seed / 1000 + len(str(levels)) * seed / 1e5
 
@@ -263,6 +278,17 @@ def test_the_summary_says_what_noise_alone_makes(tmp_path):
     assert f"a difference of .05 needs about {seeds_needed(0.05, spread, 0.05 / 3)} seeds, .02 about" in needed
 
 
+def test_a_spread_too_small_for_its_digits_is_not_called_nothing(tmp_path):
+    def score(levels: dict, seed: int) -> float:
+        return 2.0 + (seed + 1) * 1e-8 * (levels[KIND] == "chaos")
+
+    fabricate(tmp_path, {KIND: [None, "chaos"]}, range(8), score, reference={KIND: None}, study="a", placebo_of="b")
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(5), study="b"))
+    said = placebo_lines(evidence.effects(study), load_study(tmp_path, "a"))[0]
+    assert "SD < .000001 (chaos; 95 % upper bound < .000001)" in said
+    assert "placebos of b: what noise does, no effects of variants" in remarks(load_study(tmp_path, "a"))
+
+
 def test_chaos_alone_promises_nothing_beyond_what_the_effects_show(tmp_path):
     fabricate(
         tmp_path, {KIND: [None, "data", "init", "chaos"]}, range(8), placebo_score, reference={KIND: None}, study="a"
@@ -270,6 +296,27 @@ def test_chaos_alone_promises_nothing_beyond_what_the_effects_show(tmp_path):
     study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(5), study="b"))
     said = placebo_lines(evidence.effects(study), load_study(tmp_path, "a"))[-1]
     assert "at the upper bound of the SD of the effects seen" in said
+
+
+def test_steps_of_a_cumulative_design_are_effects_seen(tmp_path):
+    fabricate(tmp_path, {KIND: [None, "chaos"]}, range(8), placebo_score, reference={KIND: None}, study="a")
+    levels = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+    study = load_study(tmp_path, fabricate(tmp_path, levels, range(5), study="b", design="cumulative"))
+    table = evidence.effects(study)
+    said = placebo_lines(table, load_study(tmp_path, "a"))[-1]
+    spread = upper_bound(evidence.noise(table)[0].sd, 5)
+    assert f"a difference of .05 needs about {seeds_needed(0.05, spread, 0.05 / 2)} seeds" in said
+    assert "the SD of the effects seen" in said
+
+
+def test_seeds_needed_with_looks_are_those_of_their_smaller_level(tmp_path):
+    fabricate(tmp_path, {KIND: [None, "chaos"]}, range(8), placebo_score, reference={KIND: None}, study="a")
+    auto = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+    name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, range(5), study="b", sequential=auto)
+    table = evidence.effects(load_study(tmp_path, name))
+    spread = upper_bound(evidence.noise(table)[0].sd, 5)
+    fixed, looked = (seeds_needed(0.02, spread, alpha) for alpha in (0.05, float(table["alpha"].iloc[0])))
+    assert fixed < looked and f".02 about {looked}," in placebo_lines(table, load_study(tmp_path, "a"))[-1]
 
 
 def test_nothing_is_said_of_what_is_not_there(tmp_path):

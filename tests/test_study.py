@@ -56,6 +56,12 @@ def test_seeds_added_after_a_look_are_said_to_be_and_stay(plan, capsys):
     assert [look["seeds"] for look in fewer.manifest["looks"]] == [[0, 1], [0, 1, 2]]
 
 
+def test_a_look_at_runs_that_are_trained_again_counts(plan, capsys):
+    finish(plan("norm=ln,rms", "seeds=2", "study=first"))
+    finish(plan("norm=ln,rms", "seeds=3", "study=own", "reuse=none"))
+    assert "unadjusted: seeds were added after a look at 2 of the 3" in capsys.readouterr().out
+
+
 def test_a_look_of_another_study_at_the_same_runs_counts(plan, capsys):
     finish(plan("norm=ln,rms", "seeds=2"))
     finish(plan("norm=ln,rms", "seeds=2", "study=again"))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from conftest import SHAPE, STEPS
 
 from ablate import evidence
 from ablate.grid import at_edge, choose, extended
-from ablate.plan import Plan, PlanError
+from ablate.plan import Plan, PlanError, plan_study
 from ablate.results import Run, load_study, read_manifest, write_json
 from ablate.summary import summary
 from ablate.sweep import carry_out
@@ -137,6 +138,42 @@ def test_the_best_of_equals_is_the_earlier_and_the_direction_is_the_tasks():
     assert not at_edge(["cosine", "linear"], 0) and not at_edge([True, False], 0)
 
 
+def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
+    """Copying is scored by accuracy, dates by exact matches."""
+    shape = ["data=copy,dates", "norm=ln,rms", "design=one_at_a_time", "seeds=1", f"results_dir={tmp_path / 'results'}"]
+    shape += [text for text in SHAPE if not text.startswith("data.")] + STEPS
+
+    def launch(*_):
+        for path in done[-1].todo:
+            config = next(c["config"] for c in manifest()["cells"] if path in paths(c["id"]))
+            lr = config["optim"]["lr"]
+            final = {f"{split}/{name}": sign * lr for split in ("val", "test") for name, sign in SIGNS.items()}
+            write_json(Run(done[-1].results, path).result_file, {"status": "done", "final": final, "error": None})
+
+    def manifest():
+        return done[-1].manifest
+
+    def paths(cell):
+        return [run["path"] for run in manifest()["runs"] if run["cell"] == cell]
+
+    def planned():
+        plan_study.cache_clear()
+        done.append(plan_study((*shape, *TUNE)))
+        return done[-1]
+
+    done: list[Plan] = []
+    assert carry_out(planned(), launch, planned) == 0
+    assert "by val/accuracy or val/exact" in done[0].notes[0]
+    chosen = {cell["levels"]["data"]: manifest()["tuning"]["cells"][cell["id"]] for cell in manifest()["cells"]}
+    assert chosen["copy"]["value"] == 1e-2 and chosen["copy"]["scores"] == [2e-3, 6e-3, 2e-2]
+    assert chosen["dates"]["value"] == 1e-3 and chosen["dates"]["scores"] == pytest.approx([-3e-3, -9e-3, -3e-2])
+    common = capsys.readouterr().out.split("at each common optim.lr")[1].split("one at a time")[0]
+    assert "norm: rms − ln" in common and "data: dates" not in common, "scores of different tasks have no difference"
+
+
+SIGNS = {"loss": 1, "accuracy": 2, "exact": -3}
+
+
 def test_a_grid_goes_on_by_the_ratio_of_its_outermost_values():
     grid = [1e-3, 3e-3, 1e-2]
     assert extended(grid, grid, [1, 1]) == grid
@@ -166,6 +203,16 @@ def test_extension_goes_on_for_every_cell_alike_and_resumes(plan):
     code, done, again = rounds(plan, *command, score=score)
     assert code == 0 and again == 0 and done[-1].manifest["tuning"] == study["tuning"]
     assert len(done) == 1 and [ended.manifest["tunes"] for ended in done[0].ended][-1] == study["study"]
+
+
+def test_a_grid_that_goes_no_further_is_not_told_to(plan):
+    command = ["norm=ln", "tune.key=optim.lr", "tune.values=[1,10]", "tune.seeds=1", "tune.extend=true"]
+    _, done, _ = rounds(plan, *command, score=lambda levels, lr, seed: -lr)
+    tuning = done[-1].manifest["tuning"]
+    assert tuning["values"] == [1, 10, 100, 1000], "more than optim.lr may be"
+    assert (
+        "(1000) is the largest tried; the grid goes no further by itself" in done[-1].manifest["cells"][0]["notes"][-1]
+    )
 
 
 @pytest.mark.parametrize("stop", [1, 12, 17])
@@ -287,6 +334,9 @@ def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
         ([GRID], "tune.key: is not given"),
         (["tune.extend=true"], "tune.key: is not given"),
         (["tune.key=optim.schedule", "tune.values=[cosine,linear]", "tune.extend=true"], "tune.extend: goes on by"),
+        (["seeds=[1000000]"], "seeds: 1000000 and above are tuning's, and never scored"),
+        (["tune.seeds=3"], "tune.seeds: tunes nothing by itself"),
+        (["tune.key=optim.lr,optim.warmup", GRID], "tune.key belongs to the whole study and takes one value"),
         (["tune.key=optim.lr", GRID, "seeds=[1000000]"], "seeds: 1000000 and above are tuning's"),
         (["tune.key=optim.floor", "tune.values=[0,0.1]", "optim.schedule=constant"], "is the same cell as"),
     ],

@@ -18,6 +18,7 @@ from ablate.results import Study
 
 KEY = "seed.placebo"
 SOURCES = {"data": "data order", "init": "initialisation", "chaos": "chaos"}
+SINGLE = ("main", "step")  # kinds of contrast that change one factor
 POWER = 0.8
 MOST = 10_000  # seeds; what needs more is out of reach
 
@@ -112,7 +113,9 @@ def _spread(row: Floor) -> str:
 
 
 def _short(value: float) -> str:
-    return words.number(value, words.decimals([value]))
+    places = words.decimals([value])
+    least = 10.0**-places
+    return f"< {words.number(least, places)}" if 0 < value < least / 2 else words.number(value, places)
 
 
 def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
@@ -125,16 +128,17 @@ def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
     spreads += [
         (seen.sd, upper_bound(seen.sd, seen.n), "the SD of the effects seen")
         for seen in (noise(table) if len(table) else [])
-        if seen.kind == "main"
+        if seen.kind in SINGLE
     ]
     sd, upper, whose = max(spreads, default=(0.0, 0.0, ""))
     if not sd:
         return []
     family = table[table["family"].astype(bool)] if len(table) else table
-    effects = family.loc[family["kind"] == "main", "mean"].astype(float) if len(family) else []
+    effects = family.loc[family["kind"].isin(SINGLE), "mean"].astype(float) if len(family) else []
+    alpha = float(family["alpha"].min()) if len(family) else ALPHA  # with seeds=auto less than ALPHA over the family
     parts: list[str] = []
     for size in round_differences(effects, upper):
-        n = seeds_needed(size, upper, ALPHA / max(1, len(family)))
+        n = seeds_needed(size, upper, alpha)
         count = f"more than {MOST:,}" if n is None else f"about {n:,}"
         parts.append(f"{_plain(size)} {count if parts else f'needs {count} seeds'}")
     return [f"a difference of {', '.join(parts)} (80 % power, at the upper bound of {whose}, {_short(upper)})"]

@@ -21,12 +21,13 @@ def tuned(manifest: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
 def common(manifest: dict[str, Any]) -> dict[str, list[float]]:
     """Of each main effect and interaction, the difference at each of the tuned values, all cells at the same one.
 
-    Σ w · mean over tuning seeds of the validation metric; NaN where a run of any of the cells diverged.
+    Σ w · mean over tuning seeds of the validation metric; NaN where a run of any of the cells diverged.  Effects over
+    cells of several tasks have none.
     """
-    tuning = manifest["tuning"]
-    found = {}
+    tuning, found = manifest["tuning"], {}
+    task = {cell["id"]: cell["task"] for cell in manifest["cells"]}
     for contrast in contrasts(manifest):
-        if contrast.kind != "cell":
+        if contrast.kind != "cell" and len({task[cell] for cell in contrast.weights}) == 1:
             sides = [(weight, tuning["cells"][cell]["scores"]) for cell, weight in contrast.weights.items()]
             columns = zip(*(scores for _, scores in sides), strict=True)
             weights = [weight for weight, _ in sides]
