@@ -66,6 +66,7 @@ with run.lock(lambda: False, "cuda:3") as mine:
     sys.stdin.readline()
     attempt(lambda: writer.write({"step": 2}))
     attempt(lambda: results.write_atomic(run.checkpoint_file, b"old", run.check))
+    attempt(lambda: results.MetricsWriter(run.metrics_file, 0, run.check))
 """
 
 
@@ -104,7 +105,7 @@ def test_a_stopped_process_that_wakes_up_late_writes_nothing(run):
         write_atomic(run.checkpoint_file, b"new", run.check)
         os.kill(other.pid, signal.SIGCONT)
         out, _ = other.communicate("\n", timeout=30)
-        assert out == "lost\nlost\n"
+        assert out == "lost\nlost\nlost\n"
         run.check()
         assert run.holder()["pid"] == os.getpid()
     assert run.metrics_file.read_text() == '{"step": 1}\n' and run.checkpoint_file.read_bytes() == b"new"
