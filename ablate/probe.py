@@ -18,6 +18,7 @@ from ablate.build import resolve
 from ablate.catalogue import defaults, groups
 from ablate.copies import Spec, build, others, perturb, some_inputs, whole_numbers
 from ablate.model.dropout import rekey
+from ablate.model.norm import running_norms
 from ablate.schema import COMPONENTS
 
 FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
@@ -52,6 +53,17 @@ def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
         if differ(before[seen], after[seen]):
             return True
     return False
+
+
+def train_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether only in training mode outputs change with later tokens.
+
+    Norms that keep running statistics say so themselves; of parts that draw, or mix rows, nothing can be said.
+    """
+    if running_norms(model):
+        return False
+    model = copy.deepcopy(model).train()
+    return look_ahead(model, inputs, spec) and not unsteady(model, inputs, spec) and not mixed_rows(model, inputs, spec)
 
 
 def nows(spec: Spec, length: int) -> list[int]:
@@ -107,9 +119,10 @@ def changed(x: Tensor, other: Tensor, rows: slice) -> Tensor:
 
 @torch.no_grad()
 def run(model: nn.Module, inputs: Inputs) -> Tensor:
-    """Outputs in evaluation mode, with the same draws each time.  Raises Strange for what is not finite."""
+    """Outputs in the model's present mode, with the same draws each time.  Raises Strange for what is not finite."""
     torch.default_generator.manual_seed(0)
-    found: Tensor = model.eval()(**inputs)
+    rekey(model, 0, 0)
+    found: Tensor = model(**inputs)
     if not found.isfinite().all():
         raise Strange("its outputs are not finite")
     return found
@@ -122,11 +135,13 @@ def differ(first: Tensor, second: Tensor) -> bool:
 
 
 ALONE = ("unsteady", "rows")  # probes that must pass for those after them to say anything
+TOLD = ("unsteady", "training")  # probes after which a cell may train all the same
 # What is asked of a copy, and what to say of the part that fails.
 PROBES: dict[str, tuple[Probe, str]] = {
     "unsteady": (unsteady, "gives other outputs for the same inputs, at evaluation; what it sees cannot be tried out"),
     "rows": (mixed_rows, "mixes rows: outputs of one example change with the others of its batch, at evaluation"),
     "ahead": (look_ahead, "looks ahead: outputs of a causal model change with later tokens; it must not see them"),
+    "training": (train_ahead, "looks ahead in training: its training loss sees what is to be predicted"),
     "padding": (read_padding, "reads padding: outputs at real positions change with padded ones; use its mask"),
 }
 
@@ -145,7 +160,7 @@ def examine(spec: Spec) -> dict[str, Any]:
                 continue
             pads = any(given.endswith("mask") for given in spec.task["inputs"])
             for key, part in guilty(spec, probe):
-                if name == "unsteady":
+                if name in TOLD:
                     notes.append(f"{part} {message}")
                 elif name != "padding" or pads:
                     problems.append([key, f"{part} {message}"])
@@ -157,7 +172,7 @@ def examine(spec: Spec) -> dict[str, Any]:
         loss, logits, idle = two_steps(model, inputs)
         problems += idle_parts(spec, model, idle)
         notes += far_off(loss, spec.task["outputs"])
-        return {"problems": problems, "notes": notes, "digest": digest([seen, *logits, run(model, inputs)])}
+        return {"problems": problems, "notes": notes, "digest": digest([seen, *logits, run(model.eval(), inputs)])}
 
 
 def settled(model: nn.Module, inputs: Inputs) -> nn.Module:
@@ -165,7 +180,7 @@ def settled(model: nn.Module, inputs: Inputs) -> nn.Module:
     torch.default_generator.manual_seed(0)
     with torch.no_grad():
         perturb(model).train()(**inputs)
-    return model
+    return model.eval()
 
 
 def two_steps(model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str]]:

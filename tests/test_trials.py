@@ -103,6 +103,12 @@ def test_a_part_that_is_never_the_same_is_told_and_not_accused_of_anything_else(
     assert len(told) == 1 and "mistakes_of_mine.Drawing gives other outputs for the same inputs" in told[0]
 
 
+def test_a_look_ahead_in_training_alone_is_told(small: list[str], conf: str) -> None:
+    notes = planned(small, conf, MINE, "attention=mha,trained", "norm=ln,bn").notes
+    told = [note for note in notes if "ahead" in note]
+    assert len(told) == 1 and told[0].startswith("trained + ln: mistakes_of_mine.Trained looks ahead in training")
+
+
 SAME_NETWORKS = {
     "residual=pre,post,res_post norm=none": ["residual=pre and residual=post", "residual=pre and residual=res_post"],
     "attention=mha,window": ["attention=mha and attention=window"],
@@ -232,7 +238,7 @@ def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
         file.write_text(file.read_text()[:-20] if "problems" in file.read_text() else "[]")
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 4
-    monkeypatch.setattr(trials, "code_hash", lambda user: "other code")
+    monkeypatch.setattr(trials, "code_of", lambda config: {"norm": "other code"})
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 6, "a copy is made again when the code changes"
 
