@@ -66,7 +66,7 @@ def undisturbed(text, tmp_path_factory):
 
 @pytest.mark.parametrize("average", ["none", "ema"])
 def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(small, average):
-    """keep=all keeps a checkpoint of the last step; between it and the result weights are written and lengths tested."""
+    """keep=all keeps a checkpoint of the last step; between it and the result weights are written, lengths tested."""
     plan = plan_study(tuple(latest("norm=bn", *small, "seeds=1", "keep=all", f"train.average={average}")))
     record(plan)
     status, run = train(plan)
