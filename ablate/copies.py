@@ -60,15 +60,14 @@ def leaves(node: Any, key: str = "") -> list[tuple[str, Any]]:
 
 def reach(cells: list[Checked]) -> int:
     """Positions that are enough for every setting to bite: one more than any whole number below the context."""
-    numbers = [
-        value
-        for cell in cells
-        for group in COMPONENTS
-        if group != "ffn"  # which acts on each position alone: its numbers are widths
-        for _, value in leaves(cell.config[group])
-        if isinstance(value, int) and not isinstance(value, bool) and value < cell.task.context
-    ]
+    numbers = [number for cell in cells for number in whole_numbers(cell.config) if number < cell.task.context]
     return 1 + max(numbers, default=0)
+
+
+def whole_numbers(config: dict[str, Any]) -> set[int]:
+    """The whole numbers of the components that can stand for positions; an FFN's are widths."""
+    values = [value for group in COMPONENTS if group != "ffn" for _, value in leaves(config[group])]
+    return {value for value in values if isinstance(value, int) and not isinstance(value, bool)}
 
 
 def facts_of(task: Any) -> dict[str, Any]:

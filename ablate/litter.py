@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ablate.command import Refused
 from ablate.data.corpus import cache_folder
-from ablate.results import Corrupt, Run, read_manifest
+from ablate.results import Corrupt, Run, read_json, read_manifest
 
 OLD = 3600  # seconds after which what a write left behind, or a job has not read, is left for good
 CHECKPOINTS, LEFTOVERS = "checkpoints of ended runs", "leftovers of interrupted writes"
@@ -51,6 +51,9 @@ def look(results: Path) -> Found:
     used = {run["path"] for manifest in manifests.values() for run in manifest["runs"]}
     free = [run for run in runs if run.path not in busy]
     lone = [run for run in free if run.path not in used]
+    if lone and busy:
+        going = {path for folder in manifests for path in _going(folder, busy)}
+        lone = [run for run in lone if run.path not in going]
     if lone and untouched:
         untouched.append(f"{len(lone)} run{'s' * (len(lone) > 1)} that no readable study refers to: another one may")
         free, lone = [run for run in free if run.path in used], []
@@ -118,6 +121,15 @@ def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, dict[str, Any]], lis
         except OSError:
             wrong.append(f"{folder} has no manifest that can be read")
     return found, wrong
+
+
+def _going(folder: Path, busy: set[str]) -> set[str]:
+    """Runs of commands at work on a study: another one, with fewer seeds say, may have written its manifest since."""
+    found: set[str] = set()
+    for file in (folder / "units").glob("*.json"):
+        with contextlib.suppress(FileNotFoundError, Corrupt, KeyError, TypeError):
+            found |= {run["path"] for run in read_json(file)["runs"]}
+    return found if found & busy else set()
 
 
 def _of_study(folder: Path, manifest: dict[str, Any], now: float, busy: set[str]) -> Iterator[Item]:

@@ -165,6 +165,7 @@ class MetricsWriter:
     """Appends one JSON object per logged step, flushed; starts by cutting the file at `offset` bytes."""
 
     def __init__(self, path: Path, offset: int = 0, check: Callable[[], None] = lambda: None):
+        check()  # who lost the run meanwhile, in a long setup say, must not cut what its successor has logged
         path.parent.mkdir(parents=True, exist_ok=True)
         # Without a buffer: what a full disk refused must not be tried again when the file is closed.
         self.file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b", buffering=0)  # noqa: SIM115

@@ -106,6 +106,8 @@ class Trainer:
                 update = {"train/loss": loss.item(), "lr": lr, "grad_norm": norm.item()} if logged else {}
             if update or progress.step % self.keys["eval_every"] == 0:
                 row = self.log(update)
+        if not row:  # continued from the checkpoint of the last step, which keep=all keeps
+            row = self.evaluate(steps, steps) | self.run.metrics()[0][-1]
         if self.keep_checkpoint:
             self.save()
         self.metrics.close()

@@ -41,6 +41,42 @@ class OffByOne(MHA):
         return self.merge(attend_explicit(query, key, value, False, bias, mask, scale=self.scale))
 
 
+class Odd(MHA):
+    """From odd positions alone, one position ahead."""
+
+    def pairs(self, n, device):
+        now = torch.arange(n, device=device)
+        return (now <= now[:, None]) | ((now == now[:, None] + 1) & (now[:, None] % 2 == 1))
+
+    def find(self, x, places, causal, mask, memory):
+        query, key, value = self.project(x, x if memory is None else memory, places)
+        near = self.pairs(query.shape[-2], x.device)
+        bias = torch.zeros(near.shape, dtype=x.dtype, device=x.device).masked_fill(~near, -1e9)
+        return self.merge(attend_explicit(query, key, value, False, bias, mask, scale=self.scale))
+
+
+class Edge(Odd):
+    """From the last position of every chunk alone, one position ahead."""
+
+    def __init__(
+        self, dim: int, heads: int, head_dim: int, dropout: float, bias: bool, scale: float | None, chunk: int
+    ):
+        super().__init__(dim, heads, head_dim, dropout, bias, scale)
+        self.chunk = chunk
+
+    def pairs(self, n, device):
+        now = torch.arange(n, device=device)
+        return (now <= now[:, None]) | ((now == now[:, None] + 1) & (now % self.chunk == 0))
+
+
+class Trained(OffByOne):
+    """Looks ahead in training alone."""
+
+    def find(self, x, places, causal, mask, memory):
+        how = super() if self.training else super(OffByOne, self)
+        return how.find(x, places, causal, mask, memory)
+
+
 class Blind(MHA):
     def forward(self, x, places, causal, mask=None, memory=None):
         return super().forward(x, places, causal, None, memory)
@@ -80,6 +116,30 @@ class Single(LayerNorm):
         return super().forward(x) @ self.map[0].to(x.device)
 
 
+class Spectral(nn.Module):
+    """No mistake: a causal convolution by FFT in float32, whose rounding reaches every position."""
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.kernel, self.out = nn.Parameter(torch.ones(dim, 8)), nn.Linear(dim, dim)
+
+    def forward(self, x):
+        n = 2 * max(x.shape[1], self.kernel.shape[1])
+        spectrum = torch.fft.rfft(x.float(), n=n, dim=1) * torch.fft.rfft(self.kernel.float().T, n=n, dim=0)
+        return self.out(torch.fft.irfft(spectrum, n=n, dim=1)[:, : x.shape[1]].to(x.dtype))
+
+
+class Drawing(LayerNorm):
+    """Noise of its own generator, at evaluation, too."""
+
+    def __init__(self, dim: int, eps: float):
+        super().__init__(dim, eps)
+        self.draw = torch.Generator().manual_seed(1)
+
+    def forward(self, x, mask=None):
+        return super().forward(x) + torch.randn(x.shape, generator=self.draw).to(x)
+
+
 class Broken(LayerNorm):
     def forward(self, x, mask=None):
         if x.device.type != "meta":
@@ -93,8 +153,10 @@ REST = {
     "norm": "eps: 1.0e-5",
     "residual": "",
 }
-GROUPS = {"position": ["FixedBase"], "ffn": ["GateOfOne"], "attention": ["OffByOne", "Blind"]}
-GROUPS |= {"residual": ["Forgetful"], "norm": ["OverTime", "OverBatch", "Unread", "Single", "Broken"]}
+GROUPS = {"position": ["FixedBase"], "ffn": ["GateOfOne", "Spectral"]}
+GROUPS |= {"attention": ["OffByOne", "Odd", "Edge", "Trained", "Blind"], "residual": ["Forgetful"]}
+GROUPS |= {"norm": ["OverTime", "OverBatch", "Unread", "Single", "Drawing", "Broken"]}
+OWN = {"Unread": "eps: 1.0e-5\nstrength: 1.0", "Edge": "bias: false\nscale: null\nchunk: 6", "Spectral": ""}
 
 
 def write(folder: Path) -> Path:
@@ -103,7 +165,7 @@ def write(folder: Path) -> Path:
     for group, names in GROUPS.items():
         (folder / "conf" / group).mkdir(parents=True, exist_ok=True)
         for name in names:
-            extra = "\nstrength: 1.0" if name == "Unread" else ""
-            text = f"# {name}.\n_target_: mistakes_of_mine.{name}\n_partial_: true\n{REST[group]}{extra}\n"
+            settings = OWN.get(name, REST[group])
+            text = f"# {name}.\n_target_: mistakes_of_mine.{name}\n_partial_: true\n{settings}\n"
             (folder / "conf" / group / f"{name.lower()}.yaml").write_text(text)
     return folder / "conf"

@@ -14,7 +14,7 @@ from conftest import run_module
 from fabricate import fabricate
 
 from ablate import clean, litter
-from ablate.results import Run, read_manifest, study_folder, unit_file, write_json
+from ablate.results import Run, read_manifest, study_folder, unit_file, write_json, write_manifest
 
 OLD = time.time() - 2 * litter.OLD
 
@@ -134,6 +134,20 @@ def test_runs_of_no_study_are_named_and_go_only_when_asked_for(
     assert command(results, "--yes", "--orphans") == 0 and not any(run.folder.exists() for run in lone)
     assert run_of(results, 0).result_file.exists()
     assert "--orphans" not in capsys.readouterr().out
+
+
+def test_runs_of_a_command_at_work_stay_though_another_has_written_the_manifest(results: Path) -> None:
+    fabricate(results, {"norm": ["ln"]}, seeds=range(3), study="both")
+    manifest = read_manifest(results, "both")
+    for i, run in enumerate(manifest["runs"]):
+        write_json(unit_file(results, "both", f"u{i}"), {"runs": [run]})
+    fewer = manifest | {"seeds": [0], "runs": manifest["runs"][:1], "units": {"u0": [manifest["runs"][0]["path"]]}}
+    write_manifest(results, fewer)
+    ended, other = (Run(results, run["path"]) for run in manifest["runs"][1:])
+    with other.lock(lambda: False) as mine:
+        assert mine and command(results, "--yes", "--orphans") == 0
+        assert ended.result_file.exists() and other.result_file.exists()
+    assert command(results, "--yes", "--orphans") == 0 and not ended.folder.exists() and not other.folder.exists()
 
 
 def test_a_study_that_cannot_be_read_keeps_whatever_may_be_its_own(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -66,6 +68,7 @@ with run.lock(lambda: False, "cuda:3") as mine:
     sys.stdin.readline()
     attempt(lambda: writer.write({"step": 2}))
     attempt(lambda: results.write_atomic(run.checkpoint_file, b"old", run.check))
+    attempt(lambda: results.MetricsWriter(run.metrics_file, 0, run.check))
 """
 
 
@@ -104,7 +107,7 @@ def test_a_stopped_process_that_wakes_up_late_writes_nothing(run):
         write_atomic(run.checkpoint_file, b"new", run.check)
         os.kill(other.pid, signal.SIGCONT)
         out, _ = other.communicate("\n", timeout=30)
-        assert out == "lost\nlost\n"
+        assert out == "lost\nlost\nlost\n"
         run.check()
         assert run.holder()["pid"] == os.getpid()
     assert run.metrics_file.read_text() == '{"step": 1}\n' and run.checkpoint_file.read_bytes() == b"new"
@@ -157,6 +160,22 @@ def test_staleness_is_by_the_clock_of_the_file_server(run, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: true() + 86400)
     assert holder(run.lease_file) and not Lease(run.lease_file, "cpu").take(alone=False)
     leases.skew.cache_clear()
+
+
+def test_a_run_that_is_removed_while_it_is_waited_for_is_made_anew(run):
+    with open(run.folder / "lock", "w") as removed:
+        fcntl.flock(removed, fcntl.LOCK_EX)
+        waits = iter(range(50))  # without an end it would wait for ever
+
+        def wait():
+            if next(waits, None) == 0:
+                shutil.rmtree(run.folder)
+                fcntl.flock(removed, fcntl.LOCK_UN)
+            return next(waits, None) is not None
+
+        with run.lock(wait) as mine:
+            assert mine and run.holder()["pid"] == os.getpid()
+            run.check()
 
 
 def test_on_one_host_the_lock_decides(run):

@@ -64,6 +64,21 @@ def undisturbed(text, tmp_path_factory):
     return rows_of(run), run.result()["final"]
 
 
+@pytest.mark.parametrize("average", ["none", "ema"])
+def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(small, average):
+    """keep=all keeps a checkpoint of the last step; between it and the result weights are written, lengths tested."""
+    plan = plan_study(tuple(latest("norm=bn", *small, "seeds=1", "keep=all", f"train.average={average}")))
+    record(plan)
+    status, run = train(plan)
+    rows, first = rows_of(run), run.result()
+    assert status == "done" and "test/loss_recalibrated" in first["final"] and first["documents"]["test"]["loss"]
+    run.result_file.unlink()
+    status, run = train(plan)
+    again = run.result()
+    assert (status, rows_of(run), again["resumed"]) == ("done", rows, 1)
+    assert (again["final"], again["documents"]) == (first["final"], first["documents"])
+
+
 @pytest.mark.parametrize("steps", [0, 1, 2, 21, 42, 60])
 def test_a_stopped_run_continues_to_the_same_numbers(planned, undisturbed, steps):
     status, run = train(planned, after(steps))

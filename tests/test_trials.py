@@ -47,6 +47,8 @@ MISTAKES = {
     "position=rope,fixedbase": ["position=rope and position=fixedbase", SAME],
     "ffn=mlp,gateofone": ["ffn=mlp and ffn=gateofone", SAME, "leave one out, or write allow_duplicates=true"],
     "attention=offbyone": ["attention: mistakes_of_mine.OffByOne looks ahead"],
+    "attention=odd": ["attention: mistakes_of_mine.Odd looks ahead"],
+    "attention=edge": ["attention: mistakes_of_mine.Edge looks ahead"],
     "residual=forgetful": ["norm: norm.LayerNorm is built but never used", "blocks.0.norms.0"],
     "norm=overtime": ["norm: mistakes_of_mine.OverTime looks ahead"],
     "norm=overbatch": ["norm: mistakes_of_mine.OverBatch mixes rows"],
@@ -88,9 +90,23 @@ def test_a_part_that_does_not_fit_the_copy_is_not_accused(small: list[str], conf
     """float32 where a part takes nothing else; and a note where nothing could be tried."""
     plan = planned(small, conf, MINE, "norm=ln,single")
     assert len(plan.manifest["cells"]) == 2 and not [note for note in plan.notes if "tried out" in note]
+    plan = planned(small, conf, MINE, "ffn=mlp,spectral", "data.context=64")
+    assert not [note for note in plan.notes if "ahead" in note or "tried out" in note]
     plan = planned(small, conf, MINE, "norm=ln,broken")
     told = [note for note in plan.notes if "could not be tried out" in note]
     assert told == ["broken: it could not be tried out on a small copy (RuntimeError: needs an accelerator)"]
+
+
+def test_a_part_that_is_never_the_same_is_told_and_not_accused_of_anything_else(small: list[str], conf: str) -> None:
+    plan = planned(small, conf, MINE, "norm=ln,drawing")
+    told = [note for note in plan.notes if "Drawing" in note]
+    assert len(told) == 1 and "mistakes_of_mine.Drawing gives other outputs for the same inputs" in told[0]
+
+
+def test_a_look_ahead_in_training_alone_is_told(small: list[str], conf: str) -> None:
+    notes = planned(small, conf, MINE, "attention=mha,trained", "norm=ln,bn").notes
+    told = [note for note in notes if "ahead" in note]
+    assert len(told) == 1 and told[0].startswith("trained + ln: mistakes_of_mine.Trained looks ahead in training")
 
 
 SAME_NETWORKS = {
@@ -222,7 +238,7 @@ def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
         file.write_text(file.read_text()[:-20] if "problems" in file.read_text() else "[]")
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 4
-    monkeypatch.setattr(trials, "code_hash", lambda user: "other code")
+    monkeypatch.setattr(trials, "code_of", lambda config: {"norm": "other code"})
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 6, "a copy is made again when the code changes"
 
