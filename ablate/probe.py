@@ -222,17 +222,32 @@ def digest(tensors: list[Tensor]) -> str | None:
 
 
 def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> list[list[str]]:
-    """Components that nothing of reaches the outputs, though they have parameters."""
+    """Components of which nothing reaches the outputs, though they have parameters, or not all parameters do."""
+    targets = {group: resolve(group, spec.config[group]["_target_"], spec.user) for group in COMPONENTS}
     found = []
-    for group in COMPONENTS:
-        target = resolve(group, spec.config[group]["_target_"], spec.user)
+    for group, target in targets.items():
+        others = tuple(other for other in targets.values() if other is not target and inspect.isclass(other))
         for place, module in model.named_modules():
-            names = [f"{place}.{name}" for name, _ in module.named_parameters()]
-            if type(module) is target and names and idle.issuperset(names):
+            names = [f"{place}.{name}" for name, _ in module.named_parameters()] if type(module) is target else []
+            if names and idle.issuperset(names):
                 what = f"{called(spec, group)} is built but never used: nothing of {place} reaches the outputs"
-                found.append([group, what])
-                break
+            elif unread := idle.intersection(f"{place}.{name}" for name in own_parameters(module, others) if names):
+                what = f"{called(spec, group)} never uses {', '.join(sorted(unread))}, which counts all the same"
+                what += "; take it out"
+            else:
+                continue
+            found.append([group, what])
+            break
     return found
+
+
+def own_parameters(module: nn.Module, others: tuple[type, ...], prefix: str = "") -> list[str]:
+    """Names of a module's parameters but for those of other components in it."""
+    names = [prefix + name for name, _ in module.named_parameters(recurse=False)]
+    for name, child in module.named_children():
+        if not isinstance(child, others):
+            names += own_parameters(child, others, f"{prefix}{name}.")
+    return names
 
 
 def far_off(loss: float, outputs: int) -> list[str]:
