@@ -58,7 +58,7 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
             override = OverridesParser.create().parse_override(text)
             levels = list(expand(override, config_dir))
         except (HydraException, ValueError) as error:
-            problems.append(Problem(text, f"cannot be read ({_first(error)}); write key=value"))
+            problems.append(Problem(text, unreadable(text, error)))
             continue
         key = override.key_or_group
         first = given.get(key)
@@ -67,7 +67,7 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
             problems.append(Problem(text, f"{key} is swept already; write its values in one place"))
         elif first:
             problems.append(Problem(text, twice(key, first.partition("=")[2], text.partition("=")[2])))
-        elif wrong := misused(override, levels):
+        elif wrong := misused(override, levels, groups(config_dir)):
             problems.append(Problem(text, wrong))
         elif levels:
             swept[key] = levels
@@ -84,9 +84,22 @@ def twice(key: str, first: str, second: str) -> str:
     return f"{key} is given twice, as {first} and {second}; write one{compare}"
 
 
-def misused(override: Override, levels: list[str]) -> str | None:
-    """What is wrong with an override that can be read, if anything."""
+def unreadable(text: str, error: Exception) -> str:
+    """What to say of an override that Hydra's grammar refuses."""
+    if "=" not in text:
+        return "is no key=value; see python -m ablate --help"
+    if text.rstrip().endswith(","):
+        return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
+    return f"cannot be read ({_first(error)}); write key=value"
+
+
+def misused(override: Override, levels: list[str], known: Iterable[str]) -> str | None:
+    """What is wrong with an override that can be read, if anything; `known` are the groups."""
     key, sweep = override.key_or_group, override.is_sweep_override()
+    if key in known and isinstance(override.value(), list):
+        return f"takes one variant; to compare several write {key}={','.join(map(str, override.value()))}"
+    if len(set(levels)) < len(levels):
+        return "has a value twice; write each once"
     if key == "unit":
         return "is set by the sweep for its jobs; leave it out"
     if override.is_delete():
@@ -122,8 +135,22 @@ def distinct(files: dict[str, Path]) -> list[str]:
     """The variants of these files without those that are another name of one before."""
     texts: dict[str, str] = {}
     for name, file in files.items():
-        texts.setdefault(json.dumps(yaml.safe_load(file.read_text(encoding="utf-8"))), name)
+        texts.setdefault(json.dumps(read_yaml(file)), name)
     return list(texts.values())
+
+
+def read_yaml(file: Path) -> Any:
+    """What a variant's file holds."""
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+def damaged(config_dir: str) -> Iterator[Problem]:
+    """The files of a user's folder that cannot be read."""
+    for file in sorted(Path(config_dir).glob("*/*.yaml")):
+        try:
+            read_yaml(file)
+        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+            yield Problem(str(file), f"cannot be read ({' '.join(str(error).split())})")
 
 
 class Composer:
@@ -249,14 +276,31 @@ class Composer:
         if "Invalid value assigned" in message:
             return "takes a list; write [...]"
         if "Invalid type assigned" in message:
-            return f"is a section of keys; set one of them, as in {key}.KEY=VALUE"
+            section = f"is a section of keys; set one of them, as in {key}.KEY=VALUE"
+            return section + "; or did you mean seeds?" * (key == "seed")
         if "not in struct" in message or "not in '" in message or "Could not override" in str(error):
             head, _, last = key.rpartition(".")
+            if told := self.whereabouts(head, last, tuple(chosen)):
+                return told
             node = OmegaConf.select(self.chosen(tuple(chosen))[0], head) if head else None
             top = {field.name for field in dataclasses.fields(Config)} | self.known.keys()
             names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
             return f"no such key{close(last, [str(name) for name in names if not str(name).startswith('_')])}"
         return message.strip().split("\n")[0].rstrip(".")
+
+    def whereabouts(self, head: str, last: str, chosen: tuple[str, ...]) -> str | None:
+        """Where a key is that is not where it was looked for: in other variants of its group, or in another section."""
+        having = [name for name, file in self.known.get(head, {}).items() if last in (read_yaml(file) or {})]
+        if having:
+            return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
+        config = self.chosen(chosen)[0]
+        sections = {
+            str(name): node for name, node in config.items() if isinstance(node, DictConfig) and name != "hydra"
+        }
+        known = [f"{name}.{key!s}" for name, node in sections.items() for key in node if not str(key).startswith("_")]
+        same = [key for key in known if key.rpartition(".")[2] == last]
+        near = same or list(difflib.get_close_matches(f"{head}.{last}", known, 1, 0.75))
+        return f"no such key; did you mean {near[0]}?" if near else None
 
     def _group(self, text: str) -> str | None:
         key = text.partition("=")[0].lstrip("+~").partition("@")[0]

@@ -17,6 +17,7 @@ from ablate.schema import COMPONENTS, Problem
 
 MOST = 10_000  # cells: composing more takes longer than anybody waits
 FEW = 4  # factors that the label of a reference spells out
+BASE = "base"  # its label where there are more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +170,7 @@ def labels_of(cells: list[Composed], layout: Layout) -> list[str]:
     if layout.design in ("grid", "fractional") or len(layout.keys) < 2:
         return [name_cell(cell, layout.keys) for cell in cells]
     start = layout.cells[0]
-    first = name_cell(cells[0], layout.keys) if len(layout.keys) <= FEW else "base"
+    first = name_cell(cells[0], layout.keys) if len(layout.keys) <= FEW else BASE
     labels, before = [first], start
     for cell, at in zip(cells[1:], layout.cells[1:], strict=True):
         (name,) = (name for name, one, other in zip(layout.keys, before, at, strict=True) if one != other)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import traceback
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +20,9 @@ from ablate.schema import COMPONENTS, Problem, check
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*COMPONENTS, "model", "data", "user")
+
+
+TORCH, OURS = (str(Path(file).parent) + os.sep for file in (torch.__file__, __file__))
 
 
 class Checked(NamedTuple):
@@ -105,8 +110,15 @@ class Gate:
         except ValueError as error:
             raise Refused("", error) from None
         except Exception as error:  # a component of the user's own can fail in any way
-            names = ", ".join(f"{group}={config[group]['_target_']}" for group in COMPONENTS)
-            raise Refused("", f"the model cannot be built ({type(error).__name__}: {error}), from {names}") from None
+            raise Refused("", f"the model cannot be built ({type(error).__name__}: {error}){origin(error)}") from None
+
+
+def origin(error: Exception) -> str:
+    """Where an error came from: the last line of a file that is neither torch's nor this package's, else of any."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((TORCH, OURS))]
+    frame = (own or frames)[-1]
+    return f", at {frame.filename}:{frame.lineno}"
 
 
 def fitting(config: dict[str, Any]) -> str:

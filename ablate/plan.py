@@ -23,9 +23,9 @@ from ablate.cells import (
     slow_starts,
 )
 from ablate.claims import applicable, fixed_by, metric_problems, register
-from ablate.compose import COMPOSING, Command, Composed, Composer, parse
+from ablate.compose import COMPOSING, Command, Composed, Composer, damaged, parse
 from ablate.experiment import Asked, key_of, read_study
-from ablate.factors import Layout, arrange, factors_of, is_component, labels_of, levels_of
+from ablate.factors import BASE, Layout, arrange, factors_of, is_component, labels_of, levels_of
 from ablate.gate import Checked, Gate
 from ablate.history import choose_seeds, other_looks, read_earlier, same_runs, status_of, to_test, without_weights
 from ablate.identity import cell_name, numbers, run_key
@@ -87,6 +87,8 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
 
 def draft_study(overrides: list[str], config_dir: str | None) -> Draft:
     """The study that a command line asks for, every cell of it composed and checked.  Raises PlanError."""
+    if unread := list(damaged(config_dir or "")):
+        raise PlanError(unread)
     asked = read_study(overrides, config_dir)
     try:
         return draft_asked(asked, command_of(overrides, config_dir), config_dir)
@@ -117,9 +119,11 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
     claims, left = applicable(fixed_by(asked.claims, asked.at), rows)
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
+    whole = ", ".join(f"{name}={level}" for name, level in levels[0].items())
+    remarks = [*layout.notes, *[f"{BASE} is {whole}"] * (labels[0] == BASE)]
     return dataclasses.replace(
         Draft(typed, settings, factors, reference, rows, passed, [cell.config for cell in cells], at),
-        extra=asked.kept | {"aliases": layout.aliases, "remarks": layout.notes},
+        extra=asked.kept | {"aliases": layout.aliases, "remarks": remarks},
         claims=claims,
         notes=[*notes, *(f"{problem}, so this claim is left out" for problem in left)],
     )

@@ -11,6 +11,8 @@ from typing import Any
 
 from ablate.schema import TUNING_SEEDS, Problem
 
+NO_SEEDS = "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
+
 
 def study_problems(config: dict[str, Any]) -> list[Problem]:
     """Problems of the keys that belong to the study and not to a cell."""
@@ -18,7 +20,12 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
     if seeds == "auto":
         found += looks_problems(config)
     elif isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
-        message = "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
+        twice = isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds)
+        message = (
+            "has a seed twice; write each once"
+            if twice
+            else "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
+        )
         found.append(Problem("seeds", f"{seeds!r} {message}"))
     elif isinstance(seeds, int) and seeds < 1:
         found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))

@@ -65,7 +65,9 @@ def _metric(study: Study) -> str:
     metric, tasks = evidence.endpoint(study.manifest), list(study.manifest["tasks"].values())
     losses = tasks[0]["yardsticks"] if len(tasks) == 1 and metric.endswith("loss") else {}
     yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in losses.items())
-    return f"{metric}{words.unit(study.manifest, metric)}, last step" + f" ({yardsticks})" * bool(yardsticks)
+    averages = {cell["config"]["train"].get("average", "none") for cell in study.manifest["cells"]} - {"none"}
+    when = "last step" + "".join(f", weights averaged ({how})" for how in sorted(averages))
+    return f"{metric}{words.unit(study.manifest, metric)}, {when}" + f" ({yardsticks})" * bool(yardsticks)
 
 
 def _cells(cells: pandas.DataFrame) -> list[str]:
@@ -240,10 +242,9 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     )
     if table.empty or any(manifest.get(key) for key in ("confirms", "tunes", "placebo_of")):
         return again + figures
-    # A confirmation counts its seeds beforehand.
+    # A confirmation has seeds of its own, and counts them beforehand.
     command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]
-    fixed = " seeds=8" * bool(manifest.get("sequential"))
-    return f"{again}next: {shlex.join(command)}{fixed} confirm=8      {figures}"
+    return f"{again}next: {shlex.join(command)} confirm=8      {figures}"
 
 
 def _columns(*columns: list[str]) -> list[str]:

@@ -105,6 +105,12 @@ class Unread(LayerNorm):
         self.strength = strength
 
 
+class Idle(LayerNorm):
+    def __init__(self, dim: int, eps: float):
+        super().__init__(dim, eps)
+        self.extra = nn.Parameter(torch.zeros(dim, dim))
+
+
 class Single(LayerNorm):
     """No mistake: its table is of float32 numbers, which no product takes beside others."""
 
@@ -155,7 +161,7 @@ REST = {
 }
 GROUPS = {"position": ["FixedBase"], "ffn": ["GateOfOne", "Spectral"]}
 GROUPS |= {"attention": ["OffByOne", "Odd", "Edge", "Trained", "Blind"], "residual": ["Forgetful"]}
-GROUPS |= {"norm": ["OverTime", "OverBatch", "Unread", "Single", "Drawing", "Broken"]}
+GROUPS |= {"norm": ["OverTime", "OverBatch", "Unread", "Idle", "Single", "Drawing", "Broken"]}
 OWN = {"Unread": "eps: 1.0e-5\nstrength: 1.0", "Edge": "bias: false\nscale: null\nchunk: 6", "Spectral": ""}
 
 

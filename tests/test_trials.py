@@ -52,6 +52,7 @@ MISTAKES = {
     "residual=forgetful": ["norm: norm.LayerNorm is built but never used", "blocks.0.norms.0"],
     "norm=overtime": ["norm: mistakes_of_mine.OverTime looks ahead"],
     "norm=overbatch": ["norm: mistakes_of_mine.OverBatch mixes rows"],
+    "norm=idle": ["norm: mistakes_of_mine.Idle never uses blocks.0.norms.0.extra, which counts all the same"],
     "norm=unread": ["norm.strength: Unread never reads it"],
 }
 

@@ -55,14 +55,20 @@ def unadjusted(manifest: dict[str, Any]) -> str | None:
     turned = [look for look in others if "study" not in look and set(look["seeds"]) == present]
     if sequence and (seen or turned):
         seen |= {len(present)} if turned else set()
-        how = f"a look at {_counts(seen)} seeds was not one of seeds=auto at {_counts(sequence)}"
+        how = f"a look at {_counts(seen)} seeds{_where(others)} was not one of seeds=auto at {_counts(sequence)}"
     elif seen:
-        how = f"seeds were added after a look at {_counts(seen)} of the {len(present)}"
+        how = f"seeds were added after a look at {_counts(seen)} of the {len(present)}{_where(others)}"
     elif any("planned" in look for look in turned):
         how = f"seeds=auto stopped at these {len(present)} seeds"
     else:
         return None
     return f"unadjusted: {how}, so these intervals miss the truth more often than they say"
+
+
+def _where(looks: list[dict[str, Any]]) -> str:
+    """Which other studies looked at these runs, where it was none of this one's own looks."""
+    names = sorted({look["study"] for look in looks if "study" in look})
+    return f" (in {', '.join(names)})" * bool(names and all("study" in look for look in looks))
 
 
 def _counts(seeds: Iterable[int]) -> str:
