@@ -57,7 +57,7 @@ def placebo_study(draft: Draft, name: str) -> Draft:
         checked=checked,
         raw=[cell.config for cell in checked],
         at=at,
-        extra={"placebo_of": name},
+        extra={"placebo_of": name, "aliases": {}, "remarks": []},
         claims={},
         notes=[told],
         more=True,

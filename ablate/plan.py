@@ -211,8 +211,6 @@ def settle(draft: Draft) -> Plan:
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
         "design": settings["design"],
         "zip": settings["zip"],
-        "aliases": {},
-        "remarks": [],
         "factors": factors,
         "components": [name for name in factors if is_component(name.split("+"))],
         "reference": draft.reference,
@@ -237,10 +235,17 @@ def settle(draft: Draft) -> Plan:
     if settings["keep"] != "none" and (bare := without_weights(results, statuses)):
         notes.append(f"{bare} of these runs ended without weights, under keep=none, and are not trained again for them")
     statuses |= to_test(results, manifest, statuses, notes)
+    manifest |= registered(draft, results, earlier, runs, statuses)
+    return Plan(results, manifest, statuses, notes, settings["dry_run"], draft.more)
+
+
+def registered(
+    draft: Draft, results: Path, earlier: dict[str, Any], runs: list[dict[str, Any]], statuses: dict[str, str]
+) -> dict[str, Any]:
+    """The manifest's entries about claims, beside what it and the tuning's said before."""
     before = earlier | {"claims": draft.written | earlier.get("claims", {})}
     seen = scored(results, earlier, runs, statuses) if draft.claims else {}
-    manifest |= register(draft.claims, before, rows, seen, now())
-    return Plan(results, manifest, statuses, notes, settings["dry_run"], draft.more)
+    return register(draft.claims, before, draft.rows, seen, now())
 
 
 def scored(
