@@ -219,6 +219,23 @@ def write_manifest(results: Path, manifest: dict[str, Any]) -> None:
     write_json(study_folder(results, manifest["study"]) / "manifest.json", manifest)
 
 
+def renew_manifest(results: Path, manifest: dict[str, Any]) -> None:
+    """Write the manifest of a new plan; a damaged one is set aside, and looks logged since it was planned stay."""
+    folder = study_folder(results, manifest["study"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as file:
+        _take(file, lambda: True)
+        try:
+            known = read_manifest(results, manifest["study"])["looks"]
+        except FileNotFoundError:
+            known = []
+        except Corrupt:
+            known = []
+            set_aside(folder / "manifest.json")
+        manifest["looks"] += [look for look in known if "study" not in look and look not in manifest["looks"]]
+        write_manifest(results, manifest)
+
+
 def log_look(results: Path, manifest: dict[str, Any], when: str) -> None:
     """Remember in the manifest on disk that results of these seeds have been seen; they stay in the study from now on.
 

@@ -23,8 +23,8 @@ received: list[int] = []  # signals that the command is ending for
 class Terminated(SystemExit):
     """SIGTERM arrived, or SIGHUP; uncaught it is exit code 143."""
 
-    def __init__(self) -> None:
-        super().__init__(128 + signal.SIGTERM)
+    def __init__(self, code: int = 128 + signal.SIGTERM) -> None:  # a launcher's processes hand it on, pickled
+        super().__init__(code)
 
 
 class DiskFull(SystemExit):

@@ -26,12 +26,9 @@ from ablate.results import (
     log_look,
     now,
     read_json,
-    read_manifest,
-    set_aside,
-    study_folder,
+    renew_manifest,
     unit_file,
     write_json,
-    write_manifest,
 )
 from ablate.schema import PlanError
 from ablate.stop import DiskFull, Terminated, is_full, received, refusing_full_disks
@@ -107,16 +104,9 @@ def launched(launch: Launch, jobs: list[list[str]]) -> str | None:
 
 
 def record(plan: Plan) -> None:
-    """Write the manifest, with a damaged one set aside, and what each unit's job reads."""
+    """Write the manifest, and what each unit's job reads."""
     name = plan.manifest["study"]
-    path = study_folder(plan.results, name) / "manifest.json"
-    try:
-        read_manifest(plan.results, name)
-    except Corrupt:
-        set_aside(path)
-    except FileNotFoundError:
-        pass  # a new study
-    write_manifest(plan.results, plan.manifest)
+    renew_manifest(plan.results, plan.manifest)
     cells = {cell["id"]: cell for cell in plan.manifest["cells"]}
     runs = {run["path"]: run | {"cell": cells[run["cell"]]} for run in plan.manifest["runs"]}
     for unit in units_to_do(plan):

@@ -9,7 +9,7 @@ import pytest
 
 from ablate.plan import Plan, PlanError
 from ablate.preview import preview
-from ablate.results import Run, load_study, newest_study, read_manifest, write_json
+from ablate.results import Run, load_study, log_look, newest_study, read_manifest, write_json
 from ablate.sweep import carry_out, record
 
 Score = Callable[[str, int], float | None]
@@ -141,6 +141,17 @@ def test_changing_between_fixed_and_auto_is_said(before, after, plan, sweep):
 def test_changing_the_plan_after_a_look_is_said(before, after, plan, sweep):
     assert "unadjusted" not in sweep(alike, *AUTO, f"seeds_max={before}")[1]
     assert "unadjusted: " in sweep(alike, *AUTO, f"seeds_max={after}")[1]
+
+
+def test_a_look_that_another_command_took_since_the_plan_was_made_stays(plan):
+    first, second = plan("norm=ln,rms", "seeds=3", "study=x"), plan("norm=ln,rms", "seeds=2", "study=x")
+    record(first)
+    log_look(first.results, first.manifest, "2025-01-02")
+    record(second)
+    look = {"seeds": [0, 1, 2], "when": "2025-01-02"}
+    assert read_manifest(second.results, "x")["looks"] == second.manifest["looks"] == [look]
+    record(second)
+    assert read_manifest(second.results, "x")["looks"] == [look]
 
 
 def test_another_study_with_the_same_plan_shares_its_looks(plan, sweep):

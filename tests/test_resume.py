@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import signal
 import subprocess
 
@@ -15,7 +16,7 @@ from hazard import hazard, session_is_gone, start, training, wait_for
 
 from ablate.plan import plan_study
 from ablate.results import Run
-from ablate.stop import DiskFull
+from ablate.stop import DiskFull, Terminated
 from ablate.sweep import record
 from ablate.worker import run_unit
 
@@ -246,3 +247,9 @@ def test_a_stopped_sweep_whose_folder_was_moved_continues_from_its_checkpoints(s
     path = path.parent.relative_to(tmp_path / "whole" / "runs")
     moved, whole = Run(tmp_path / "moved", path), Run(tmp_path / "whole", path)
     assert rows_of(moved) == rows_of(whole) and moved.result()["final"] == whole.result()["final"]
+
+
+def test_what_ends_a_command_passes_from_a_launchers_process_to_it():
+    ended, full = (pickle.loads(pickle.dumps(end)) for end in (Terminated(), DiskFull("file")))
+    assert (type(ended), ended.code) == (Terminated, 143)
+    assert (type(full), full.code, str(full.file)) == (DiskFull, 1, "file")
