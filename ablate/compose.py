@@ -53,6 +53,7 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
     swept: dict[str, list[str]] = {}
     problems: list[Problem] = []
     given: dict[str, str] = {}
+    zipped = any(text.startswith("zip=") for text in overrides)  # whose values come in pairs, each pair once
     for text in overrides:
         try:
             override = OverridesParser.create().parse_override(text)
@@ -69,6 +70,8 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
             problems.append(Problem(text, twice(key, first.partition("=")[2], text.partition("=")[2])))
         elif wrong := misused(override, levels, groups(config_dir)):
             problems.append(Problem(text, wrong))
+        elif len(set(levels)) < len(levels) and not zipped:
+            problems.append(Problem(text, "has a value twice; write each once"))
         elif levels:
             swept[key] = levels
         else:
@@ -98,8 +101,6 @@ def misused(override: Override, levels: list[str], known: Iterable[str]) -> str 
     key, sweep = override.key_or_group, override.is_sweep_override()
     if key in known and isinstance(override.value(), list):
         return f"takes one variant; to compare several write {key}={','.join(map(str, override.value()))}"
-    if len(set(levels)) < len(levels):
-        return "has a value twice; write each once"
     if key == "unit":
         return "is set by the sweep for its jobs; leave it out"
     if override.is_delete():

@@ -6,6 +6,7 @@ Order: the file, then its tier, then the command line, which wins; a key given a
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from difflib import get_close_matches
 from pathlib import Path
@@ -29,6 +30,9 @@ REFUSED = {
     "unit": "is set by the sweep for its jobs; leave it out",
     "dry_run": "belongs on the command line",
 }
+# What may stand beside a study file and leaves the study what it is.
+SAME_STUDY = {"study", "seeds", "seeds_max", "confirm", "aa", "tier", "dry_run", "results_dir", "reuse", "keep", "user"}
+SAME_STUDY |= {"track", "experiment", "allow_duplicates", "eval"}
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 WORDS = {"true", "false", "null", "nan", "inf"}
 
@@ -62,6 +66,7 @@ def read_study(overrides: list[str], config_dir: str | None) -> Asked:
         message = "is one of a study file's tiers; write +experiment=NAME beside it"
         problems = [Problem(text, message) for text in tiers]
         meant = [text for text in rest if get_close_matches(key_of(text), ["experiment"], 1, 0.8)]
+        rest = [text for text in rest if text not in meant]
         return Asked(rest, problems=problems + [Problem(text, "did you mean +experiment?") for text in meant])
     known, name = experiments(config_dir), named[0].partition("=")[2]
     if len(named) > 1 or "," in name:
@@ -98,8 +103,9 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
         given.setdefault(key_of(text), []).append(text)
     tier = next((text.partition("=")[2] for text in given.get("tier", ())), None)
     tiered, found = _tier(file, content.get("tiers", {}), tier, reader)
-    own = {"study": f"study={quoted(str(content.get('study') or name) + f'-{tier}' * bool(tier))}"}
-    made = entries | (own if tier or "study" not in entries else {}) | tiered
+    other = _digest(sorted(text for text in rest if key_of(text).split(".")[0] not in SAME_STUDY))
+    own = {"study": f"study={quoted(str(content.get('study') or name) + f'-{tier}' * bool(tier) + other)}"}
+    made = entries | (own if tier or other or "study" not in entries else {}) | tiered
     placed = [text for key, text in made.items() for text in given.get(key, [text])]
     typed = [text for key, texts in given.items() if key not in made for text in texts]
     kept = {"experiment": name, "question": content.get("question")}
@@ -116,6 +122,11 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
         reader.problems + problems + found,
         frozenset(made.keys() - given.keys()),
     )
+
+
+def _digest(changes: list[str]) -> str:
+    """What tells a study with changes on the command line from the one that the file describes."""
+    return "-" + hashlib.sha256("\n".join(changes).encode()).hexdigest()[:6] if changes else ""
 
 
 def _tier(file: str, tiers: Any, tier: str | None, reader: Reader) -> tuple[dict[str, str], list[Problem]]:

@@ -48,6 +48,8 @@ def key_problems(draft: Draft, key: str) -> list[Problem]:
     message = ""
     if section in STUDY_KEYS:
         message = f"{key} belongs to the whole study; tune a key of the model or of training, such as optim.lr"
+    elif section == "train":
+        message = f"{key} is part of the budget, which all values share; tune a key of the model or of optim"
     elif section in UNSCORED:
         message = f"{key} changes what is scored; tune a key of the model or of training, such as optim.lr"
     elif key in COMPONENTS or isinstance(draft.raw[0].get(key), dict):

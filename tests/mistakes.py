@@ -30,7 +30,7 @@ class GateOfOne(MLP):
         self.gate = nn.Linear(dim, self.hidden, bias)
 
     def forward(self, x):
-        return self.down(self.activation(self.up(x)) * torch.ones_like(self.gate(x)))
+        return self.down(self.activation(self.up(x)) * (1 + 0 * self.gate(x)))
 
 
 class OffByOne(MHA):

@@ -82,10 +82,12 @@ def shape(planned: Plan) -> tuple[str, dict[str, list[Any]], list[int], int]:
 def test_a_file_is_a_study_and_the_command_line_wins(folder):
     factors = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"]}
     assert shape(folder.plan()) == ("glu", factors, [0, 1], 1)
-    assert shape(folder.plan("seeds=1", "model.layers=3")) == ("glu", factors, [0], 3)
+    assert shape(folder.plan("seeds=1")) == ("glu", factors, [0], 1)
+    name, *rest = shape(folder.plan("seeds=1", "model.layers=3"))
+    assert rest == [factors, [0], 3] and re.fullmatch("glu-[0-9a-f]{6}", name), "it is not the study of the file"
     assert shape(folder.plan("tier=tall", "seeds=1", "study=x")) == ("x", factors, [0], 2)
     assert shape(folder.plan("ffn=swiglu,mlp"))[1] == {"ffn": ["swiglu", "mlp"], "norm": ["ln", "rms"]}
-    assert shape(folder.plan("norm=rms"))[:2] == ("glu", {"ffn": factors["ffn"]})
+    assert shape(folder.plan("norm=rms", "study=glu"))[:2] == ("glu", {"ffn": factors["ffn"]})
     assert shape(folder.plan("init=gpt2,xavier", "design=one_at_a_time"))[1].keys() == {"ffn", "norm", "init"}
     assert shape(folder.plan("tier=other"))[1] == {"ffn": ["relu", "reglu"], "norm": ["ln", "rms"]}
 
@@ -335,11 +337,11 @@ def test_the_command_line_trains_a_study_file_from_anywhere(cli: Cli, folder, tm
     assert "mine         What the file is for." in shown and "glu_variants Do gated FFNs" in shown
     wrong = cli("+experiment=nine", "--config-dir", "own")
     assert wrong.returncode == 2 and "+experiment=nine: no such study file; write one of" in wrong.stderr
-    done = cli("experiment=mine", "--config-dir", "own", "train.steps=4")
+    done = cli("experiment=mine", "--config-dir", "own", "train.steps=4", "study=glu")
     assert done.returncode == 0, done.stderr
     # A key that only the swept variants have, and the reference model has not: Hydra's own run must not mind.
     manifest = read_manifest(tmp_path / "results", "glu")
     assert {cell["config"]["norm"]["momentum"] for cell in manifest["cells"]} == {0.2}
     assert {cell["config"]["train"]["steps"] for cell in manifest["cells"]} == {4}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "results"], "something else was written"
-    assert folder.plan("train.steps=4").todo == []
+    assert folder.plan("train.steps=4", "study=glu").todo == []

@@ -115,7 +115,7 @@ REFUSED = [
         ["reference={model.dim: 16}", "model.dim=16,16,32", "model.layers=1,2,2", "zip=[model.dim,model.layers]"],
         "model.dim:16 is in several levels of model.dim+model.layers; name another key",
     ),
-    (["norm=ln,rms,ln", "design=one_at_a_time"], "ln is the same cell as ln; leave one of them out"),
+    (["norm=ln,rms,ln", "design=one_at_a_time"], "has a value twice; write each once"),
 ]
 
 

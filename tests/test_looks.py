@@ -180,10 +180,10 @@ def test_divergence_is_not_waited_for(plan, capsys):
     assert plan(*AUTO).todo == [] and plan(*AUTO).manifest["sequential"]["at"] == 5
 
 
-def test_a_confirmation_is_offered_with_a_fixed_number(sweep, plan):
+def test_a_confirmation_is_offered_without_looks(sweep, plan):
     said = sweep(apart, *AUTO, "seeds_max=8")[1]
     command = next(line for line in said.splitlines() if line.startswith("next: ")).split("      ")[0]
-    assert "seeds=8 confirm=8" in command and "auto" not in command and "seeds_max" not in command
+    assert "confirm=8" in command and "auto" not in command and "seeds_max" not in command
     confirmed = plan("norm=ln,rms", "seeds=8", "confirm=8")
     assert confirmed.manifest["seeds"] == list(range(5, 13)) and confirmed.manifest["sequential"] is None
 

@@ -178,7 +178,7 @@ def test_duplicates_go_on_where_they_are_allowed(small: list[str]) -> None:
     assert len(plan.manifest["cells"]) == 2 and len(said) == 1 and "residual=pre and residual=post" in said[0]
     plan = planned(small, None, "norm=ln,rms", "residual=rezero", "allow_duplicates=true")
     assert [note for note in plan.notes if "which has no place for a norm; allow_duplicates=true" in note]
-    assert "is the same cell as" in refused(small, None, "norm=ln,ln", "allow_duplicates=true")[0]
+    assert "is the same cell as" in refused(small, None, "ffn=mlp,relu", "allow_duplicates=true")[0]
 
 
 @pytest.mark.parametrize("group", COMPONENTS)

@@ -102,9 +102,19 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
     if not any(row.sd for row in known):
         return [f"{head}: no placebo moved anything"]
     own = [row for row in known if row.kind not in SOURCES] + [row for row in known if row.kind == "chaos"]
-    lines = [f"{head}: pure noise makes differences of SD {', '.join(map(_spread, own))}"] if own else []
+    floor = _undrawn(table, [row.kind for row in own])
+    lines = [f"{head}: pure noise makes differences of SD {', '.join(map(_spread, own))}{floor}"] if own else []
     sources = ", ".join(f"{SOURCES[kind]} {_short(sd)}" for kind, sd in split(known).items())
     return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(table, own)]
+
+
+def _undrawn(table: pandas.DataFrame, kinds: list[str]) -> str:
+    """Which factors have no placebo of their own, since nothing of them is drawn at the start."""
+    single = table[table["kind"].isin(SINGLE)] if len(table) else table
+    left = [name for name in dict.fromkeys(single["factor"] if len(single) else []) if name not in kinds]
+    return f"; nothing of {', '.join(left)} is drawn, so that chaos is the floor there" * bool(
+        left and "chaos" in kinds
+    )
 
 
 def _spread(row: Floor) -> str:
@@ -124,7 +134,8 @@ def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
     Placebos alone would promise too much where nothing of a component is drawn, since chaos is less than what variants
     differ in.
     """
-    spreads = [(row.sd, row.upper, "the placebos' SD") for row in own]
+    drawn = {"chaos": "the SD of chaos"}
+    spreads = [(row.sd, row.upper, drawn.get(row.kind, f"the SD with {row.kind} drawn anew")) for row in own]
     spreads += [
         (seen.sd, upper_bound(seen.sd, seen.n), "the SD of the effects seen")
         for seen in (noise(table) if len(table) else [])
