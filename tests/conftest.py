@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # as in runs; small products on several threads of a busy machine are up to 50 times slower
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell, whose children inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = Path(__file__).resolve().parents[1]
 SHAPE = ["model.dim=16", "model.layers=1", "model.heads=2", "data.context=16", "train.batch_size=4", "eval.tokens=256"]
 STEPS = ["train.steps=6", "train.eval_every=3", "train.log_every=2", "optim.warmup=2", "track=none"]
@@ -39,6 +42,15 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("text") / "grammar.txt"
     file.write_text("\n".join(" ".join(pick.choices(words, k=9)) + "." for _ in range(600)))
     return file
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """Whatever a test started and did not end, having failed say, ends with it."""
+    yield
+    hazard = sys.modules.get("hazard")
+    while hazard and hazard.STARTED:
+        hazard.kill_session(hazard.STARTED.pop())
 
 
 @pytest.fixture

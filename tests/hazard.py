@@ -13,6 +13,8 @@ from pathlib import Path
 
 from conftest import ROOT, latest
 
+STARTED: list[int] = []  # sessions that no test may leave behind
+
 NORM = """
 import os, signal, sys, time
 from pathlib import Path
@@ -52,9 +54,11 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(cwd)])}
     command = [sys.executable, "-m", "ablate", *latest(*arguments)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command, cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
     )
+    STARTED.append(process.pid)
+    return process
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
