@@ -109,7 +109,7 @@ def test_a_preset_passes_the_gate_or_wants_another_task(name, small):
             "EncoderDecoder does tasks from sequence to sequence; write model=decoder, or data=",
         ),
         ("+preset=gtp2,llama", "no such preset; did you mean gpt2?"),
-        ("+preset=gpt2 ffn.aproximate=none", "no such key; write one of approximate, bias, hidden, mult"),
+        ("+preset=gpt2 ffn.aproximate=none", "no such key; did you mean ffn.approximate?"),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_to_write(small, override, said):

@@ -160,7 +160,7 @@ def test_a_request_to_stop_keeps_checkpoints_and_ends_children(number, code, sma
 
 
 def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):
-    process = start(*small, *MANY, "train.steps=3000", "train.parallel=2", cwd=tmp_path)
+    process = start(*small, *MANY, "train.steps=1000", "train.parallel=2", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
     listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
     workers = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.worker" in line]
