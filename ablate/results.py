@@ -24,13 +24,12 @@ from typing import IO, TYPE_CHECKING, Any
 from ablate.files import Corrupt, finite, read_json, write_json
 from ablate.files import set_aside as set_aside
 from ablate.files import write_atomic as write_atomic
-from ablate.lease import Lease, holder
+from ablate.lease import POLL, Lease, holder
 
 if TYPE_CHECKING:
     import pandas
 
 ENDED = ("done", "diverged", "failed")
-POLL = 0.2  # seconds between two askings for a lock
 
 
 def now() -> str:

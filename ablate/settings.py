@@ -21,12 +21,7 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
         found += looks_problems(config)
     elif isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
         twice = isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds)
-        message = (
-            "has a seed twice; write each once"
-            if twice
-            else "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
-        )
-        found.append(Problem("seeds", f"{seeds!r} {message}"))
+        found.append(Problem("seeds", f"{seeds!r} {'has a seed twice; write each once' if twice else NO_SEEDS}"))
     elif isinstance(seeds, int) and seeds < 1:
         found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))
     elif isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):

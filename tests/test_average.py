@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import latest
+from single import rows_of, train
 
 import ablate
 from ablate import average
@@ -15,7 +16,6 @@ from ablate.plan import plan_study
 from ablate.results import Run
 from ablate.sweep import record
 from ablate.train import Diverged, Trainer
-from ablate.worker import run_unit
 
 LONG = ["train.steps=40", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
 PARTS = ["norm=bn", "position=learned", "model.dropout=0.1"]
@@ -32,16 +32,6 @@ def planned(small: list[str], *overrides: str):
     plan = plan_study(tuple(latest(*small, *LONG, *PARTS, *overrides)))
     record(plan)
     return plan
-
-
-def train(plan, stop=lambda: False) -> tuple[str, Run]:
-    [unit] = plan.manifest["units"]
-    [status] = run_unit(plan.results, plan.manifest["study"], unit, True, stop)
-    return status, Run(plan.results, plan.manifest["runs"][0]["path"])
-
-
-def rows_of(run: Run) -> list[dict]:
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in run.metrics()[0]]
 
 
 def trainer(small: list[str], folder: Path, *overrides: str) -> Trainer:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from conftest import latest
 from hazard import hazard, session_is_gone, start, training, wait_for
+from single import rows_of, train
 
 from ablate.plan import plan_study
 from ablate.results import Run
@@ -21,7 +22,6 @@ from ablate.sweep import record
 from ablate.worker import run_unit
 
 LONG = ["train.steps=60", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
-VOLATILE = ("seconds",)
 
 
 @pytest.fixture
@@ -31,16 +31,6 @@ def planned(small, tmp_path):
     plan = plan_study(tuple(latest("norm=bn", "position=learned", "model.dropout=0.1", *small, *LONG)))
     record(plan)
     return plan
-
-
-def train(plan, stop=lambda: False) -> tuple[str, Run]:
-    [unit] = plan.manifest["units"]
-    [status] = run_unit(plan.results, plan.manifest["study"], unit, True, stop)
-    return status, Run(plan.results, plan.manifest["runs"][0]["path"])
-
-
-def rows_of(run: Run) -> list[dict]:
-    return [{key: value for key, value in row.items() if key not in VOLATILE} for row in run.metrics()[0]]
 
 
 def after(calls: int):
