@@ -275,12 +275,17 @@ class Study:
             that came after it (`test/loss@128`)
     curves  one row per logged step: cell, label, seed, path, and what was logged (step, tokens, `val/loss`, ...)
     notes   what was found damaged or missing, a sentence each
+    beside  the studies that belong to it, by what they are to it (`placebos`, `exchange`), without curves
     """
 
     manifest: dict[str, Any]
     runs: pandas.DataFrame
     curves: pandas.DataFrame
     notes: list[str]
+    beside: dict[str, Study] = dataclasses.field(default_factory=dict)
+
+
+BESIDE = ("placebos", "exchange")  # entries of a manifest that name a study which belongs to it
 
 
 def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None, curves: bool = True) -> Study:
@@ -303,7 +308,19 @@ def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None
     order = ["cell", "label", "seed", "status", *manifest["factors"]]
     runs = pandas.DataFrame(rows)
     runs = runs[order + [column for column in runs if column not in order]]
-    return Study(manifest, runs, pandas.DataFrame(steps, columns=None if steps else ["cell", "seed", "step"]), notes)
+    logged_steps = pandas.DataFrame(steps, columns=None if steps else ["cell", "seed", "step"])
+    return Study(manifest, runs, logged_steps, notes, _beside(results, manifest, notes))
+
+
+def _beside(results: Path, manifest: dict[str, Any], notes: list[str]) -> dict[str, Study]:
+    found = {}
+    for role in BESIDE:
+        if manifest.get(role):
+            try:
+                found[role] = load_study(results, manifest[role], curves=False)
+            except (OSError, Corrupt) as error:
+                notes.append(f"{role} cannot be read ({error})")
+    return found
 
 
 def noted(read: Callable[[], dict[str, Any] | None], notes: list[str]) -> dict[str, Any] | None:

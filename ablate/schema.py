@@ -18,7 +18,21 @@ PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
 # What decides which runs there are and how they are carried out, but no run's numbers.
 STUDY_KEYS = (
-    *("study", "seeds", "seeds_max", "confirm", "reference", "match", "design", "zip", "tier", "tune", "aa"),
+    *(
+        "study",
+        "seeds",
+        "seeds_max",
+        "confirm",
+        "reference",
+        "match",
+        "design",
+        "zip",
+        "tier",
+        "tune",
+        "aa",
+        "margin",
+        "exchange",
+    ),
     *("results_dir", "dry_run", "reuse", "allow_duplicates", "keep", "user", "unit", "track"),
 )
 
@@ -154,6 +168,8 @@ class Config:
     zip: list[str] = dataclasses.field(default_factory=list)
     tier: str | None = None
     tune: Tune = dataclasses.field(default_factory=Tune)
+    margin: Any = None
+    exchange: bool = False
     aa: int = at_least(0)
     results_dir: str = MISSING
     dry_run: bool = False

@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from ablate import evidence, words
-from ablate.results import Corrupt, Study, load_study
+from ablate.results import Study
 
 ROWS = 16  # of cells and of effects; a longer list is for the analysis
 NAMED = 6  # runs and notes that are spelled out
@@ -23,7 +23,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     """
     table, cells = evidence.effects(study), evidence.cells(study)
     lines = [_title(study, wall_seconds), _scope(study), _metric(study), *_cells(cells), *_beside(study)]
-    lines += [*_effects(study, table), *_common(study), *_placebos(study, table, results)]
+    lines += [*_effects(study, table), *_common(study), *_placebos(study, table)]
     return "\n".join([*lines, *_caveats(study, table, cells), *_trouble(study, results), _next(study, table, results)])
 
 
@@ -182,13 +182,10 @@ def _common(study: Study) -> list[str]:
     )
 
 
-def _placebos(study: Study, table: pandas.DataFrame, results: Path) -> list[str]:
+def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
     """What noise alone makes, where the study has placebos."""
-    name = study.manifest.get("placebos")
-    try:
-        return evidence.placebo_lines(table, load_study(results, name)) if name else []
-    except (OSError, Corrupt) as error:
-        return [f"placebos cannot be read ({error})"]
+    placebos = study.beside.get("placebos")
+    return evidence.placebo_lines(table, placebos) if placebos else []
 
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame) -> list[str]:

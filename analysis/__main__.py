@@ -12,6 +12,7 @@ from ablate import evidence, words
 from ablate.command import Parser, Refused
 from ablate.results import Study
 from analysis import figures, tables
+from analysis.case import case_of
 from analysis.load import read
 
 
@@ -34,8 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
 def _analyse(study: Study, results: Path) -> None:
     folder = results / "figures" / study.manifest["study"]
     folder.mkdir(parents=True, exist_ok=True)
-    table = evidence.effects(study)
-    for file in [*figures.write(study, table, folder), *tables.write(study, table, folder)]:
+    case = case_of(results, study)
+    table = case.effects
+    for file in [*figures.write(case, folder), *tables.write(study, table, folder)]:
         print(file)
     metric = evidence.endpoint(study.manifest)
     lower = evidence.lower_is_better(study.manifest, metric)

@@ -19,7 +19,9 @@ from matplotlib.figure import Figure
 
 from ablate import evidence
 from ablate.results import Study, load_study
-from analysis import curves, figures, style
+from analysis import figures
+from analysis.case import case_of
+from analysis.figures import curves, effects, seeds, style
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 MANY = GRID | {"residual": ["pre", "post"], "attention": ["mha", "gqa"], "init": ["gpt2", "small"], "optim.lr": [1, 2]}
@@ -36,7 +38,7 @@ def texts(drawn: Figure) -> str:
 
 
 def forest(study: Study) -> Figure:
-    return figures.effects(study, evidence.effects(study))
+    return effects.draw(study, evidence.effects(study))
 
 
 def line(axis: Axes, x: np.ndarray) -> bool:
@@ -66,7 +68,7 @@ def test_no_figure_warns_and_no_text_leaves_it(
     study = made(tmp_path, factors, **options)
     with warnings.catch_warnings(), matplotlib.rc_context(style.RC):
         warnings.simplefilter("error")
-        for drawn in (curves.draw(study), forest(study), figures.seeds(study)):
+        for drawn in (curves.draw(study), forest(study), seeds.draw(study)):
             canvas = FigureCanvasAgg(drawn)
             canvas.draw()
             used, (width, height) = drawn.get_tightbbox(canvas.get_renderer()), drawn.get_size_inches()
@@ -86,12 +88,11 @@ def test_rows_of_a_forest_do_not_overlap(tmp_path: Path) -> None:
 
 def test_the_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
     study = made(tmp_path, status=lambda v, s: "diverged" if s == 2 and v["norm"] == "rms" else "done")
-    table = evidence.effects(study)
     digests = []
     for name in ("one", "two"):
         folder = tmp_path / name
         folder.mkdir()
-        files = figures.write(study, table, folder)
+        files = figures.write(case_of(tmp_path, study), folder)
         digests.append([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
     assert digests[0] == digests[1] and len(digests[0]) == 6
     pdf = (tmp_path / "one" / "curves.pdf").read_bytes()
@@ -176,7 +177,7 @@ def test_withheld_effects_have_no_point_and_say_why(tmp_path: Path) -> None:
 def test_a_dot_per_run_and_lines_only_between_equal_batches(tmp_path: Path) -> None:
     factors = {"ffn": ["mlp", "swiglu"], "train.batch_size": [8, 16]}
     study = made(tmp_path, factors, batches=lambda levels: str(levels["train.batch_size"]))
-    axis = figures.seeds(study).axes[0]
+    axis = seeds.draw(study).axes[0]
     names = [label.get_text() for label in axis.get_yticklabels()]
     assert names == ["mlp + 8 (reference)", "swiglu + 8", "mlp + 16 (reference)", "swiglu + 16"]
     for y, (ffn, size) in enumerate([("mlp", 8), ("swiglu", 8), ("mlp", 16), ("swiglu", 16)]):
@@ -195,7 +196,7 @@ def test_lost_runs_stand_at_the_margin_and_break_the_lines(tmp_path: Path) -> No
         {"ffn": ["mlp", "gelu", "swiglu"]},
         status=lambda v, s: ["done", "diverged", "running"][s] if v["ffn"] == "gelu" else "done",
     )
-    drawn = figures.seeds(study)
+    drawn = seeds.draw(study)
     assert "1 of 3 diverged; 1 of 3 missing" in texts(drawn)
     assert len(drawn.axes[0].collections[0].get_segments()) == 2  # seed 0 only
 
@@ -241,5 +242,5 @@ def test_captions_say_n_and_looks(tmp_path: Path) -> None:
 
 def test_zero_finished_runs_say_so(tmp_path: Path) -> None:
     study = made(tmp_path, status=lambda levels, seed: "missing")
-    assert "no finished run" in texts(curves.draw(study)) and "no finished run" in texts(figures.seeds(study))
+    assert "no finished run" in texts(curves.draw(study)) and "no finished run" in texts(seeds.draw(study))
     assert "undecided: no seed has every run it needs" in texts(forest(study))

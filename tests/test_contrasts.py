@@ -178,7 +178,7 @@ def test_many_factors_one_at_a_time_cost_no_more_than_their_cells(count):
 
 
 def test_every_cell_of_a_design_that_changes_one_factor_has_a_look_of_its_own():
-    from analysis import style
+    from analysis.figures import style
 
     shapes: list[tuple[str, tuple[int, ...]]] = [
         ("one_at_a_time", (2,) * 12),

@@ -13,6 +13,7 @@ from ablate import evidence
 from ablate.results import Study, load_study
 from ablate.summary import summary
 from analysis import figures, tables
+from analysis.case import case_of
 
 RECALL = TASK | {
     "title": "recall of 16 pairs",
@@ -33,7 +34,7 @@ def made(results: Path, score: Callable[[dict[str, Any], int], float], **options
 def everything_said(study: Study, folder: Path) -> str:
     """The summary, the tables and what figures say, all of it written."""
     table = evidence.effects(study)
-    files = [*figures.write(study, table, folder), *tables.write(study, table, folder)]
+    files = [*figures.write(case_of(folder, study), folder), *tables.write(study, table, folder)]
     assert all(file.stat().st_size for file in files)
     return summary(study, folder) + "".join(file.read_text() for file in files if file.suffix == ".md")
 

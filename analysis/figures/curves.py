@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from ablate import evidence, words
 from ablate.results import Study
-from analysis import style
+from analysis.figures import style
 
 Cell = dict[str, Any]
 LATE = 2 / 3  # where the right panel begins at the latest, as a share of the run
