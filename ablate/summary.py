@@ -13,6 +13,7 @@ from ablate import evidence, words
 from ablate.results import Study
 
 ROWS = 16  # of cells and of effects; a longer list is for the analysis
+WRITTEN = (("registered", True), ("post hoc", False))
 NAMED = 6  # runs and notes that are spelled out
 
 
@@ -22,8 +23,9 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     `results` is the folder the study was read from, for the paths of failed runs; `wall_seconds` the sweep's duration.
     """
     table, cells = evidence.effects(study), evidence.cells(study)
-    lines = [_title(study, wall_seconds), _scope(study), _metric(study), *_cells(cells), *_beside(study)]
-    lines += [*_effects(study, table), *_common(study), *_placebos(study, table)]
+    lines = [_title(study, wall_seconds), *_question(study.manifest), _scope(study), _metric(study)]
+    lines += [*_cells(cells), *_beside(study), *_effects(study, table), *_common(study), *_claims(study)]
+    lines += _placebos(study, table)
     return "\n".join([*lines, *_caveats(study, table, cells), *_trouble(study, results), _next(study, table, results)])
 
 
@@ -34,6 +36,12 @@ def _title(study: Study, wall_seconds: float | None) -> str:
     counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
     parts.append(", ".join([words.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
     return " · ".join([*parts, *([] if wall_seconds is None else [words.duration(wall_seconds)])])
+
+
+def _question(manifest: dict[str, Any]) -> list[str]:
+    """What the study's file asks, and which of its tiers ran."""
+    asked, tier = manifest.get("question"), manifest.get("tier")
+    return [f"question: {asked}"] * bool(asked) + [f"tier: {tier}"] * bool(tier)
 
 
 def _scope(study: Study) -> str:
@@ -144,7 +152,7 @@ def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
 
 
 def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
-    decided = table["verdict"].isin(["better", "worse"])
+    decided = table["verdict"].isin(evidence.DECIDED)
     in_order = table["kind"] == "step"
     ordered = table.assign(late=table["kind"] == "interaction", open=~decided & ~in_order).sort_values(
         ["late", "open"], kind="stable"
@@ -182,6 +190,14 @@ def _common(study: Study) -> list[str]:
     )
 
 
+def _claims(study: Study) -> list[str]:
+    """The claims by name and by when they were written, but of a study that is no evidence."""
+    entries = {} if words.no_evidence(study.manifest) else study.manifest.get("claims") or {}
+    named = {how: [name for name, entry in entries.items() if entry["registered"] == known] for how, known in WRITTEN}
+    said = [f"{', '.join(names)} ({how})" for how, names in named.items() if names]
+    return [f"claims: {'; '.join(said)}: python -m analysis"] if said else []
+
+
 def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
     """What noise alone makes, where the study has placebos."""
     placebos = study.beside.get("placebos")
@@ -190,7 +206,7 @@ def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame) -> list[str]:
     lines = [*study.manifest.get("remarks", []), evidence.standing(study, table) or ""]
-    lines += [evidence.unadjusted(study.manifest) or ""]
+    lines += [evidence.unadjusted(study.manifest) or "", evidence.margin_line(study)]
     lines += [*dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest["seeds"]) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
@@ -237,7 +253,7 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     again = (
         f"the same command again trains the {words.counted(open_runs, 'run')} without a number\n" if open_runs else ""
     )
-    if table.empty or any(manifest.get(key) for key in ("confirms", "tunes", "placebo_of")):
+    if table.empty or manifest.get("confirms") or words.no_evidence(manifest):
         return again + figures
     # A confirmation has seeds of its own, and counts them beforehand.
     command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]

@@ -140,6 +140,7 @@ def remarks(study: Study) -> list[str]:
         *study.manifest.get("remarks", []),
         words.matched(study.manifest),
         evidence.unadjusted(study.manifest) or "",
+        evidence.margin_line(study),
     ]
     if len(study.manifest["seeds"]) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")

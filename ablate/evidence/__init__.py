@@ -7,9 +7,10 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 
 from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
+from ablate.evidence.margin import margin_line, margin_of
 from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
-from ablate.evidence.sequential import looks_until, nominal, overall, standing, undecided
+from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
 from ablate.evidence.statistics import (
     Estimate,
     benjamini_hochberg,
@@ -27,6 +28,7 @@ from ablate.evidence.verdicts import ALPHA, Noise, effects, headline, noise
 
 __all__ = [
     "ALPHA",
+    "DECIDED",
     "Contrast",
     "Estimate",
     "Noise",
@@ -47,6 +49,8 @@ __all__ = [
     "interval",
     "looks_until",
     "lower_is_better",
+    "margin_line",
+    "margin_of",
     "matched",
     "measures",
     "noise",
