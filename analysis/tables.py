@@ -12,6 +12,7 @@ from ablate import evidence, words
 from ablate.results import Study
 from analysis import latex, sheet
 from analysis.case import Case
+from analysis.export import runs_table
 from analysis.safe import written
 from analysis.sheet import Sheet
 
@@ -54,13 +55,6 @@ def beside(study: Study) -> dict[str, list[float]]:
     known = [name for name in study.runs if name.startswith(f"{split}/") and study.runs[name].notna().any()]
     others = [name for name in known if name != metric]
     return {name: list(evidence.cells(study, name)["mean"]) for name in others}
-
-
-def runs_table(study: Study) -> pandas.DataFrame:
-    """A row per run, with what was chosen for its cell where cells were matched."""
-    chosen = {cell["id"]: evidence.matched(study.manifest, cell) for cell in study.manifest["cells"]}
-    rows = [chosen[cell] for cell in study.runs["cell"]]
-    return study.runs.join(pandas.DataFrame(rows, index=study.runs.index))
 
 
 def cells_sheet(case: Case) -> Sheet:
