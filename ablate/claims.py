@@ -96,13 +96,12 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
 
 def _margin(relation: str, margin: Any) -> Iterator[str]:
     number = fraction_of(margin) if isinstance(margin, str) else margin
-    known = isinstance(number, int | float) and not isinstance(number, bool)
     if relation != "equivalent":
         if margin is not None:
             yield f"margin: {relation} takes none; it goes with equivalent"
     elif margin is None:
         yield "equivalent needs a margin, the largest difference that does not matter: margin: 0.01, or margin: 2 %"
-    elif not known or not 0 < number < float("inf"):
+    elif isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
         yield f"margin: {margin} must be a number above 0, or a share of the training steps as in 2 %"
 
 
