@@ -167,3 +167,48 @@ def ranks(row: Any) -> str:
 def counted(n: int, noun: str) -> str:
     """A number with its noun: 1 run, 12 runs."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+SPLITS = {"test": "test", "val": "validation", "train": "training"}
+
+
+def said_metric(metric: str) -> str:
+    """A metric as people say it: "test loss", "test accuracy at length 128"."""
+    split, _, name = metric.partition("/")
+    name, _, length = name.partition("@")
+    return f"{SPLITS.get(split, split)} {name.replace('_', ' ')}".strip() + f" at length {length}" * bool(length)
+
+
+def p_words(p: float, correction: str = "") -> str:
+    """A p-value with more digits where it is small: "Holm p = .0003", "p < .0001"; nothing where there is none."""
+    if not _known(p):
+        return ""
+    text = "< .0001" if p < 1e-4 else f"= {number(p, 4 if p < 1e-3 else 3)}"
+    return f"{correction} p {text}".strip()
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a row: "a", "a and b", "a, b and c"."""
+    names = list(names)
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def ranged(values: list[str]) -> str:
+    """All of a few values, the ends of many."""
+    return ", ".join(values) if len(values) <= 3 else f"{values[0]} to {values[-1]}"
+
+
+def scope(manifest: dict[str, Any], among: Iterable[str], base: Iterable[str] | None = None) -> str:
+    """Where a finding about cells holds: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
+    cells = {cell["id"]: cell for cell in manifest["cells"]}
+    found = [cells[name] for name in among]
+    params = sorted({cells[name]["params"] for name in (among if base is None else base)} - {None}, key=float)
+    sizes = dict.fromkeys(size(int(count)) for count in params if _known(count))
+    tasks = dict.fromkeys(manifest["tasks"][cell["task"]]["name"] for cell in found)
+    steps = sorted({cell["config"]["train"]["steps"] for cell in found if cell["config"].get("train")})
+    parts = [f"{ranged(list(sizes))} parameters"] if sizes else []
+    return ", ".join([*parts, ranged(list(tasks)), *([f"{ranged([str(n) for n in steps])} steps"] if steps else [])])
+
+
+def _known(value: Any) -> bool:
+    return value is not None and math.isfinite(value)

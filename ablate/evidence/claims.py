@@ -3,81 +3,81 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas
 
-from ablate.evidence.contrasts import Contrast
-from ablate.evidence.family import ALPHA, corrected, registered
-from ablate.evidence.placebo import KEY
-from ablate.evidence.ranking import diverges_p, rank_correlation
-from ablate.evidence.rows import estimate_row, parts, scored
-from ablate.evidence.runs import endpoints, unadjusted
-from ablate.evidence.sequential import nominal, overall, sizes
-from ablate.evidence.severity import Severity, severity
-from ablate.evidence.statistics import Estimate, interval, p_value, paired
-from ablate.evidence.verdicts import barred
+from ablate.evidence.family import corrected
+from ablate.evidence.findings import FINDERS, Finding
+from ablate.evidence.runs import unadjusted
+from ablate.evidence.severity import HIGHEST, LEAST, Severity
 from ablate.evidence.wording import claim_sentence
-from ablate.relations import Side, compared, fraction_of, relation_of, sides_of, weighed
+from ablate.relations import relation_of
 from ablate.results import Study
-from ablate.words import counted, number, ranks, show
 
-SEEDS = 5  # fewer show neither equivalence nor a ranking
-FALSE_PASSES = 0.05
-DECIDED = {1: "supported", 0: "undecided", -1: "contradicted"}
-
+VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
 COLUMNS = [
     *("name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "margin"),
-    *("registered", "edited", "verdict", "note", "severity", "severity_n", "severity_kind"),
-    *("side", "against", "paired", "family", "unadjusted", "alpha", "waits", "diverged", "diverged_reference"),
+    *("registered", "edited", "verdict", "note", "severity", "severity_n", "placebo"),
+    *("side", "against", "paired", "family", "unadjusted", "alpha", "waits"),
+    *("diverged", "diverged_reference", "lower", "higher", "tied"),
 ]
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What the runs say of one claim, before anything is corrected for the number of claims.
-
-    p         allows for every look; NaN where there is none
-    span      the interval at a level, (NaN, NaN) where there is none
-    outcome   at a level: 1 supported, −1 contradicted, 0 neither
-    reason    why no number decides; `final` if more seeds would not either
-    severity  false passes on placebos at a level
-    """
-
-    columns: dict[str, Any]
-    p: float
-    span: Callable[[float], tuple[float, float]]
-    outcome: Callable[[float], int]
-    reason: str = ""
-    final: bool = False
-    notes: list[str] = field(default_factory=list)
-    severity: Callable[[float], Severity] | None = None
-
-
 def claims(study: Study) -> pandas.DataFrame:
-    """A row per claim of a study: its difference, side one minus side two, in the metric's unit, and its verdict.
+    """A row per claim of a study: side one minus side two, in the metric's unit, and its verdict.
 
     Registered claims are the family: intervals of level 1 − .05/m, Bonferroni-t, over all m that were registered, Holm
-    p.  Claims written or edited after results are exploratory: p after Benjamini & Hochberg over all that there were,
-    intervals of 5 % false coverage rate.  The interval decides; `less` and `greater` are about the number itself,
-    whether or not less is better.  With `seeds=auto` all levels allow for the looks; `waits` marks what more seeds may
-    decide.  A claim that would pass on more than 5 % of resampled placebos stays undecided.
+    p.  Claims that were written or edited after results are exploratory: p after Benjamini & Hochberg over all that
+    there were, intervals of 5 % false coverage rate.  The interval decides; `less` and `greater` are about the number
+    itself, whether or not less is better.  With `seeds=auto` all levels allow for the looks; `waits` marks what more
+    seeds may decide.  What would pass on more than 5 % of resampled placebos stays undecided.
     """
-    manifest = study.manifest
-    entries = manifest.get("claims") or {}
-    found = {name: FINDERS[relation_of(entry["claim"])](study, name, entry["claim"]) for name, entry in entries.items()}
+    entries = study.manifest.get("claims") or {}
+    found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}
     family = np.array([bool(entry["registered"]) for entry in entries.values()], dtype=bool)
     p = np.array([finding.p for finding in found.values()], dtype=float)
-    holm_p, bh_p, levels = corrected(p, family, manifest)
+    holm, bh, levels = corrected(p, family, study.manifest)
     rows = [
-        _row(study, name, entries[name], finding) | {"p_holm": one, "p_bh": other, "alpha": level} | _judged(finding, level)
-        for (name, finding), one, other, level in zip(found.items(), holm_p, bh_p, levels, strict=True)
+        finding.columns | _kind(name, entries[name]) | {"p": finding.p} | _judged(finding, level)
+        for (name, finding), level in zip(found.items(), levels, strict=True)
     ]
-    table = pandas.DataFrame(rows, columns=COLUMNS)
-    table["sentence"] = [
-        claim_sentence(manifest, entries[row.name]["claim"], row) for row in table.itertuples(index=False)
-    ]
-    return table
+    table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
+    table["unadjusted"] = unadjusted(study.manifest) is not None
+    said = [claim_sentence(study.manifest, entries[row.name], row) for row in table.itertuples(index=False)]
+    return table.assign(sentence=said)
+
+
+def _found(study: Study, name: str, claim: dict[str, Any]) -> Finding:
+    # The same numbers for a claim of the same name, whatever other claims there are.
+    return FINDERS[relation_of(claim)](study, claim, np.random.default_rng([*name.encode()]))
+
+
+def _kind(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    known = bool(entry["registered"])
+    which = {"name": name, "relation": relation_of(entry["claim"])}
+    return which | {"registered": known, "family": known, "edited": bool(entry.get("earlier"))}
+
+
+def _judged(finding: Finding, level: float) -> dict[str, Any]:
+    """Interval, verdict and its reasons at the level that is left for one claim."""
+    low, high = finding.span(level)
+    outcome = finding.outcome(level)
+    passes = finding.severity(level) if finding.severity else Severity(math.nan, 0, "")
+    notes = [finding.reason, *finding.notes]
+    if outcome and passes.rate > HIGHEST:
+        notes.append("passes on too many placebos to count")
+        outcome = 0
+    elif outcome and finding.severity and math.isnan(passes.rate):
+        notes.append(f"false passes on placebos not measured: aa={LEAST} measures them")
+    return {
+        "low": low,
+        "high": high,
+        "verdict": VERDICTS[outcome],
+        "note": "; ".join(filter(None, notes)),
+        "severity": passes.rate,
+        "severity_n": passes.n,
+        "placebo": passes.kind,
+        "waits": not outcome and not finding.final,
+    }

@@ -9,6 +9,7 @@ import numpy as np
 import pandas
 
 from ablate.evidence.contrasts import Contrast, contrasts
+from ablate.evidence.family import ALPHA, registered
 from ablate.evidence.rows import MATCHED, estimate_row, scored
 from ablate.evidence.runs import unadjusted
 from ablate.evidence.sequential import nominal, overall
@@ -23,7 +24,6 @@ from ablate.evidence.statistics import (
 from ablate.results import Study
 from ablate.words import counted
 
-ALPHA = 0.05
 UNPAIRED_SEEDS = 5  # below it, the spread of an unpaired comparison is too badly known for a verdict
 
 CONTRAST = ["kind", "factor", "level", "reference", "stratum", "label"]
@@ -47,7 +47,8 @@ class Noise(NamedTuple):
 def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per contrast of the design, in the metric's unit, level minus reference.
 
-    Family rows (main effects and two-way interactions) have simultaneous 95 % intervals: level 1 − .05/m, Bonferroni-t.
+    Family rows (main effects and two-way interactions; none beside registered claims, which are the family then) have
+    simultaneous 95 % intervals: level 1 − .05/m, Bonferroni-t.
     Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
     1 − .05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides
     the verdict.
@@ -58,8 +59,11 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """
     found, all_scores = contrasts(study.manifest), scored(study, metric)
     rows = [named(contrast) | estimate_row(all_scores, contrast) for contrast in found]
-    table = pandas.DataFrame(rows, columns=["estimate", "different", "looks", *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
-    table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
+    table = pandas.DataFrame(
+        rows, columns=["estimate", "different", "uneven", "looks", *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED]
+    )
+    claimed = registered(study.manifest) > 0  # then the claims are the family
+    table["family"] = np.array([contrast.kind != "cell" and not claimed for contrast in found], dtype=bool)
     table["unadjusted"] = unadjusted(study.manifest) is not None
     table["margin"] = np.full(len(table), math.nan)
     _correct(table)
@@ -98,18 +102,18 @@ def _correct(table: pandas.DataFrame) -> None:
 
 
 def _withheld(row: Any) -> bool:
-    return bool(row.different or row.diverged != row.diverged_reference)
+    return bool(row.different or row.uneven)
 
 
 def _tested(row: Any) -> bool:
     return not _withheld(row) and (row.paired or row.n >= UNPAIRED_SEEDS)
 
 
-def _verdict(row: Any) -> tuple[str, str]:
-    """better, worse, undecided or withheld, and the reason where the interval does not say it."""
+def barred(row: Any) -> tuple[str, str] | None:
+    """withheld or undecided with the reason, where no interval of a row can say anything; else None."""
     if row.different:
         return "withheld", "the sides are scored on different tasks"
-    if row.diverged != row.diverged_reference:
+    if row.uneven:
         return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}"
     if row.n < 2:
         return "undecided", "one seed can conclude nothing" if row.n else "no seed has every run it needs"
@@ -119,6 +123,14 @@ def _verdict(row: Any) -> tuple[str, str]:
         return "undecided", "equal in every seed"
     if row.sd == 0:
         return "undecided", "no spread between seeds, which no seeds of their own have"
+    return None
+
+
+def _verdict(row: Any) -> tuple[str, str]:
+    """better, worse, undecided or withheld, and the reason where the interval does not say it."""
+    reason = barred(row)
+    if reason:
+        return reason
     note = f"{counted(row.diverged, 'run')} diverged on each side" if row.diverged else ""
     if row.low <= 0 <= row.high:
         return "undecided", note
@@ -126,20 +138,21 @@ def _verdict(row: Any) -> tuple[str, str]:
 
 
 def headline(table: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows to show first: the family, and the exploratory ones only where no family row has an interval.
+    """The rows to show first: effects of the design, and single cells only where no effect has an interval.
 
     A cell that diverges is part of every main effect, so that its study may have no other interval to show.
     """
-    exploratory = table["n"].gt(1) & table.loc[table["family"], "low"].isna().all()
-    return table[table["family"] | exploratory]
+    design = table["kind"] != "cell"
+    cells = table["n"].gt(1) & table.loc[design, "low"].isna().all()
+    return table[design | cells]
 
 
 def noise(table: pandas.DataFrame) -> list[Noise]:
     """For main effects and interactions: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and what the fewest seeds find.
 
-    Pooled over the paired rows of the family that have an interval; the level is theirs: .05/m, less with seeds=auto.
+    Pooled over the paired rows that have an interval; the level is theirs: .05/m in a family, less with seeds=auto.
     """
-    usable = table[table["family"] & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
+    usable = table[(table["kind"] != "cell") & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
     found = []
     for kind, rows in usable.groupby("kind", sort=False):
         weights = rows["n"].to_numpy(float) - 1

@@ -1,0 +1,273 @@
+"""What the runs say of one claim, for each relation that a claim can state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas
+
+from ablate.evidence.contrasts import Contrast
+from ablate.evidence.ranking import Ranked, diverges_p, rank_correlation
+from ablate.evidence.rows import Scored, estimate_row, independent, scored
+from ablate.evidence.sequential import nominal, overall, sizes
+from ablate.evidence.severity import Noisy, Rule, Severity, severity
+from ablate.evidence.statistics import interval, p_value, paired
+from ablate.evidence.verdicts import barred
+from ablate.relations import compared, fraction_of, relation_of, weighed
+from ablate.results import Study
+from ablate.words import counted, number, ranks, show
+
+SEEDS = 5  # fewer show neither equivalence nor a ranking
+Claim = dict[str, Any]
+Span = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the runs say of one claim, before anything is corrected for the number of claims.
+
+    columns   n, mean, sd and what else a row of `claims` shows
+    p         of "neither supported nor contradicted", good at any look; NaN where nothing can be said
+    span      the interval at a level; (NaN, NaN) where there is none
+    outcome   at a level: 1 supported, −1 contradicted, 0 neither
+    reason    why nothing can be said; `final` if no more seeds would change that
+    severity  the false passes on placebos, at a level; None where placebos say nothing about the relation
+    """
+
+    columns: dict[str, Any]
+    p: float
+    span: Callable[[float], Span]
+    outcome: Callable[[float], int]
+    reason: str = ""
+    final: bool = False
+    notes: list[str] = field(default_factory=list)
+    severity: Callable[[float], Severity] | None = None
+
+
+def rule_of(relation: str, margin: float) -> Rule:
+    """From interval and n to 1 (supported), −1 (contradicted) or 0: entirely on the claimed side, or on the other.
+
+    `less` and `greater` are about the sign of side one − side two; `equivalent`: inside ±margin with n >= 5, or all
+    outside.  Works on arrays; an interval of NaN says nothing.
+    """
+    return {
+        "less": lambda low, high, n: (high < 0) * 1 - (low > 0) * 1,
+        "greater": lambda low, high, n: (low > 0) * 1 - (high < 0) * 1,
+        "equivalent": lambda low, high, n: (
+            ((-margin < low) & (high < margin)) * (n >= SEEDS) - ((low > margin) | (high < -margin)) * 1
+        ),
+    }[relation]
+
+
+def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
+    """`less`, `greater`, `equivalent`: mean of side one − mean of side two, within seeds or by Welch.
+
+    p is that of the interval: the largest level at which it decides nothing.  For `equivalent` it is twice Student's
+    P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987), at half the level each.
+    """
+    contrast, all_scores = contrast_of(claim, study), scored(study, claim.get("metric"))
+    row = SimpleNamespace(**estimate_row(all_scores, contrast))
+    margin, why = margin_of(claim)
+    reason = barred(row)
+    if reason and row.uneven:
+        why = f"{reason[1]}; diverged ranked worst: {ranks(row)}"
+    elif reason:
+        why = reason[1]
+    estimate, relation = row.estimate, relation_of(claim)
+    tested = estimate._replace(mean=abs(estimate.mean) - margin) if relation == "equivalent" else estimate
+    rule = rule_of(relation, margin)
+
+    def span(level: float) -> Span:
+        return (math.nan, math.nan) if reason else interval(estimate, nominal(row.looks, level))
+
+    def outcome(level: float) -> int:
+        low, high = map(np.asarray, span(level))
+        return 0 if why else int(rule(low, high, row.n))
+
+    return Finding(
+        _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
+        math.nan if why else overall(row.looks, p_value(tested)),
+        span,
+        outcome,
+        why,
+        bool(why) and (reason is None or row.uneven or row.different),
+        _notes(row, relation),
+        None if why else lambda level: _severity(all_scores, contrast, row, claim, rule, margin, level, rng),
+    )
+
+
+def _notes(row: SimpleNamespace, relation: str) -> list[str]:
+    few = relation == "equivalent" and 1 < row.n < SEEDS
+    even = row.diverged and not row.uneven
+    return [f"{counted(row.diverged, 'run')} diverged on side one, the same share of side two"] * bool(even) + [
+        f"fewer than {SEEDS} seeds cannot show equivalence"
+    ] * few
+
+
+def contrast_of(claim: Claim, study: Study) -> Contrast:
+    """The difference that a claim is about."""
+    one, other = weighed(claim, study.manifest["cells"])
+    sides = [side_words(side) for side in compared(claim)]
+    weights = one | {cell: -weight for cell, weight in other.items()}
+    return Contrast("claim", "", sides[0], sides[1], at_words(claim), " against ".join(sides), weights)
+
+
+def side_words(side: dict[str, Any]) -> str:
+    """A side of a claim: "geglu, swiglu", or "ffn=swiglu with optim.lr=0.001"."""
+    parts = []
+    for key, asked in side.items():
+        levels = ", ".join(map(show, asked if isinstance(asked, list) else [asked]))
+        plain = len(side) == 1 and "." not in key and levels not in ("none", "null", "true", "false")
+        parts.append(levels if plain else f"{key}={levels}")
+    return " with ".join(parts)
+
+
+def at_words(claim: Claim) -> str:
+    """What a claim fixes: "norm=ln, optim.lr=0.001"."""
+    return ", ".join(side_words({key: level, "": ""}).split(" with ")[0] for key, level in claim.get("at", {}).items())
+
+
+def margin_of(claim: Claim) -> tuple[float, str]:
+    """The margin in the metric's unit, NaN where there is none, and why it is not known."""
+    asked = claim.get("margin", math.nan)
+    if fraction_of(asked) is None:
+        return float(asked), ""
+    return math.nan, f"what {asked} of the training steps are worth is not known; exchange=true measures it"
+
+
+def _columns(row: SimpleNamespace) -> dict[str, Any]:
+    names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
+    return {name: getattr(row, name) for name in names}
+
+
+def _severity(
+    found: Scored,
+    contrast: Contrast,
+    row: SimpleNamespace,
+    claim: Claim,
+    rule: Rule,
+    margin: float,
+    level: float,
+    rng: np.random.Generator,
+) -> Severity:
+    parts, _ = independent(found, contrast)
+    noise = Noisy(
+        tuple(sum(weight**2 for weight in weights.values()) for weights in parts),
+        tuple(len(found.values[list(weights)].dropna()) for weights in parts),
+    )
+    had = [n for n in row.looks if n <= row.n]
+    looks = [(n, nominal(row.looks, level)) for n in had]
+    shift = 0.0 if math.isnan(margin) else margin
+    return severity(found.study.beside.get("placebos"), row.metric, about(claim), noise, looks, rule, shift, rng)
+
+
+def about(claim: Claim) -> set[str]:
+    """The keys whose levels differ between the sides."""
+    sides = compared(claim)
+    return {key for side in sides for key in side if any(other.get(key) != side[key] for other in sides)}
+
+
+def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
+    """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact paired p.
+
+    Over the seeds in which every run of both sides ended as done or diverged.  No interval: p decides.
+    """
+    sides = weighed(claim, study.manifest["cells"])
+    runs = study.runs[study.runs["status"].isin(["done", "diverged"])]
+    ended = runs.assign(diverged=runs["status"] == "diverged").pivot(index="seed", columns="cell", values="diverged")
+    complete = ended.reindex(columns=[cell for side in sides for cell in side]).dropna().astype(float)
+    one, other = (complete[list(side)].sum(axis=1).to_numpy() for side in sides)
+    n, cells = len(complete), (len(sides[0]), len(sides[1]))
+    looks = len(sizes(study.manifest, [list(complete.index)]))
+    counts = [int(one.sum()), int(other.sum())]
+    share = counts[0] / cells[0] / n - counts[1] / cells[1] / n if n else math.nan
+    reason = "" if n > 1 else "one seed can conclude nothing" if n else "no seed has every run it needs"
+    reason = reason or "no run diverged on either side" * (not any(counts))
+    p = math.nan if reason else min(1.0, max(looks, 1) * diverges_p(one, other, cells))
+    words = [side_words(side) for side in compared(claim)]
+    spread = [f"{count} of {n * size} runs diverged" for count, size in zip(counts, cells, strict=True)]
+    return Finding(
+        {"n": n, "mean": share, "sd": math.nan, "metric": "diverged", "margin": math.nan, "paired": True}
+        | {"side": words[0], "against": words[1], "diverged": counts[0], "diverged_reference": counts[1]},
+        p,
+        lambda level: (math.nan, math.nan),
+        lambda level: int(math.copysign(p <= level, share)) if p <= level else 0,
+        reason,
+        notes=[] if reason else [f"{spread[0]} against {spread[1].removesuffix(' runs diverged')}"],
+    )
+
+
+def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
+    """`rank_correlates`: Spearman's ρ of the levels' scores with the published numbers, within each seed.
+
+    Supported (contradicted): the t interval of the seeds' ρ lies above (below) zero, so that seeds agree, *and* so few
+    orders of the levels would do as well that p, twice the exact tail over all orders, is below the level: with four
+    levels none is (2/24 > .05), with five only nearly perfect ones.  p is the larger of the two.  Higher numbers go
+    with higher numbers: published scores for which more is better stand with a minus against a loss.
+    """
+    sides = weighed(claim, study.manifest["cells"])
+    all_scores = scored(study, claim.get("metric"))
+    values = _level_scores(all_scores.values, sides)
+    n = len(values)
+    looks = max(1, len(sizes(study.manifest, [list(values.index)])))
+    diverged = [sum(all_scores.ends.get((cell, "diverged"), 0) for cell in side) / len(side) for side in sides]
+    levels, published = [side_words(side) for side in compared(claim)], np.array(claim["rank_correlates"][1], float)
+    lone = [all_scores.metrics[cell] for side in sides for cell in side]
+    reason = _unranked(all_scores, sides, published, rng) if len(set(diverged)) > 1 else ""
+    reason = reason or ("" if n >= SEEDS else f"n = {n}, fewer than {SEEDS} seeds show no ranking")
+    found = rank_correlation(values.to_numpy(), published, rng) if n else None
+    estimate = paired(found.by_seed) if found else paired(np.array([]))
+    p = math.nan if reason or not found else min(1.0, looks * max(found.p_seeds, found.p_orders))
+
+    def span(level: float) -> Span:
+        if reason or n < 2:
+            return math.nan, math.nan
+        low, high = interval(estimate, level / looks) if estimate.error else (estimate.mean, estimate.mean)
+        return max(low, -1.0), min(high, 1.0)
+
+    return Finding(
+        {"n": n, "mean": estimate.mean, "sd": estimate.sd, "metric": ", ".join(dict.fromkeys(lone)), "paired": True}
+        | {"margin": math.nan, "side": ", ".join(levels), "against": "published numbers"},
+        p,
+        span,
+        lambda level: (1 if estimate.mean > 0 else -1) if p <= level else 0,
+        reason,
+        len(set(diverged)) > 1,
+        [_leaning(found, levels)] if found and not reason else [],
+    )
+
+
+def _leaning(found: Ranked, levels: list[str]) -> str:
+    """How much of a correlation hangs on one level: three coarse groups can make most of it."""
+    i = int(np.argmin(found.without * (1 if found.mean >= 0 else -1)))
+    return f"without {levels[i]} {number(float(found.without[i]), 2)}"
+
+
+def _unranked(found: Scored, sides: list[dict[str, float]], published: np.ndarray, rng: np.random.Generator) -> str:
+    """Why unequal divergence withholds a ranking, with that of the diverged runs as the worst."""
+    ranked = _level_scores(found.ranked, sides).to_numpy()
+    worst = (
+        f"; diverged ranked worst: {number(rank_correlation(ranked, published, rng).mean, 2)}" if len(ranked) else ""
+    )
+    return f"levels diverged unequally often{worst}"
+
+
+def _level_scores(values: pandas.DataFrame, sides: list[dict[str, float]]) -> pandas.DataFrame:
+    """A row per seed that has every run, a column per level: its weighted mean."""
+    complete = values[[cell for side in sides for cell in side]].dropna()
+    levels = {i: complete[list(side)] @ np.array(list(side.values())) for i, side in enumerate(sides)}
+    return pandas.DataFrame(levels, index=complete.index)
+
+
+FINDERS: dict[str, Callable[[Study, Claim, np.random.Generator], Finding]] = {
+    "less": difference,
+    "greater": difference,
+    "equivalent": difference,
+    "diverges_more": divergence,
+    "rank_correlates": ranking,
+}
