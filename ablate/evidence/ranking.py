@@ -93,4 +93,5 @@ def _steps(a: int, b: int, m: int, n: int) -> dict[int, float]:
         step = (a - b) * n
         return {step: 0.5, -step: 0.5} if step else {0: 1.0}
     counts = range(max(0, a + b - n), min(m, a + b) + 1)
-    return {k * n - (a + b - k) * m: float(stats.hypergeom.pmf(k, m + n, a + b, m)) for k in counts}
+    ways = math.comb(m + n, a + b)
+    return {k * n - (a + b - k) * m: math.comb(m, k) * math.comb(n, a + b - k) / ways for k in counts}
