@@ -8,6 +8,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 
 from ablate.evidence.claims import claims
 from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
+from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.family import ALPHA, registered
 from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
@@ -42,6 +43,8 @@ __all__ = [
     "common",
     "common_rows",
     "contrasts",
+    "divergence",
+    "divergence_of",
     "effects",
     "endpoint",
     "endpoints",

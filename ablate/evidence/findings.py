@@ -12,9 +12,10 @@ import numpy as np
 import pandas
 
 from ablate.evidence.contrasts import Contrast
-from ablate.evidence.ranking import Ranked, diverges_p, rank_correlation
-from ablate.evidence.rows import Scored, estimate_row, independent, scored
-from ablate.evidence.sequential import nominal, overall, sizes
+from ablate.evidence.divergence import divergence_of
+from ablate.evidence.ranking import Ranked, rank_correlation
+from ablate.evidence.rows import Scored, estimate_row, groups, scored
+from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.severity import Noisy, Rule, Severity, severity
 from ablate.evidence.statistics import interval, p_value, paired
 from ablate.evidence.verdicts import barred
@@ -155,7 +156,7 @@ def _severity(
     level: float,
     rng: np.random.Generator,
 ) -> Severity:
-    parts, _ = independent(found, contrast)
+    parts, _ = groups(found.study.manifest, contrast.weights)
     noise = Noisy(
         tuple(sum(weight**2 for weight in weights.values()) for weights in parts),
         tuple(len(found.values[list(weights)].dropna()) for weights in parts),
@@ -173,33 +174,32 @@ def about(claim: Claim) -> set[str]:
 
 
 def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
-    """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact paired p.
-
-    Over the seeds in which every run of both sides ended as done or diverged.  No interval: p decides.
-    """
-    sides = weighed(claim, study.manifest["cells"])
-    runs = study.runs[study.runs["status"].isin(["done", "diverged"])]
-    ended = runs.assign(diverged=runs["status"] == "diverged").pivot(index="seed", columns="cell", values="diverged")
-    complete = ended.reindex(columns=[cell for side in sides for cell in side]).dropna().astype(float)
-    one, other = (complete[list(side)].sum(axis=1).to_numpy() for side in sides)
-    n, cells = len(complete), (len(sides[0]), len(sides[1]))
-    looks = len(sizes(study.manifest, [list(complete.index)]))
-    counts = [int(one.sum()), int(other.sum())]
-    share = counts[0] / cells[0] / n - counts[1] / cells[1] / n if n else math.nan
+    """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact p; no interval."""
+    sides = [list(side) for side in weighed(claim, study.manifest["cells"])]
+    found = SimpleNamespace(**divergence_of(study, *sides))
+    n, counts = found.n, [(found.diverged, found.ended), (found.diverged_reference, found.ended_reference)]
+    looks = _looks(study)
+    shares = [count / ended if ended else math.nan for count, ended in counts]
     reason = "" if n > 1 else "one seed can conclude nothing" if n else "no seed has every run it needs"
-    reason = reason or "no run diverged on either side" * (not any(counts))
-    p = math.nan if reason else min(1.0, max(looks, 1) * diverges_p(one, other, cells))
+    reason = reason or "no run diverged on either side" * (not any(shares))
+    p = math.nan if reason else min(1.0, looks * found.p)
     words = [side_words(side) for side in compared(claim)]
-    spread = [f"{count} of {n * size} runs diverged" for count, size in zip(counts, cells, strict=True)]
+    share = shares[0] - shares[1]
+    spread = f"{counts[0][0]} of {counts[0][1]} runs diverged against {counts[1][0]} of {counts[1][1]}"
     return Finding(
-        {"n": n, "mean": share, "sd": math.nan, "metric": "diverged", "margin": math.nan, "paired": True}
-        | {"side": words[0], "against": words[1], "diverged": counts[0], "diverged_reference": counts[1]},
+        {"n": n, "mean": share, "sd": math.nan, "metric": "diverged", "margin": math.nan, "paired": found.paired}
+        | {"side": words[0], "against": words[1], "diverged": counts[0][0], "diverged_reference": counts[1][0]},
         p,
         lambda level: (math.nan, math.nan),
-        lambda level: int(math.copysign(p <= level, share)) if p <= level else 0,
+        lambda level: int(math.copysign(1, share)) if p <= level else 0,
         reason,
-        notes=[] if reason else [f"{spread[0]} against {spread[1].removesuffix(' runs diverged')}"],
+        notes=[spread] * (not reason),
     )
+
+
+def _looks(study: Study) -> int:
+    """By how many looks a level is divided where no statistic is Student's t (Bonferroni)."""
+    return len((study.manifest.get("sequential") or {}).get("looks", [0]))
 
 
 def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
@@ -214,7 +214,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     all_scores = scored(study, claim.get("metric"))
     values = _level_scores(all_scores.values, sides)
     n = len(values)
-    looks = max(1, len(sizes(study.manifest, [list(values.index)])))
+    looks = _looks(study)
     diverged = [sum(all_scores.ends.get((cell, "diverged"), 0) for cell in side) / len(side) for side in sides]
     levels, published = [side_words(side) for side in compared(claim)], np.array(claim["rank_correlates"][1], float)
     lone = [all_scores.metrics[cell] for side in sides for cell in side]

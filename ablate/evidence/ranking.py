@@ -1,9 +1,8 @@
-"""Whether levels rank as published numbers do, and whether one side diverges more often: exact tests on few seeds."""
+"""Whether levels rank as published numbers do."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -66,32 +65,3 @@ def _standard(values: np.ndarray) -> np.ndarray:
     centred = ranks - ranks.mean(-1, keepdims=True)
     length = np.sqrt((centred**2).sum(-1, keepdims=True))
     return np.asarray(np.divide(centred, length, out=np.zeros_like(centred), where=length > 0))
-
-
-def diverges_p(one: np.ndarray, other: np.ndarray, sizes: tuple[int, int]) -> float:
-    """Two-sided exact p of "both sides diverge as often", from the number of diverged runs per seed and side.
-
-    S = Σ over seeds of (share of one side − share of the other).  Sides of as many cells are exchanged within each seed
-    (with one cell each: McNemar 1947); of sides of other `sizes` the cells are, which gives the hypergeometric
-    distribution within each seed (Mantel & Haenszel 1959).  p is twice the smaller tail.
-    """
-    chances = {0: 1.0}
-    for a, b in zip(map(int, one), map(int, other), strict=True):
-        moves: dict[int, float] = {}
-        for before, p in chances.items():
-            for step, q in _steps(a, b, *sizes).items():
-                moves[before + step] = moves.get(before + step, 0.0) + p * q
-        chances = moves
-    found = int(np.sum(one)) * sizes[1] - int(np.sum(other)) * sizes[0]
-    tails = [math.fsum(p for s, p in chances.items() if (s - found) * sign >= 0) for sign in (1, -1)]
-    return min(1.0, 2 * min(tails))
-
-
-def _steps(a: int, b: int, m: int, n: int) -> dict[int, float]:
-    """The values that a seed adds to S·m·n without a difference between the sides, and their chances."""
-    if m == n:
-        step = (a - b) * n
-        return {step: 0.5, -step: 0.5} if step else {0: 1.0}
-    counts = range(max(0, a + b - n), min(m, a + b) + 1)
-    ways = math.comb(m + n, a + b)
-    return {k * n - (a + b - k) * m: math.comb(m, k) * math.comb(n, a + b - k) / ways for k in counts}
