@@ -70,10 +70,8 @@ def _compared(study: Study, lost: pandas.DataFrame, level: list[str], reference:
     whole = [sums[0] * len(reference), sums[1] * len(level)]
     if paired and len(level) != len(reference):
         complete = sums[0].notna() & sums[1].notna()
-        n, p = (
-            int(complete.sum()),
-            redealt(*(side[complete].to_numpy(int) for side in sums), len(level), len(reference)),
-        )
+        one_side, other_side = (side[complete].to_numpy(int) for side in sums)
+        n, p = int(complete.sum()), redealt(one_side, other_side, len(level), len(reference))
     elif paired:
         known = whole[0].notna() & whole[1].notna()
         n, p = int(known.sum()), sign_flips(map(int, (whole[0] - whole[1])[known]))
