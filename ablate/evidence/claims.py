@@ -15,6 +15,7 @@ from ablate.evidence.severity import HIGHEST, LEAST, Severity
 from ablate.evidence.wording import claim_sentence
 from ablate.relations import relation_of
 from ablate.results import Study
+from ablate.words import counted
 
 VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
 COLUMNS = [
@@ -67,10 +68,11 @@ def _judged(finding: Finding, level: float) -> dict[str, Any]:
     passes = finding.severity(level) if finding.severity else Severity(math.nan, 0, "")
     notes = [finding.reason, *finding.notes]
     if outcome and passes.rate > HIGHEST:
-        notes.append("passes on too many placebos to count")
+        notes.append("would pass on too many placebos to count")
         outcome = 0
     elif outcome and finding.severity and math.isnan(passes.rate):
-        notes.append(f"false passes on placebos not measured: aa={LEAST} measures them")
+        few = f", {counted(passes.n, 'placebo')} are too few" * bool(passes.n)
+        notes.append(f"false passes not measured{few}: aa={LEAST} measures them")
     return {
         "low": low,
         "high": high,
