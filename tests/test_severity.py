@@ -86,7 +86,7 @@ def test_looks_add_up(tmp_path):
 def test_averaged_sides_are_less_noisy_and_unpaired_ones_take_data_order(tmp_path):
     """A margin that a single difference never keeps is kept by the mean over four cells; Welch's rate is its own."""
     found = placebos(tmp_path, gaussian, 60)
-    margin = 0.003
+    margin = 0.0012
     one = rate(found, "equivalent", 5, margin).rate
     four = rate(found, "equivalent", 5, margin, noise=Noisy((2 / 4,), (5,))).rate
     assert four > 2 * one
