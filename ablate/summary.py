@@ -237,7 +237,7 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     again = (
         f"the same command again trains the {words.counted(open_runs, 'run')} without a number\n" if open_runs else ""
     )
-    if table.empty or any(manifest.get(key) for key in ("confirms", "tunes", "placebo_of")):
+    if table.empty or any(manifest.get(key) for key in ("confirms", "tunes", "placebo_of", "exchange_of")):
         return again + figures
     # A confirmation has seeds of its own, and counts them beforehand.
     command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]

@@ -36,6 +36,8 @@ def role(manifest: dict[str, Any]) -> str:
         return f"tuning of {manifest['tunes']}, by the validation split; it chooses settings and is no evidence"
     if manifest.get("placebo_of"):
         return f"placebos of {manifest['placebo_of']}: what noise does, no effects of variants"
+    if manifest.get("exchange_of"):
+        return f"exchange runs of {manifest['exchange_of']}: what more training steps do, no effects of variants"
     return ""
 
 
