@@ -1,7 +1,7 @@
 """Exchange runs: each reference cell at .8, 1 and 1.25 times its steps, so that effects can be told in training steps.
 
-They are a study of their own, trained after the study with the seeds that it has; with seeds=auto after the runs of each
-look and before its results are read, so that whatever is decided can be decided in steps, too.  Nobody has seen a
+They are a study of their own, trained after the study with the seeds that it has; with seeds=auto after the runs of
+each look and before its results are read, so that whatever is decided can be decided in steps, too.  Nobody has seen a
 comparison when they start, and they add no seed.  The runs at 1 times the steps are the study's own.
 """
 
@@ -14,7 +14,6 @@ from typing import Any
 
 from ablate import words
 from ablate.cells import Draft, describe_cells
-from ablate.gate import Checked
 from ablate.schema import Problem
 from ablate.tuning import without_lengths
 
@@ -109,9 +108,7 @@ def exchange_study(draft: Draft, manifest: dict[str, Any]) -> Draft:
         extra={"exchange_of": manifest["study"], "aliases": {}, "remarks": []},
         claims={},
         written={},
-        notes=[
-            f"exchange runs of {manifest['study']}: its references at {', '.join(map(str, sorted({steps for _, _, steps in made})))} steps"
-        ],
+        notes=[f"exchange runs: {', '.join(dict.fromkeys(labels))}"],
         more=True,
         looks=[],
     )

@@ -16,7 +16,7 @@ from ablate.tuning import tuned
 
 
 def rounds_of(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], None]:
-    """The drafts of a command's rounds in order, the study's own last (and exchange runs after it); each is answered with its ended manifest.
+    """The drafts of a command's rounds in order, the study's own last; each is answered with its ended manifest.
 
     `name` is the study's; rounds before it are called by it, too.  Raises PlanError.
     """

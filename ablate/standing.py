@@ -25,7 +25,7 @@ ROUNDS = {
 
 
 class Round(NamedTuple):
-    """A study on disk and what it is to the one that was asked for: its tuning, placebos or exchange runs, or the study itself."""
+    """A study on disk and what it is to the one that was asked for: its tuning, placebos, exchange runs, or itself."""
 
     kind: str
     manifest: dict[str, Any]
@@ -33,7 +33,7 @@ class Round(NamedTuple):
 
 
 def base_of(manifest: dict[str, Any]) -> str:
-    """The study that a manifest is a round of: the one that it tunes for or holds placebos or exchange runs of, else itself."""
+    """The study that a manifest is a round of: the one that it tunes for, or holds placebos of say, else itself."""
     return str(next((manifest[key] for key in ROUNDS if manifest.get(key)), manifest["study"]))
 
 
@@ -75,7 +75,7 @@ def over(rounds: list[Round]) -> bool:
 
 
 def unsettled(rounds: list[Round]) -> bool:
-    """Whether its command may add runs when all have ended: a look of seeds=auto that is not the last, exchange runs."""
+    """Whether its command may add runs when all have ended: a look of seeds=auto before the last, exchange runs."""
     manifest = rounds[-1].manifest
     looks = manifest.get("sequential") or {}
     more = bool(looks) and len(manifest["seeds"]) < max(looks.get("looks", []), default=0)

@@ -124,6 +124,33 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def worth(row: Any, steps: str = "training steps") -> str:
+    """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; nothing without exchange runs.
+
+    What was measured ends at .8 and 1.25 times the steps: beyond, only that is said.
+    """
+    share, low, high = (float(getattr(row, name, math.nan)) for name in ("worth", "worth_low", "worth_high"))
+    if not (math.isfinite(share) and low <= high):
+        return ""
+    if low == -1 and high == math.inf:
+        return f"not bounded in {steps}"
+    fewer = share < 0
+    ends = sorted((-low, -high) if fewer else (low, high))
+    places = int((high - low) / 2 < 0.02)
+    least, most = (f"<{MINUS}25", ">20") if fewer else (f"<{MINUS}20", ">25")
+    bottom, top = (0.25, 0.2) if fewer else (0.2, 0.25)
+    inside = [_share(end, places) if -bottom <= end <= top else least if end < 0 else most for end in ends]
+    size = abs(share)
+    over = size > top
+    span = "" if over and ends[0] > top else f" [{', '.join(inside)}]"
+    shown = f"more than {100 * top:.0f}" if over else _share(size, places)
+    return f"worth {shown} %{span} {'fewer' if fewer else 'more'} {steps}"
+
+
+def _share(fraction: float, places: int) -> str:
+    return number(100 * fraction, places)
+
+
 def p_text(p: float) -> str:
     """A p-value to three places, "< .001" below; "–" for none."""
     return "< .001" if p < 0.001 else number(p, 3)

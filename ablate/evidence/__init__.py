@@ -6,6 +6,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 """
 
 from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
+from ablate.evidence.exchange import exchange_lines, within
 from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, lower_is_better, matched, scores, unadjusted
 from ablate.evidence.sequential import looks_until, nominal, overall, standing, undecided
@@ -37,6 +38,7 @@ __all__ = [
     "contrasts",
     "effects",
     "endpoint",
+    "exchange_lines",
     "floors",
     "headline",
     "holm",
@@ -62,4 +64,5 @@ __all__ = [
     "undecided",
     "welch",
     "wilson",
+    "within",
 ]

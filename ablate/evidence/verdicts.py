@@ -9,6 +9,7 @@ import numpy as np
 import pandas
 
 from ablate.evidence.contrasts import Contrast, contrasts
+from ablate.evidence.exchange import WORTH, worths
 from ablate.evidence.runs import endpoint, lower_is_better, scores, unadjusted
 from ablate.evidence.sequential import nominal, overall, sizes
 from ablate.evidence.statistics import (
@@ -64,8 +65,10 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     judged = [_verdict(row, lower) for row in table.itertuples()]
     table["verdict"] = [word for word, _ in judged]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
+    weights, known = [contrast.weights for contrast in found], list(table["low"].notna())
+    table = table.join(worths(study, weights, list(table["alpha"]), [metric] * len(found), known))
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
-    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *left]]
+    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *WORTH, *left]]
 
 
 def _row(study: Study, contrast: Contrast, values: pandas.DataFrame, ranked: pandas.DataFrame) -> dict[str, Any]:
