@@ -62,12 +62,14 @@ def _range(values: list[str]) -> str:
 
 
 def _metric(study: Study) -> str:
-    metric, tasks = evidence.endpoint(study.manifest), list(study.manifest["tasks"].values())
-    losses = tasks[0]["yardsticks"] if len(tasks) == 1 and metric.endswith("loss") else {}
+    metrics, tasks = evidence.measures(study.manifest), list(study.manifest["tasks"].values())
+    losses = tasks[0]["yardsticks"] if len(tasks) == 1 and metrics[0].endswith("loss") else {}
     yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in losses.items())
     averages = {cell["config"]["train"].get("average", "none") for cell in study.manifest["cells"]} - {"none"}
     when = "last step" + "".join(f", weights averaged ({how})" for how in sorted(averages))
-    return f"{metric}{words.unit(study.manifest, metric)}, {when}" + f" ({yardsticks})" * bool(yardsticks)
+    named = " or ".join(f"{metric}{words.unit(study.manifest, metric)}" for metric in metrics)
+    own = ", each cell's by its own task" * (len(metrics) > 1)
+    return f"{named}, {when}{own}" + f" ({yardsticks})" * bool(yardsticks)
 
 
 def _cells(cells: pandas.DataFrame) -> list[str]:
@@ -142,8 +144,6 @@ def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
 
 
 def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
-    metric = evidence.endpoint(study.manifest)
-    lower = evidence.lower_is_better(study.manifest, metric)
     decided = table["verdict"].isin(["better", "worse"])
     in_order = table["kind"] == "step"
     ordered = table.assign(late=table["kind"] == "interaction", open=~decided & ~in_order).sort_values(
@@ -156,7 +156,7 @@ def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
         spans.append("" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places))
         n = f" (n = {row.n})" * (1 < row.n < seeds and row.verdict != "withheld")
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-        verdicts.append(words.verdict(row, metric, lower) + scale + n)
+        verdicts.append(words.verdict(row) + scale + n)
     worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
     columns = [list(shown["label"]), spans, *([worths] if any(worths) else []), verdicts]
     return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]
@@ -186,7 +186,7 @@ def _common(study: Study) -> list[str]:
 
 def _exchange(study: Study) -> list[str]:
     """What more training does to the references, where the study has exchange runs."""
-    return evidence.exchange_lines(study, evidence.endpoint(study.manifest))
+    return evidence.exchange_lines(study)
 
 
 def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
@@ -244,7 +244,7 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     again = (
         f"the same command again trains the {words.counted(open_runs, 'run')} without a number\n" if open_runs else ""
     )
-    if table.empty or any(manifest.get(key) for key in ("confirms", "tunes", "placebo_of", "exchange_of")):
+    if table.empty or manifest.get("confirms") or not words.compares(manifest):
         return again + figures
     # A confirmation has seeds of its own, and counts them beforehand.
     command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]

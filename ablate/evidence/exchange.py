@@ -16,8 +16,8 @@ import pandas
 from scipy import stats
 
 from ablate import words
-from ablate.evidence.contrasts import strata
-from ablate.evidence.runs import lower_is_better, scores
+from ablate.evidence.contrasts import Contrast, strata
+from ablate.evidence.runs import endpoints, scores
 from ablate.evidence.statistics import interval, p_value, paired
 from ablate.results import Study
 
@@ -52,8 +52,8 @@ class Slope(NamedTuple):
     batches: str
 
 
-def slopes(exchange: Study, metric: str) -> dict[str, Slope]:
-    """By stratum: least squares of the metric on log(steps), over the seeds that have all three runs."""
+def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
+    """By stratum: least squares of the metric, its task's own by default, on log(steps), of complete seeds."""
     values = scores(exchange, metric)
     found = {}
     for stratum, members in strata(exchange.manifest):
@@ -68,21 +68,20 @@ def slopes(exchange: Study, metric: str) -> dict[str, Slope]:
     return found
 
 
-def worths(
-    study: Study, rows: list[dict[str, float]], alphas: list[float], metrics: list[str], told: list[bool]
-) -> pandas.DataFrame:
-    """WORTH for contrasts of cells, each of its own level, metric and weights; NaN where it is not to be `told`."""
+def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table: pandas.DataFrame) -> pandas.DataFrame:
+    """WORTH for each contrast: `values` holds the scores, and `table` alpha, low, metric and lower_is_better of each.
+
+    NaN without exchange runs, and where there is no interval to tell otherwise.
+    """
     exchange = study.beside.get("exchange")
-    if exchange is None:
-        return pandas.DataFrame([Worth() for _ in rows], columns=WORTH)
-    tables = {metric: (scores(study, metric), slopes(exchange, metric)) for metric in dict.fromkeys(metrics)}
-    found = [
-        worth(study.manifest, weights, *tables[metric], lower_is_better(study.manifest, metric), alpha)
-        if tell
+    curves = {metric: slopes(exchange, metric) for metric in table["metric"].unique()} if exchange else {}
+    rows = [
+        worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
+        if exchange and math.isfinite(row.low)
         else Worth()
-        for weights, alpha, metric, tell in zip(rows, alphas, metrics, told, strict=True)
+        for contrast, row in zip(found, table.itertuples(), strict=True)
     ]
-    return pandas.DataFrame(found, columns=WORTH)
+    return pandas.DataFrame(rows, columns=WORTH, index=table.index)
 
 
 def worth(
@@ -214,15 +213,17 @@ def within(low: float, high: float, margin: float) -> bool:
     return 1 / (1 + margin) - 1 < low and high < margin
 
 
-def exchange_lines(study: Study, metric: str) -> list[str]:
+def exchange_lines(study: Study) -> list[str]:
     """What 25 % more steps do to each reference, with a 95 % interval over seeds; nothing without exchange runs."""
     exchange = study.beside.get("exchange")
-    named = {name: [cell["label"] for cell in cells if cell["reference"]] for name, cells in strata(study.manifest)}
-    lines = []
-    for stratum, curve in slopes(exchange, metric).items() if exchange else ():
-        change = paired(curve.all.to_numpy() * math.log(MOST))
+    if exchange is None:
+        return []
+    metrics, lines = endpoints(study.manifest), []
+    references = {name: next(cell for cell in cells if cell["reference"]) for name, cells in strata(study.manifest)}
+    for stratum, curve in slopes(exchange).items():
+        change, reference = paired(curve.all.to_numpy() * math.log(MOST)), references[stratum]
         low, high = interval(change, 0.05)
         text = words.span(change.mean, low, high, words.decimals([(high - low) / 2]))
-        said = "; ".join(filter(None, [f"{text} {metric}", bent(curve)]))
-        lines.append(f"exchange rate: 25 % more steps of {named[stratum][0]}: {said}")
+        said = "; ".join(filter(None, [f"{text} {metrics[reference['id']]}", bent(curve)]))
+        lines.append(f"exchange rate: 25 % more steps of {reference['label']}: {said}")
     return lines
