@@ -22,7 +22,6 @@ from ablate.evidence.statistics import interval, p_value, paired
 from ablate.results import Study
 
 LEAST, MOST = 0.8, 1.25  # times the steps that were measured
-HUGE = 700.0  # the logarithm of about the largest number
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]
 BENT = 0.05  # level at which the curve's two halves differ clearly
 Parts = list[np.ndarray]
@@ -107,11 +106,15 @@ def worth(
         return Worth(worth_note="more steps make its reference worse, so nothing can be told in steps")
     if not logs.bounded:
         notes.append("not bounded: these seeds do not show what more steps do")
-    found, low, high = (math.expm1(min(log, HUGE)) for log in (logs.ratio, logs.low, logs.high))
+    found, low, high = (_fraction(log) for log in (logs.ratio, logs.low, logs.high))
     if logs.bounded and (min(found, low) < LEAST - 1 or max(found, high) > MOST - 1):
         notes.append(f"beyond what was measured, {LEAST:g} to {MOST:g} times the steps")
     notes += ["the reference's curve bends"] * any(bent(curves[name]) for name in shares)
     return Worth(found, low, high, "; ".join(notes))
+
+
+def _fraction(log: float) -> float:
+    return math.expm1(log) if log < 700 else math.inf
 
 
 class Ratio(NamedTuple):
