@@ -139,7 +139,7 @@ def worth(row: Any, steps: str = "training steps") -> str:
     if not (math.isfinite(share) and low <= high):
         return ""
     if low == -1 and high == math.inf:
-        return f"not bounded in {steps}"
+        return f"not bounded in {steps}" if steps else "not bounded"
     fewer = share < 0
     ends = sorted((-low, -high) if fewer else (low, high))
     places = int((high - low) / 2 < 0.02)
