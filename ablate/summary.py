@@ -23,7 +23,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     """
     table, cells = evidence.effects(study), evidence.cells(study)
     lines = [_title(study, wall_seconds), _scope(study), _metric(study), *_cells(cells), *_beside(study)]
-    lines += [*_effects(study, table), *_common(study), *_placebos(study, table)]
+    lines += [*_effects(study, table), *_common(study), *_exchange(study), *_placebos(study, table)]
     return "\n".join([*lines, *_caveats(study, table, cells), *_trouble(study, results), _next(study, table, results)])
 
 
@@ -157,7 +157,9 @@ def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
         n = f" (n = {row.n})" * (1 < row.n < seeds and row.verdict != "withheld")
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
         verdicts.append(words.verdict(row) + scale + n)
-    return [*_columns(list(shown["label"]), spans, verdicts), *_more(len(table) - len(shown), "effect")]
+    worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
+    columns = [list(shown["label"]), spans, *([worths] if any(worths) else []), verdicts]
+    return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]
 
 
 def _heading(family: pandas.DataFrame) -> str:
@@ -180,6 +182,11 @@ def _common(study: Study) -> list[str]:
     return [heading, *_columns(*map(list, zip(*shown, strict=True))), *_more(len(rows) - len(shown), "effect")] * bool(
         rows
     )
+
+
+def _exchange(study: Study) -> list[str]:
+    """What more training does to the references, where the study has exchange runs."""
+    return evidence.exchange_lines(study)
 
 
 def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
@@ -237,7 +244,7 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     again = (
         f"the same command again trains the {words.counted(open_runs, 'run')} without a number\n" if open_runs else ""
     )
-    if table.empty or any(manifest.get(key) for key in ("confirms", "tunes", "placebo_of")):
+    if table.empty or manifest.get("confirms") or not words.compares(manifest):
         return again + figures
     # A confirmation has seeds of its own, and counts them beforehand.
     command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]

@@ -36,7 +36,14 @@ def role(manifest: dict[str, Any]) -> str:
         return f"tuning of {manifest['tunes']}, by the validation split; it chooses settings and is no evidence"
     if manifest.get("placebo_of"):
         return f"placebos of {manifest['placebo_of']}: what noise does, no effects of variants"
+    if manifest.get("exchange_of"):
+        return f"exchange runs of {manifest['exchange_of']}: what more training steps do, no effects of variants"
     return ""
+
+
+def compares(manifest: dict[str, Any]) -> bool:
+    """Whether a study compares variants; its tuning, placebos and exchange runs are for other purposes."""
+    return not any(manifest.get(key) for key in ("tunes", "placebo_of", "exchange_of"))
 
 
 def scientific(value: float) -> str:
@@ -123,6 +130,33 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def worth(row: Any, steps: str = "training steps") -> str:
+    """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; nothing without exchange runs.
+
+    What was measured ends at .8 and 1.25 times the steps: beyond, only that is said.
+    """
+    share, low, high = (float(getattr(row, name, math.nan)) for name in ("worth", "worth_low", "worth_high"))
+    if not (math.isfinite(share) and low <= high):
+        return ""
+    if low == -1 and high == math.inf:
+        return f"not bounded in {steps}" if steps else "not bounded"
+    fewer = share < 0
+    ends = sorted((-low, -high) if fewer else (low, high))
+    places = int((high - low) / 2 < 0.02)
+    least, most = (f"<{MINUS}25", ">20") if fewer else (f"<{MINUS}20", ">25")
+    bottom, top = (0.25, 0.2) if fewer else (0.2, 0.25)
+    inside = [_share(end, places) if -bottom <= end <= top else least if end < 0 else most for end in ends]
+    size = abs(share)
+    over = size > top
+    span = "" if over and ends[0] > top else f" [{', '.join(inside)}]"
+    shown = f"more than {100 * top:.0f}" if over else _share(size, places)
+    return f"worth {shown} %{span} {'fewer' if fewer else 'more'} {steps}"
+
+
+def _share(fraction: float, places: int) -> str:
+    return number(100 * fraction, places)
+
+
 def p_text(p: float) -> str:
     """A p-value to three places, "< .001" below; "–" for none."""
     return "< .001" if p < 0.001 else number(p, 3)
@@ -138,6 +172,8 @@ def span(mean: float, low: float, high: float, places: int) -> str:
 
 def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = None) -> str:
     """The verdict of one row of effects in words, with its reason where there is none; the metric is the row's own."""
+    if not row.verdict:  # of a study that is no comparison of variants
+        return str(row.note)
     if row.verdict in ("better", "worse"):
         less = row.lower_is_better if lower_is_better is None else lower_is_better
         lower = bool(less) == (row.verdict == "better")

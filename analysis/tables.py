@@ -128,8 +128,7 @@ def effects_sheet(case: Case) -> Sheet:
 
 def _steps(row: Any) -> str:
     """What an effect is worth in per cent of the reference's steps."""
-    low, high = sorted((100 * row.worth_low, 100 * row.worth_high))
-    return words.span(100 * row.worth, low, high, 0)
+    return words.worth(row, "").removeprefix("worth ").strip() or "–"
 
 
 PARTICULARS = {  # columns of effects beside those a paper prints first, and what they are called

@@ -29,7 +29,7 @@ LAYERS = [
     {"factors", "copies", "dials"},
     {"cells", "claims", "experiment", "reuse", "probe"},
     {"grid", "looks", "pool"},
-    {"placebo", "tunable", "tuning", "memory"},
+    {"exchange", "placebo", "tunable", "tuning", "memory"},
     {"rounds", "trials"},
     {"plan", "worker", "sync"},
     {"preview", "summary", "pace", "watched", "progress", "track"},

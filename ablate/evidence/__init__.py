@@ -9,6 +9,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 from ablate.evidence.claims import claims
 from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
+from ablate.evidence.exchange import exchange_lines, within
 from ablate.evidence.family import ALPHA, registered
 from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
@@ -48,6 +49,7 @@ __all__ = [
     "effects",
     "endpoint",
     "endpoints",
+    "exchange_lines",
     "floors",
     "headline",
     "holm",
@@ -75,4 +77,5 @@ __all__ = [
     "undecided",
     "welch",
     "wilson",
+    "within",
 ]

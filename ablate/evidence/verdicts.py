@@ -9,6 +9,7 @@ import numpy as np
 import pandas
 
 from ablate.evidence.contrasts import Contrast, contrasts
+from ablate.evidence.exchange import WORTH, worths
 from ablate.evidence.family import ALPHA, registered
 from ablate.evidence.rows import MATCHED, estimate_row, scored
 from ablate.evidence.runs import unadjusted
@@ -22,7 +23,7 @@ from ablate.evidence.statistics import (
     smallest_difference,
 )
 from ablate.results import Study
-from ablate.words import counted
+from ablate.words import compares, counted
 
 UNPAIRED_SEEDS = 5  # below it, the spread of an unpaired comparison is too badly known for a verdict
 
@@ -67,11 +68,13 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["unadjusted"] = unadjusted(study.manifest) is not None
     table["margin"] = np.full(len(table), math.nan)
     _correct(table)
-    judged = [_verdict(row) for row in table.itertuples()]
+    table = table.join(worths(study, all_scores.values, found, table))
+    no_comparison = not compares(study.manifest)  # tuning, placebos, exchange runs: numbers, and no verdicts
+    judged = [("", "") if no_comparison else _verdict(row) for row in table.itertuples()]
     table["verdict"] = [word for word, _ in judged]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
-    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *left]]
+    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *WORTH, *left]]
 
 
 def named(contrast: Contrast) -> dict[str, str]:
