@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,40 @@ def test_a_margin_of_training_steps_waits_for_exchange_runs(tmp_path):
     claim = {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": "2 %"}
     found = row(evidence.claims(made(tmp_path, {"a": entry(claim)})), "a")
     assert found.verdict == "undecided" and "exchange=true" in found.note and not found.waits
+
+
+def by_steps(folder: Path, n: int = 8, **claims: dict[str, Any]) -> Any:
+    """Claims about norm, whose reference gains .1 nats per unit of log(steps); rms is worse by what 1 % are worth."""
+
+    def score(levels: Levels, seed: int) -> float:
+        steps, norm = levels.get("train.steps", 800), levels.get("norm") == "rms"
+        return float(2 - 0.1 * math.log(steps / 800) + 0.001 * norm + NOISE[seed, 0] + NOISE[seed, int(norm)] / 30)
+
+    fabricate(folder, {"train.steps": [800, 640, 1000]}, range(n), score, study="x-exchange", exchange_of="x")
+    found = {name: entry(claim) for name, claim in claims.items()}
+    name = fabricate(folder, {"norm": ["ln", "rms"]}, range(n), score, study="x", claims=found, exchange="x-exchange")
+    return evidence.claims(load_study(folder, name))
+
+
+def test_a_margin_may_be_a_share_of_the_training_steps(tmp_path):
+    sides = [{"norm": "rms"}, {"norm": "ln"}]
+    table = by_steps(
+        tmp_path,
+        half={"equivalent": sides, "margin": "0.5 %"},
+        one={"equivalent": sides, "margin": "1 %"},
+        two={"equivalent": sides, "margin": "2 %"},
+        units={"equivalent": sides, "margin": 0.1 * math.log(1.02)},
+        less={"less": sides[::-1]},
+    )
+    assert list(table["verdict"]) == ["contradicted", "undecided", "supported", "supported", "supported"]
+    two, units = row(table, "two"), row(table, "units")
+    assert two.worth == pytest.approx(math.exp(-0.01) - 1, abs=0.002) and two.worth_low < two.worth < two.worth_high < 0
+    assert two.margin == pytest.approx(units.margin, rel=0.01)
+    assert 0 < two.p < 0.01 and row(table, "half").p < 0.01 < 0.05 < row(table, "one").p
+    assert "inside ±.00198 (2 % of the training steps)" in two.sentence
+    assert re.search(r"worth \.?\d.* % \[.*\] more training steps", row(table, "less").sentence)
+    few = by_steps(tmp_path / "few", 4, two={"equivalent": sides, "margin": "2 %"})
+    assert row(few, "two").verdict == "undecided" and "fewer than 5 seeds" in row(few, "two").note
 
 
 def test_unequal_divergence_withholds_the_verdict_and_shows_ranks(tmp_path):

@@ -8,21 +8,22 @@ from typing import Any
 import numpy as np
 import pandas
 
+from ablate.evidence.exchange import WORTH, Worth
 from ablate.evidence.family import corrected
 from ablate.evidence.findings import FINDERS, Finding
 from ablate.evidence.runs import unadjusted
 from ablate.evidence.severity import HIGHEST, LEAST, Severity
-from ablate.evidence.wording import claim_sentence
+from ablate.evidence.wording import claim_says, claim_sentence
 from ablate.relations import relation_of
 from ablate.results import Study
-from ablate.words import counted
+from ablate.words import compares, counted
 
 VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
 COLUMNS = [
     *("name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "margin"),
     *("registered", "edited", "verdict", "note", "severity", "severity_n", "placebo"),
     *("side", "against", "paired", "family", "unadjusted", "alpha", "waits"),
-    *("diverged", "diverged_reference", "lower", "higher", "tied"),
+    *("diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says"),
 ]
 
 
@@ -33,9 +34,10 @@ def claims(study: Study) -> pandas.DataFrame:
     p.  Claims that were written or edited after results are exploratory: p after Benjamini & Hochberg over all that
     there were, intervals of 5 % false coverage rate.  The interval decides; `less` and `greater` are about the number
     itself, whether or not less is better.  With `seeds=auto` all levels allow for the looks; `waits` marks what more
-    seeds may decide.  What would pass on more than 5 % of resampled placebos stays undecided.
+    seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's tuning, placebo and exchange runs
+    judge no claims.  What would pass on more than 5 % of resampled placebos stays undecided.
     """
-    entries = study.manifest.get("claims") or {}
+    entries = (study.manifest.get("claims") or {}) if compares(study.manifest) else {}
     found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}
     family = np.array([bool(entry["registered"]) for entry in entries.values()], dtype=bool)
     p = np.array([finding.p for finding in found.values()], dtype=float)
@@ -46,8 +48,13 @@ def claims(study: Study) -> pandas.DataFrame:
     ]
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
     table["unadjusted"] = unadjusted(study.manifest) is not None
-    said = [claim_sentence(study.manifest, entries[row.name], row) for row in table.itertuples(index=False)]
-    return table.assign(sentence=said)
+    table["says"] = [claim_says(study.manifest, entries[row.name]["claim"], row) for row in _rows(table)]
+    table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in _rows(table)]
+    return table
+
+
+def _rows(table: pandas.DataFrame) -> list[Any]:
+    return list(table.itertuples(index=False))
 
 
 def _found(study: Study, name: str, claim: dict[str, Any]) -> Finding:
@@ -73,7 +80,8 @@ def _judged(finding: Finding, level: float) -> dict[str, Any]:
     elif outcome and finding.severity and math.isnan(passes.rate):
         few = f", {counted(passes.n, 'placebo')} are too few" * bool(passes.n)
         notes.append(f"false passes not measured{few}: aa={LEAST} measures them")
-    return {
+    told = finding.worth(level) if finding.worth else Worth()
+    return told._asdict() | {
         "low": low,
         "high": high,
         "verdict": VERDICTS[outcome],

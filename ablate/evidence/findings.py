@@ -13,11 +13,13 @@ import pandas
 
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
+from ablate.evidence.exchange import Worth
 from ablate.evidence.ranking import Ranked, rank_correlation
 from ablate.evidence.rows import Scored, estimate_row, groups, scored
 from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.severity import Noisy, Rule, Severity, severity
 from ablate.evidence.statistics import interval, p_value, paired
+from ablate.evidence.steps import in_steps, in_units, least_level, worth_of
 from ablate.evidence.verdicts import barred
 from ablate.relations import compared, fraction_of, relation_of, weighed
 from ablate.results import Study
@@ -38,6 +40,7 @@ class Finding:
     outcome   at a level: 1 supported, −1 contradicted, 0 neither
     reason    why nothing can be said; `final` if no more seeds would change that
     severity  the false passes on placebos, at a level; None where placebos say nothing about the relation
+    worth     the difference in training steps at a level; None without exchange runs
     """
 
     columns: dict[str, Any]
@@ -48,6 +51,7 @@ class Finding:
     final: bool = False
     notes: list[str] = field(default_factory=list)
     severity: Callable[[float], Severity] | None = None
+    worth: Callable[[float], Worth] | None = None
 
 
 def rule_of(relation: str, margin: float) -> Rule:
@@ -73,33 +77,48 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     """
     contrast, all_scores = contrast_of(claim, study), scored(study, claim.get("metric"))
     row = SimpleNamespace(**estimate_row(all_scores, contrast))
-    margin, why = margin_of(claim)
-    reason = barred(row)
-    if reason and row.uneven:
-        why = f"{reason[1]}; diverged ranked worst: {ranks(row)}"
-    elif reason:
-        why = reason[1]
+    told, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.get("margin"))
+    margin = float(claim.get("margin", math.nan)) if share is None else in_units(study, contrast, row, share)
+    why, final = _blocked(row, claim, told is None)
     estimate, relation = row.estimate, relation_of(claim)
     tested = estimate._replace(mean=abs(estimate.mean) - margin) if relation == "equivalent" else estimate
     rule = rule_of(relation, margin)
 
     def span(level: float) -> Span:
-        return (math.nan, math.nan) if reason else interval(estimate, nominal(row.looks, level))
+        return (math.nan, math.nan) if barred(row) else interval(estimate, nominal(row.looks, level))
 
     def outcome(level: float) -> int:
+        if why:
+            return 0
+        if share is not None and told is not None:
+            return in_steps(told(nominal(row.looks, level)), share, row.n)
         low, high = map(np.asarray, span(level))
-        return 0 if why else int(rule(low, high, row.n))
+        return int(rule(low, high, row.n))
 
+    p = p_value(tested) if share is None or told is None else least_level(told, share)
     return Finding(
         _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
-        math.nan if why else overall(row.looks, p_value(tested)),
+        math.nan if why else overall(row.looks, p),
         span,
         outcome,
         why,
-        bool(why) and (reason is None or row.uneven or row.different),
+        final,
         _notes(row, relation),
         None if why else lambda level: _severity(all_scores, contrast, row, claim, rule, margin, level, rng),
+        None if why or told is None else lambda level: told(nominal(row.looks, level)),
     )
+
+
+def _blocked(row: SimpleNamespace, claim: Claim, untold: bool) -> tuple[str, bool]:
+    """Why nothing can be said of a difference, and whether no more seeds would change that."""
+    reason = barred(row)
+    if reason and row.uneven:
+        return f"{reason[1]}; diverged ranked worst: {ranks(row)}", True
+    if reason:
+        return reason[1], bool(row.different)
+    if untold and fraction_of(claim.get("margin")) is not None:
+        return f"what {claim['margin']} of the training steps are worth is not known; exchange=true measures it", True
+    return "", False
 
 
 def _notes(row: SimpleNamespace, relation: str) -> list[str]:
@@ -131,14 +150,6 @@ def side_words(side: dict[str, Any]) -> str:
 def at_words(claim: Claim) -> str:
     """What a claim fixes: "norm=ln, optim.lr=0.001"."""
     return ", ".join(side_words({key: level, "": ""}).split(" with ")[0] for key, level in claim.get("at", {}).items())
-
-
-def margin_of(claim: Claim) -> tuple[float, str]:
-    """The margin in the metric's unit, NaN where there is none, and why it is not known."""
-    asked = claim.get("margin", math.nan)
-    if fraction_of(asked) is None:
-        return float(asked), ""
-    return math.nan, f"what {asked} of the training steps are worth is not known; exchange=true measures it"
 
 
 def _columns(row: SimpleNamespace) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas
 
 from ablate.relations import fraction_of, relation_of, weighed
-from ablate.words import MINUS, counted, decimals, number, p_words, said_metric, scope, span, unit
+from ablate.words import MINUS, counted, decimals, number, p_words, said_metric, scope, span, unit, worth
 
 ABSENT = "absent at this scale: "
 
@@ -53,12 +53,15 @@ def _mapping(side: dict[str, Any]) -> str:
 
 def claim_sentence(manifest: dict[str, Any], entry: dict[str, Any], row: Any) -> str:
     """One claim: "gated (registered): supported. swiglu lowers the test loss by .053 nats per byte [.027, …] (…)."""
-    claim = entry["claim"]
+    parts = [", ".join(_grounds(row)), row.note, _placebos(row), _where(manifest, entry["claim"])]
+    grounds = "; ".join(filter(None, parts))
+    return f"{row.name} ({_standing(entry)}): {row.verdict}. {row.says} ({grounds})."
+
+
+def claim_says(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
+    """What was found of a claim, without what it rests on."""
     fixed = f" at {_mapping(claim['at'])}" if claim.get("at") else ""
-    said = SAID[row.relation](manifest, claim, row) + fixed
-    said = ABSENT * (row.verdict == "contradicted") + said
-    grounds = "; ".join(filter(None, [", ".join(_grounds(row)), row.note, _placebos(row), _where(manifest, claim)]))
-    return f"{row.name} ({_standing(entry)}): {row.verdict}. {said} ({grounds})."
+    return ABSENT * (row.verdict == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed
 
 
 def _standing(entry: dict[str, Any]) -> str:
@@ -76,7 +79,8 @@ def _where(manifest: dict[str, Any], claim: dict[str, Any]) -> str:
 def _grounds(row: Any) -> list[str]:
     seeds = counted(row.n, "seed") if row.paired else f"unpaired, n = {row.n}"
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    return [part for part in (seeds, p, "unadjusted for looks" * bool(row.unadjusted)) if part]
+    told = f"{worth(row)}, {row.worth_note}" if worth(row) and row.worth_note else worth(row) or row.worth_note
+    return [part for part in (seeds, p, "unadjusted for looks" * bool(row.unadjusted), told) if part]
 
 
 def _placebos(row: Any) -> str:
