@@ -13,7 +13,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.relations import RELATIONS, fraction_of, holds, relation_of, sides_of, weighed
+from ablate.margins import fraction_of
+from ablate.relations import RELATIONS, holds, relation_of, sides_of, weighed
 from ablate.schema import Problem
 
 BESIDE = ("metric", "margin", "at")

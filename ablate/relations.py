@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from typing import Any
 
 RELATIONS = ("less", "greater", "equivalent", "diverges_more", "rank_correlates")
-PER_CENT = re.compile(r"(\d+(?:\.\d+)?|\.\d+) ?%")
 Side = dict[str, Any]
 
 
@@ -89,9 +87,3 @@ def _balanced(groups: list[dict[Unnamed, list[str]]]) -> bool:
         pairs = [pair for key in found for pair in key]
         shares.append({pair: pairs.count(pair) / len(found) for pair in pairs})
     return all(share == shares[0] for share in shares)
-
-
-def fraction_of(margin: Any) -> float | None:
-    """A margin such as '2 %' as a fraction, .02, of the reference's training steps; None for any other."""
-    found = PER_CENT.fullmatch(margin.strip()) if isinstance(margin, str) else None
-    return float(found[1]) / 100 if found else None

@@ -41,9 +41,9 @@ def role(manifest: dict[str, Any]) -> str:
     return ""
 
 
-def compares(manifest: dict[str, Any]) -> bool:
-    """Whether a study compares variants; its tuning, placebos and exchange runs are for other purposes."""
-    return not any(manifest.get(key) for key in ("tunes", "placebo_of", "exchange_of"))
+def no_evidence(manifest: dict[str, Any]) -> bool:
+    """Whether a study is there for another one and its differences are no effects of variants: tuning, placebos."""
+    return any(manifest.get(key) for key in ("tunes", "placebo_of", "exchange_of"))
 
 
 def scientific(value: float) -> str:
@@ -180,13 +180,36 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
         named = (metric or row.metric).split("/")[-1]
         side = "together than the two alone predict" if row.kind == "interaction" else named
         words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
+    elif row.verdict in ("equivalent", "negligible"):
+        words = f"{row.verdict} ({'' if row.verdict == 'equivalent' else 'a difference '}within {margin(row)})"
+    elif row.verdict == "none":
+        return "no verdict"
     elif row.verdict == "undecided" and not row.note:
-        words = "undecided" if row.kind == "interaction" else "undecided (not shown equal)"
+        open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind != "interaction")
+        words = f"undecided ({open_})" if open_ else "undecided"
     else:
         words = row.verdict
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note else words
+
+
+def margin(row: Any) -> str:
+    """The margin of a row of effects: "±.01", "±2 % of the training steps"; nothing without one."""
+    return bounds(row.margin, getattr(row, "margin_steps", math.nan))
+
+
+def bounds(size: float, steps: float) -> str:
+    """A margin in the metric's unit, or as a share of the training steps: NaN is what it is not given in."""
+    if math.isfinite(size):
+        return f"±{plain(size)}"
+    return f"±{100 * steps:g} % of the training steps" if math.isfinite(steps) else ""
+
+
+def plain(size: float) -> str:
+    """A positive number with the digits that it has and no leading zero: .01, 2, .0005."""
+    text = f"{size:.10f}".rstrip("0").rstrip(".")
+    return text[1:] if text.startswith("0.") else text
 
 
 def lost(row: Any) -> list[str]:

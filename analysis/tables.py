@@ -215,7 +215,7 @@ def remarks(study: Study) -> list[str]:
     """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
     manifest = study.manifest
     lines = [words.role(manifest), *manifest.get("remarks", []), words.matched(manifest)]
-    lines.append(evidence.unadjusted(manifest) or "")
+    lines += [evidence.unadjusted(manifest) or "", evidence.margin_line(study)]
     if len(manifest["seeds"]) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):

@@ -8,7 +8,8 @@ import pytest
 
 from ablate.claims import applicable, claim_problems, fixed_by, metric_problems, register
 from ablate.designs import lay_out
-from ablate.relations import fraction_of, sides_of, weighed
+from ablate.margins import fraction_of
+from ablate.relations import sides_of, weighed
 
 FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"], "optim.lr": [1e-3, 2e-3]}
 GOOD = {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}

@@ -11,9 +11,10 @@ from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.exchange import exchange_lines, within
 from ablate.evidence.family import ALPHA, registered
+from ablate.evidence.margin import margin_line, margin_of
 from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
-from ablate.evidence.sequential import looks_until, nominal, overall, standing, undecided
+from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
 from ablate.evidence.statistics import (
     Estimate,
     benjamini_hochberg,
@@ -32,6 +33,7 @@ from ablate.evidence.wording import claim_lines, claim_words
 
 __all__ = [
     "ALPHA",
+    "DECIDED",
     "Contrast",
     "Estimate",
     "Noise",
@@ -56,6 +58,8 @@ __all__ = [
     "interval",
     "looks_until",
     "lower_is_better",
+    "margin_line",
+    "margin_of",
     "matched",
     "measures",
     "noise",

@@ -16,7 +16,7 @@ from ablate.evidence.severity import HIGHEST, LEAST, Severity
 from ablate.evidence.wording import claim_says, claim_sentence
 from ablate.relations import relation_of
 from ablate.results import Study
-from ablate.words import compares, counted
+from ablate.words import counted, no_evidence
 
 VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
 COLUMNS = [
@@ -37,7 +37,7 @@ def claims(study: Study) -> pandas.DataFrame:
     seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's tuning, placebo and exchange runs
     judge no claims.  What would pass on more than 5 % of resampled placebos stays undecided.
     """
-    entries = (study.manifest.get("claims") or {}) if compares(study.manifest) else {}
+    entries = {} if no_evidence(study.manifest) else study.manifest.get("claims") or {}
     found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}
     family = np.array([bool(entry["registered"]) for entry in entries.values()], dtype=bool)
     p = np.array([finding.p for finding in found.values()], dtype=float)

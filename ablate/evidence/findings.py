@@ -14,6 +14,7 @@ import pandas
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
 from ablate.evidence.exchange import Worth
+from ablate.evidence.margin import SEEDS
 from ablate.evidence.ranking import Ranked, rank_correlation
 from ablate.evidence.rows import Scored, estimate_row, groups, scored
 from ablate.evidence.sequential import nominal, overall
@@ -21,11 +22,11 @@ from ablate.evidence.severity import Noisy, Rule, Severity, severity
 from ablate.evidence.statistics import interval, p_value, paired
 from ablate.evidence.steps import in_steps, in_units, least_level, worth_of
 from ablate.evidence.verdicts import barred
-from ablate.relations import compared, fraction_of, relation_of, weighed
+from ablate.margins import fraction_of
+from ablate.relations import compared, relation_of, weighed
 from ablate.results import Study
 from ablate.words import counted, number, ranks, show
 
-SEEDS = 5  # fewer show neither equivalence nor a ranking
 Claim = dict[str, Any]
 Span = tuple[float, float]
 

@@ -151,10 +151,5 @@ def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
     for size in round_differences(effects, upper):
         n = seeds_needed(size, upper, alpha)
         count = f"more than {MOST:,}" if n is None else f"about {n:,}"
-        parts.append(f"{_plain(size)} {count if parts else f'needs {count} seeds'}")
+        parts.append(f"{words.plain(size)} {count if parts else f'needs {count} seeds'}")
     return [f"a difference of {', '.join(parts)} (80 % power, at the upper bound of {whose}, {_short(upper)})"]
-
-
-def _plain(size: float) -> str:
-    text = f"{size:.10f}".rstrip("0").rstrip(".")
-    return text[1:] if text.startswith("0.") else text

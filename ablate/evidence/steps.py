@@ -8,10 +8,9 @@ from typing import Any
 
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.exchange import Slope, Worth, slopes, within, worth
+from ablate.evidence.margin import SEEDS
 from ablate.evidence.rows import Scored
 from ablate.results import Study
-
-SEEDS = 5  # fewer show no equivalence
 
 
 def worth_of(study: Study, contrast: Contrast, found: Scored, row: Any) -> Callable[[float], Worth] | None:

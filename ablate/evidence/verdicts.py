@@ -11,6 +11,7 @@ import pandas
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.exchange import WORTH, worths
 from ablate.evidence.family import ALPHA, registered
+from ablate.evidence.margin import SEEDS, Margin, inside, margin_of
 from ablate.evidence.rows import MATCHED, estimate_row, scored
 from ablate.evidence.runs import unadjusted
 from ablate.evidence.sequential import nominal, overall
@@ -23,13 +24,11 @@ from ablate.evidence.statistics import (
     smallest_difference,
 )
 from ablate.results import Study
-from ablate.words import compares, counted
-
-UNPAIRED_SEEDS = 5  # below it, the spread of an unpaired comparison is too badly known for a verdict
+from ablate.words import counted, no_evidence
 
 CONTRAST = ["kind", "factor", "level", "reference", "stratum", "label"]
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
-SIZES = ["d_z", "correlation", "superiority", "smallest", "margin"]
+SIZES = ["d_z", "correlation", "superiority", "smallest", "margin", "margin_steps"]
 GROUNDS = [
     *("paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"),
     *("failed", "missing", "alpha", "metric", "lower_is_better", *SIZES),
@@ -66,11 +65,12 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     claimed = registered(study.manifest) > 0  # then the claims are the family
     table["family"] = np.array([contrast.kind != "cell" and not claimed for contrast in found], dtype=bool)
     table["unadjusted"] = unadjusted(study.manifest) is not None
-    table["margin"] = np.full(len(table), math.nan)
+    margin = margin_of(study.manifest)
+    table["margin"], table["margin_steps"] = np.full(len(table), margin.size), np.full(len(table), margin.steps)
     _correct(table)
     table = table.join(worths(study, all_scores.values, found, table))
-    no_comparison = not compares(study.manifest)  # tuning, placebos, exchange runs: numbers, and no verdicts
-    judged = [("", "") if no_comparison else _verdict(row) for row in table.itertuples()]
+    bare = no_evidence(study.manifest)
+    judged = [("none", "") if bare else _verdict(row, margin) for row in table.itertuples()]
     table["verdict"] = [word for word, _ in judged]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
@@ -109,7 +109,7 @@ def _withheld(row: Any) -> bool:
 
 
 def _tested(row: Any) -> bool:
-    return not _withheld(row) and (row.paired or row.n >= UNPAIRED_SEEDS)
+    return not _withheld(row) and (row.paired or row.n >= SEEDS)
 
 
 def barred(row: Any) -> tuple[str, str] | None:
@@ -120,8 +120,8 @@ def barred(row: Any) -> tuple[str, str] | None:
         return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}"
     if row.n < 2:
         return "undecided", "one seed can conclude nothing" if row.n else "no seed has every run it needs"
-    if not row.paired and row.n < UNPAIRED_SEEDS:
-        return "undecided", f"unpaired, n < {UNPAIRED_SEEDS}"
+    if not row.paired and row.n < SEEDS:
+        return "undecided", f"unpaired, n < {SEEDS}"
     if row.sd == 0 and row.mean == 0:
         return "undecided", "equal in every seed"
     if row.sd == 0:
@@ -129,15 +129,19 @@ def barred(row: Any) -> tuple[str, str] | None:
     return None
 
 
-def _verdict(row: Any) -> tuple[str, str]:
-    """better, worse, undecided or withheld, and the reason where the interval does not say it."""
+def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
+    """One of VERDICTS, by where the interval lies to zero and the margin, and the reason where that does not say it."""
     reason = barred(row)
     if reason:
         return reason
-    note = f"{counted(row.diverged, 'run')} diverged on each side" if row.diverged else ""
-    if row.low <= 0 <= row.high:
-        return "undecided", note
-    return ("better" if (row.high < 0) == row.lower_is_better else "worse"), note
+    note = [f"{counted(row.diverged, 'run')} diverged on each side"] * bool(row.diverged)
+    small, zero = inside(row), row.low <= 0 <= row.high
+    if small and row.n >= SEEDS:
+        note += ["by a margin written after results"] * (not margin.registered)
+        return ("equivalent" if zero else "negligible"), "; ".join(note)
+    note += [f"inside the margin, but n < {SEEDS}"] * small
+    word = "undecided" if zero else "better" if (row.high < 0) == row.lower_is_better else "worse"
+    return word, "; ".join(note)
 
 
 def headline(table: pandas.DataFrame) -> pandas.DataFrame:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas
 
-from ablate.relations import fraction_of, relation_of, weighed
+from ablate.margins import fraction_of
+from ablate.relations import relation_of, weighed
 from ablate.words import MINUS, counted, decimals, number, p_words, said_metric, scope, span, unit, worth
 
 ABSENT = "absent at this scale: "
