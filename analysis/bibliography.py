@@ -45,7 +45,9 @@ def papers(text: str) -> list[Paper]:
 @functools.cache
 def known() -> dict[str, dict[str, str]]:
     """Authors and titles of papers by arXiv id, or by "Author year"."""
-    read: dict[str, dict[str, str]] = yaml.safe_load((Path(__file__).parent / "papers.yaml").read_text(encoding="utf-8"))
+    read: dict[str, dict[str, str]] = yaml.safe_load(
+        (Path(__file__).parent / "papers.yaml").read_text(encoding="utf-8")
+    )
     return read
 
 
