@@ -11,7 +11,7 @@ from pathlib import Path
 from ablate import words
 from ablate.command import Parser, Refused
 from ablate.results import Study
-from analysis import figures, tables
+from analysis import figures, tables, text
 from analysis.case import case_of
 from analysis.load import read
 
@@ -37,7 +37,7 @@ def _analyse(study: Study, results: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     case = case_of(results, study)
     table = case.effects
-    for file in [*figures.write(case, folder), *tables.write(case, folder)]:
+    for file in [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]:
         print(file)
     places = words.decimals((table["high"] - table["low"]) / 2)
     for row in table[table["family"]].itertuples():
