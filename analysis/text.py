@@ -1,4 +1,4 @@
-"""What a paper takes beside figures and tables: LaTeX commands of numbers, references, a methods paragraph, a report."""
+"""What a paper takes beside figures and tables: numbers as LaTeX commands, references, methods, and a report."""
 
 from __future__ import annotations
 
