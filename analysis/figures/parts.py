@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -61,6 +62,13 @@ def height_of(page: Page, names: Sequence[str], results: Sequence[str], inches: 
 def few_ticks(axis: Axes, page: Page) -> None:
     """As many ticks along x as stand apart beside names and results."""
     axis.locator_params(axis="x", nbins=2 if page.narrow else 5)
+
+
+def columns_of(page: Page, names: Sequence[str]) -> tuple[int, int]:
+    """Columns and lines of a legend that keeps within the page; entries fill its columns evenly."""
+    most = max(1, min(4, int(page.width / (0.052 * max(map(len, names)) + 0.45))))
+    lines = math.ceil(len(names) / most)
+    return math.ceil(len(names) / lines), lines
 
 
 def axis_label(study: Study, metric: str | None = None) -> str:
