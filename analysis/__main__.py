@@ -11,7 +11,7 @@ from pathlib import Path
 from ablate import evidence, words
 from ablate.command import Parser, Refused
 from ablate.results import Study
-from analysis import figures, tables
+from analysis import figures, report, tables
 from analysis.case import case_of
 from analysis.load import read
 
@@ -38,6 +38,8 @@ def _analyse(study: Study, results: Path) -> None:
     case = case_of(results, study)
     table = case.effects
     for file in [*figures.write(case, folder), *tables.write(study, table, folder)]:
+        print(file)
+    for file in report.write(case, folder):
         print(file)
     metric = evidence.endpoint(study.manifest)
     lower = evidence.lower_is_better(study.manifest, metric)
