@@ -271,8 +271,9 @@ class Study:
 
     runs    one row per planned run: cell, label, seed, one column per factor, status (done, diverged, failed, or
             missing: not ended), params, flops_per_token, batches (cells with equal values saw equal batches), path,
-            error, and the metrics of the last step (`test/loss`, ...; NaN where the run did not end as done) with those
-            that came after it (`test/loss@128`)
+            error, what the run knows of itself (steps, seconds, device, torch, ended, commit, dirty), and the metrics
+            of the last step (`test/loss`, ...; NaN where the run did not end as done) with those that came after it
+            (`test/loss@128`)
     curves  one row per logged step: cell, label, seed, path, and what was logged (step, tokens, `val/loss`, ...)
     notes   what was found damaged or missing, a sentence each
     beside  the studies that belong to it, by what they are to it (`placebos`, `exchange`), without curves
@@ -337,4 +338,12 @@ def _run_row(cell: dict[str, Any], result: dict[str, Any] | None, evaluation: di
     error = (result.get("error") or {}).get("message")
     metrics = result.get("final", {}) | (evaluation or {}) if result["status"] == "done" else {}
     shape = {name: cell[name] for name in ("params", "flops_per_token", "batches")}
-    return cell["levels"] | shape | {"status": result["status"], "error": error} | metrics
+    return cell["levels"] | shape | {"status": result["status"], "error": error} | _provenance(result) | metrics
+
+
+def _provenance(result: dict[str, Any]) -> dict[str, Any]:
+    """When, where and with what a run was trained; None where its result does not say."""
+    git, seconds = result.get("git") or {}, result.get("seconds") or {}
+    found = {"steps": result.get("steps"), "seconds": seconds.get("total"), "device": result.get("device")}
+    found |= {"torch": (result.get("versions") or {}).get("torch"), "ended": result.get("ended")}
+    return found | {"commit": git.get("commit"), "dirty": git.get("dirty")}

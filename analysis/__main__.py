@@ -37,7 +37,7 @@ def _analyse(study: Study, results: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     case = case_of(results, study)
     table = case.effects
-    for file in [*figures.write(case, folder), *tables.write(study, table, folder)]:
+    for file in [*figures.write(case, folder), *tables.write(case, folder)]:
         print(file)
     for file in report.write(case, folder):
         print(file)
