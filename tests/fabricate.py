@@ -55,11 +55,12 @@ def fabricate(
     batches: Callable[[Levels], str] = one_batch,
     study: str = "fabricated",
     design: str = "grid",
+    every: int = 40,
     **manifest: Any,
 ) -> str:
     """Write a study of a design over `factors`, the full grid by default, below `results`, and return its name.
 
-    `status` says done, diverged, failed, missing (nothing on disk) or running (logged steps, no result);
+    Runs log every `every` steps.  `status` says done, diverged, failed, missing (nothing on disk) or running (logged steps, no result);
     `manifest` replaces entries of the manifest; with tasks of its own, `score` is of the first metric of the first.
     """
     metric = next(iter(next(iter(manifest.get("tasks", {"f0": TASK}).values()))["metrics"]))
@@ -80,7 +81,7 @@ def fabricate(
     runs = [{"cell": c["id"], "seed": seed, "path": f"{c['name']}/s{seed}-{study}"} for c in cells for seed in seeds]
     for run, (cell, seed) in zip(runs, itertools.product(cells, seeds), strict=True):
         value, ending = score(cell["levels"], seed), status(cell["levels"], seed)
-        _write_run(Run(results, run["path"]), cell, seed, value, ending, metric)
+        _write_run(Run(results, run["path"]), cell, seed, value, ending, metric, every)
     typed = " ".join(f"{name}={','.join(map(str, levels))}" for name, levels in factors.items())
     write_manifest(
         results,
@@ -141,13 +142,13 @@ def _cell(number: int, levels: Levels, reference: Levels, batches: Callable[[Lev
     }
 
 
-def _write_run(run: Run, cell: dict[str, Any], seed: int, final: float | None, status: str, metric: str) -> None:
+def _write_run(run: Run, cell: dict[str, Any], seed: int, final: float | None, status: str, metric: str, every: int) -> None:
     if status == "missing":
         return
     run.folder.mkdir(parents=True)
     last = STEPS if status == "done" else STEPS // 2
     with open(run.metrics_file, "w") as file:
-        for step in range(0, last + 1, 40):
+        for step in range(0, last + 1, every):
             row = _logged(step, seed, 2.06 if final is None else final, status, last)
             file.write(json.dumps({key.replace("loss", metric): value for key, value in row.items()}) + "\n")
     if status == "running":

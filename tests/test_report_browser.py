@@ -205,7 +205,7 @@ def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None
 
 def test_four_hundred_runs_stay_responsive(browser: Any, tmp_path: Path) -> None:
     score = lambda levels, seed: 2.0 + 0.01 * levels["optim.lr"] + 0.001 * seed  # noqa: E731
-    study = fabricate(tmp_path, {"optim.lr": list(range(1, 51))}, seeds=range(8), score=score, steps=range(0, 801, 4))
+    study = fabricate(tmp_path, {"optim.lr": list(range(1, 51))}, seeds=range(8), score=score, every=4)
     open_page(browser, written(tmp_path, study))
     load = browser.execute_script("return document.getElementById('curves-plot').dataset.ready && performance.now()")
     press = """

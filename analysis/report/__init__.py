@@ -9,7 +9,8 @@ import plotly.offline
 from ablate import words
 from analysis.case import Case
 from analysis.report import page
-from analysis.report.sections import sections, warnings
+from analysis.report.parts import parts, warnings
+from analysis.sections import question
 
 
 def write(case: Case, folder: Path) -> list[Path]:
@@ -22,18 +23,18 @@ def write(case: Case, folder: Path) -> list[Path]:
 def html(case: Case, folder: Path) -> str:
     """The page; equal studies give equal pages."""
     manifest = case.study.manifest
-    shown = sections(case, folder)
-    interactive = any(block.kind == "curves" for section in shown for block in section.blocks)
+    warned, shown = warnings(case), parts(case, folder)
+    interactive = any(block.kind == "curves" for part in shown for block in part.blocks)
     scripts = [page.asset("tables.js")]
     if interactive:
         scripts = [page.script(plotly.offline.get_plotlyjs()), page.asset("curves.js"), *scripts]
     return page.render(
         "report.html",
         title=words.title(manifest),
-        question=manifest.get("question") or "",
+        question=[line for line in question(case).text if line not in warned],
         facts=_facts(case),
-        warnings=warnings(case),
-        sections=shown,
+        warnings=warned,
+        parts=shown,
         style=page.asset("report.css"),
         scripts=scripts,
         policy=page.policy(scripts),

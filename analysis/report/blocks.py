@@ -1,59 +1,69 @@
-"""What a section of the report is made of; `templates/blocks.html` says how each kind is written."""
+"""What a part of the page is made of; `templates/blocks.html` says how each kind is written."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from analysis.sheet import Sheet
 
 
+class Heading(NamedTuple):
+    """A heading inside a part."""
+
+    text: str
+    kind = "heading"
+
+
 class Text(NamedTuple):
     """A paragraph."""
 
     text: str
-    strong: bool = False
     kind = "text"
 
 
 class Listing(NamedTuple):
     """Sentences, one below the other; strong ones are what a reader came for."""
 
-    lines: list[str]
+    lines: Sequence[str]
     strong: bool = False
     kind = "list"
-
-
-class Heading(NamedTuple):
-    """A heading inside a section."""
-
-    text: str
-    kind = "heading"
-
-
-class Table(NamedTuple):
-    """A table; a folded one shows its title until it is opened."""
-
-    sheet: Sheet
-    folded: bool = False
-    kind = "sheet"
 
 
 class Facts(NamedTuple):
     """A name and a text per row."""
 
-    rows: list[tuple[str, str]]
+    rows: Sequence[tuple[str, str]]
     kind = "facts"
 
 
+class Table(NamedTuple):
+    """A table with those of its notes that were not said before; a folded one shows its title until it is opened."""
+
+    sheet: Sheet
+    notes: Sequence[str] = ()
+    folded: bool = False
+    kind = "sheet"
+
+
+class Runs(NamedTuple):
+    """A table to sort and to search; `status` is the column that says how a run ended, `statuses` what it may say."""
+
+    sheet: Sheet
+    status: int
+    statuses: Sequence[str]
+    kind = "runs"
+
+
 class Figure(NamedTuple):
-    """A picture with its caption; `alt` says the same to who cannot see it."""
+    """A picture with its caption; `alt` says what it shows to who cannot see it."""
 
     source: str
     width: int
     height: int
-    caption: str
+    caption: Sequence[str]
     alt: str
     kind = "figure"
 
@@ -62,38 +72,18 @@ class Curves(NamedTuple):
     """The interactive learning curves; `data` is their JSON."""
 
     data: Markup
-    axes: list[str]
+    axes: Sequence[str]
     alt: str
     note: str
     kind = "curves"
 
 
-class Row(NamedTuple):
-    """A run of the table of runs: `values` are numbers, `texts` its path and error where any run has one."""
-
-    label: str
-    seed: str
-    status: str
-    mark: str
-    values: list[str]
-    texts: list[str]
+Block = Heading | Text | Listing | Facts | Table | Runs | Figure | Curves
 
 
-class Runs(NamedTuple):
-    """Every run, sortable."""
-
-    head: list[str]
-    rows: list[Row]
-    statuses: list[str]
-    kind = "runs"
-
-
-Block = Text | Listing | Heading | Table | Facts | Figure | Curves | Runs
-
-
-class Section(NamedTuple):
+class Part(NamedTuple):
     """A question and what answers it; `anchor` is its place in the page."""
 
     anchor: str
     heading: str
-    blocks: list[Any]
+    blocks: list[Block]

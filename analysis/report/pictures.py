@@ -21,11 +21,11 @@ SAYS = {
 def pictures(case: Case, folder: Path) -> dict[str, Figure]:
     """The figures in their order, by name; what is not drawn is left out."""
     files = {name: folder / f"{name}.png" for name in SAYS}
-    return {name: picture(file, SAYS[name], "") for name, file in files.items() if file.exists()}
+    return {name: picture(file, SAYS[name], []) for name, file in files.items() if file.exists()}
 
 
-def picture(file: Path, says: str, caption: str) -> Figure:
+def picture(file: Path, says: str, caption: list[str]) -> Figure:
     """A PNG with what it shows; its height follows from its own proportions."""
     width, height = struct.unpack(">II", file.read_bytes()[16:24])
-    told = f"{says}. {caption}".strip()
-    return Figure(page.picture(file), WIDTH, round(WIDTH * height / width), told, told)
+    lines = [line for line in [says, *caption] if line]
+    return Figure(page.picture(file), WIDTH, round(WIDTH * height / width), lines, ". ".join(lines))
