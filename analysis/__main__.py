@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ablate import evidence, words
+from ablate import words
 from ablate.command import Parser, Refused
 from ablate.results import Study
 from analysis import figures, report, tables
@@ -39,13 +39,16 @@ def _analyse(study: Study, results: Path) -> None:
     table = case.effects
     for file in [*figures.write(case, folder), *tables.write(case, folder)]:
         print(file)
+<<<<<<< HEAD
     for file in report.write(case, folder):
         print(file)
     metric = evidence.endpoint(study.manifest)
     lower = evidence.lower_is_better(study.manifest, metric)
+=======
+>>>>>>> text
     places = words.decimals((table["high"] - table["low"]) / 2)
     for row in table[table["family"]].itertuples():
-        print(f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.verdict(row, metric, lower)}")
+        print(f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.verdict(row)}")
     print("\n".join(tables.remarks(study)), end="\n" * bool(tables.remarks(study)))
 
 

@@ -12,6 +12,7 @@ from ablate import evidence, words
 from ablate.results import Study
 from analysis import latex, sheet
 from analysis.case import Case
+from analysis.export import runs_table
 from analysis.safe import written
 from analysis.sheet import Sheet
 
@@ -49,31 +50,41 @@ def claimed(case: Case) -> pandas.DataFrame:
 
 def beside(study: Study) -> dict[str, list[float]]:
     """Means over done seeds of every other test metric: of other lengths, other statistics, other scores."""
-    metric = evidence.endpoint(study.manifest)
-    split = metric.split("/")[0]  # of a tuning study the validation split: its test scores are nobody's business
+    metrics = evidence.measures(study.manifest)
+    split = metrics[0].split("/")[0]  # of a tuning study the validation split: its test scores are nobody's business
     known = [name for name in study.runs if name.startswith(f"{split}/") and study.runs[name].notna().any()]
-    others = [name for name in known if name != metric]
+    others = [name for name in known if metrics != [name]]
     return {name: list(evidence.cells(study, name)["mean"]) for name in others}
-
-
-def runs_table(study: Study) -> pandas.DataFrame:
-    """A row per run, with what was chosen for its cell where cells were matched."""
-    chosen = {cell["id"]: evidence.matched(study.manifest, cell) for cell in study.manifest["cells"]}
-    rows = [chosen[cell] for cell in study.runs["cell"]]
-    return study.runs.join(pandas.DataFrame(rows, index=study.runs.index))
 
 
 def cells_sheet(case: Case) -> Sheet:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
     study, cells = case.study, case.cells.assign(**beside(case.study))
-    metric, places = evidence.endpoint(study.manifest), words.decimals([cells["sd"].max()])
-    others = [name for name in cells if "/" in name]
-    head = ["cell", f"{metric}, mean ± SD", "n", "diverged [Wilson 95 %]", "failed", "missing"]
+    metrics, places = evidence.measures(study.manifest), words.decimals([cells["sd"].max()])
+    several, others = len(metrics) > 1, [name for name in cells if "/" in name]
+    metric = ", ".join(metrics)
+    head = [
+        "cell",
+        *["metric"] * several,
+        f"{metric}, mean ± SD".removeprefix(f"{metric}, " * several),
+        "n",
+        "diverged [Wilson 95 %]",
+        "failed",
+        "missing",
+    ]
     head += ["parameters", "to reference", *_matching(cells)]
     head += [*([f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []), *others]
     rows = []
     for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True):
-        texts = [row.name, _score(row, places), f"{row.n} of {row.runs}", share(row), str(row.failed), str(row.missing)]
+        texts = [
+            row.name,
+            *[row.metric] * several,
+            _score(row, places),
+            f"{row.n} of {row.runs}",
+            share(row),
+            str(row.failed),
+            str(row.missing),
+        ]
         texts += [f"{int(row.params):,}" if _known(row.params) else "–"]
         texts += [
             "" if row.reference or not _known(row.params_vs_reference) else words.percent(row.params_vs_reference)
@@ -104,20 +115,22 @@ def share(row: Any) -> str:
 def effects_sheet(case: Case) -> Sheet:
     """The family's effects with simultaneous intervals, then the exploratory rows: what a paper prints."""
     study, table = case.study, case.effects
-    metric, manifest = evidence.endpoint(study.manifest), study.manifest
-    lost, priced, matched = (name in table for name in ("failed", "worth", "match_difference"))
-    priced = priced and bool(table["worth"].notna().any())
-    head = ["effect", "n", *["lost"] * lost, f"{metric}, difference [95 %]", "p (Holm; exploratory: BH)"]
+    manifest, metrics = study.manifest, evidence.measures(study.manifest)
+    metric, several = ", ".join(metrics), len(metrics) > 1
+    matched = "match_difference" in table
+    priced = "worth" in table and bool(table["worth"].notna().any())
+    head = ["effect", *["metric"] * several, "n", "lost"]
+    head += [f"{metric}, difference [95 %]".removeprefix(f"{metric}, " * several), "p (Holm; exploratory: BH)"]
     head += ["worth in steps"] * priced + ["verdict", "role"]
     head += [f"match={manifest['match']}, left at most"] if matched else []
     rows = []
     for row in table.itertuples():
         places = words.decimals([(row.high - row.low) / 2])
-        texts = [row.label, str(row.n), *([str(lost_runs(row))] if lost else [])]
+        texts = [row.label, *[row.metric] * several, str(row.n), str(lost_runs(row))]
         texts += ["–" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places)]
         texts += [words.p_text(row.p_holm if row.family else row.p_bh)]
         texts += [_steps(row)] if priced else []
-        texts += [words.verdict(row, *direction(manifest, row)), "family" if row.family else "exploratory"]
+        texts += [words.verdict(row), "family" if row.family else "exploratory"]
         rows.append([*texts, *([words.remainder(row.match_difference)] if matched else [])])
     family = int(table["family"].sum())
     over = f"simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t)"
@@ -160,7 +173,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
     notes = [
         "d_z: mean / SD of the paired differences; P(A>B): how often a run of the level beats one of the reference."
     ]
-    title = f"Effects on {evidence.endpoint(case.study.manifest)}: what they rest on"
+    title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
     return Sheet("particulars", title, head, rows, notes * ("d_z" in known)) if rows else None
 
 
@@ -171,13 +184,6 @@ def _particular(name: str, value: float, places: int) -> str:
 def lost_runs(row: Any) -> int:
     """Runs of both sides of an effect that gave no number."""
     return int(row.failed + row.missing + row.diverged + row.diverged_reference)
-
-
-def direction(manifest: dict[str, Any], row: Any) -> tuple[str, bool]:
-    """The metric of a row of effects, and whether less of it is better."""
-    metric = getattr(row, "metric", None) or evidence.endpoint(manifest)
-    lower = getattr(row, "lower_is_better", None)
-    return metric, bool(evidence.lower_is_better(manifest, metric) if lower is None else lower)
 
 
 def claims_sheet(case: Case) -> Sheet | None:

@@ -105,7 +105,9 @@ def test_every_picture_has_words_and_its_own_proportions(analysed: Path) -> None
     pictures = Parsed((analysed / "report.html").read_text(encoding="utf-8")).all("img")
     drawn = {file.stem for file in analysed.glob("*.png")}
     assert len(pictures) == len(drawn) >= 3
-    assert all((picture["alt"] or "") > " " and (picture["src"] or "").startswith("data:image/png;") for picture in pictures)
+    assert all(
+        (picture["alt"] or "") > " " and (picture["src"] or "").startswith("data:image/png;") for picture in pictures
+    )
     assert all(int(picture["height"] or 0) > 50 for picture in pictures)
 
 
@@ -227,7 +229,9 @@ def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
         np.testing.assert_allclose(shown["sd"], values.std(axis=1, ddof=1), rtol=1e-4)
         assert shown["step"] == list(range(0, 801, 40)) and shown["tokens"][-1] == 800 * 1024
     lost = found["cells"][1]["runs"][2]
-    assert lost["diverged"] and found["columns"][lost["step"]][-1] == 400 and found["columns"][lost["value"]][-1] is None
+    assert (
+        lost["diverged"] and found["columns"][lost["step"]][-1] == 400 and found["columns"][lost["value"]][-1] is None
+    )
     assert "1 of 3 diverged" in found["cells"][1]["name"]
 
 

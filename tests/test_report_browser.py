@@ -16,7 +16,9 @@ from analysis.case import case_of
 
 pytestmark = pytest.mark.slow
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-SHOWN = "return document.getElementById('curves-plot').data.map(trace => [trace.meta.kind, trace.meta.cell, trace.visible])"
+SHOWN = (
+    "return document.getElementById('curves-plot').data.map(trace => [trace.meta.kind, trace.meta.cell, trace.visible])"
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,10 @@ def test_the_page_opens_offline_and_the_console_stays_silent(browser: Any, tmp_p
     assert browser.execute_script("return document.querySelectorAll('#curves-plot .scatterlayer .trace').length") > 0
     assert complaints(browser) == []
     assert requests(browser) == []
-    assert browser.execute_script("return fetch('https://example.org/').then(() => 'fetched', () => 'refused')") == "refused"
+    assert (
+        browser.execute_script("return fetch('https://example.org/').then(() => 'fetched', () => 'refused')")
+        == "refused"
+    )
     assert any("Content Security Policy" in line for line in complaints(browser))
 
 
@@ -196,7 +201,9 @@ def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None
     names = [button.text for button in browser.find_elements("css selector", "#curves-legend button span")]
     assert names[1:6] == [*EVIL[:5]] and names[0] == "ln (reference)"
     assert browser.execute_script("return window.pwned") is None
-    count = "return ['img[src=x]', 'main b', 'main a', 'footer b', 'svg a'].map(s => document.querySelectorAll(s).length)"
+    count = (
+        "return ['img[src=x]', 'main b', 'main a', 'footer b', 'svg a'].map(s => document.querySelectorAll(s).length)"
+    )
     assert browser.execute_script(count) == [0] * 5
     assert len(browser.find_elements("css selector", "script:not([type])")) == 3
     choose(browser, "seeds")

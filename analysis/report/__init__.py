@@ -47,4 +47,9 @@ def _facts(case: Case) -> list[str]:
     counts = runs["status"].value_counts()
     ended = [f"{counts[name]} {name}" for name in ("done", "diverged", "failed", "missing") if counts.get(name)]
     over = [words.counted(len(manifest["cells"]), "cell"), words.counted(len(manifest["seeds"]), "seed")]
-    return [f"study {manifest['study']}", ", ".join(tasks), *over, f"{words.counted(len(runs), 'run')}: {', '.join(ended)}"]
+    return [
+        f"study {manifest['study']}",
+        ", ".join(tasks),
+        *over,
+        f"{words.counted(len(runs), 'run')}: {', '.join(ended)}",
+    ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from ablate import evidence, words
 from analysis.case import Case
 from analysis.report import page
-from analysis.report.blocks import Block, Curves, Facts, Figure, Heading, Listing, Part, Runs, Table, Text
+from analysis.report.blocks import Block, Curves, Facts, Heading, Listing, Part, Runs, Table, Text
 from analysis.report.pictures import pictures
 from analysis.report.provenance import hashes
 from analysis.report.series import series

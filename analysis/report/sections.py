@@ -23,7 +23,11 @@ def sections(case: Case, folder: Path) -> list[Section]:
     found = [
         Section("help", "Does it help?", _verdicts(case) + [drawn[name] for name in ("effects",) if name in drawn]),
         Section("compared", "What was compared?", _compared(case)),
-        Section("curves-section", "How did training go?", _curves(case) + [drawn[n] for n in ("curves", "seeds") if n in drawn]),
+        Section(
+            "curves-section",
+            "How did training go?",
+            _curves(case) + [drawn[n] for n in ("curves", "seeds") if n in drawn],
+        ),
         Section("trust", "Can I trust it?", _trust(case)),
         Section("wrong", "What went wrong, and what was left out?", _wrong(case)),
         Section("runs", "Every run", [runs(case)]),
@@ -54,14 +58,22 @@ def _compared(case: Case) -> list[Block]:
     same = settings.common(manifest)
     cells = case.cells
     places = words.decimals([cells["sd"].max()])
-    rows = [[row.name, words.number(row.mean, places), words.number(row.sd, places), str(row.n), f"{row.params:,}"] for row in cells.itertuples()]
+    rows = [
+        [row.name, words.number(row.mean, places), words.number(row.sd, places), str(row.n), f"{row.params:,}"]
+        for row in cells.itertuples()
+    ]
     blocks: list[Block] = [Text(f"Scope: {scope(manifest)}.")]
     blocks.append(Table(Sheet("cells", "Cells", ["cell", "mean", "SD", "n", "parameters"], rows, [])))
     if found:
         head = ["cell", "setting", "reference", "cell's own"]
         blocks.append(Table(Sheet("settings", "Settings in which a cell differs from its reference", head, found, [])))
     if same:
-        blocks.append(Table(Sheet("same", f"Settings that all cells share ({len(same)})", ["setting", "value"], same, []), folded=True))
+        blocks.append(
+            Table(
+                Sheet("same", f"Settings that all cells share ({len(same)})", ["setting", "value"], same, []),
+                folded=True,
+            )
+        )
     return blocks
 
 
@@ -87,5 +99,7 @@ def _wrong(case: Case) -> list[Block]:
     if lost.empty and not case.study.notes:
         return [Text("Nothing: every run ended with a result, and every file could be read.")]
     rows = [[run.label, str(run.seed), run.status, str(run.error or "")] for run in lost.itertuples()]
-    blocks: list[Block] = [Table(Sheet("lost", "Runs without a number", ["cell", "seed", "status", "why"], rows, []))] if rows else []
+    blocks: list[Block] = (
+        [Table(Sheet("lost", "Runs without a number", ["cell", "seed", "status", "why"], rows, []))] if rows else []
+    )
     return blocks + ([Heading("Damaged or missing files"), Listing(case.study.notes)] if case.study.notes else [])
