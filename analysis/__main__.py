@@ -37,15 +37,8 @@ def _analyse(study: Study, results: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     case = case_of(results, study)
     table = case.effects
-    for file in [*figures.write(case, folder), *tables.write(case, folder)]:
+    for file in [*figures.write(case, folder), *tables.write(case, folder), *report.write(case, folder)]:
         print(file)
-<<<<<<< HEAD
-    for file in report.write(case, folder):
-        print(file)
-    metric = evidence.endpoint(study.manifest)
-    lower = evidence.lower_is_better(study.manifest, metric)
-=======
->>>>>>> text
     places = words.decimals((table["high"] - table["low"]) / 2)
     for row in table[table["family"]].itertuples():
         print(f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.verdict(row)}")

@@ -119,7 +119,8 @@ def hovered(browser: Any) -> str:
         const plot = document.getElementById('curves-plot'), {xaxis, yaxis} = plot._fullLayout;
         plot.scrollIntoView({block: 'center', behavior: 'instant'});
         const mean = plot.data.find(trace => trace.meta.kind === 'mean'), box = plot.getBoundingClientRect();
-        return [box.width / 2, box.height / 2, xaxis._offset + xaxis.d2p(mean.x.at(-1)), yaxis._offset + yaxis.d2p(mean.y.at(-1))]
+        const x = xaxis._offset + xaxis.d2p(mean.x.at(-1)), y = yaxis._offset + yaxis.d2p(mean.y.at(-1));
+        return [box.width / 2, box.height / 2, x, y];
     """
     middle_x, middle_y, x, y = browser.execute_script(where)
     plot = browser.find_element("id", "curves-plot")
@@ -141,7 +142,8 @@ def test_the_pointer_is_told_cell_seeds_and_value(browser: Any, tmp_path: Path) 
 def test_runs_sort_and_filter(browser: Any, tmp_path: Path) -> None:
     status = lambda levels, seed: "failed" if seed == 2 else "done"  # noqa: E731
     open_page(browser, written(tmp_path, fabricate(tmp_path, GRID, status=status)))
-    rows = "return [...document.querySelectorAll('#runs-table tbody tr')].filter(r => !r.hidden).map(r => r.cells[{}].textContent)"
+    shown = "[...document.querySelectorAll('#runs-table tbody tr')].filter(row => !row.hidden)"
+    rows = f"return {shown}.map(row => row.cells[{{}}].textContent)"
     head = browser.find_elements("css selector", "#runs-table thead button")[3]
     head.click()
     up = [float(text) for text in browser.execute_script(rows.format(3)) if text != "–"]
@@ -216,7 +218,8 @@ def test_four_hundred_runs_stay_responsive(browser: Any, tmp_path: Path) -> None
     open_page(browser, written(tmp_path, study))
     load = browser.execute_script("return document.getElementById('curves-plot').dataset.ready && performance.now()")
     press = """
-        const done = arguments[arguments.length - 1], began = performance.now(), plot = document.getElementById('curves-plot');
+        const done = arguments[arguments.length - 1], began = performance.now();
+        const plot = document.getElementById('curves-plot');
         plot.once('plotly_afterplot', () => requestAnimationFrame(() => done(performance.now() - began)));
         document.querySelector(arguments[0]).click();
     """

@@ -9,6 +9,7 @@ import plotly.offline
 from ablate import words
 from analysis.case import Case
 from analysis.report import page
+from analysis.report.blocks import Curves
 from analysis.report.parts import parts, warnings
 from analysis.sections import question
 
@@ -24,7 +25,7 @@ def html(case: Case, folder: Path) -> str:
     """The page; equal studies give equal pages."""
     manifest = case.study.manifest
     warned, shown = warnings(case), parts(case, folder)
-    interactive = any(block.kind == "curves" for part in shown for block in part.blocks)
+    interactive = any(isinstance(block, Curves) for part in shown for block in part.blocks)
     scripts = [page.asset("tables.js")]
     if interactive:
         scripts = [page.script(plotly.offline.get_plotlyjs()), page.asset("curves.js"), *scripts]

@@ -1,4 +1,4 @@
-"""What a part of the page is made of; `templates/blocks.html` says how each kind is written."""
+"""What a part of the page is made of; `templates/blocks.html` says how each is written."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ class Heading(NamedTuple):
     """A heading inside a part."""
 
     text: str
-    kind = "heading"
 
 
 class Text(NamedTuple):
     """A paragraph."""
 
     text: str
-    kind = "text"
 
 
 class Listing(NamedTuple):
@@ -29,14 +27,12 @@ class Listing(NamedTuple):
 
     lines: Sequence[str]
     strong: bool = False
-    kind = "list"
 
 
 class Facts(NamedTuple):
     """A name and a text per row."""
 
     rows: Sequence[tuple[str, str]]
-    kind = "facts"
 
 
 class Table(NamedTuple):
@@ -45,7 +41,6 @@ class Table(NamedTuple):
     sheet: Sheet
     notes: Sequence[str] = ()
     folded: bool = False
-    kind = "sheet"
 
 
 class Runs(NamedTuple):
@@ -54,7 +49,6 @@ class Runs(NamedTuple):
     sheet: Sheet
     status: int
     statuses: Sequence[str]
-    kind = "runs"
 
 
 class Figure(NamedTuple):
@@ -65,7 +59,6 @@ class Figure(NamedTuple):
     height: int
     caption: Sequence[str]
     alt: str
-    kind = "figure"
 
 
 class Curves(NamedTuple):
@@ -75,7 +68,6 @@ class Curves(NamedTuple):
     axes: Sequence[str]
     alt: str
     note: str
-    kind = "curves"
 
 
 Block = Heading | Text | Listing | Facts | Table | Runs | Figure | Curves

@@ -6,11 +6,14 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import jinja2
 from markupsafe import Markup
+
+from analysis.report.blocks import Block
 
 TEMPLATES = Path(__file__).parents[1] / "templates"
 
@@ -24,7 +27,12 @@ def render(template: str, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.tests |= {kind.__name__.lower(): _is(kind) for kind in get_args(Block)}
     return environment.get_template(template).render(**content)
+
+
+def _is(kind: type) -> Callable[[object], bool]:
+    return lambda block: isinstance(block, kind)
 
 
 def asset(name: str) -> Markup:
@@ -50,7 +58,7 @@ def picture(file: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(file.read_bytes()).decode()
 
 
-def policy(scripts: list[str]) -> str:
+def policy(scripts: Sequence[str]) -> str:
     """A Content-Security-Policy under which these very scripts run, and nothing else, and nothing is fetched."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(f"'sha256-{each}'" for each in hashes) or "'none'"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -114,8 +115,7 @@ def _places(values: pandas.Series, points: int) -> np.ndarray:
         return np.arange(n)
     filled = values.ffill().fillna(0.0).to_numpy()
     edges = np.linspace(0, n, points // 2 + 1).astype(int)
-    stretches = list(zip(edges[:-1], edges[1:], strict=True))
-    extremes = [a + pick(filled[a:b]) for a, b in stretches for pick in (np.argmin, np.argmax)]
+    extremes = [a + pick(filled[a:b]) for a, b in itertools.pairwise(edges) for pick in (np.argmin, np.argmax)]
     return np.unique([0, *extremes, n - 1])
 
 
