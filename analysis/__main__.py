@@ -11,7 +11,8 @@ from pathlib import Path
 from ablate import words
 from ablate.command import Parser, Refused
 from ablate.results import Study
-from analysis import figures, report, tables
+    files = [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]
+    for file in [*files, *report.write(case, folder)]:
 from analysis.case import case_of
 from analysis.load import read
 
@@ -37,7 +38,8 @@ def _analyse(study: Study, results: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     case = case_of(results, study)
     table = case.effects
-    for file in [*figures.write(case, folder), *tables.write(case, folder), *report.write(case, folder)]:
+    files = [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]
+    for file in [*files, *report.write(case, folder)]:
         print(file)
     places = words.decimals((table["high"] - table["low"]) / 2)
     for row in table[table["family"]].itertuples():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,8 +28,9 @@ class Paper(NamedTuple):
     @property
     def key(self) -> str:
         """What \\cite takes, the same in every study: zhang2019-1910.07467."""
-        first = unicodedata.normalize("NFKD", self.who.split(" & ")[0]).encode("ascii", "ignore").decode().lower()
-        return re.sub(r"[^a-z0-9]", "", first) + self.year + f"-{self.arxiv}" * bool(self.arxiv)
+        plain = unicodedata.normalize("NFKD", self.who).encode("ascii", "ignore").decode().lower()
+        names = [re.sub(r"[^a-z0-9]", "", name) for name in plain.split(" & ")]
+        return f"{names[0]}{self.year}-{self.arxiv}" if self.arxiv else "-".join(names) + self.year
 
 
 def papers(text: str) -> list[Paper]:
@@ -55,6 +57,24 @@ def citations(manifest: dict[str, Any]) -> dict[str, list[Paper]]:
     """The papers of each variant that a study uses, by group=variant; nothing of a study that names none."""
     named = {variant: papers(text) for variant, text in (manifest.get("papers") or {}).items()}
     return {variant: found for variant, found in named.items() if found}
+
+
+def mention(manifest: dict[str, Any], *variants: str) -> str:
+    """A mark, " [@KEY; @KEY]", for the papers of variants, by group=variant or by group alone; nothing without any."""
+    named = citations(manifest).items()
+    found = [paper for name, papers in named if {name, name.partition("=")[0]} & {*variants} for paper in papers]
+    return f" [{'; '.join(dict.fromkeys(f'@{paper.key}' for paper in found))}]" if found else ""
+
+
+def cite(manifest: dict[str, Any], text: str, write: Callable[[list[Paper]], str]) -> str:
+    """A text with the marks of `mention` as `write` puts them; a mark of a paper that is not the study's is text."""
+    by_key = {paper.key: paper for found in citations(manifest).values() for paper in found}
+
+    def replaced(match: re.Match[str]) -> str:
+        keys = match[1].replace("@", "").split("; ")
+        return write([by_key[key] for key in keys]) if all(key in by_key for key in keys) else match[0]
+
+    return re.sub(r" \[(@[^\]]+)\]", replaced, text)
 
 
 def bibliography(manifest: dict[str, Any]) -> str:

@@ -61,30 +61,16 @@ def cells_sheet(case: Case) -> Sheet:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
     study, cells = case.study, case.cells.assign(**beside(case.study))
     metrics, places = evidence.measures(study.manifest), words.decimals([cells["sd"].max()])
-    several, others = len(metrics) > 1, [name for name in cells if "/" in name]
-    metric = ", ".join(metrics)
-    head = [
-        "cell",
-        *["metric"] * several,
-        f"{metric}, mean ± SD".removeprefix(f"{metric}, " * several),
-        "n",
-        "diverged [Wilson 95 %]",
-        "failed",
-        "missing",
-    ]
+    metric, several = ", ".join(metrics), len(metrics) > 1
+    others = [name for name in cells if "/" in name]
+    score = "mean ± SD" if several else f"{metric}, mean ± SD"
+    head = ["cell", *["metric"] * several, score, "n", "diverged [Wilson 95 %]", "failed", "missing"]
     head += ["parameters", "to reference", *_matching(cells)]
     head += [*([f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []), *others]
     rows = []
     for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True):
-        texts = [
-            row.name,
-            *[row.metric] * several,
-            _score(row, places),
-            f"{row.n} of {row.runs}",
-            share(row),
-            str(row.failed),
-            str(row.missing),
-        ]
+        texts = [row.name, *([row.metric] if several else []), _score(row, places)]
+        texts += [f"{row.n} of {row.runs}", share(row), str(row.failed), str(row.missing)]
         texts += [f"{int(row.params):,}" if _known(row.params) else "–"]
         texts += [
             "" if row.reference or not _known(row.params_vs_reference) else words.percent(row.params_vs_reference)
@@ -115,18 +101,18 @@ def share(row: Any) -> str:
 def effects_sheet(case: Case) -> Sheet:
     """The family's effects with simultaneous intervals, then the exploratory rows: what a paper prints."""
     study, table = case.study, case.effects
-    manifest, metrics = study.manifest, evidence.measures(study.manifest)
+    metrics, manifest = evidence.measures(study.manifest), study.manifest
     metric, several = ", ".join(metrics), len(metrics) > 1
+    difference = "difference [95 %]" if several else f"{metric}, difference [95 %]"
     matched = "match_difference" in table
     priced = "worth" in table and bool(table["worth"].notna().any())
-    head = ["effect", *["metric"] * several, "n", "lost"]
-    head += [f"{metric}, difference [95 %]".removeprefix(f"{metric}, " * several), "p (Holm; exploratory: BH)"]
+    head = ["effect", *["metric"] * several, "n", "lost", difference, "p (Holm; exploratory: BH)"]
     head += ["worth in steps"] * priced + ["verdict", "role"]
     head += [f"match={manifest['match']}, left at most"] if matched else []
     rows = []
     for row in table.itertuples():
         places = words.decimals([(row.high - row.low) / 2])
-        texts = [row.label, *[row.metric] * several, str(row.n), str(lost_runs(row))]
+        texts = [row.label, *([row.metric] if several else []), str(row.n), str(lost_runs(row))]
         texts += ["–" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places)]
         texts += [words.p_text(row.p_holm if row.family else row.p_bh)]
         texts += [_steps(row)] if priced else []

@@ -1,4 +1,4 @@
-"""What the interactive learning curves draw: means, bands and single runs of every cell, thinned to what pixels show."""
+"""What the interactive learning curves draw: means, spreads and single runs of every cell, as dense as pixels are."""
 
 from __future__ import annotations
 
