@@ -11,8 +11,7 @@ from pathlib import Path
 from ablate import words
 from ablate.command import Parser, Refused
 from ablate.results import Study
-    files = [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]
-    for file in [*files, *report.write(case, folder)]:
+from analysis import figures, report, tables, text
 from analysis.case import case_of
 from analysis.load import read
 

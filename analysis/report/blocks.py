@@ -52,12 +52,12 @@ class Runs(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A picture with its caption; `alt` says what it shows to who cannot see it."""
+    """A picture and what it shows, by itself and, with all that its caption says, for who cannot see it."""
 
     source: str
     width: int
     height: int
-    caption: Sequence[str]
+    caption: str
     alt: str
 
 

@@ -53,9 +53,9 @@ def data(content: Any) -> Markup:
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
-def picture(file: Path) -> str:
+def picture(content: bytes) -> str:
     """A PNG as a data URI."""
-    return "data:image/png;base64," + base64.b64encode(file.read_bytes()).decode()
+    return "data:image/png;base64," + base64.b64encode(content).decode()
 
 
 def policy(scripts: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablate import evidence, words
+from analysis import methods
 from analysis.case import Case
 from analysis.report import page
 from analysis.report.blocks import Block, Curves, Facts, Heading, Listing, Part, Runs, Table, Text
@@ -47,6 +48,7 @@ def parts(case: Case, folder: Path) -> list[Part]:
                 place = SHEETS.get(sheet.name, SECTIONS.get(section.name, "trust"))
                 found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, said)
     found["trust"] += _placebos(case)
+    found["made"] += [Text(methods.markdown(case).strip())]
     found["compared"] += _sheet(common(case.study.manifest), said, folded=True)
     found["made"] += [Facts(hashes(folder))]
     for name, figure in pictures(case, folder).items():

@@ -5,27 +5,30 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from analysis import figures
 from analysis.case import Case
 from analysis.report import page
 from analysis.report.blocks import Figure
 
-WIDTH = 736  # CSS pixels
-
-SAYS = {
-    "effects": "Effects with simultaneous intervals and their verdicts",
-    "curves": "Learning curves: mean over seeds with a band of one SD",
-    "seeds": "Every run as a dot; lines join the runs of a seed",
-}
+PIXELS = 134  # of the page, per inch of a figure
 
 
 def pictures(case: Case, folder: Path) -> dict[str, Figure]:
-    """The figures in their order, by name; what is not drawn is left out."""
-    files = {name: folder / f"{name}.png" for name in SAYS}
-    return {name: picture(file, SAYS[name], []) for name, file in files.items() if file.exists()}
+    """The figures that were drawn into the folder, in their order, by name."""
+    says, tables = {kind.name: kind.says for kind in figures.KINDS}, figures.tables(case)
+    inches = figures.edits(case).width
+    files = {name: folder / f"{name}.png" for name in tables}
+    return {
+        name: picture(file, inches, says[name], tables[name].attrs["caption"])
+        for name, file in files.items()
+        if file.exists()
+    }
 
 
-def picture(file: Path, says: str, caption: list[str]) -> Figure:
-    """A PNG with what it shows; its height follows from its own proportions."""
-    width, height = struct.unpack(">II", file.read_bytes()[16:24])
-    lines = [line for line in [says, *caption] if line]
-    return Figure(page.picture(file), WIDTH, round(WIDTH * height / width), lines, ". ".join(lines))
+def picture(file: Path, inches: float, says: str, caption: list[str]) -> Figure:
+    """A PNG of this width with what it shows; its height follows from its own proportions."""
+    content = file.read_bytes()
+    width, height = struct.unpack(">II", content[16:24])
+    shown = round(PIXELS * inches)
+    told = ". ".join(line.rstrip(".") for line in [says, *caption] if line)
+    return Figure(page.picture(content), shown, round(shown * height / width), says, told)

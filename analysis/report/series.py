@@ -9,8 +9,9 @@ import numpy as np
 import pandas
 
 from ablate import evidence, words
+from analysis import figures
 from analysis.case import Case
-from analysis.figures import style
+from analysis.figures.page import page_of
 
 AXES = ("step", "tokens", "seconds")
 POINTS = 400  # of a mean line: about two pixels each
@@ -30,12 +31,12 @@ def series(case: Case) -> Series | None:
     points = int(np.clip(NUMBERS / (len(axes) + 1) / rows.groupby(["cell", "seed"]).ngroups, FEWEST, POINTS))
     shelf = _Shelf()
     by_cell = dict(list(rows.groupby("cell", sort=False)))
-    looks = style.looks(study.manifest)
+    drawn = page_of(study.manifest, figures.edits(case))
     cells = [
         {
-            "name": row.name + f" ({'; '.join(words.lost(row))})" * bool(words.lost(row)),
-            "colour": looks[row.cell].colour,
-            "dash": _dash(looks[row.cell].dash),
+            "name": drawn.label(row.name) + f" ({'; '.join(words.lost(row))})" * bool(words.lost(row)),
+            "colour": drawn.looks[row.cell].colour,
+            "dash": _dash(drawn.looks[row.cell].dash),
             **_cell(by_cell.get(row.cell, rows.iloc[:0]), axes, points, shelf),
         }
         for row in case.cells.itertuples()
