@@ -43,11 +43,11 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
         size = words.number(abs(row.mean), places)
         ends = sorted((abs(row.low), abs(row.high)))
         found = f"by {size}{unit} [{', '.join(words.number(end, places) for end in ends)}]"
-        within = f", less than the margin of {margin(row, places)}: negligible" * (row.verdict == "negligible")
+        within = f", less than the margin of {margin(row)}: negligible" * (row.verdict == "negligible")
         return moved(manifest, row, metric, found) + within
     spread = words.span(row.mean, row.low, row.high, places).replace(" [", f"{unit} [") + unit * (not _known(row.low))
     if row.verdict == "equivalent":
-        return f"{subject(manifest, row)}: equivalent within ±{margin(row, places)}, {metric} {spread}"
+        return f"{subject(manifest, row)}: equivalent within ±{margin(row)}, {metric} {spread}"
     why = f" ({row.note})" * bool(row.note)
     return f"{subject(manifest, row)}: undecided{why}, {metric} {spread}"
 
@@ -156,10 +156,10 @@ def unit_of(manifest: dict[str, Any], metric: str) -> str:
     return words.unit(manifest, metric).removeprefix(",")
 
 
-def margin(row: Any, places: int) -> str:
-    """The largest difference that does not matter."""
+def margin(row: Any) -> str:
+    """The largest difference that does not matter, to three digits: .01."""
     value = getattr(row, "margin", math.nan)
-    return words.number(value, max(places, 3)) if _known(value) else "the margin"
+    return f"{value:.3g}".removeprefix("0") if _known(value) else "the margin"
 
 
 def listed(names: Iterable[str]) -> str:
