@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablate import evidence, words
-from analysis import methods
 from analysis.case import Case
 from analysis.report import page
 from analysis.report.blocks import Block, Curves, Facts, Heading, Listing, Part, Runs, Table, Text
@@ -14,7 +13,7 @@ from analysis.report.pictures import pictures
 from analysis.report.provenance import hashes
 from analysis.report.series import series
 from analysis.report.settings import common
-from analysis.sections import Section, sections
+from analysis.sections import Section, noise, sections
 from analysis.sheet import Sheet
 
 QUESTIONS = {
@@ -29,10 +28,10 @@ QUESTIONS = {
 }
 # Where each section, sheet and figure belongs; one that is not named helps to judge the result.
 SECTIONS = {"verdicts": "help", "claims": "help", "plan": "compared", "differences": "compared", "left-out": "wrong"}
-SECTIONS |= {"runs": "runs", "provenance": "made"}
+SECTIONS |= {"runs": "runs", "methods": "made", "provenance": "made"}
 SHEETS = {"effects": "help", "claims": "help", "cells": "compared"}
 FIGURES = {"effects": "help", "curves": "training", "seeds": "training"}
-UNTITLED = ("verdicts", "plan", "left-out", "runs", "provenance")  # the question above says it already
+UNTITLED = ("verdicts", "plan", "left-out", "runs")  # the question above says it already
 LONG = 40  # rows beyond which a table is folded
 
 
@@ -41,14 +40,12 @@ def parts(case: Case, folder: Path) -> list[Part]:
     found: dict[str, list[Block]] = {name: [] for name in QUESTIONS}
     said = set(warnings(case))
     found["training"] += _curves(case)
-    for section in sections(case):
+    for section in [*sections(case), noise(case)]:
         if section.name not in ("question", "figures"):
             found[SECTIONS.get(section.name, "trust")] += _blocks(section, said)
             for sheet in section.sheets:
                 place = SHEETS.get(sheet.name, SECTIONS.get(section.name, "trust"))
                 found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, said)
-    found["trust"] += _placebos(case)
-    found["made"] += [Text(methods.markdown(case).strip())]
     found["compared"] += _sheet(common(case.study.manifest), said, folded=True)
     found["made"] += [Facts(hashes(folder))]
     for name, figure in pictures(case, folder).items():
@@ -109,9 +106,3 @@ def _curves(case: Case) -> list[Block]:
     note += " × marks where a diverged run ended." * bool((case.study.runs["status"] == "diverged").any())
     alt = f"Interactive learning curves of {words.counted(len(found['cells']), 'cell')}: {found['label']}"
     return [Curves(page.data(found), found["axes"], alt, note)]
-
-
-def _placebos(case: Case) -> list[Block]:
-    placebos = case.study.beside.get("placebos")
-    lines = evidence.placebo_lines(case.effects, placebos) if placebos else []
-    return [Heading("What noise alone does"), Listing(lines)] if lines else []
