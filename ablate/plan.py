@@ -70,7 +70,7 @@ class Plan:
 def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Plan:
     """Compose and check a whole command line, and plan its next round; nothing is trained or written.
 
-    Raises PlanError.  A round is a study of its own: tuning, placebos, then the study that was asked for.
+    Raises PlanError.  A round is a study of its own: tuning, placebos, the study that was asked for, its exchange runs.
     """
     draft = draft_study(list(overrides), config_dir)
     rounds = rounds_of(draft, draft.settings["study"] or study_name(draft))
@@ -83,6 +83,7 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
         if following.manifest["study"] != plan.manifest["study"]:
             ended.append(plan)
         plan = following
+        ended = [other for other in ended if other.manifest["study"] != plan.manifest["study"]]
     return dataclasses.replace(plan, ended=ended)
 
 

@@ -13,7 +13,6 @@ from ablate import evidence, words
 from ablate.results import Study
 
 ROWS = 16  # of cells and of effects; a longer list is for the analysis
-WRITTEN = (("registered", True), ("post hoc", False))
 NAMED = 6  # runs and notes that are spelled out
 
 
@@ -24,8 +23,8 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     """
     table, cells = evidence.effects(study), evidence.cells(study)
     lines = [_title(study, wall_seconds), *_question(study.manifest), _scope(study), _metric(study)]
-    lines += [*_cells(cells), *_beside(study), *_effects(study, table), *_common(study), *_claims(study)]
-    lines += _placebos(study, table)
+    lines += [*_cells(cells), *_beside(study), *_effects(study, table), *_common(study), *_exchange(study)]
+    lines += [*_claims(study), *_placebos(study, table)]
     return "\n".join([*lines, *_caveats(study, table, cells), *_trouble(study, results), _next(study, table, results)])
 
 
@@ -165,7 +164,9 @@ def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
         n = f" (n = {row.n})" * (1 < row.n < seeds and row.verdict != "withheld")
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
         verdicts.append(words.verdict(row) + scale + n)
-    return [*_columns(list(shown["label"]), spans, verdicts), *_more(len(table) - len(shown), "effect")]
+    worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
+    columns = [list(shown["label"]), spans, *([worths] if any(worths) else []), verdicts]
+    return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]
 
 
 def _heading(family: pandas.DataFrame) -> str:
@@ -190,12 +191,14 @@ def _common(study: Study) -> list[str]:
     )
 
 
+def _exchange(study: Study) -> list[str]:
+    """What more training does to the references, where the study has exchange runs."""
+    return evidence.exchange_lines(study)
+
+
 def _claims(study: Study) -> list[str]:
-    """The claims by name and by when they were written, but of a study that is no evidence."""
-    entries = {} if words.no_evidence(study.manifest) else study.manifest.get("claims") or {}
-    named = {how: [name for name, entry in entries.items() if entry["registered"] == known] for how, known in WRITTEN}
-    said = [f"{', '.join(names)} ({how})" for how, names in named.items() if names]
-    return [f"claims: {'; '.join(said)}: python -m analysis"] if said else []
+    """What the results say of each claim."""
+    return evidence.claim_lines(study.manifest, evidence.claims(study))
 
 
 def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:

@@ -145,9 +145,9 @@ def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
     upper, whose = max(spreads, default=(0.0, ""))
     if not upper:
         return []
-    family = table[table["family"].astype(bool)] if len(table) else table
-    effects = family.loc[family["kind"].isin(SINGLE), "mean"].astype(float) if len(family) else []
-    alpha = float(family["alpha"].min()) if len(family) else ALPHA  # with seeds=auto less than ALPHA over the family
+    design = table[table["kind"] != "cell"] if len(table) else table
+    effects = design.loc[design["kind"].isin(SINGLE), "mean"].astype(float) if len(design) else []
+    alpha = float(design["alpha"].min()) if len(design) else ALPHA  # with seeds=auto less than ALPHA over the family
     parts: list[str] = []
     for size in round_differences(effects, upper):
         n = seeds_needed(size, upper, alpha)
