@@ -62,12 +62,14 @@ def _range(values: list[str]) -> str:
 
 
 def _metric(study: Study) -> str:
-    metric, tasks = evidence.endpoint(study.manifest), list(study.manifest["tasks"].values())
-    losses = tasks[0]["yardsticks"] if len(tasks) == 1 and metric.endswith("loss") else {}
+    metrics, tasks = evidence.measures(study.manifest), list(study.manifest["tasks"].values())
+    losses = tasks[0]["yardsticks"] if len(tasks) == 1 and metrics[0].endswith("loss") else {}
     yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in losses.items())
     averages = {cell["config"]["train"].get("average", "none") for cell in study.manifest["cells"]} - {"none"}
     when = "last step" + "".join(f", weights averaged ({how})" for how in sorted(averages))
-    return f"{metric}{words.unit(study.manifest, metric)}, {when}" + f" ({yardsticks})" * bool(yardsticks)
+    named = " or ".join(f"{metric}{words.unit(study.manifest, metric)}" for metric in metrics)
+    own = ", each cell's by its own task" * (len(metrics) > 1)
+    return f"{named}, {when}{own}" + f" ({yardsticks})" * bool(yardsticks)
 
 
 def _cells(cells: pandas.DataFrame) -> list[str]:
@@ -142,8 +144,6 @@ def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
 
 
 def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
-    metric = evidence.endpoint(study.manifest)
-    lower = evidence.lower_is_better(study.manifest, metric)
     decided = table["verdict"].isin(["better", "worse"])
     in_order = table["kind"] == "step"
     ordered = table.assign(late=table["kind"] == "interaction", open=~decided & ~in_order).sort_values(
@@ -156,7 +156,7 @@ def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
         spans.append("" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places))
         n = f" (n = {row.n})" * (1 < row.n < seeds and row.verdict != "withheld")
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-        verdicts.append(words.verdict(row, metric, lower) + scale + n)
+        verdicts.append(words.verdict(row) + scale + n)
     return [*_columns(list(shown["label"]), spans, verdicts), *_more(len(table) - len(shown), "effect")]
 
 

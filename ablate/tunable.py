@@ -46,7 +46,9 @@ def key_problems(draft: Draft, key: str) -> list[Problem]:
     typed = [word.partition("=")[0].lstrip("+") for word in shlex.split(draft.command)]
     lacking = [row["label"] for row, raw in zip(draft.rows, draft.raw, strict=True) if not has(raw, key)]
     message = ""
-    if section in STUDY_KEYS:
+    if not key:
+        message = "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out"
+    elif section in STUDY_KEYS:
         message = f"{key} belongs to the whole study; tune a key of the model or of training, such as optim.lr"
     elif section == "train":
         message = f"{key} is part of the budget, which all values share; tune a key of the model or of optim"

@@ -108,8 +108,9 @@ def passes(fraction: float | None) -> str:
 
 def unit(manifest: dict[str, Any], metric: str) -> str:
     """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
-    tokens = ", ".join(dict.fromkeys(task["token"] for task in manifest["tasks"].values()))
-    return f", nats per {tokens}" if metric.endswith("/loss") else ""
+    tasks = [task for task in manifest["tasks"].values() if "loss" in task["metrics"]]
+    tokens = ", ".join(dict.fromkeys(task["token"] for task in tasks))
+    return f", nats per {tokens}" if tokens and metric.endswith("/loss") else ""
 
 
 def duration(seconds: float) -> str:
@@ -135,11 +136,13 @@ def span(mean: float, low: float, high: float, places: int) -> str:
     return f"{text} [{number(low, places, signed=True)}, {number(high, places, signed=True)}]"
 
 
-def verdict(row: Any, metric: str, lower_is_better: bool) -> str:
-    """The verdict of one row of effects in words, with its reason where there is none."""
+def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = None) -> str:
+    """The verdict of one row of effects in words, with its reason where there is none; the metric is the row's own."""
     if row.verdict in ("better", "worse"):
-        lower = lower_is_better == (row.verdict == "better")
-        side = "together than the two alone predict" if row.kind == "interaction" else metric.split("/")[-1]
+        less = row.lower_is_better if lower_is_better is None else lower_is_better
+        lower = bool(less) == (row.verdict == "better")
+        named = (metric or row.metric).split("/")[-1]
+        side = "together than the two alone predict" if row.kind == "interaction" else named
         words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
     elif row.verdict == "undecided" and not row.note:
         words = "undecided" if row.kind == "interaction" else "undecided (not shown equal)"

@@ -54,12 +54,10 @@ def _analyse(given: argparse.Namespace) -> int:
 
 def _said(case: Case) -> list[str]:
     """The verdicts, then what a reader of them must know."""
-    metric = evidence.endpoint(case.study.manifest)
-    lower = evidence.lower_is_better(case.study.manifest, metric)
     shown = evidence.headline(case.effects)
     places = words.decimals((shown["high"] - shown["low"]) / 2)
     lines = [
-        f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.verdict(row, metric, lower)}"
+        f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.verdict(row)}"
         for row in shown.head(LINES).itertuples()
     ]
     remarks = tables.remarks(case.study)

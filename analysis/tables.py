@@ -27,10 +27,10 @@ def write(study: Study, table: pandas.DataFrame, folder: Path) -> list[Path]:
 
 def beside(study: Study) -> dict[str, list[float]]:
     """Means over done seeds of every other test metric: of other lengths, other statistics, other scores."""
-    metric = evidence.endpoint(study.manifest)
-    split = metric.split("/")[0]  # of a tuning study the validation split: its test scores are nobody's business
+    metrics = evidence.measures(study.manifest)
+    split = metrics[0].split("/")[0]  # of a tuning study the validation split: its test scores are nobody's business
     known = [name for name in study.runs if name.startswith(f"{split}/") and study.runs[name].notna().any()]
-    others = [name for name in known if name != metric]
+    others = [name for name in known if metrics != [name]]
     return {name: list(evidence.cells(study, name)["mean"]) for name in others}
 
 
@@ -43,11 +43,13 @@ def runs_table(study: Study) -> pandas.DataFrame:
 
 def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
-    metric, places = evidence.endpoint(study.manifest), words.decimals([cells["sd"].max()])
+    metrics, places = evidence.measures(study.manifest), words.decimals([cells["sd"].max()])
+    several = ["metric"] * (len(metrics) > 1)
     others = [name for name in cells if "/" in name]
     head = [
         "cell",
-        f"{metric}, mean ± SD",
+        *several,
+        f"{'' if several else f'{metrics[0]}, '}mean ± SD",
         "n",
         "diverged [Wilson 95 %]",
         "failed",
@@ -61,6 +63,7 @@ def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
     rows = [
         [
             row.name,
+            *([row.metric] if several else []),
             _score(row, places),
             f"{row.n} of {row.runs}",
             _share(row),
@@ -96,18 +99,20 @@ def _share(row: object) -> str:
 
 def effects_markdown(study: Study, table: pandas.DataFrame) -> str:
     """The family's effects with simultaneous intervals, then the exploratory rows."""
-    metric = evidence.endpoint(study.manifest)
-    lower = evidence.lower_is_better(study.manifest, metric)
+    metrics = evidence.measures(study.manifest)
     how = [f"match={study.manifest['match']}, left at most"] if "match_difference" in table else []
-    head = ["effect", "n", f"{metric}, difference [95 %]", "p (Holm; exploratory: BH)", "verdict", "role", *how]
+    several = ["metric"] * (len(metrics) > 1)
+    difference = f"{'' if several else f'{metrics[0]}, '}difference [95 %]"
+    head = ["effect", *several, "n", difference, "p (Holm; exploratory: BH)", "verdict", "role", *how]
     places = words.decimals((table["high"] - table["low"]) / 2)
     rows = [
         [
             row.label,
+            *([row.metric] if several else []),
             str(row.n),
             "–" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places),
             words.p_text(row.p_holm if row.family else row.p_bh),
-            words.verdict(row, metric, lower),
+            words.verdict(row),
             "family" if row.family else "exploratory",
             *([words.remainder(row.match_difference)] if how else []),
         ]

@@ -46,6 +46,11 @@ def one_batch(levels: Levels) -> str:
     return "b0"
 
 
+def one_task(levels: Levels) -> str:
+    """Every cell has the first task."""
+    return "f0"
+
+
 def fabricate(
     results: Path,
     factors: dict[str, list[Any]],
@@ -53,6 +58,7 @@ def fabricate(
     score: Callable[[Levels, int], float | None] = plain_score,
     status: Callable[[Levels, int], str] = always_done,
     batches: Callable[[Levels], str] = one_batch,
+    task: Callable[[Levels], str] = one_task,
     study: str = "fabricated",
     design: str = "grid",
     **manifest: Any,
@@ -60,9 +66,10 @@ def fabricate(
     """Write a study of a design over `factors`, the full grid by default, below `results`, and return its name.
 
     `status` says done, diverged, failed, missing (nothing on disk) or running (logged steps, no result);
-    `manifest` replaces entries of the manifest; with tasks of its own, `score` is of the first metric of the first.
+    `manifest` replaces entries of the manifest; with tasks of its own, `task` says which one a cell has, and `score`
+    is of the first metric of that one.
     """
-    metric = next(iter(next(iter(manifest.get("tasks", {"f0": TASK}).values()))["metrics"]))
+    tasks = manifest.get("tasks", {"f0": TASK})
     components = [name for name in factors if name in COMPONENTS]
     compared = components if components and design == "grid" else factors
     last = -1 if design == "leave_one_out" else 0
@@ -70,7 +77,7 @@ def fabricate(
     base = tuple(levels.index(levels[last]) for levels in factors.values())
     made = lay_out(design, {name: len(levels) for name, levels in factors.items()}, base)
     cells = [
-        _cell(number, {name: factors[name][i] for name, i in zip(factors, at, strict=True)}, reference, batches)
+        _cell(number, {name: factors[name][i] for name, i in zip(factors, at, strict=True)}, reference, batches, task)
         for number, at in enumerate(made.cells)
     ]
     if design == "cumulative":
@@ -80,6 +87,7 @@ def fabricate(
     runs = [{"cell": c["id"], "seed": seed, "path": f"{c['name']}/s{seed}-{study}"} for c in cells for seed in seeds]
     for run, (cell, seed) in zip(runs, itertools.product(cells, seeds), strict=True):
         value, ending = score(cell["levels"], seed), status(cell["levels"], seed)
+        metric = next(iter(tasks.get(cell["task"], next(iter(tasks.values())))["metrics"]))
         _write_run(Run(results, run["path"]), cell, seed, value, ending, metric)
     typed = " ".join(f"{name}={','.join(map(str, levels))}" for name, levels in factors.items())
     write_manifest(
@@ -111,7 +119,9 @@ def fabricate(
     return study
 
 
-def _cell(number: int, levels: Levels, reference: Levels, batches: Callable[[Levels], str]) -> dict[str, Any]:
+def _cell(
+    number: int, levels: Levels, reference: Levels, batches: Callable[[Levels], str], task: Callable[[Levels], str]
+) -> dict[str, Any]:
     config = {
         "model": {"layers": 4, "heads": 4, "dim": 64},
         "data": {"context": 64},
@@ -121,7 +131,10 @@ def _cell(number: int, levels: Levels, reference: Levels, batches: Callable[[Lev
     }
     for key, level in levels.items():
         group, _, name = key.partition(".")
-        config.setdefault(group, {}).update({name: level}) if name else config.update({group: level})
+        if name or group in config:  # a level of `data` is a variant whose settings are the group's
+            config.setdefault(group, {}).update({name or "name": level})
+        else:
+            config[group] = level
     return {
         "id": f"c{number}",
         "name": "-".join(str((COMPONENTS | levels)[name]) for name in COMPONENTS) + f"-{number}",
@@ -135,7 +148,7 @@ def _cell(number: int, levels: Levels, reference: Levels, batches: Callable[[Lev
         "matched": None,
         "tokens_per_step": 16 * config["data"]["context"],
         "batches": batches(levels),
-        "task": "f0",
+        "task": task(levels),
         "notes": ["bn: training statistics see the future of the batch"] if levels.get("norm") == "bn" else [],
         "config": config,
     }

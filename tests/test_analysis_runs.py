@@ -31,18 +31,16 @@ def exported(study: Study, file: Path) -> Path:
     return file
 
 
-def verdicts(study: Study, table: pandas.DataFrame) -> list[str]:
+def verdicts(table: pandas.DataFrame) -> list[str]:
     """Every row's verdict as people read it."""
-    metric = evidence.endpoint(study.manifest)
-    lower = evidence.lower_is_better(study.manifest, metric)
-    return [words.verdict(row, metric, lower) for row in table.itertuples()]
+    return [words.verdict(row) for row in table.itertuples()]
 
 
 def assert_equal_evidence(native: Study, foreign: Study) -> None:
     """The same effects to the last digit, and the same words."""
     one, other = evidence.effects(native), evidence.effects(foreign)
     pandas.testing.assert_frame_equal(one, other, check_exact=True)
-    assert verdicts(native, one) == verdicts(foreign, other)
+    assert verdicts(one) == verdicts(other)
     left, right = evidence.cells(native), evidence.cells(foreign)
     same = [name for name in left if name not in ("shared_draws", "flops_per_token", "params_vs_reference")]
     pandas.testing.assert_frame_equal(left[same], right[same], check_exact=True)

@@ -327,6 +327,7 @@ def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
         (["tune.key=optim.lr", "tune.values=[1e-3]"], "tune.values: .* at least two different values"),
         (["tune.key=optim.lr", "tune.values=[1e-3,1e-3]"], "tune.values: .* at least two different values"),
         (["tune.key=optim.lr"], "tune.values: .* at least two different values"),
+        (["tune.key="], "tune.key: is empty"),
         (["tune.key=optim.lr", "tune.values=[1e-3,fast]"], "tune.values: 'fast' is no value of optim.lr"),
         (["tune.key=optim.lr", "tune.values=[1e-3,true]"], "tune.values: True is no value of optim.lr"),
         (["tune.key=optim.lr", "tune.values=[1e-3,-1]"], "optim.lr: -1.0 is out of range"),

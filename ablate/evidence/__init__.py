@@ -7,7 +7,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 
 from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
 from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
-from ablate.evidence.runs import cells, endpoint, lower_is_better, matched, scores, unadjusted
+from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
 from ablate.evidence.sequential import looks_until, nominal, overall, standing, undecided
 from ablate.evidence.statistics import (
     Estimate,
@@ -37,6 +37,7 @@ __all__ = [
     "contrasts",
     "effects",
     "endpoint",
+    "endpoints",
     "floors",
     "headline",
     "holm",
@@ -44,6 +45,7 @@ __all__ = [
     "looks_until",
     "lower_is_better",
     "matched",
+    "measures",
     "noise",
     "nominal",
     "overall",

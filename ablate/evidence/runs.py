@@ -11,7 +11,7 @@ import pandas
 
 from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
-from ablate.evidence.statistics import paired, wilson
+from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuning import tuned
 from ablate.results import Study
 
@@ -19,28 +19,60 @@ from ablate.results import Study
 def endpoint(manifest: dict[str, Any]) -> str:
     """The metric that is compared: the first of the task, on the test split, at the last step of the schedule.
 
-    A study that says otherwise, for tuning say, has its own.
+    A study that says otherwise, for tuning say, has its own.  Of several tasks it is that of the first cell: see
+    `endpoints`.
     """
-    found: str = manifest.get("endpoint") or "test/" + next(iter(next(iter(manifest["tasks"].values()))["metrics"]))
-    return found
+    return next(iter(endpoints(manifest).values()))
+
+
+def endpoints(manifest: dict[str, Any]) -> dict[str, str]:
+    """By cell, the metric that it is compared by: the first of its own task, on the split of the study's endpoint.
+
+    An endpoint that is the first metric of no task is that of every task that has it.
+    """
+    if manifest.get("endpoint") and len(manifest["tasks"]) == 1:  # of runs from elsewhere perhaps no split/metric
+        return {cell["id"]: str(manifest["endpoint"]) for cell in manifest["cells"]}
+    split, _, wanted = (manifest.get("endpoint") or "test/").partition("/")
+    named = {name: str(next(iter(task["metrics"]))) for name, task in manifest["tasks"].items()}
+    if wanted not in named.values():
+        named |= {name: wanted for name, task in manifest["tasks"].items() if _plain(wanted) in task["metrics"]}
+    fallback = next(iter(named.values()))
+    return {cell["id"]: f"{split}/{named.get(cell['task'], fallback)}" for cell in manifest["cells"]}
+
+
+def measures(manifest: dict[str, Any]) -> list[str]:
+    """The metrics that cells are compared by: one, but for studies over several tasks."""
+    return list(dict.fromkeys(endpoints(manifest).values()))
+
+
+def _plain(metric: str) -> str:
+    """A metric's name without its split and length; bits per byte go with the loss."""
+    return metric.split("/")[-1].split("@")[0].replace("bpb", "loss")
 
 
 def lower_is_better(manifest: dict[str, Any], metric: str) -> bool:
     """Whether less of a metric is better, as the study's tasks say, at any length; bits per byte go with the loss."""
-    name = metric.split("/")[-1].split("@")[0].replace("bpb", "loss")
+    name = _plain(metric)
     known = {key: way for task in manifest["tasks"].values() for key, way in task["metrics"].items()}
     if name not in known:
         raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(known)}")
     return bool(known[name] == "min")
 
 
-def scores(study: Study, metric: str) -> pandas.DataFrame:
-    """The metric of the runs that ended as done: a row per seed, a column per cell, NaN for all other runs."""
-    runs, cells = study.runs, [cell["id"] for cell in study.manifest["cells"]]
-    values = pandas.to_numeric(runs[metric], errors="coerce") if metric in runs else pandas.Series(np.nan, runs.index)
+def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
+    """The metric of the runs that ended as done: a row per seed, a column per cell, NaN for all other runs.
+
+    Without `metric` each cell is scored by that of its own task.
+    """
+    runs, own = study.runs, endpoints(study.manifest)
+    wanted = runs["cell"].map(own) if metric is None else pandas.Series(metric, runs.index)
+    values = pandas.Series(np.nan, runs.index)
+    for name in wanted.dropna().unique():
+        if name in runs:
+            values = values.mask(wanted == name, pandas.to_numeric(runs[name], errors="coerce"))
     usable = values.where((runs["status"] == "done") & np.isfinite(values))
     table = runs.assign(value=usable).pivot(index="seed", columns="cell", values="value")
-    return table.reindex(columns=cells).astype(float)
+    return table.reindex(columns=list(own)).astype(float)
 
 
 def unadjusted(manifest: dict[str, Any]) -> str | None:
@@ -79,17 +111,19 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per cell: status counts, mean and SD of the metric over done seeds, how many runs diverged (Wilson 95 %).
 
     In the order of the strata; `name` is the label with the reference marked; `correlation` is Pearson's over seeds
-    with the reference of the cell's stratum, where their batches are equal.  Of a matched study also `match`, the key
-    and the value that were `chosen` for it, and what is left: `match_difference`, a share of the reference's quantity.
+    with the reference of the cell's stratum, where their batches are equal; `metric` is that of the cell's task unless
+    one is given.  Of a matched study also `match`, the key and the value that were `chosen` for it, and what is left:
+    `match_difference`, a share of the reference's quantity.
     """
-    values = scores(study, metric or endpoint(study.manifest))
+    values, own = scores(study, metric), endpoints(study.manifest)
     rows, alone = [], len(study.manifest["cells"]) == 1
     for stratum, members in strata(study.manifest):
         reference = next((cell for cell in members if cell["reference"]), None)
         for cell in members:
             name = cell["label"] + " (reference)" * (cell["reference"] and not alone)
             correlation = _correlation(values, cell, reference)
-            rows.append({"name": name, **_cell(study, cell, stratum, values), "correlation": correlation})
+            found = _cell(study, cell, stratum, values)
+            rows.append({"name": name, **found, "correlation": correlation, "metric": metric or own[cell["id"]]})
     return pandas.DataFrame(rows)
 
 
@@ -120,6 +154,4 @@ def _correlation(values: pandas.DataFrame, cell: dict[str, Any], reference: dict
     if reference is None or cell is reference or cell["batches"] != reference["batches"]:
         return math.nan
     both = values[[cell["id"], reference["id"]]].dropna().to_numpy()
-    if len(both) < 3 or not np.ptp(both, axis=0).all():
-        return math.nan
-    return float(np.corrcoef(both.T)[0, 1])
+    return correlated(both[:, 0], both[:, 1])

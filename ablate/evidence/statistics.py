@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -92,20 +93,55 @@ def wilson(count: int, n: int) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def power(d: float, n: int, alpha: float) -> float:
-    """P(|t| > t_{1 − alpha/2, n − 1}) for n paired differences of mean d SDs: the noncentral t with ν = d·√n.
+def correlated(one: np.ndarray, other: np.ndarray) -> float:
+    """Pearson's correlation of paired values; NaN below three pairs and where a side has no spread."""
+    if len(one) < 3 or not np.ptp(one) or not np.ptp(other):
+        return math.nan
+    return float(np.corrcoef(one, other)[0, 1])
 
-    Computed as the mean over s² ~ χ²_{n−1}/(n − 1) of Φ(ν − t·s) + Φ(−ν − t·s): SciPy's own is NaN for some ν.
+
+def superiority(better: np.ndarray, than: np.ndarray) -> float:
+    """P(A > B) + P(A = B)/2 over all pairs of a value of each side: Mann & Whitney's U over n·m (1947); NaN of none."""
+    if not len(better) or not len(than):
+        return math.nan
+    one, other = better[:, None], than[None, :]
+    return float(np.mean((one > other) + 0.5 * (one == other)))
+
+
+def power(d: float, n: int, alpha: float) -> float:
+    """P(|t| > t_{1 − alpha/2, n − 1}) for n paired differences of mean d SDs: the noncentral t with ν = d·√n."""
+    return found_with(d * math.sqrt(n), n - 1, alpha)
+
+
+def found_with(shift: float, df: float, alpha: float) -> float:
+    """P(|t| > t_{1 − alpha/2, df}) for a difference of `shift` standard errors: the noncentral t.
+
+    Computed as the mean over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s): SciPy's own is NaN for some shifts.
     """
-    quantiles = (np.arange(2000) + 0.5) / 2000
-    spread = np.sqrt(stats.chi2.ppf(quantiles, n - 1) / (n - 1)) * stats.t.isf(alpha / 2, n - 1)
-    shift = d * math.sqrt(n)
+    spread = _spread(df) * stats.t.isf(alpha / 2, df)
     return float(np.mean(stats.norm.cdf(shift - spread) + stats.norm.cdf(-shift - spread)))
+
+
+@functools.lru_cache(maxsize=64)
+def _spread(df: float) -> np.ndarray:
+    """Evenly spaced quantiles of s, s² ~ χ²_df/df."""
+    return np.asarray(np.sqrt(stats.chi2.ppf((np.arange(2000) + 0.5) / 2000, df) / df))
+
+
+@functools.lru_cache(maxsize=1024)
+def smallest_shift(df: float, alpha: float) -> float:
+    """The difference, in standard errors, that is found with 80 % power at a two-sided level."""
+    top = 8 * (float(stats.t.isf(alpha / 2, df)) + 1)
+    return float(optimize.brentq(lambda shift: found_with(shift, df, alpha) - 0.8, 0, top))
 
 
 def smallest_difference(sd: float, n: int, alpha: float) -> float:
     """The paired difference that n seeds find with 80 % power: sd·d with power(d, n, alpha) = .8, in `sd`'s unit."""
     if n < 2 or not math.isfinite(sd):
         return math.nan
-    top = 4 * (float(stats.t.isf(alpha / 2, n - 1)) + 1)
-    return sd * float(optimize.brentq(lambda d: power(d, n, alpha) - 0.8, 0, top))
+    return sd / math.sqrt(n) * smallest_shift(n - 1, alpha)
+
+
+def smallest(estimate: Estimate, alpha: float) -> float:
+    """The difference that an estimate's error and df find with 80 % power, paired or not; NaN without any spread."""
+    return estimate.error * smallest_shift(estimate.df, alpha) if estimate.n > 1 and estimate.error else math.nan

@@ -9,16 +9,16 @@ import numpy as np
 import pandas
 
 from ablate.evidence.contrasts import Contrast, contrasts
-from ablate.evidence.runs import endpoint, lower_is_better, scores, unadjusted
-from ablate.evidence.sequential import nominal, overall, sizes
+from ablate.evidence.rows import MATCHED, estimate_row, scored
+from ablate.evidence.runs import unadjusted
+from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.statistics import (
     benjamini_hochberg,
     holm,
     interval,
     p_value,
-    paired,
+    smallest,
     smallest_difference,
-    welch,
 )
 from ablate.results import Study
 from ablate.words import counted
@@ -28,8 +28,11 @@ UNPAIRED_SEEDS = 5  # below it, the spread of an unpaired comparison is too badl
 
 CONTRAST = ["kind", "factor", "level", "reference", "stratum", "label"]
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
-MATCHED = "match_difference"  # of a matched study: the largest in size among the cells of a contrast
-GROUNDS = ["paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference", "alpha"]
+SIZES = ["d_z", "correlation", "superiority", "smallest", "margin"]
+GROUNDS = [
+    *("paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"),
+    *("failed", "missing", "alpha", "metric", "lower_is_better", *SIZES),
+]
 
 
 class Noise(NamedTuple):
@@ -51,75 +54,25 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
 
     With `seeds=auto` intervals and p allow for every look (see evidence.sequential): p is the least level that any look
     would have to be planned for, and `alpha`, 1 − the level of the one interval by itself, is so much smaller.
+    `metric` is that of each row's own task unless one is given for all; `smallest` is found with 80 % power at `alpha`.
     """
-    metric = metric or endpoint(study.manifest)
-    lower = lower_is_better(study.manifest, metric)
-    values, ranked = scores(study, metric), _worst_ranks(study, metric, lower)
-    found = contrasts(study.manifest)
-    rows = [_row(study, contrast, values, ranked) for contrast in found]
+    found, all_scores = contrasts(study.manifest), scored(study, metric)
+    rows = [named(contrast) | estimate_row(all_scores, contrast) for contrast in found]
     table = pandas.DataFrame(rows, columns=["estimate", "different", "looks", *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
     table["unadjusted"] = unadjusted(study.manifest) is not None
+    table["margin"] = np.full(len(table), math.nan)
     _correct(table)
-    judged = [_verdict(row, lower) for row in table.itertuples()]
+    judged = [_verdict(row) for row in table.itertuples()]
     table["verdict"] = [word for word, _ in judged]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
     return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *left]]
 
 
-def _row(study: Study, contrast: Contrast, values: pandas.DataFrame, ranked: pandas.DataFrame) -> dict[str, Any]:
-    cell = {cell["id"]: cell for cell in study.manifest["cells"]}
-    groups: dict[str, dict[str, float]] = {}
-    for name, weight in contrast.weights.items():
-        groups.setdefault(cell[name]["batches"], {})[name] = weight
-    together = all(abs(sum(weights.values())) < 1e-9 for weights in groups.values())
-    parts = [contrast.weights] if together else list(groups.values())
-    sums = [_sums(values, weights) for weights in parts]
-    estimate = paired(sums[0]) if together else welch(sums)
-    diverged = study.runs.loc[study.runs["status"] == "diverged", "cell"]
-    return {name: getattr(contrast, name) for name in CONTRAST} | {
-        "estimate": estimate,
-        "looks": sizes(study.manifest, [list(values[list(weights)].dropna().index) for weights in parts]),
-        "different": len({cell[name]["task"] for name in contrast.weights}) > 1,
-        "paired": together,
-        "n": estimate.n,
-        "mean": estimate.mean,
-        "sd": estimate.sd,
-        **_compare(ranked, contrast, together),
-        MATCHED: max(((cell[name].get("matched") or {}).get("difference", 0) for name in contrast.weights), key=abs),
-        "diverged": int(diverged.isin(contrast.side(1)).sum()),
-        "diverged_reference": int(diverged.isin(contrast.side(-1)).sum()),
-    }
-
-
-def _sums(values: pandas.DataFrame, weights: dict[str, float]) -> np.ndarray:
-    """The weighted sum of the cells within each seed that has them all."""
-    complete = values[list(weights)].dropna().to_numpy()
-    sums = complete @ np.array(list(weights.values()))
-    # What addition leaves of two equal cells must be zero: 1e-16 in every seed would pass for a significant difference.
-    size = np.abs(complete).max(initial=0.0) or 1.0
-    return np.asarray(np.round(sums / size, 12) * size)
-
-
-def _worst_ranks(study: Study, metric: str, lower: bool) -> pandas.DataFrame:
-    """The scores with diverged runs infinitely bad: for ranks only, never for a mean."""
-    values = scores(study, metric)
-    for run in study.runs[study.runs["status"] == "diverged"].itertuples():
-        values.loc[run.seed, run.cell] = math.inf if lower else -math.inf
-    return values
-
-
-def _compare(ranked: pandas.DataFrame, contrast: Contrast, together: bool) -> dict[str, int]:
-    """In how many seeds (unpaired: pairs of runs) the level's side is lower, higher or tied."""
-    up, down = (ranked[list(side)] @ np.array(list(side.values())) for side in (contrast.side(1), contrast.side(-1)))
-    if together:
-        seeds = up.notna() & down.notna()
-        one, other = up[seeds].to_numpy(), down[seeds].to_numpy()
-    else:
-        one, other = (grid.ravel() for grid in np.meshgrid(up.dropna().to_numpy(), down.dropna().to_numpy()))
-    lower, higher = int((one < other).sum()), int((one > other).sum())
-    return {"lower": lower, "higher": higher, "tied": len(one) - lower - higher}
+def named(contrast: Contrast) -> dict[str, str]:
+    """What a contrast is called, in the columns of effects."""
+    return {name: getattr(contrast, name) for name in CONTRAST}
 
 
 def _correct(table: pandas.DataFrame) -> None:
@@ -138,6 +91,10 @@ def _correct(table: pandas.DataFrame) -> None:
         for row, level in zip(rows, table["alpha"], strict=True)
     ]
     table["low"], table["high"] = [low for low, _ in spans], [high for _, high in spans]
+    table["smallest"] = [
+        math.nan if _withheld(row) else smallest(row.estimate, level)
+        for row, level in zip(rows, table["alpha"], strict=True)
+    ]
 
 
 def _withheld(row: Any) -> bool:
@@ -148,7 +105,7 @@ def _tested(row: Any) -> bool:
     return not _withheld(row) and (row.paired or row.n >= UNPAIRED_SEEDS)
 
 
-def _verdict(row: Any, lower: bool) -> tuple[str, str]:
+def _verdict(row: Any) -> tuple[str, str]:
     """better, worse, undecided or withheld, and the reason where the interval does not say it."""
     if row.different:
         return "withheld", "the sides are scored on different tasks"
@@ -165,7 +122,7 @@ def _verdict(row: Any, lower: bool) -> tuple[str, str]:
     note = f"{counted(row.diverged, 'run')} diverged on each side" if row.diverged else ""
     if row.low <= 0 <= row.high:
         return "undecided", note
-    return ("better" if (row.high < 0) == lower else "worse"), note
+    return ("better" if (row.high < 0) == row.lower_is_better else "worse"), note
 
 
 def headline(table: pandas.DataFrame) -> pandas.DataFrame:

@@ -1,0 +1,116 @@
+"""What the runs say of one contrast: its estimate, its pairs, its ranks and what became of the runs of its cells."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+
+from ablate.evidence.contrasts import Contrast
+from ablate.evidence.runs import endpoints, lower_is_better, scores
+from ablate.evidence.sequential import sizes
+from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
+from ablate.results import Study
+
+MATCHED = "match_difference"  # of a matched study: the largest in size among the cells of a contrast
+Ends = dict[tuple[str, str], int]  # how many runs of a cell ended in a way
+
+
+class Scored(NamedTuple):
+    """A study's scores with the metric of each cell, once for all of its contrasts.
+
+    values  a row per seed, a column per cell, NaN where a run gave no number
+    ranked  the same with diverged runs infinitely bad: for ranks only, never for a mean
+    """
+
+    study: Study
+    cells: dict[str, dict[str, Any]]
+    metrics: dict[str, str]
+    lower: dict[str, bool]
+    values: pandas.DataFrame
+    ranked: pandas.DataFrame
+    ends: Ends
+
+
+def scored(study: Study, metric: str | None = None) -> Scored:
+    """The scores of a study by each cell's own metric, or all by one."""
+    manifest, values = study.manifest, scores(study, metric)
+    metrics = {cell: metric or own for cell, own in endpoints(manifest).items()}
+    lower = {cell: lower_is_better(manifest, name) for cell, name in metrics.items()}
+    ranked = values.copy()
+    for run in study.runs[study.runs["status"] == "diverged"].itertuples():
+        ranked.loc[run.seed, run.cell] = math.inf if lower[run.cell] else -math.inf
+    ends: Ends = study.runs.groupby(["cell", "status"]).size().to_dict()
+    return Scored(study, {cell["id"]: cell for cell in manifest["cells"]}, metrics, lower, values, ranked, ends)
+
+
+def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
+    """The columns of `effects` that need no other row."""
+    cells, names = found.cells, list(contrast.weights)
+    parts, together = _parts(found, contrast)
+    estimate = paired(_sums(found.values, parts[0])) if together else welch([_sums(found.values, w) for w in parts])
+    metrics = list(dict.fromkeys(found.metrics[name] for name in names))
+    left = max(((cells[name].get("matched") or {}).get("difference", 0) for name in names), key=abs)
+    return {
+        "estimate": estimate,
+        "looks": sizes(found.study.manifest, [list(found.values[list(w)].dropna().index) for w in parts]),
+        "different": len({cells[name]["task"] for name in names}) > 1,
+        "paired": together,
+        "n": estimate.n,
+        "mean": estimate.mean,
+        "sd": estimate.sd,
+        "metric": ", ".join(metrics),
+        "lower_is_better": found.lower[names[0]],
+        **_pairs(found, contrast, estimate, together),
+        MATCHED: left,
+        "diverged": _count(found, contrast.side(1), "diverged"),
+        "diverged_reference": _count(found, contrast.side(-1), "diverged"),
+        "failed": _count(found, contrast.weights, "failed"),
+        "missing": _count(found, contrast.weights, "missing"),
+    }
+
+
+def _parts(found: Scored, contrast: Contrast) -> tuple[list[dict[str, float]], bool]:
+    """The weights of each independent group of cells, and whether all pair: each batch's weights sum to zero."""
+    groups: dict[str, dict[str, float]] = {}
+    for name, weight in contrast.weights.items():
+        groups.setdefault(found.cells[name]["batches"], {})[name] = weight
+    together = all(abs(sum(weights.values())) < 1e-9 for weights in groups.values())
+    return [contrast.weights] if together else list(groups.values()), together
+
+
+def _sums(values: pandas.DataFrame, weights: dict[str, float]) -> np.ndarray:
+    """The weighted sum of the cells within each seed that has them all."""
+    complete = values[list(weights)].dropna().to_numpy()
+    sums = complete @ np.array(list(weights.values()))
+    # What addition leaves of two equal cells must be zero: 1e-16 in every seed would pass for a significant difference.
+    size = np.abs(complete).max(initial=0.0) or 1.0
+    return np.asarray(np.round(sums / size, 12) * size)
+
+
+def _count(found: Scored, side: dict[str, float], status: str) -> int:
+    return int(sum(found.ends.get((cell, status), 0) for cell in side))
+
+
+def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool) -> dict[str, float]:
+    """Of the two sides: size and correlation over seeds, P(better), in how many seeds or pairs the level is lower."""
+    up, down = (found.ranked[list(side)] @ np.array(list(side.values())) for side in map(contrast.side, (1, -1)))
+    if together:
+        seeds = up.notna() & down.notna()
+        one, other = up[seeds].to_numpy(), down[seeds].to_numpy()
+        pairs, ended = (one, other), np.isfinite(one) & np.isfinite(other)
+    else:
+        one, other = up.dropna().to_numpy(), down.dropna().to_numpy()
+        pairs, ended = tuple(grid.ravel() for grid in np.meshgrid(one, other)), slice(0)
+    sign = -1 if found.lower[next(iter(contrast.weights))] else 1
+    lower, higher = int((pairs[0] < pairs[1]).sum()), int((pairs[0] > pairs[1]).sum())
+    return {
+        "d_z": estimate.mean / estimate.sd if together and estimate.sd else math.nan,
+        "correlation": correlated(one[ended], other[ended]),
+        "superiority": superiority(sign * one, sign * other),
+        "lower": lower,
+        "higher": higher,
+        "tied": len(pairs[0]) - lower - higher,
+    }

@@ -1,0 +1,190 @@
+"""What a study found, in sentences: an effect with its interval, what it rests on, what it is worth, and its scope."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pandas
+
+from ablate import evidence, words
+from analysis.case import Case
+
+SPLITS = {"test": "test", "val": "validation", "train": "training"}
+BARE = ("none", "null", "true", "false")  # levels that mean nothing without their factor
+
+
+def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
+    """A sentence per row of effects; without `table` of those that come first, the family."""
+    manifest = case.study.manifest
+    shown = evidence.headline(case.effects) if table is None else table
+    sides = {contrast.label: contrast for contrast in evidence.contrasts(manifest)}
+    return [sentence(manifest, row, sides.get(row.label)) for row in shown.itertuples()]
+
+
+def sentence(manifest: dict[str, Any], row: Any, contrast: evidence.Contrast | None = None) -> str:
+    """One row of effects in words: "swiglu in place of mlp lowers the test loss by .053 nats per byte [.027, .079] (…)".
+
+    `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
+    """
+    grounds = "; ".join(filter(None, (", ".join(grounds_of(row, manifest, contrast)), scope(manifest, contrast))))
+    return f"{finding(manifest, row)} ({grounds})."
+
+
+def finding(manifest: dict[str, Any], row: Any) -> str:
+    """The effect and its verdict in words, without what they rest on."""
+    metric, unit = metric_of(manifest, row), unit_of(manifest, row)
+    places = words.decimals([(row.high - row.low) / 2])
+    if row.verdict == "withheld" or not row.n:
+        rank = f"; diverged ranked worst: {words.ranks(row)}" if row.diverged + row.diverged_reference else ""
+        return f"{subject(manifest, row)}: {row.verdict}, {row.note}{rank}"
+    if row.verdict in ("better", "worse", "negligible"):
+        size = words.number(abs(row.mean), places)
+        ends = sorted((abs(row.low), abs(row.high)))
+        found = f"by {size}{unit} [{', '.join(words.number(end, places) for end in ends)}]"
+        within = f", less than the margin of {margin(row, places)}: negligible" * (row.verdict == "negligible")
+        return moved(manifest, row, metric, found) + within
+    spread = words.span(row.mean, row.low, row.high, places).replace(" [", f"{unit} [") + unit * (not _known(row.low))
+    if row.verdict == "equivalent":
+        return f"{subject(manifest, row)}: equivalent within ±{margin(row, places)}, {metric} {spread}"
+    why = f" ({row.note})" * bool(row.note)
+    return f"{subject(manifest, row)}: undecided{why}, {metric} {spread}"
+
+
+def moved(manifest: dict[str, Any], row: Any, metric: str, found: str) -> str:
+    """A decided effect: which way the metric moves."""
+    down = row.mean < 0
+    if row.kind == "interaction":
+        side = "lower" if down else "higher"
+        return f"{subject(manifest, row)}: the {metric} is {side} {found} than the two effects add up to"
+    verb = "lowers" if down else "raises"
+    other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
+    return f"{subject(manifest, row)} {verb} the {metric} {found}{other}"
+
+
+def subject(manifest: dict[str, Any], row: Any) -> str:
+    """What is compared: "swiglu in place of mlp", "rms with swiglu", "rms + swiglu", at its stratum."""
+    where = f" at {row.stratum}" * bool(row.stratum)
+    if row.kind == "main":
+        return f"{named(manifest, row.factor, row.level)} in place of {row.reference}{where}"
+    if row.kind == "interaction" and ", or " not in row.label:
+        pairs = zip(row.factor.split(" x "), row.level.split(", "), strict=False)
+        return " with ".join(named(manifest, factor, level) for factor, level in pairs) + where
+    if row.kind == "cell" and row.verdict in ("better", "worse", "negligible"):
+        return f"{row.level}{where}"
+    return str(row.label)
+
+
+def named(manifest: dict[str, Any], factor: str, level: str) -> str:
+    """A level as people say it: swiglu, optim.lr=0.003, norm=none."""
+    return level if factor in manifest.get("components", []) and level not in BARE else f"{factor}={level}"
+
+
+def averaged(manifest: dict[str, Any], row: Any) -> str:
+    """Over which other factors a main effect of a factorial design is a mean."""
+    if row.kind != "main" or manifest.get("design", "grid") not in ("grid", "fractional"):
+        return ""
+    others = [name for name in manifest["factors"] if name in manifest["reference"] and name != row.factor]
+    return f", averaged over {listed(others)}" if others else ""
+
+
+def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast | None) -> list[str]:
+    """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
+    seeds = words.counted(row.n, "seed") if row.paired else f"unpaired, n = {row.n}"
+    found = [] if row.family else ["exploratory"]
+    found += [seeds, p_words(row.p_holm if row.family else row.p_bh, "Holm" if row.family else "BH")]
+    found += ["unadjusted for looks"] if row.unadjusted else []
+    smallest = getattr(row, "smallest", math.nan)
+    if row.verdict == "undecided" and _known(smallest):
+        found.append(f"{words.number(smallest, words.decimals([smallest]))} would be found with 80 % power")
+    decided = row.verdict in ("better", "worse", "negligible", "equivalent")
+    found.append(row.note if decided else "")
+    return [part for part in [*found, worth(row), costs(manifest, contrast)] if part]
+
+
+def p_words(p: float, correction: str = "") -> str:
+    """A p-value with two digits where it is small: "Holm p = .0003", "p < .0001"; nothing where there is none."""
+    if not _known(p):
+        return ""
+    text = "< .0001" if p < 1e-4 else f"= {words.number(p, 4 if p < 1e-3 else 3)}"
+    return f"{correction} p {text}".strip()
+
+
+def worth(row: Any) -> str:
+    """An effect in training steps of the reference: "worth 9 % [6, 13] more steps"; nothing without exchange runs."""
+    share, low, high = (getattr(row, name, math.nan) for name in ("worth", "worth_low", "worth_high"))
+    if not _known(share):
+        return ""
+    ends = sorted((share, low, high) if share >= 0 else (-share, -low, -high))
+    shown = [f"{100 * end:.0f}".replace("-", words.MINUS) for end in (ends[0], ends[-1])]
+    span = f" [{', '.join(shown)}]" if _known(low) and _known(high) else ""
+    return f"worth {abs(100 * share):.0f} %{span} {'more' if share >= 0 else 'fewer'} steps"
+
+
+def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
+    """How many more parameters the level's side has: "+0.4 % parameters"; nothing where that is not known."""
+    if contrast is None or contrast.kind == "interaction":
+        return ""
+    params = {cell["id"]: cell["params"] for cell in manifest["cells"]}
+    sides = [_mean(params, contrast.side(sign)) for sign in (1, -1)]
+    if not all(map(_known, sides)) or not sides[1]:
+        return ""
+    return f"{words.percent(sides[0] / sides[1] - 1)} parameters" if sides[0] != sides[1] else "equal parameters"
+
+
+def scope(manifest: dict[str, Any], contrast: evidence.Contrast | None = None) -> str:
+    """Where a finding holds: "0.8 M parameters, stdlib-3.11, 2000 steps", of the cells that are compared."""
+    cells = [cell for cell in manifest["cells"] if contrast is None or cell["id"] in contrast.weights]
+    base = cells if contrast is None else [cell for cell in cells if cell["id"] in contrast.side(-1)]
+    params = sorted({cell["params"] for cell in base if _known(cell["params"])})
+    sizes = dict.fromkeys(words.size(int(count)) for count in params)
+    tasks = dict.fromkeys(manifest["tasks"][cell["task"]]["name"] for cell in cells)
+    steps = sorted({cell["config"]["train"]["steps"] for cell in cells if cell["config"].get("train")})
+    parts = [f"{ranged(list(sizes))} parameters"] if sizes else []
+    return ", ".join([*parts, ranged(list(tasks)), *([f"{ranged([str(n) for n in steps])} steps"] if steps else [])])
+
+
+def metric_of(manifest: dict[str, Any], row: Any = None) -> str:
+    """The metric of a row, or of a study, as people say it: "test loss", "test accuracy at length 128"."""
+    return said_metric(getattr(row, "metric", None) or evidence.endpoint(manifest))
+
+
+def said_metric(metric: str) -> str:
+    """A metric as people say it."""
+    split, _, name = metric.partition("/")
+    name, _, length = name.partition("@")
+    return f"{SPLITS.get(split, split)} {name.replace('_', ' ')}".strip() + f" at length {length}" * bool(length)
+
+
+def unit_of(manifest: dict[str, Any], row: Any = None) -> str:
+    """The unit to write after a number: " nats per byte", or nothing."""
+    metric = getattr(row, "metric", None) or evidence.endpoint(manifest)
+    return words.unit(manifest, metric).replace(",", "", 1) if words.unit(manifest, metric) else ""
+
+
+def margin(row: Any, places: int) -> str:
+    """The largest difference that does not matter."""
+    value = getattr(row, "margin", math.nan)
+    return words.number(value, max(places, 3)) if _known(value) else "the margin"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a row: "a", "a and b", "a, b and c"."""
+    names = list(names)
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def ranged(values: list[str]) -> str:
+    """All of a few values, the ends of many."""
+    return ", ".join(values) if len(values) <= 3 else f"{values[0]} to {values[-1]}"
+
+
+def _mean(params: dict[str, Any], side: dict[str, float]) -> float:
+    if not all(_known(params[cell]) for cell in side):
+        return math.nan
+    return sum(weight * params[cell] for cell, weight in side.items()) / sum(side.values())
+
+
+def _known(value: Any) -> bool:
+    return value is not None and math.isfinite(value)
