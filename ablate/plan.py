@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ablate.catalogue import shadowed
+from ablate.catalogue import papers, shadowed
 from ablate.cells import (
     Draft,
     describe_cells,
@@ -121,9 +121,10 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     whole = ", ".join(f"{name}={level}" for name, level in levels[0].items())
     remarks = [*layout.notes, *[f"{BASE} is {whole}"] * (labels[0] == BASE)]
+    sources = papers((composed.choices for composed in cells), config_dir)
     return dataclasses.replace(
         Draft(typed, settings, factors, reference, rows, passed, [cell.config for cell in cells], at),
-        extra=asked.kept | {"aliases": layout.aliases, "remarks": remarks},
+        extra=asked.kept | {"aliases": layout.aliases, "remarks": remarks, "papers": sources},
         claims=claims,
         notes=[*notes, *(f"{problem}, so this claim is left out" for problem in left)],
     )

@@ -1,28 +1,51 @@
-"""Tables of a study as CSV, with every digit, and as Markdown, to be read."""
+"""Tables of a study: CSV with every column and every digit; Markdown and LaTeX with what a paper shows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pandas
 
 from ablate import evidence, words
 from ablate.results import Study
+from analysis import latex, sheet
+from analysis.case import Case
+from analysis.export import runs_table
+from analysis.safe import written
+from analysis.sheet import Sheet
+
+NAMED = 12  # runs without a number that are named one by one
 
 
-def write(study: Study, table: pandas.DataFrame, folder: Path) -> list[Path]:
-    """Write runs.csv, cells.csv, cells.md, effects.csv and effects.md; `table` holds the effects."""
-    cells = evidence.cells(study).assign(**beside(study))
-    files = []
-    for name, frame in (("runs", runs_table(study)), ("cells", cells), ("effects", table)):
-        files.append(folder / f"{name}.csv")
-        frame.to_csv(files[-1], index=False, lineterminator="\n")
-    for name, text in (("cells", cells_markdown(study, cells)), ("effects", effects_markdown(study, table))):
-        files.append(folder / f"{name}.md")
-        files[-1].write_text(text, encoding="utf-8")
+def write(case: Case, folder: Path) -> list[Path]:
+    """Write every table: NAME.csv with all columns, NAME.md and NAME.tex with those that people read."""
+    files = [written(frame, folder / f"{name}.csv") for name, frame in frames(case).items()]
+    for each in sheets(case):
+        for suffix, text in (("md", sheet.markdown(each)), ("tex", latex.table(each))):
+            files.append(folder / f"{each.name}.{suffix}")
+            files[-1].write_text(text, encoding="utf-8")
     return files
+
+
+def frames(case: Case) -> dict[str, pandas.DataFrame]:
+    """The tables as numbers, by the name of their file."""
+    cells = case.cells.assign(**beside(case.study))
+    found = {"runs": runs_table(case.study), "cells": cells, "effects": case.effects}
+    return found | ({"claims": claimed(case)} if len(claimed(case)) else {})
+
+
+def sheets(case: Case) -> list[Sheet]:
+    """The tables as people read them: claims, effects, their particulars, cells, and what became of lost runs."""
+    found = [claims_sheet(case), effects_sheet(case), particulars_sheet(case), cells_sheet(case), losses_sheet(case)]
+    return [each for each in found if each is not None]
+
+
+def claimed(case: Case) -> pandas.DataFrame:
+    """The claims that were judged; an empty table where there are none."""
+    found = getattr(case, "claims", None)
+    return pandas.DataFrame() if found is None else found
 
 
 def beside(study: Study) -> dict[str, list[float]]:
@@ -34,97 +57,153 @@ def beside(study: Study) -> dict[str, list[float]]:
     return {name: list(evidence.cells(study, name)["mean"]) for name in others}
 
 
-def runs_table(study: Study) -> pandas.DataFrame:
-    """A row per run, with what was chosen for its cell where cells were matched."""
-    chosen = {cell["id"]: evidence.matched(study.manifest, cell) for cell in study.manifest["cells"]}
-    rows = [chosen[cell] for cell in study.runs["cell"]]
-    return study.runs.join(pandas.DataFrame(rows, index=study.runs.index))
-
-
-def cells_markdown(study: Study, cells: pandas.DataFrame) -> str:
+def cells_sheet(case: Case) -> Sheet:
     """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
+    study, cells = case.study, case.cells.assign(**beside(case.study))
     metrics, places = evidence.measures(study.manifest), words.decimals([cells["sd"].max()])
-    several = ["metric"] * (len(metrics) > 1)
+    metric, several = ", ".join(metrics), len(metrics) > 1
     others = [name for name in cells if "/" in name]
-    head = [
-        "cell",
-        *several,
-        f"{'' if several else f'{metrics[0]}, '}mean ± SD",
-        "n",
-        "diverged [Wilson 95 %]",
-        "failed",
-        "missing",
-        "parameters",
-        "to reference",
-        *matching(cells),
-        *([f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []),
-        *others,
-    ]
-    rows = [
-        [
-            row.name,
-            *([row.metric] if several else []),
-            _score(row, places),
-            f"{row.n} of {row.runs}",
-            _share(row),
-            str(row.failed),
-            str(row.missing),
-            f"{row.params:,}",
-            "" if row.reference else words.percent(row.params_vs_reference),
-            *([str(row.chosen_value), words.remainder(row.match_difference)] if "match" in cells else []),
-            *([words.setting(row.tuned_value)] if "tuned" in cells else []),
-            *(words.number(value, places) if math.isfinite(value) else "" for value in also),
+    score = "mean ± SD" if several else f"{metric}, mean ± SD"
+    head = ["cell", *["metric"] * several, score, "n", "diverged [Wilson 95 %]", "failed", "missing"]
+    head += ["parameters", "to reference", *_matching(cells)]
+    head += [*([f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []), *others]
+    rows = []
+    for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True):
+        texts = [row.name, *([row.metric] if several else []), _score(row, places)]
+        texts += [f"{row.n} of {row.runs}", share(row), str(row.failed), str(row.missing)]
+        texts += [f"{int(row.params):,}" if _known(row.params) else "–"]
+        texts += [
+            "" if row.reference or not _known(row.params_vs_reference) else words.percent(row.params_vs_reference)
         ]
-        for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True)
-    ]
-    return _page(_markdown(head, rows), [*dict.fromkeys(filter(None, cells["notes"])), *remarks(study)])
+        texts += [str(row.chosen_value), words.remainder(row.match_difference)] if "match" in cells else []
+        texts += [words.setting(row.tuned_value)] if "tuned" in cells else []
+        rows.append([*texts, *(words.number(value, places) for value in also)])
+    notes = [*dict.fromkeys(filter(None, cells["notes"])), *remarks(study)]
+    return Sheet("cells", f"Cells: {metric} over seeds, runs without a number, budget", head, rows, notes)
 
 
-def matching(cells: pandas.DataFrame) -> list[str]:
-    """The heads of the columns that say how cells were matched; none where they were not."""
+def _matching(cells: pandas.DataFrame) -> list[str]:
     return [cells["chosen"][0], f"match={cells['match'][0]}, left"] if "match" in cells else []
 
 
-def _score(row: object, places: int) -> str:
-    mean, sd, n = (getattr(row, name) for name in ("mean", "sd", "n"))
-    spread = f" ± {words.number(sd, places)}" if n > 1 else " (one seed)" if n else ""
-    return words.number(mean, places) + spread
+def _score(row: Any, places: int) -> str:
+    spread = f" ± {words.number(row.sd, places)}" if row.n > 1 else " (one seed)" if row.n else ""
+    return words.number(row.mean, places) + spread
 
 
-def _share(row: object) -> str:
-    diverged, done, low, high = (getattr(row, name) for name in ("diverged", "done", "diverged_low", "diverged_high"))
-    ended = diverged + done
-    return f"{diverged} of {ended} [{low:.0%}, {high:.0%}]".replace("%", " %") if ended else "none ended"
+def share(row: Any) -> str:
+    """Which part of a cell's ended runs diverged, with its interval."""
+    ended = row.diverged + row.done
+    text = f"{row.diverged} of {ended} [{row.diverged_low:.0%}, {row.diverged_high:.0%}]"
+    return text.replace("%", " %") if ended else "none ended"
 
 
-def effects_markdown(study: Study, table: pandas.DataFrame) -> str:
-    """The family's effects with simultaneous intervals, then the exploratory rows."""
-    metrics = evidence.measures(study.manifest)
-    how = [f"match={study.manifest['match']}, left at most"] if "match_difference" in table else []
-    several = ["metric"] * (len(metrics) > 1)
-    difference = f"{'' if several else f'{metrics[0]}, '}difference [95 %]"
-    head = ["effect", *several, "n", difference, "p (Holm; exploratory: BH)", "verdict", "role", *how]
-    places = words.decimals((table["high"] - table["low"]) / 2)
-    rows = [
-        [
-            row.label,
-            *([row.metric] if several else []),
-            str(row.n),
-            "–" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places),
-            words.p_text(row.p_holm if row.family else row.p_bh),
-            words.verdict(row),
-            "family" if row.family else "exploratory",
-            *([words.remainder(row.match_difference)] if how else []),
-        ]
-        for row in table.itertuples()
-    ]
+def effects_sheet(case: Case) -> Sheet:
+    """The family's effects with simultaneous intervals, then the exploratory rows: what a paper prints."""
+    study, table = case.study, case.effects
+    metrics, manifest = evidence.measures(study.manifest), study.manifest
+    metric, several = ", ".join(metrics), len(metrics) > 1
+    difference = "difference [95 %]" if several else f"{metric}, difference [95 %]"
+    lost, priced, matched = (name in table for name in ("failed", "worth", "match_difference"))
+    priced = priced and bool(table["worth"].notna().any())
+    head = ["effect", *["metric"] * several, "n", *["lost"] * lost, difference, "p (Holm; exploratory: BH)"]
+    head += ["worth in steps"] * priced + ["verdict", "role"]
+    head += [f"match={manifest['match']}, left at most"] if matched else []
+    rows = []
+    for row in table.itertuples():
+        places = words.decimals([(row.high - row.low) / 2])
+        texts = [row.label, *([row.metric] if several else []), str(row.n), *([str(lost_runs(row))] if lost else [])]
+        texts += ["–" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places)]
+        texts += [words.p_text(row.p_holm if row.family else row.p_bh)]
+        texts += [_steps(row)] if priced else []
+        texts += [words.verdict(row), "family" if row.family else "exploratory"]
+        rows.append([*texts, *([words.remainder(row.match_difference)] if matched else [])])
     family = int(table["family"].sum())
     over = f"simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t)"
     said = f"Intervals are {over} and cover seeds only; exploratory rows have a false coverage rate of 5 %."
-    return _page(
-        _markdown(head, rows),
-        [said * bool(len(rows)), evidence.standing(study, table) or "", *at_common_values(study), *remarks(study)],
-    )
+    notes = [said * bool(len(rows)), evidence.standing(study, table) or "", *at_common_values(study), *remarks(study)]
+    notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
+    return Sheet("effects", f"Effects on {metric}", head, rows, [note for note in notes if note])
+
+
+def _steps(row: Any) -> str:
+    """What an effect is worth in per cent of the reference's steps."""
+    low, high = sorted((100 * row.worth_low, 100 * row.worth_high))
+    return words.span(100 * row.worth, low, high, 0)
+
+
+PARTICULARS = {  # columns of effects beside those a paper prints first, and what they are called
+    "d_z": "d_z",
+    "correlation": "pair correlation",
+    "superiority": "P(A>B)",
+    "smallest": "found at 80 % power",
+    "margin": "margin",
+}
+
+
+def particulars_sheet(case: Case) -> Sheet | None:
+    """What each effect rests on: mean ± SD of the differences, standardised effect, correlation, power."""
+    table = case.effects
+    known = {name: head for name, head in PARTICULARS.items() if name in table and table[name].notna().any()}
+    rows = []
+    for row in table.itertuples():
+        places = words.decimals([row.sd, (row.high - row.low) / 2])
+        spread = f" ± {words.number(row.sd, places)}" if _known(row.sd) else ""
+        texts = [
+            row.label,
+            words.number(row.mean, places, signed=True) + spread,
+            "paired" if row.paired else "unpaired",
+        ]
+        rows.append([*texts, *(_particular(name, getattr(row, name), places) for name in known)])
+    head = ["effect", "difference, mean ± SD", "seeds", *known.values()]
+    notes = [
+        "d_z: mean / SD of the paired differences; P(A>B): how often a run of the level beats one of the reference."
+    ]
+    title = f"Effects on {evidence.endpoint(case.study.manifest)}: what they rest on"
+    return Sheet("particulars", title, head, rows, notes * ("d_z" in known)) if rows else None
+
+
+def _particular(name: str, value: float, places: int) -> str:
+    return words.number(value, places if name in ("smallest", "margin") else 2, signed=name == "d_z")
+
+
+def lost_runs(row: Any) -> int:
+    """Runs of both sides of an effect that gave no number."""
+    return int(row.failed + row.missing + row.diverged + row.diverged_reference)
+
+
+def claims_sheet(case: Case) -> Sheet | None:
+    """The claims of the study file with their verdicts, corrected for their number."""
+    if claimed(case).empty:
+        return None
+    rows = []
+    for row in claimed(case).itertuples():
+        places = words.decimals([(row.high - row.low) / 2])
+        status = ("registered" if row.registered else "post hoc") + ", edited later" * bool(row.edited)
+        note = f": {row.note}" if row.note else ""
+        severity = f"{row.severity:.0%} of {row.severity_n}".replace("%", " %") if _known(row.severity) else "–"
+        texts = [row.name, row.sentence, str(row.n), words.span(row.mean, row.low, row.high, places)]
+        rows.append([*texts, words.p_text(row.p_holm), severity, status, f"{row.verdict}{note}"])
+    head = ["claim", "says", "n", "difference [95 %]", "p (Holm)", "passes on placebos", "written", "verdict"]
+    said = "Intervals and p are corrected for the number of claims; registered: written before both sides had a result."
+    return Sheet("claims", "Claims", head, rows, [said])
+
+
+def losses_sheet(case: Case) -> Sheet | None:
+    """Cells that lost runs: how many of those that ended diverged, in which seeds, and the first reason."""
+    study, rows = case.study, []
+    for row in case.cells[case.cells[["diverged", "failed", "missing"]].any(axis=1)].itertuples():
+        runs = study.runs[study.runs["cell"] == row.cell]
+        for status in ("diverged", "failed", "missing"):
+            those = runs[runs["status"] == status]
+            if len(those):
+                reasons = [str(text).splitlines()[0] for text in those["error"] if isinstance(text, str) and text]
+                seeds = ", ".join(map(str, those["seed"]))
+                rows.append(
+                    [row.name, status, f"{len(those)} of {len(runs)}", share(row), seeds, (reasons or ["–"])[0]]
+                )
+    head = ["cell", "status", "runs", "diverged of ended [Wilson 95 %]", "seeds", "first reason"]
+    return Sheet("losses", "Runs without a number", head, rows, []) if rows else None
 
 
 def at_common_values(study: Study) -> list[str]:
@@ -135,28 +214,19 @@ def at_common_values(study: Study) -> list[str]:
 
 def remarks(study: Study) -> list[str]:
     """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
-    lines = [
-        words.role(study.manifest),
-        *study.manifest.get("remarks", []),
-        words.matched(study.manifest),
-        evidence.unadjusted(study.manifest) or "",
-    ]
-    if len(study.manifest["seeds"]) == 1:
+    manifest = study.manifest
+    lines = [words.role(manifest), *manifest.get("remarks", []), words.matched(manifest)]
+    lines.append(evidence.unadjusted(manifest) or "")
+    if len(manifest["seeds"]) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):
         runs = study.runs[study.runs["status"] == status]
-        named = ", ".join(f"{run.label} seed {run.seed}" for run in runs.head(12).itertuples()) + ", …" * (
-            len(runs) > 12
+        named = ", ".join(f"{run.label} seed {run.seed}" for run in runs.head(NAMED).itertuples())
+        lines.append(
+            f"{words.counted(len(runs), 'run')} {status}: {named}" + ", …" * (len(runs) > NAMED) if len(runs) else ""
         )
-        lines.append(f"{words.counted(len(runs), 'run')} {status}: {named}" if len(runs) else "")
     return [line for line in [*lines, *(f"damaged: {note}" for note in study.notes)] if line]
 
 
-def _page(table: str, lines: Iterable[str]) -> str:
-    return table + "".join(f"\n{line}\n" for line in lines if line)
-
-
-def _markdown(head: list[str], rows: list[list[str]]) -> str:
-    escaped = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in [head, *rows]]
-    lines = ["| " + " | ".join(row) + " |" for row in escaped]
-    return "\n".join([lines[0], "|" + " --- |" * len(head), *lines[1:]]) + "\n"
+def _known(value: Any) -> bool:
+    return value is not None and math.isfinite(value)

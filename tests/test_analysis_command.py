@@ -15,7 +15,7 @@ from analysis.__main__ import main
 from analysis.load import read
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-FIGURES = [f"{name}.{kind}" for name in ("curves", "effects", "seeds") for kind in ("pdf", "png")]
+FIGURES = [f"{name}.{kind}" for name in ("effects", "seeds", "curves") for kind in ("pdf", "png")]
 TABLES = ["runs.csv", "cells.csv", "effects.csv", "cells.md", "effects.md"]
 
 
@@ -28,7 +28,7 @@ def test_everything_is_written_and_listed(
     said = capsys.readouterr().out.splitlines()
     folder = tmp_path / "figures" / "fabricated"
     assert said[-1] == f"{len(FIGURES + TABLES)} files in {folder}" and len(said) == 4
-    assert {path.name for path in folder.iterdir()} == set(FIGURES + TABLES)
+    assert {path.name for path in folder.iterdir()} == {*FIGURES, *TABLES, "figures.yaml"}
     assert all((folder / name).stat().st_size > 100 for name in FIGURES + TABLES)
     assert any(line.startswith("ffn: swiglu − mlp  −.05") and line.endswith("better (lower loss)") for line in said)
 

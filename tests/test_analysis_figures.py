@@ -20,8 +20,10 @@ from matplotlib.figure import Figure
 from ablate import evidence
 from ablate.results import Study, load_study
 from analysis import figures
-from analysis.case import case_of
-from analysis.figures import curves, effects, seeds, style
+from analysis.case import Case, case_of
+from analysis.figures import curves, style
+from analysis.figures.edits import Edits
+from analysis.figures.page import page_of
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 MANY = GRID | {"residual": ["pre", "post"], "attention": ["mha", "gqa"], "init": ["gpt2", "small"], "optim.lr": [1, 2]}
@@ -37,8 +39,19 @@ def texts(drawn: Figure) -> str:
     return "\n".join(text.get_text() for text in drawn.findobj(matplotlib.text.Text))
 
 
-def forest(study: Study) -> Figure:
-    return effects.draw(study, evidence.effects(study))
+def case(study: Study) -> Case:
+    return case_of(Path("nowhere"), study)
+
+
+def figure(name: str, study: Study, **edits: Any) -> Figure:
+    """One figure of a study, with edits of its user."""
+    kind = next(kind for kind in figures.KINDS if kind.name == name)
+    given = Edits(**edits)
+    return kind.draw(figures.tables(case(study), given)[name], page_of(study.manifest, given))
+
+
+def forest(study: Study, **edits: Any) -> Figure:
+    return figure("effects", study, **edits)
 
 
 def line(axis: Axes, x: np.ndarray) -> bool:
@@ -62,18 +75,21 @@ def line(axis: Axes, x: np.ndarray) -> bool:
         (MANY, {"design": "fractional"}),
     ],
 )
+@pytest.mark.parametrize("width", [3.3, 5.5])
 def test_no_figure_warns_and_no_text_leaves_it(
-    tmp_path: Path, factors: dict[str, list[Any]], options: dict[str, Any]
+    tmp_path: Path, factors: dict[str, list[Any]], options: dict[str, Any], width: float
 ) -> None:
     study = made(tmp_path, factors, **options)
     with warnings.catch_warnings(), matplotlib.rc_context(style.RC):
         warnings.simplefilter("error")
-        for drawn in (curves.draw(study), forest(study), seeds.draw(study)):
+        given = Edits(width=width)
+        for name in figures.tables(case(study), given):
+            drawn = figure(name, study, width=width)
             canvas = FigureCanvasAgg(drawn)
             canvas.draw()
-            used, (width, height) = drawn.get_tightbbox(canvas.get_renderer()), drawn.get_size_inches()
-            assert used.x0 >= -0.01 and used.y0 >= -0.01
-            assert used.x1 <= width + 0.01 and used.y1 <= height + 0.01
+            used, height = drawn.get_tightbbox(canvas.get_renderer()), drawn.get_figheight()
+            assert used.x0 >= -0.01 and used.y0 >= -0.01, name
+            assert used.x1 <= width + 0.01 and used.y1 <= height + 0.01, name
 
 
 def test_rows_of_a_forest_do_not_overlap(tmp_path: Path) -> None:
@@ -105,19 +121,19 @@ def test_curves_are_means_of_the_validation_loss_over_seeds(tmp_path: Path) -> N
     study = made(tmp_path)
     logged = study.curves[study.curves["cell"] == "c0"].dropna(subset="val/loss")
     expected = logged.groupby("tokens")["val/loss"].mean()
-    whole = curves.draw(study).axes[0]
+    whole = figure("curves", study).axes[0]
     drawn = next(each for each in whole.lines if np.allclose(each.get_ydata(), expected.to_numpy()))
     assert np.allclose(drawn.get_xdata(), expected.index.to_numpy() / 1e3)
-    assert "thousands" in texts(curves.draw(study))
-    assert "mean over 3 seeds, band ± 1 SD over seeds" in texts(curves.draw(study))
+    assert "thousands" in texts(figure("curves", study))
+    assert "mean over 3 seeds, band ± 1 SD over seeds" in texts(figure("curves", study))
 
 
 def test_the_band_is_one_standard_deviation_where_every_seed_was_evaluated(tmp_path: Path) -> None:
     study = made(tmp_path)
     rows = study.curves[study.curves["cell"] == "c1"].assign(status="done")
-    rows = rows.assign(x=rows["tokens"], value=rows["val/loss"])
+    rows = rows.assign(value=rows["val/loss"])
     rows = rows[~((rows["seed"] == 2) & (rows["step"] == 400))]
-    table = curves.band(rows)
+    table = curves.band(rows).set_index("tokens")
     at = rows[rows["step"] == 800]["value"]
     assert table.loc[800 * 1024, "high"] == pytest.approx(at.mean() + at.std(ddof=1))
     assert 400 * 1024 not in table.index and 360 * 1024 in table.index
@@ -127,7 +143,7 @@ def test_diverged_runs_are_drawn_to_their_end_and_left_out_of_the_mean(tmp_path:
     study = made(
         tmp_path, {"ffn": ["mlp", "swiglu"]}, status=lambda v, s: "diverged" if v["ffn"] == "swiglu" and s else "done"
     )
-    drawn = curves.draw(study)
+    drawn = figure("curves", study)
     whole = drawn.axes[0]
     crosses = [each for each in whole.lines if each.get_marker() == "x"]
     assert [each.get_xdata()[0] for each in crosses] == [400 * 1.024] * 2  # half of 800 steps, in thousands of tokens
@@ -177,7 +193,7 @@ def test_withheld_effects_have_no_point_and_say_why(tmp_path: Path) -> None:
 def test_a_dot_per_run_and_lines_only_between_equal_batches(tmp_path: Path) -> None:
     factors = {"ffn": ["mlp", "swiglu"], "train.batch_size": [8, 16]}
     study = made(tmp_path, factors, batches=lambda levels: str(levels["train.batch_size"]))
-    axis = seeds.draw(study).axes[0]
+    axis = figure("seeds", study).axes[0]
     names = [label.get_text() for label in axis.get_yticklabels()]
     assert names == ["mlp + 8 (reference)", "swiglu + 8", "mlp + 16 (reference)", "swiglu + 16"]
     for y, (ffn, size) in enumerate([("mlp", 8), ("swiglu", 8), ("mlp", 16), ("swiglu", 16)]):
@@ -196,9 +212,9 @@ def test_lost_runs_stand_at_the_margin_and_break_the_lines(tmp_path: Path) -> No
         {"ffn": ["mlp", "gelu", "swiglu"]},
         status=lambda v, s: ["done", "diverged", "running"][s] if v["ffn"] == "gelu" else "done",
     )
-    drawn = seeds.draw(study)
+    drawn = figure("seeds", study)
     assert "1 of 3 diverged; 1 of 3 missing" in texts(drawn)
-    assert len(drawn.axes[0].collections[0].get_segments()) == 2  # seed 0 only
+    assert len(drawn.axes[0].collections[0].get_segments()) == 3 + 1  # gelu, below, has seed 0 only
 
 
 def test_a_variant_keeps_its_colour_in_every_study() -> None:
@@ -216,15 +232,15 @@ def test_a_variant_keeps_its_colour_in_every_study() -> None:
 
 def test_cells_of_a_grid_differ_in_colour_or_dash(tmp_path: Path) -> None:
     study = made(tmp_path, {"norm": ["ln", "rms", "bn"], "ffn": FFN})
-    looks = style.looks(study.manifest)
+    looks = style.looks(study.manifest, style.colours(study.manifest))
     assert len(set(looks.values())) == 24
     assert len({look.colour for look in looks.values()}) == 8 and len({str(look.dash) for look in looks.values()}) == 3
 
 
 def test_further_factors_have_panels_of_their_own(tmp_path: Path) -> None:
     factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "gelu", "swiglu"], "optim.lr": [1e-3, 3e-3]}
-    drawn = curves.draw(made(tmp_path, factors))
-    assert len(drawn.axes) == 4
+    drawn = figure("curves", made(tmp_path, factors))
+    assert len(drawn.axes) == 6
     assert [axis.get_title(loc) for axis in drawn.axes for loc in ("left", "center") if axis.get_title(loc)] == [
         "optim.lr=0.001",
         "optim.lr=0.003",
@@ -237,10 +253,13 @@ def test_captions_say_n_and_looks(tmp_path: Path) -> None:
     said = texts(forest(study))
     assert "simultaneous 95 % intervals (Bonferroni-t, family of 3), 5 seeds, paired" in said
     assert re.search(r"unadjusted: seeds were added\s+after a look", said)
-    assert "no interval: one seed can conclude nothing" in texts(forest(made(tmp_path / "one", seeds=[0])))
+    assert "one seed: differences without an interval, from which nothing can be concluded" in texts(
+        forest(made(tmp_path / "one", seeds=[0]))
+    )
 
 
 def test_zero_finished_runs_say_so(tmp_path: Path) -> None:
     study = made(tmp_path, status=lambda levels, seed: "missing")
-    assert "no finished run" in texts(curves.draw(study)) and "no finished run" in texts(seeds.draw(study))
+    assert "curves" not in figures.tables(case(study))
+    assert "no finished run" in texts(figure("seeds", study))
     assert "undecided: no seed has every run it needs" in texts(forest(study))

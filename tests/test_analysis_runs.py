@@ -16,19 +16,18 @@ from ablate import evidence, words
 from ablate.command import Refused
 from ablate.results import Study, load_study
 from analysis.__main__ import main
+from analysis.export import runs_table
 from analysis.foreign import Asked
 from analysis.runs_csv import read_csv
+from analysis.safe import written
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 TEXT = ["kind", "factor", "level", "reference", "stratum", "label", "verdict", "note"]
 
 
 def exported(study: Study, file: Path) -> Path:
-    """The runs of a native study with the columns that `python -m analysis export` writes."""
-    metrics = [name for name in study.runs if "/" in name]
-    columns = ["cell", *study.manifest["factors"], "seed", "status", "batches", "params", *metrics, "path"]
-    study.runs[columns].to_csv(file, index=False)
-    return file
+    """The runs of a native study as `python -m analysis export` writes them."""
+    return written(runs_table(study), file)
 
 
 def verdicts(table: pandas.DataFrame) -> list[str]:

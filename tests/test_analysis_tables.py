@@ -12,6 +12,7 @@ from fabricate import fabricate
 from ablate import evidence
 from ablate.results import Study, load_study
 from analysis import tables
+from analysis.case import case_of
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -20,7 +21,7 @@ def written(tmp_path: Path, factors: dict[str, list[Any]] = GRID, **options: Any
     study = load_study(tmp_path, fabricate(tmp_path, factors, **options))
     folder = tmp_path / "out"
     folder.mkdir()
-    tables.write(study, evidence.effects(study), folder)
+    tables.write(case_of(tmp_path, study), folder)
     return study, folder
 
 

@@ -19,7 +19,7 @@ from ablate.schema import COMPONENTS
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words"},
-    {"lease"},
+    {"lease", "tidy"},
     {"model", "data", "optim", "average"},
     {"build", "metrics"},
     {"accumulate", "decode", "recalibrate"},
@@ -40,7 +40,8 @@ LAYERS = [
 ALLOWED = {
     "model": {"model"},
     "data": {"data"},
-    "results": {"files", "lease"},
+    "results": {"files", "lease", "tidy"},
+    "tidy": {"files"},
     "evidence": {"results", "evidence", "words"},
 }
 ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}

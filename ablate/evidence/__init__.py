@@ -6,6 +6,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 """
 
 from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
+from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
 from ablate.evidence.sequential import looks_until, nominal, overall, standing, undecided
@@ -35,6 +36,8 @@ __all__ = [
     "common",
     "common_rows",
     "contrasts",
+    "divergence",
+    "divergence_of",
     "effects",
     "endpoint",
     "endpoints",

@@ -5,20 +5,52 @@ from __future__ import annotations
 from pathlib import Path
 
 import matplotlib
+import pandas
 
 from analysis.case import Case
 from analysis.figures import curves, effects, seeds, style
+from analysis.figures.edits import Edits, edits_of, write_defaults
 from analysis.figures.kind import Kind, Page
+from analysis.figures.page import page_of
+from analysis.figures.select import select
+from analysis.figures.stamp import metadata, stamp
 
-KINDS: tuple[Kind, ...] = ()  # in the order in which a reader wants them
+__all__ = ["KINDS", "Kind", "Page", "edits", "tables", "write"]
+
+# In the order in which a reader wants them.
+KINDS: tuple[Kind, ...] = (effects.KIND, seeds.KIND, curves.KIND)
+
+
+def edits(case: Case) -> Edits:
+    """What the user wrote in figures.yaml of a study.  Raises `Refused`."""
+    return edits_of(edits_file(case), case.study.manifest, [kind.name for kind in KINDS])
+
+
+def edits_file(case: Case) -> Path:
+    """Where the edits of a study's figures are."""
+    return case.folder / "figures.yaml"
+
+
+def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame]:
+    """The table of each figure that a study has, by its name, as it is drawn.  Raises `Refused`."""
+    given = given or edits(case)
+    found = {}
+    for kind in KINDS:
+        if given.figures is None or kind.name in given.figures:
+            table = kind.table(case)
+            if table is not None:
+                found[kind.name] = select(table, case, given, kind.most)
+    return found
 
 
 def write(case: Case, folder: Path) -> list[Path]:
-    """Draw what the study contains as PDF and PNG."""
-    study = case.study
+    """Draw what the study contains as PDF and PNG.  Raises `Refused`."""
+    given = edits(case)
+    write_defaults(edits_file(case), case.study.manifest, [kind.name for kind in KINDS])
+    page, kinds = page_of(case.study.manifest, given), {kind.name: kind for kind in KINDS}
+    files = []
     with matplotlib.rc_context(style.RC):
-        drawn = {"curves": curves.draw(study), "effects": effects.draw(study, case.effects), "seeds": seeds.draw(study)}
-        page = Page(study.manifest, style.WIDTH)
-        tables = {kind: kind.table(case) for kind in KINDS}
-        drawn |= {kind.name: kind.draw(table, page) for kind, table in tables.items() if table is not None}
-        return [file for name, figure in drawn.items() for file in style.save(figure, folder, name)]
+        for name, table in tables(case, given).items():
+            drawn = kinds[name].draw(table, page)
+            files += style.save(drawn, folder, name, metadata(stamp(name, table, page, case.study)))
+    return files

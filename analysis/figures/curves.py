@@ -1,8 +1,9 @@
-"""Learning curves: validation loss against tokens, a line per cell with a band over seeds."""
+"""Learning curves: validation loss against tokens and against seconds, a line per cell with a band over seeds."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -11,48 +12,159 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ablate import evidence, words
-from ablate.results import Study
+from ablate import words
+from analysis.case import Case
 from analysis.figures import style
+from analysis.figures.kind import Kind, Page
+from analysis.figures.scales import log_x
 
-Cell = dict[str, Any]
 LATE = 2 / 3  # where the right panel begins at the latest, as a share of the run
+FACETS = 6  # rows of panels in one figure
+COLUMNS = ["cell", "label", "facet", "metric", "status", "seed", "tokens", "seconds", "mean", "low", "high", "n"]
 
 
-def draw(study: Study) -> Figure:
-    """The curves of every cell: the whole run on the left, its end enlarged on the right; a row of panels per facet."""
-    metric = "val/" + evidence.endpoint(study.manifest).split("/")[-1]
-    rows, facets = _rows(study, metric), _facets(study.manifest)
-    entries = _entries(study, len(facets) > 1)
-    if not np.isfinite(rows["value"]).any():
-        return style.nothing(style.figure(study.manifest, [], 1.0), "no finished run")
-    # Entries of the legend fill its columns evenly; a character is about .046 inches wide, a line with its marker .5.
-    columns = max(1, min(4, int(style.WIDTH / (0.046 * max(map(len, entries)) + 0.5))))
-    lines = math.ceil(len(entries) / columns)
-    height = 1.9 * len(facets) + 0.3 + 0.14 * lines
-    figure = style.figure(study.manifest, [_caption(study, rows, metric)], height)
-    panels = figure.subplots(len(facets), 2, squeeze=False)
-    for (name, cells), (whole, late) in zip(facets, panels, strict=True):
-        _facet(study, rows[rows["cell"].isin([cell["id"] for cell in cells])], whole, late)
-        whole.set(title=name, ylabel=metric + words.unit(study.manifest, metric))
-    for axis in panels[-1]:
-        axis.set_xlabel(f"training tokens{_unit(rows)[1]}")
-    handles = [Line2D([], [], color=e.colour, linestyle=e.dash, marker=e.marker, ms=3) for e in entries.values()]
-    figure.legend(
-        handles, list(entries), loc="outside lower left", ncols=math.ceil(len(entries) / lines), handlelength=3
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per evaluation: of a cell the mean and mean ± SD over its done seeds, of a diverged run what it logged.
+
+    Columns: cell, label, facet, metric, status (done, diverged), seed (of a diverged run), tokens, seconds, mean, low,
+    high, n.  Seconds are counted from the first row that was logged, and averaged over seeds.
+    """
+    study, metrics = case.study, _metrics(case.study.manifest)
+    logged = study.curves
+    if logged.empty or "tokens" not in logged or not set(metrics.values()) & set(logged):
+        return None
+    labels, facets = _labels(case), _facets(study.manifest)
+    status = {(row.cell, row.seed): row.status for row in study.runs[["cell", "seed", "status"]].itertuples()}
+    found = []
+    for cell, rows in logged.groupby("cell", sort=False):
+        known = _known(rows, str(cell), metrics[str(cell)], status)
+        about = {"cell": cell, "label": labels[str(cell)], "facet": facets[str(cell)], "metric": metrics[str(cell)]}
+        found.append(pandas.concat([band(known), _diverged(known)]).assign(**about))
+    if not sum(map(len, found)):
+        return None
+    order = {cell["id"]: i for i, cell in enumerate(study.manifest["cells"])}
+    result = (
+        pandas.concat(found).reindex(columns=COLUMNS).sort_values("cell", key=lambda ids: ids.map(order), kind="stable")
     )
-    return figure
+    result.attrs = {"caption": [_caption(case, result)], "units": _units(study.manifest, metrics)}
+    return result.reset_index(drop=True)
 
 
-def _rows(study: Study, metric: str) -> pandas.DataFrame:
-    """What done and diverged runs logged of the metric: cell, seed, status, tokens, value, and x: tokens as drawn."""
-    curves = study.curves.reindex(columns=["cell", "seed", "tokens", metric])
-    rows = curves.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
-    rows = rows.assign(value=pandas.to_numeric(rows[metric], errors="coerce"), tokens=pandas.to_numeric(rows["tokens"]))
+def _metrics(manifest: dict[str, Any]) -> dict[str, str]:
+    return {cell: "val/" + metric.split("/")[-1] for cell, metric in style.metrics(manifest).items()}
+
+
+def _units(manifest: dict[str, Any], metrics: dict[str, str]) -> dict[str, str]:
+    return {metric: metric + words.unit(manifest, metric) for metric in metrics.values()}
+
+
+def _known(rows: pandas.DataFrame, cell: str, metric: str, status: dict[Any, str]) -> pandas.DataFrame:
+    """What done and diverged runs of a cell logged of the metric: seed, status, tokens, seconds, value."""
+    columns = ["seed", "tokens", "seconds", metric]
+    rows = (
+        rows.reindex(columns=columns)
+        .apply(pandas.to_numeric, errors="coerce")
+        .set_axis([*columns[:3], "value"], axis=1)
+    )
+    rows["status"] = [status.get((cell, seed)) for seed in rows["seed"]]
+    rows["seconds"] -= rows.groupby("seed")["seconds"].transform("min")
     # A diverged run's last row may hold no finite loss; its tokens still say where it ended.
     known = np.isfinite(rows["value"]) & (rows["status"] == "done") | (rows["status"] == "diverged")
-    rows = rows[known & rows["tokens"].notna()]
-    return rows.assign(x=rows["tokens"] / _unit(rows)[0])
+    return rows[known & rows["tokens"].notna()]
+
+
+def band(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Mean and SD over a cell's done runs, by tokens, where every one of them was evaluated; SD is 0 for one seed."""
+    done = rows[rows["status"] == "done"]
+    grouped = done.groupby("tokens")
+    found = grouped["value"].agg(["mean", "std", "count"]).assign(seconds=grouped["seconds"].mean())
+    found = found[found["count"] == done["seed"].nunique()].fillna({"std": 0.0})
+    found = found.assign(low=found["mean"] - found["std"], high=found["mean"] + found["std"], status="done")
+    return found.rename(columns={"count": "n"}).drop(columns="std").reset_index()
+
+
+def _diverged(rows: pandas.DataFrame) -> pandas.DataFrame:
+    return rows[rows["status"] == "diverged"].rename(columns={"value": "mean"})
+
+
+def _facets(manifest: dict[str, Any]) -> dict[str, str]:
+    """The panel of each cell: the levels of factors that are neither colour nor dash, its task where there are more."""
+    apart, tasks = style.roles(manifest)[2], manifest["tasks"]
+    found = {}
+    for cell in manifest["cells"]:
+        parts = [f"{name}={words.show(cell['levels'][name])}" for name in apart]
+        parts += [tasks[cell["task"]]["title"]] * (len(tasks) > 1)
+        found[cell["id"]] = ", ".join(parts)
+    return found
+
+
+def _labels(case: Case) -> dict[str, str]:
+    """The legend: each cell with what became of its runs; over several facets, each look once."""
+    manifest, cells = case.study.manifest, case.cells
+    colour, second, apart = style.roles(manifest)
+    if apart:
+        names = [name for name in manifest["factors"] if name in (colour, second)]
+        return {
+            cell["id"]: " + ".join(words.show(cell["levels"][name]) for name in names) for cell in manifest["cells"]
+        }
+    few = [[f"n = {row.n}"] if 0 < row.n < cells["n"].max() else [] for row in cells.itertuples()]
+    remarks = [n + words.lost(row) for n, row in zip(few, cells.itertuples(), strict=True)]
+    labels = [name + f" ({'; '.join(r)})" * bool(r) for name, r in zip(cells["name"], remarks, strict=True)]
+    return dict(zip(cells["cell"], labels, strict=True))
+
+
+def _caption(case: Case, rows: pandas.DataFrame) -> str:
+    most = int(case.cells["n"].max())
+    over = f"mean over {most} seeds, band ± 1 SD over seeds" if most > 1 else "one seed, no band"
+    cross = "; × where a diverged run ended" * bool((rows["status"] == "diverged").any())
+    timed = "; seconds from the first step on, evaluation included" * bool(rows["seconds"].notna().any())
+    shared = ", of runs that shared the machine" * (case.study.manifest.get("timing", "shared") != "isolated")
+    what = ", ".join(dict.fromkeys(rows["metric"]))
+    return f"{what}: {over if most else 'no finished run'}; enlarged: the end{timed}{shared * bool(timed)}{cross}"
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """The whole run on a log axis, its end enlarged, and its end against seconds; a row of panels per facet."""
+    facets = [group for _, group in table.groupby("facet", sort=False)]
+    timed = table["seconds"].notna().any()
+    columns = 3 if timed else 2
+    handles, lines, across = _legend(table, page)
+    many = [f"{FACETS} of {len(facets)} panels shown; subset in figures.yaml chooses"] * (len(facets) > FACETS)
+    facets = facets[:FACETS]
+    shape = (len(facets) * columns, 1) if page.narrow else (len(facets), columns)
+    drawn = page.figure(table, (1.5 if page.narrow else 1.9) * shape[0] + 0.3 + 0.14 * lines, many)
+    if not np.isfinite(table["mean"]).any():
+        return style.nothing(drawn, "no finished run")
+    panels = drawn.subplots(*shape, squeeze=False).reshape(len(facets), columns)
+    for group, (whole, late, *clock) in zip(facets, panels, strict=True):
+        _facet(group, [whole, late, *clock], page)
+        whole.set_title(group["facet"].iloc[0])
+        for axis in (whole, late, *clock) if page.narrow else (whole,):
+            axis.set_ylabel(table.attrs["units"][group["metric"].iloc[0]])
+    for axes in panels if page.narrow else panels[-1:]:
+        for axis, name in zip(axes, _names(table, columns), strict=True):
+            axis.set_xlabel(name)
+    drawn.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=across, handlelength=3)
+    return drawn
+
+
+def _names(table: pandas.DataFrame, columns: int) -> list[str]:
+    tokens = f"training tokens{_unit(table)[1]}"
+    return [tokens, f"{tokens}, the end", "seconds, the end"][:columns]
+
+
+def _legend(table: pandas.DataFrame, page: Page) -> tuple[dict[str, Line2D], int, int]:
+    """Entries, and the lines and columns that they fill evenly: a character is .046 inches wide, a sample .5."""
+    most = int((page.width - 0.5) / 0.048)
+    looks = {textwrap.fill(row.label, most): page.looks[row.cell] for row in table.drop_duplicates("cell").itertuples()}
+    handles = {
+        label: Line2D([], [], color=look.colour, linestyle=look.dash, marker=look.marker, ms=3)
+        for label, look in looks.items()
+    }
+    columns = max(1, min(4, int(page.width / (0.046 * max(map(len, looks), default=1) + 0.5))))
+    lines = math.ceil(len(looks) / columns)
+    broken = max((label.count("\n") for label in looks), default=0)
+    return handles, lines * (1 + broken), math.ceil(len(looks) / max(1, lines))
 
 
 def _unit(rows: pandas.DataFrame) -> tuple[float, str]:
@@ -60,88 +172,61 @@ def _unit(rows: pandas.DataFrame) -> tuple[float, str]:
     return next((size for size in sizes if rows["tokens"].max() >= size[0]), (1.0, ""))
 
 
-def _facets(manifest: dict[str, Any]) -> list[tuple[str, list[Cell]]]:
-    apart = style.roles(manifest)[2]
-    found: dict[str, list[Cell]] = {}
-    for cell in manifest["cells"]:
-        found.setdefault(", ".join(f"{name}={words.show(cell['levels'][name])}" for name in apart), []).append(cell)
-    return list(found.items())
-
-
-def _entries(study: Study, facets: bool) -> dict[str, style.Look]:
-    """The legend: each cell with what became of its runs; over several facets, each look once."""
-    looks, (colour, second, _) = style.looks(study.manifest), style.roles(study.manifest)
-    if facets:
-        names = [name for name in study.manifest["factors"] if name in (colour, second)]
-        return {
-            " + ".join(words.show(cell["levels"][name]) for name in names): looks[cell["id"]]
-            for cell in study.manifest["cells"]
-        }
-    cells = evidence.cells(study)
-    few = [[f"n = {row.n}"] if 0 < row.n < cells["n"].max() else [] for row in cells.itertuples()]
-    remarks = [n + words.lost(row) for n, row in zip(few, cells.itertuples(), strict=True)]
-    labels = [name + f" ({'; '.join(r)})" * bool(r) for name, r in zip(cells["name"], remarks, strict=True)]
-    return dict(zip(labels, (looks[name] for name in cells["cell"]), strict=True))
-
-
-def band(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """Mean and SD over a cell's done runs, by x, where every one of them was evaluated; SD is 0 for one seed."""
-    done = rows[rows["status"] == "done"]
-    table = done.groupby("x")["value"].agg(["mean", "std", "count"])
-    table = table[table["count"] == done["seed"].nunique()].fillna({"std": 0.0})
-    return table.assign(low=table["mean"] - table["std"], high=table["mean"] + table["std"])
-
-
-def _facet(study: Study, rows: pandas.DataFrame, whole: Axes, late: Axes) -> None:
-    looks = style.looks(study.manifest)
-    bands = {str(cell): band(group) for cell, group in rows.groupby("cell", sort=False)}
-    faint = min(0.15, 0.8 / max(1, len(bands)))
-    for cell, table in bands.items():
-        step = max(1, len(table) // 12)
-        every = ((len(table) - 1) % step, step)  # some markers on the right, one of them at the end
-        for axis, marker in ((whole, "none"), (late, looks[cell].marker)):
-            colour = looks[cell].colour
-            axis.plot(table["mean"], linestyle=looks[cell].dash, marker=marker, ms=3, markevery=every, color=colour)
-            axis.fill_between(table.index, table["low"], table["high"], alpha=faint, lw=0, color=colour)
-    ended = pandas.concat(bands.values()) if bands else pandas.DataFrame(columns=["low", "high"])
-    diverged, end = rows[rows["status"] == "diverged"], rows["x"].max()
-    # Limits come from the runs that ended well and from where all began: a diverged run leaves through the top.
-    first = rows.groupby(["cell", "seed"])["value"].first()
-    _limit(whole, [*ended["low"], *first], [*ended["high"], *first])
-    for (cell, _), run in diverged.groupby(["cell", "seed"]):
-        _diverged(whole, run, looks[str(cell)])
+def _facet(rows: pandas.DataFrame, axes: list[Axes], page: Page) -> None:
+    """The lines of one row of panels; a diverged run leaves the first through its top."""
+    whole, late, *clock = axes
+    rows = rows.assign(x=rows["tokens"] / _unit(rows)[0])
+    bands, end = rows[rows["status"] == "done"], rows["x"].max()
+    for panel, x in ((whole, "x"), (late, "x"), *((axis, "seconds") for axis in clock)):
+        _bands(panel, bands, x, page, marked=panel is not whole)
+    moving = rows[rows["x"] > 0]
+    shown = bands if len(bands) else moving.assign(low=moving["mean"], high=moving["mean"])
+    _limit(whole, shown[shown["x"] > 0])
+    if len(moving):
+        log_x(whole, moving["x"].min(), end * 1.04)
+    for (cell, _), run in rows[rows["status"] == "diverged"].groupby(["cell", "seed"], sort=False):
+        _cross(whole, run, page.looks[str(cell)])
     # From an evaluation on, so that no line comes in through the frame.
-    start = max(ended.index[ended.index <= LATE * end], default=0.0)
-    last = ended[ended.index >= start]
-    late.set_xlim(start, end + 0.02 * (end - start))
-    _limit(late, list(last["low"]), list(last["high"]))
+    start = max(bands.loc[bands["x"] <= LATE * end, "x"], default=0.0)
+    last = bands[bands["x"] >= start]
+    _ending(late, last, "x", start, end)
+    for axis in clock:
+        _ending(axis, last, "seconds", last["seconds"].min(), last["seconds"].max())
 
 
-def _limit(axis: Axes, lows: list[float], highs: list[float]) -> None:
-    if not lows:
+def _bands(axis: Axes, bands: pandas.DataFrame, x: str, page: Page, marked: bool) -> None:
+    faint = min(0.15, 0.8 / max(1, bands["cell"].nunique()))
+    for cell, rows in bands.groupby("cell", sort=False):
+        look, step = page.looks[str(cell)], max(1, len(rows) // 12)
+        every = ((len(rows) - 1) % step, step)  # some markers, one of them at the end
+        marker = look.marker if marked else "none"
+        axis.plot(rows[x], rows["mean"], linestyle=look.dash, marker=marker, ms=3, markevery=every, color=look.colour)
+        axis.fill_between(rows[x], rows["low"], rows["high"], alpha=faint, lw=0, color=look.colour)
+
+
+def _ending(axis: Axes, last: pandas.DataFrame, x: str, start: float, end: float) -> None:
+    if len(last) and np.isfinite(end) and end > start:
+        axis.set_xlim(start, end + 0.02 * (end - start))
+    _limit(axis, last)
+
+
+def _limit(axis: Axes, shown: pandas.DataFrame) -> None:
+    """The height of a panel: of what ended well, or where nothing did of what there is."""
+    low, high = shown["low"].min(), shown["high"].max()
+    if not np.isfinite(low):
         axis.text(0.5, 0.5, "no finished run", ha="center", transform=axis.transAxes, color=style.MUTED)
-        axis.set_yticks([])
+        axis.set(xticks=[], yticks=[])
         return
-    margin = 0.06 * (max(highs) - min(lows)) or 0.01
-    axis.set_ylim(min(lows) - margin, max(highs) + margin)
+    margin = 0.06 * (high - low) or 0.01
+    axis.set_ylim(low - margin, high + margin)
 
 
-def _diverged(axis: Axes, run: pandas.DataFrame, look: style.Look) -> None:
+def _cross(axis: Axes, run: pandas.DataFrame, look: style.Look) -> None:
     low, top = axis.get_ylim()
-    known = run[np.isfinite(run["value"])]
-    axis.plot(known["x"], known["value"], color=look.colour, linestyle=look.dash, lw=0.7)
-    y = min(max(known["value"].iloc[-1], low), top) if len(known) else top
+    known = run[np.isfinite(run["mean"]) & (run["x"] > 0)]
+    axis.plot(known["x"], known["mean"], color=look.colour, linestyle=look.dash, lw=0.7)
+    y = min(max(known["mean"].iloc[-1], low), top) if len(known) else top
     axis.plot(run["x"].max(), y, "x", color=look.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
 
 
-def _caption(study: Study, rows: pandas.DataFrame, metric: str) -> str:
-    most = int(evidence.cells(study)["n"].max())
-    over = (
-        f"mean over {most} seeds, band ± 1 SD over seeds"
-        if most > 1
-        else "one seed, no band"
-        if most
-        else "no finished run"
-    )
-    cross = "; × where a diverged run ended" * bool((rows["status"] == "diverged").any())
-    return f"{metric}: {over}; right: the end enlarged{cross}"
+KIND = Kind("curves", "the validation metric while training, against tokens and seconds", table, draw)

@@ -2,55 +2,98 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import ScalarFormatter
 
 from ablate import evidence, words
-from ablate.results import Study
+from analysis.case import Case
 from analysis.figures import style
-from analysis.figures.rows import name_rows, pitch
+from analysis.figures.kind import Kind, Page
+from analysis.figures.rows import bare, name_rows, pitch, wrapped
+from analysis.figures.scales import Short
+
+COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
 
 
-def draw(study: Study, table: pandas.DataFrame) -> Figure:
-    """Forest plot of the family: a point and a simultaneous interval per effect, its verdict and n, the zero line."""
-    shown = evidence.headline(table)
-    rows = _grouped(shown)
-    names = [row if isinstance(row, str) else row.label.removesuffix(f" at {row.stratum}") for row in rows]
-    drawn = style.figure(study.manifest, _caption(study, shown), 0.55 + pitch(names, 0.18))
+def table(case: Case) -> pandas.DataFrame:
+    """The rows of the family, else all: what `evidence.effects` has, label, result (as text), metric, facet, margin."""
+    manifest, shown = case.study.manifest, evidence.headline(case.effects)
+    metric = shown["metric"] if "metric" in shown else evidence.endpoint(manifest)
+    margin = shown["margin"] if "margin" in shown else manifest.get("margin")
+    rows = shown[COLUMNS].assign(metric=metric, margin=pandas.to_numeric(pandas.Series(margin, shown.index), "coerce"))
+    rows["facet"] = [_difference(manifest, name) for name in rows["metric"]]
+    where = [f" at {stratum}" for stratum in shown["stratum"]]
+    rows["label"] = [label.removesuffix(at) for label, at in zip(shown["label"], where, strict=True)]
+    rows["drawn"] = shown["mean"].notna() & (shown["verdict"] != "withheld")
+    rows["result"] = _results(rows)
+    rows.attrs["caption"] = _caption(case, shown, rows)
+    return rows
+
+
+def _difference(manifest: dict[str, Any], metric: str) -> str:
+    better = "lower" if evidence.lower_is_better(manifest, metric) else "higher"
+    return f"difference in {metric}{words.unit(manifest, metric)} ({better} is better)"
+
+
+def _results(rows: pandas.DataFrame) -> list[str]:
+    known = rows[rows["drawn"]]
+    places = {metric: words.decimals((each["high"] - each["low"]) / 2) for metric, each in known.groupby("metric")}
+    several = known["n"].nunique() > 1
+    found = []
+    for row in rows.itertuples():
+        if not row.drawn:
+            found.append(f"{row.verdict}: {row.note}")
+            continue
+        n = f"  n = {row.n}" * several
+        note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
+        found.append(f"{words.span(row.mean, row.low, row.high, places[row.metric])}{n}  {row.verdict}{note}")
+    return found
+
+
+def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> list[str]:
+    known, family = shown[shown["low"].notna()], int(shown["family"].sum())
     if shown.empty:
-        return style.nothing(drawn, "one cell: nothing to compare")
-    axis, known = drawn.subplots(), shown[shown["mean"].notna() & (shown["verdict"] != "withheld")]
-    axis.axvline(0, color=style.INK, lw=0.8)
-    cap, palette = _cap(known), style.colours(study.manifest)
-    for y, row in enumerate(rows):
-        if not isinstance(row, str) and row.Index in known.index:
-            _effect(axis, y, row, cap, palette.get((row.factor, row.level), style.INK))
-    axis.locator_params(axis="x", nbins=5, steps=[1, 2, 2.5, 5, 10])
-    axis.xaxis.set_major_formatter(_Short())
+        return []
     if known.empty:
-        axis.set(xlim=(-1, 1), xticks=[0])
-    axis.set_xlabel(_difference(study))
-    name_rows(axis, names, [_result(row, known) for row in rows])
-    for label, row in zip(axis.get_yticklabels(), rows, strict=True):
-        label.set_fontweight("bold" if isinstance(row, str) else "normal")
+        one = "one seed: differences without an interval, from which nothing can be concluded"
+        return [one if shown["n"].max() == 1 else ""]
+    how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if known["family"].any() else ""
+    how = how or "95 % intervals of cells against the reference, false coverage rate 5 %"
+    pairing = "paired" if known["paired"].all() else "unpaired where batches differ (verdicts from 5 seeds on)"
+    seeds = f", {words.counted(known['n'].iloc[0], 'seed')}" if known["n"].nunique() == 1 else ""
+    band = rows["margin"].dropna().drop_duplicates()
+    grey = f"; grey: the margin ±{words.number(band.iloc[0], 4).rstrip('0')}" if len(band) == 1 else ""
+    grey = grey or "; grey: each row's margin" * bool(len(band))
+    return [f"{how}{seeds}, {pairing}; filled: decided{grey}", evidence.unadjusted(case.study.manifest) or ""]
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A point and an interval per effect, its verdict and n, the zero line, the margin; a panel per metric."""
+    if table.empty:
+        return style.nothing(page.figure(table, 0.9), "one cell: nothing to compare")
+    panels = [_grouped(group) for _, group in table.groupby("facet", sort=False)]
+    heights = [0.2 + _height(rows, page) for rows in panels]
+    drawn = page.figure(table, 0.35 + sum(heights))
+    axes = drawn.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+    for axis, rows in zip(axes, panels, strict=True):
+        _panel(axis, rows, page)
     return drawn
 
 
-class _Short(ScalarFormatter):
-    """Ticks in the manner of the numbers beside them: −.05, 0, .05."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        text = super().__call__(x, pos)
-        return "0" if x == 0 else text.replace("0.", ".", 1) if abs(x) < 1 else text
+def _height(rows: list[Any], page: Page) -> float:
+    if page.narrow:
+        return sum(0.18 if isinstance(row, str) else 0.19 + 0.11 * len(_above(row, page)) for row in rows)
+    return pitch([_name(row) for row in rows], 0.18, page)
 
 
 def _grouped(shown: pandas.DataFrame) -> list[Any]:
-    """The rows of the forest from top to bottom, each stratum under its name, exploratory rows under theirs."""
+    """The rows of a forest from top to bottom, each stratum under its name, exploratory rows under theirs."""
     rows: list[Any] = []
     for (family, stratum), group in shown.groupby(["family", "stratum"], sort=False):
         heading = str(stratum) if family else f"exploratory {stratum}".strip()
@@ -58,18 +101,93 @@ def _grouped(shown: pandas.DataFrame) -> list[Any]:
     return rows
 
 
+def _name(row: Any) -> str:
+    return row if isinstance(row, str) else str(row.label)
+
+
+def _panel(axis: Axes, rows: list[Any], page: Page) -> None:
+    effects = [row for row in rows if not isinstance(row, str)]
+    known = pandas.DataFrame([row for row in effects if row.drawn])
+    cap = _cap(known)
+    places = _places(rows, page)
+    _margins(axis, rows, places)
+    axis.axvline(0, color=style.INK, lw=0.8)
+    for y, row in zip(places, rows, strict=True):
+        if not isinstance(row, str) and row.drawn:
+            _effect(axis, y, row, cap, page.colour(row.factor, row.level))
+    axis.locator_params(axis="x", nbins=5, steps=[1, 2, 2.5, 5, 10])
+    axis.xaxis.set_major_formatter(Short())
+    if known.empty:
+        axis.set(xlim=(-1, 1), xticks=[0])
+    axis.set_xlabel(effects[0].facet)
+    if page.narrow:
+        _narrow(axis, rows, places, page)
+        return
+    name_rows(axis, [_name(row) for row in rows], ["" if isinstance(row, str) else row.result for row in rows], page)
+    for label, row in zip(axis.get_yticklabels(), rows, strict=True):
+        label.set_fontweight("bold" if isinstance(row, str) else "normal")
+
+
+def _places(rows: list[Any], page: Page) -> list[float]:
+    """Where the rows stand: one below the other; in a narrow figure with room for their text above them, in inches."""
+    if not page.narrow:
+        return [float(y) for y in range(len(rows))]
+    found, y = [], 0.0
+    for row in rows:
+        y += 0.1 if isinstance(row, str) else 0.1 + 0.11 * len(_above(row, page))
+        found.append(y)
+        y += 0.08 if isinstance(row, str) else 0.09
+    return found
+
+
+def _above(row: Any, page: Page) -> list[str]:
+    """The lines over the interval of a narrow forest: name and result on one where they fit."""
+    characters = int(style.CHARACTERS * page.width) - 4
+    if len(row.label) + len(row.result) + 2 <= characters:
+        return [row.label]
+    return [*wrapped(row.label, page, characters).split("\n"), *wrapped(row.result, page, characters).split("\n")]
+
+
+def _narrow(axis: Axes, rows: list[Any], places: list[float], page: Page) -> None:
+    """Names on the left over their intervals, results on the right, or below the name where they do not fit."""
+    axis.set_ylim(places[-1] + 0.12, 0)
+    axis.set_yticks([])
+    bare(axis, "left")
+    plain: dict[str, Any] = {"va": "center", "fontsize": 6.5, "transform": axis.get_yaxis_transform()}
+    plain |= {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.8}}  # the zero line stops at a text
+    for y, row in zip(places, rows, strict=True):
+        if isinstance(row, str):
+            axis.text(0, y, row, fontweight="bold", **plain)
+            continue
+        lines = _above(row, page)
+        for i, line in enumerate(lines):
+            axis.text(0, y - 0.11 * (len(lines) - i), line, **plain)
+        if lines == [row.label]:
+            axis.text(1, y - 0.11, row.result, ha="right", **plain)
+
+
+def _margins(axis: Axes, rows: list[Any], places: list[float]) -> None:
+    """The band of equivalence behind each row."""
+    edges = [places[0] - 1, *((a + b) / 2 for a, b in itertools.pairwise(places)), places[-1] + 1]
+    for row, low, high in zip(rows, edges[:-1], edges[1:], strict=True):
+        if not isinstance(row, str) and np.isfinite(row.margin):
+            axis.fill_betweenx([low, high], -row.margin, row.margin, color=style.FAINT, lw=0, zorder=0)
+
+
 def _cap(known: pandas.DataFrame) -> float:
     """How far from zero the axis may reach: to all points and decided intervals, else to thrice the median interval.
 
     One cell with two noisy seeds would otherwise press all other rows into a dot.
     """
+    if known.empty:
+        return 1.0
     reach = known[["low", "high"]].abs().max(axis=1)
     needed = [*known["mean"].abs(), *reach[known["verdict"].isin(["better", "worse"])], 3 * reach.median()]
     return float(np.nanmax([*needed, 0.0])) * 1.05 or 1.0
 
 
-def _effect(axis: Axes, y: int, row: Any, cap: float, colour: str) -> None:
-    if np.isfinite(row.low):
+def _effect(axis: Axes, y: float, row: Any, cap: float, colour: str) -> None:
+    if math.isfinite(row.low):
         ends = np.clip([row.low, row.high], -cap, cap)
         axis.plot(ends, [y, y], color=colour, lw=1.4, solid_capstyle="butt")
         for end, true, arrow in zip(ends, (row.low, row.high), "<>", strict=True):
@@ -78,29 +196,4 @@ def _effect(axis: Axes, y: int, row: Any, cap: float, colour: str) -> None:
     axis.plot(row.mean, y, "o", ms=4.5, color=colour, markerfacecolor=inside, zorder=3)
 
 
-def _result(row: Any, known: pandas.DataFrame) -> str:
-    if isinstance(row, str):
-        return ""
-    if row.verdict == "withheld" or row.n == 0:
-        return f"{row.verdict}: {row.note}"
-    places = words.decimals((known["high"] - known["low"]) / 2)
-    n = f"  n = {row.n}" if known["n"].nunique() > 1 else ""
-    note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
-    return f"{words.span(row.mean, row.low, row.high, places)}{n}  {row.verdict}{note}"
-
-
-def _caption(study: Study, shown: pandas.DataFrame) -> list[str]:
-    known, family = shown[shown["low"].notna()], int(shown["family"].sum())
-    if known.empty:
-        return ["no interval: one seed can conclude nothing" * bool(shown["n"].eq(1).any())]
-    how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if known["family"].any() else ""
-    how = how or "95 % intervals of cells against the reference, false coverage rate 5 %"
-    pairing = "paired" if known["paired"].all() else "unpaired where batches differ (verdicts from 5 seeds on)"
-    seeds = f", {words.counted(known['n'].iloc[0], 'seed')}" if known["n"].nunique() == 1 else ""
-    return [f"{how}{seeds}, {pairing}; filled: decided", evidence.unadjusted(study.manifest) or ""]
-
-
-def _difference(study: Study) -> str:
-    metric = evidence.endpoint(study.manifest)
-    better = "lower" if evidence.lower_is_better(study.manifest, metric) else "higher"
-    return f"difference in {metric}{words.unit(study.manifest, metric)} ({better} is better)"
+KIND = Kind("effects", "every effect of the family with its interval and verdict", table, draw)

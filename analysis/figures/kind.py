@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas
 from matplotlib.figure import Figure
 
 from analysis.case import Case
+from analysis.figures.page import Page
 
-
-class Page(NamedTuple):
-    """What a figure needs beside its table: the manifest of the study and the width in inches."""
-
-    manifest: dict[str, Any]
-    width: float
+MOST = 24  # rows or cells of a figure that can still be told apart
 
 
 class Kind(NamedTuple):
     """A figure: its name, what it shows in one sentence, the table it draws, the drawing.
 
     `table` gives all that is plotted, None where a study holds nothing of it; `attrs` of the table has `caption` (lines
-    that state the band and n) and whatever else the drawing says.  Equal tables give equal figures.
+    that state the band and n) and whatever else the drawing says, JSON-able.  Equal tables give equal figures.
+    Columns with a meaning for all kinds: `cell` (an id) or `factor` and `level` (text) say whose a row is, so that the
+    user's subset and order reach it; `name`, `label` and `facet` are texts in which the user's names are put.
+    At most `most` cells, or effects, are drawn.
     """
 
     name: str
     says: str
     table: Callable[[Case], pandas.DataFrame | None]
     draw: Callable[[pandas.DataFrame, Page], Figure]
+    most: int = MOST
+
+
+__all__ = ["MOST", "Kind", "Page"]

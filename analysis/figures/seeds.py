@@ -3,50 +3,105 @@
 from __future__ import annotations
 
 import itertools
+import math
+from typing import Any
 
+import numpy as np
 import pandas
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from ablate import evidence, words
-from ablate.results import Study
+from analysis.case import Case
 from analysis.figures import style
+from analysis.figures.kind import Kind, Page
 from analysis.figures.rows import name_rows, pitch
 
 
-def draw(study: Study) -> Figure:
-    """Seed strip: a dot per run, lines that join the runs of a seed that saw equal batches, losses at the margin."""
-    metric, cells = evidence.endpoint(study.manifest), evidence.cells(study)
-    names = list(cells["name"])
-    drawn = style.figure(study.manifest, _caption(study), 0.6 + pitch(names, 0.22))
-    values, looks, axis = evidence.scores(study, metric), style.looks(study.manifest), drawn.subplots()
-    axis.add_collection(LineCollection(_lines(study, cells, values), colors=style.MUTED, linewidths=0.5, zorder=1))
-    for y, row in enumerate(cells.itertuples()):
-        scored, look = values[row.cell].dropna(), looks[row.cell]
-        axis.plot(scored, [y] * len(scored), look.marker, color=look.colour, ms=4, mec="white", mew=0.4, zorder=3)
-        if row.n > 1:
-            axis.plot(row.mean, y, "|", color=style.INK, ms=11, mew=1.2, zorder=4)
-    if cells["n"].max() == 0:
-        axis.text(0.5, 0.5, "no finished run", ha="center", transform=axis.transAxes, color=style.MUTED)
-        axis.set_xticks([])
-    axis.set_xlabel(metric + words.unit(study.manifest, metric))
-    axis.grid(axis="y", lw=0.4, color=style.FAINT)
-    name_rows(axis, names, ["; ".join(words.lost(row)) for row in cells.itertuples()])
+def table(case: Case) -> pandas.DataFrame:
+    """A row per run: cell, name, facet (a metric with its unit), seed, value, kin (runs of equal kin are joined).
+
+    Cells in the order of their means, the reference of each stratum first; where a design has an order, in that.
+    A run without a number has no value; `lost` says what became of such runs of its cell, `mean` is of the others.
+    """
+    study = case.study
+    batches = {cell["id"]: cell["batches"] for cell in study.manifest["cells"]}
+    metrics = style.metrics(study.manifest)
+    scores = {metric: evidence.scores(study, metric) for metric in dict.fromkeys(metrics.values())}
+    facets = {metric: metric + words.unit(study.manifest, metric) for metric in scores}
+    rows = []
+    for cell in _ordered(case):
+        metric = metrics[cell.cell]
+        values = scores[metric][cell.cell]
+        about = {"cell": cell.cell, "name": cell.name, "facet": facets[metric]}
+        known = values.dropna()
+        about |= {"mean": known.mean() if len(known) > 1 else math.nan, "lost": "; ".join(words.lost(cell))}
+        kin = f"{cell.stratum}|{batches[cell.cell]}"
+        rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
+    found = pandas.DataFrame(rows)
+    runs = f"a dot per run, {words.counted(len(study.manifest['seeds']), 'seed')} per cell"
+    found.attrs["caption"] = [f"{runs}; bar: mean; lines join the runs of a seed that saw equal batches"]
+    return found
+
+
+def _ordered(case: Case) -> list[Any]:
+    manifest = case.study.manifest
+    rows = list(case.cells.itertuples())
+    if manifest.get("design") == "cumulative" or not _unordered(manifest):
+        return rows
+    lower = evidence.lower_is_better(manifest, evidence.endpoint(manifest))
+    strata = list(dict.fromkeys(row.stratum for row in rows))
+
+    def key(row: Any) -> tuple[int, bool, float]:
+        score = row.mean if lower else -row.mean
+        return strata.index(row.stratum), not row.reference, score if math.isfinite(score) else math.inf
+
+    return sorted(rows, key=key)
+
+
+def _unordered(manifest: dict[str, Any]) -> bool:
+    """Whether what is compared has no order of its own, as numbers have."""
+    compared = [manifest["factors"][name] for name in manifest["reference"]]
+    return not any(style.numeric(levels) for levels in compared)
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A row per cell, a dot per run, lines that join the runs of a seed; what gave no number at the margin."""
+    panels = [group for _, group in table.groupby("facet", sort=False)]
+    names = [list(dict.fromkeys(group["name"])) for group in panels]
+    heights = [0.25 + pitch(each, 0.22, page) for each in names]
+    drawn = page.figure(table, 0.3 + sum(heights))
+    axes = drawn.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+    for axis, group in zip(axes, panels, strict=True):
+        _panel(axis, group, page)
     return drawn
 
 
-def _lines(study: Study, cells: pandas.DataFrame, values: pandas.DataFrame) -> list[list[tuple[float, float]]]:
+def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+    cells = [group for _, group in rows.groupby("cell", sort=False)]
+    lines = [line for y, (one, other) in enumerate(itertools.pairwise(cells)) for line in _lines(y, one, other)]
+    axis.add_collection(LineCollection(lines, colors=style.MUTED, linewidths=0.5, zorder=1))
+    for y, cell in enumerate(cells):
+        known, look = cell["value"].dropna(), page.looks[cell["cell"].iloc[0]]
+        crowd = min(1.0, 8 / max(1, len(known))) ** 0.5  # many dots are drawn smaller
+        axis.plot(known, [y] * len(known), look.marker, color=look.colour, ms=4 * crowd, mec="white", mew=0.4 * crowd)
+        if np.isfinite(cell["mean"].iloc[0]):
+            axis.plot(cell["mean"].iloc[0], y, "|", color=style.INK, ms=11, mew=1.2, zorder=4)
+    if not rows["value"].notna().any():
+        axis.text(0.5, 0.5, "no finished run", ha="center", transform=axis.transAxes, color=style.MUTED)
+        axis.set_xticks([])
+    axis.set_xlabel(rows["facet"].iloc[0])
+    axis.grid(axis="y", lw=0.4, color=style.FAINT)
+    name_rows(axis, [cell["name"].iloc[0] for cell in cells], [cell["lost"].iloc[0] for cell in cells], page)
+
+
+def _lines(y: int, one: pandas.DataFrame, other: pandas.DataFrame) -> list[list[tuple[float, float]]]:
     """Segments between neighbours of one seed; a run without a number, other batches or another stratum break them."""
-    batches = {cell["id"]: cell["batches"] for cell in study.manifest["cells"]}
-    kin = [(stratum, batches[cell]) for cell, stratum in zip(cells["cell"], cells["stratum"], strict=True)]
-    return [
-        [(start, y), (end, y + 1)]
-        for y, (one, other) in enumerate(itertools.pairwise(cells["cell"]))
-        if kin[y] == kin[y + 1]
-        for start, end in values[[one, other]].dropna().to_numpy()
-    ]
+    if one["kin"].iloc[0] != other["kin"].iloc[0]:
+        return []
+    both = one.dropna(subset="value").merge(other.dropna(subset="value"), on="seed")
+    return [[(start, y), (end, y + 1)] for start, end in both[["value_x", "value_y"]].to_numpy()]
 
 
-def _caption(study: Study) -> list[str]:
-    runs = f"a dot per run, {words.counted(len(study.manifest['seeds']), 'seed')} per cell"
-    return [f"{runs}; bar: mean; lines join the runs of a seed that saw equal batches"]
+KIND = Kind("seeds", "every run's score, the runs of a seed joined", table, draw)

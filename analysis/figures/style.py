@@ -13,7 +13,7 @@ from ablate import evidence, words
 
 WIDTH = 5.5  # inches: the text width of a paper in one column; two columns have 6.9
 DPI = 250
-CHARACTERS = 106  # of a caption's line
+CHARACTERS = 19.2  # of a caption, per inch
 INK, MUTED, FAINT = "#222222", "#999999", "#e5e5e5"
 
 # Okabe & Ito 2008 without its yellow, with a violet, a brown and a grey: any two differ by ΔE ≥ 16 for full colour
@@ -57,7 +57,7 @@ class Look(NamedTuple):
 
 
 def colours(manifest: dict[str, Any]) -> dict[tuple[str, str], str]:
-    """A colour for each (factor, level), by the hash of its name; a taken one passes to the factor's next free colour.
+    """A colour for each (factor, level as text), by the hash of its name; a taken one passes to the next free one.
 
     The reference comes first and keeps its own.  Beyond nine levels colours come again, told apart by dash and marker.
     """
@@ -67,7 +67,7 @@ def colours(manifest: dict[str, Any]) -> dict[tuple[str, str], str]:
         for level in sorted(levels, key=lambda level: level != manifest["reference"].get(factor)):
             slot = hashlib.sha256(f"{SALT}{factor}={level}".encode()).digest()[0] % len(PALETTE)
             taken.append(min([*PALETTE[slot:], *PALETTE[:slot]], key=taken.count))
-            found[factor, str(level)] = taken[-1]
+            found[factor, words.show(level)] = taken[-1]
     return found
 
 
@@ -84,31 +84,30 @@ def roles(manifest: dict[str, Any]) -> tuple[str | None, str | None, list[str]]:
     return (ranked[0] if ranked else None), second, [name for name in factors if name not in (*ranked[:1], second)]
 
 
-def looks(manifest: dict[str, Any]) -> dict[str, Look]:
-    """The look of each cell by its id."""
+def looks(manifest: dict[str, Any], palette: dict[tuple[str, str], str]) -> dict[str, Look]:
+    """The look of each cell by its id; `palette` has the colour of each (factor, level)."""
     if manifest.get("design", "grid") != "grid":
-        return _own_looks(manifest)
-    factors, (colour, second, _) = manifest["factors"], roles(manifest)
-    palette, found = colours(manifest), {}
+        return _own_looks(manifest, palette)
+    factors, (colour, second, _), found = manifest["factors"], roles(manifest), {}
     for cell in manifest["cells"]:
         first = factors[colour].index(cell["levels"][colour]) if colour else 0
         style = factors[second].index(cell["levels"][second]) if second else first // len(PALETTE)
-        shade = palette[colour, str(cell["levels"][colour])] if colour else PALETTE[0]
+        shade = palette[colour, words.show(cell["levels"][colour])] if colour else PALETTE[0]
         marker = MARKERS[(style if second else first) % len(MARKERS)]
         found[cell["id"]] = Look(shade, DASHES[style % len(DASHES)], marker)
     return found
 
 
-def _own_looks(manifest: dict[str, Any]) -> dict[str, Look]:
+def _own_looks(manifest: dict[str, Any], palette: dict[tuple[str, str], str]) -> dict[str, Look]:
     """A changed cell has the colour of its change, as everywhere, and its factor's dash and marker; others in order."""
-    palette, changed, factors = colours(manifest), evidence.changes(manifest), list(manifest["factors"])
+    changed, factors = evidence.changes(manifest), list(manifest["factors"])
     found: dict[str, Look] = {}
     for i, cell in enumerate(manifest["cells"]):
         if manifest["design"] == "fractional":
             colour, place = PALETTE[i % len(PALETTE)], i // len(PALETTE)
         elif cell["id"] in changed:
             factor, level = changed[cell["id"]]
-            colour, place = palette[factor, str(level)], factors.index(factor) + 1
+            colour, place = palette[factor, words.show(level)], factors.index(factor) + 1
         else:
             colour, place = INK, 0
         ways = (Look(colour, DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]) for n in range(place, place + 12))
@@ -117,12 +116,16 @@ def _own_looks(manifest: dict[str, Any]) -> dict[str, Look]:
     return found
 
 
-def figure(manifest: dict[str, Any], caption: list[str], height: float) -> Figure:
-    """An empty figure of the text width with its caption on top; `height` in inches without the caption."""
+def title(manifest: dict[str, Any]) -> str:
+    """What a study varies, and on what."""
     tasks = dict.fromkeys(task["title"] for task in manifest["tasks"].values())
-    title = f"{words.title(manifest)} · {', '.join(tasks)}"
-    text = "\n".join(textwrap.fill(line, CHARACTERS) for line in [title, *caption] if line)
-    drawn = Figure(figsize=(WIDTH, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
+    return " · ".join([words.title(manifest), ", ".join(tasks)] if any(tasks) else [words.title(manifest)])
+
+
+def figure(width: float, lines: list[str], height: float) -> Figure:
+    """An empty figure with its title and caption on top, wrapped; `height` in inches without them."""
+    text = "\n".join(textwrap.fill(line, int(CHARACTERS * width)) for line in lines if line)
+    drawn = Figure(figsize=(width, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
     drawn.suptitle(text, x=0.01, ha="left")
     return drawn
 
@@ -135,10 +138,24 @@ def nothing(drawn: Figure, why: str) -> Figure:
     return drawn
 
 
-def save(drawn: Figure, folder: Path, name: str) -> list[Path]:
-    """Write PDF and PNG; the same figure gives the same bytes."""
+def save(drawn: Figure, folder: Path, name: str, stamp: dict[str, str]) -> list[Path]:
+    """Write PDF and PNG with `stamp` in both; the same figure gives the same bytes."""
     files = [folder / f"{name}.pdf", folder / f"{name}.png"]
-    drawn.savefig(files[1], dpi=DPI)
+    drawn.savefig(files[1], dpi=DPI, metadata={**stamp, "Software": None})
     drawn.set_layout_engine("none")  # the layout is found; finding it again takes most of the time
-    drawn.savefig(files[0], metadata={"CreationDate": None})
+    drawn.savefig(files[0], metadata={**stamp, "CreationDate": None})
     return files
+
+
+def metrics(manifest: dict[str, Any]) -> dict[str, str]:
+    """The metric of each cell by its id: the study's endpoint, of several tasks the first metric of the cell's own."""
+    split, _, whole = evidence.endpoint(manifest).partition("/")
+    if len(manifest["tasks"]) == 1:
+        return {cell["id"]: f"{split}/{whole}" for cell in manifest["cells"]}
+    first = {name: next(iter(task["metrics"])) for name, task in manifest["tasks"].items()}
+    return {cell["id"]: f"{split}/{first[cell['task']]}" for cell in manifest["cells"]}
+
+
+def numeric(levels: list[Any]) -> bool:
+    """Whether a factor is a number that was set to several values."""
+    return len(levels) > 1 and all(isinstance(level, int | float) and not isinstance(level, bool) for level in levels)

@@ -1,0 +1,233 @@
+"""figures.yaml: what a user changes for the paper; written once with the defaults, read on every run."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from matplotlib.colors import is_color_like, to_hex
+
+from ablate import words
+from ablate.command import Refused
+from ablate.results import write_atomic
+from analysis.figures import style
+
+WIDTHS = {"single": 3.3, "text": style.WIDTH, "double": 6.9}  # inches
+NARROWEST, WIDEST = 2.5, 12.0
+KEYS = ("width", "labels", "order", "colours", "subset")
+SUBSET = ("figures", "levels", "cells")
+
+
+@dataclasses.dataclass(frozen=True)
+class Edits:
+    """The entries of figures.yaml; levels are texts, what is not there is as the study has it."""
+
+    width: float = style.WIDTH
+    labels: dict[str, str] = dataclasses.field(default_factory=dict)
+    order: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    colours: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    figures: list[str] | None = None
+    levels: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    cells: list[str] | None = None
+
+
+def edits_of(file: Path, manifest: dict[str, Any], kinds: Iterable[str]) -> Edits:
+    """What a user wrote in `file`; the defaults where there is no such file.  Raises `Refused`."""
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Edits()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{file} cannot be read ({error})") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark else ""
+        raise Refused(
+            f"{file}{where}: no YAML ({getattr(error, 'problem', error)}); delete it for the defaults"
+        ) from None
+    try:
+        return _checked(given, manifest, list(kinds))
+    except ValueError as error:
+        raise Refused(f"{file}: {error}") from None
+
+
+def _checked(given: Any, manifest: dict[str, Any], kinds: list[str]) -> Edits:
+    entries = _mapping(given, "the file")
+    _known(entries, KEYS, "")
+    subset = _mapping(entries.get("subset"), "subset")
+    _known(subset, SUBSET, "subset.")
+    cells = [cell["label"] for cell in manifest["cells"]]
+    edits = Edits(
+        _width(entries.get("width")),
+        _labels(_mapping(entries.get("labels"), "labels"), manifest),
+        _levels(entries.get("order"), "order", manifest),
+        _colours(_mapping(entries.get("colours"), "colours"), manifest),
+        _names(subset.get("figures"), "subset.figures", kinds),
+        _levels(subset.get("levels"), "subset.levels", manifest),
+        _names(subset.get("cells"), "subset.cells", cells),
+    )
+    if not shown_cells(manifest, edits):
+        raise ValueError("subset leaves no cell; name levels and cells that go together")
+    return edits
+
+
+def shown_cells(manifest: dict[str, Any], edits: Edits) -> list[str]:
+    """The ids of the cells that the subset leaves."""
+    return [
+        cell["id"]
+        for cell in manifest["cells"]
+        if (edits.cells is None or cell["label"] in edits.cells)
+        and all(words.show(cell["levels"].get(name)) in kept for name, kept in edits.levels.items())
+    ]
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict | None):
+        raise ValueError(f"{where} must be entries of the form `name: value`, not {_shown(value)}")
+    return value or {}
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _known(entries: Iterable[Any], allowed: Iterable[str], where: str) -> None:
+    for key in entries:
+        if key not in allowed:
+            raise ValueError(f"unknown {where}{key}; {_instead(str(key), allowed)}")
+
+
+def _instead(name: str, allowed: Iterable[str]) -> str:
+    there = list(allowed)
+    near = difflib.get_close_matches(name, there, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(there[:12])}" + ", …" * (len(there) > 12)
+
+
+def _width(value: Any) -> float:
+    if value is None:
+        return style.WIDTH
+    if isinstance(value, str) and value in WIDTHS:
+        return WIDTHS[value]
+    if isinstance(value, int | float) and not isinstance(value, bool) and NARROWEST <= value <= WIDEST:
+        return float(value)
+    allowed = f"write {', '.join(WIDTHS)} or inches from {NARROWEST} to {WIDEST:g}"
+    raise ValueError(f"width is {_shown(value)}; {allowed}")
+
+
+def _level(value: Any, factor: str, manifest: dict[str, Any], where: str) -> str:
+    """A level as text; numbers in any spelling: 1e-3, which YAML takes for a text, too."""
+    there = [words.show(level) for level in manifest["factors"][factor]]
+    text = words.show(value)
+    if text not in there and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            text = words.show(float(value))
+    if text not in there:
+        raise ValueError(f"{where} has no level {words.show(value)}; {_instead(text, there)}")
+    return text
+
+
+def _factor(name: Any, manifest: dict[str, Any], where: str) -> str:
+    if name not in manifest["factors"]:
+        raise ValueError(f"{where} names {name}, which is no factor; {_instead(str(name), manifest['factors'])}")
+    return str(name)
+
+
+def _levels(value: Any, where: str, manifest: dict[str, Any]) -> dict[str, list[str]]:
+    found = {}
+    for name, levels in _mapping(value, where).items():
+        factor = _factor(name, manifest, where)
+        if not isinstance(levels, list) or not levels:
+            raise ValueError(f"{where}.{factor} must be a list of levels, [a, b], not {_shown(levels)}")
+        found[factor] = [_level(level, factor, manifest, f"{where}.{factor}") for level in levels]
+    return found
+
+
+def _labels(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[str, str]:
+    there = [name for factor, levels in manifest["factors"].items() for name in (factor, *map(words.show, levels))]
+    found = {}
+    for name, text in entries.items():
+        if words.show(name) not in there:
+            raise ValueError(f"labels names {name}, which is no factor or level; {_instead(str(name), there)}")
+        if not isinstance(text, str | int | float) or isinstance(text, bool):
+            raise ValueError(f"labels.{words.show(name)} must be a text, not {_shown(text)}")
+        found[words.show(name)] = str(text)
+    return {name: text for name, text in found.items() if name != text}
+
+
+def _colours(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[tuple[str, str], str]:
+    found = {}
+    for name, colours in entries.items():
+        factor = _factor(name, manifest, "colours")
+        for value, colour in _mapping(colours, f"colours.{factor}").items():
+            level = _level(value, factor, manifest, f"colours.{factor}")
+            if not is_color_like(colour):
+                raise ValueError(
+                    f"colours.{factor}.{level} is {_shown(colour)}; write '#0072B2' or a name such as teal"
+                )
+            found[factor, level] = to_hex(colour)
+    return found
+
+
+def _names(value: Any, where: str, there: list[str]) -> list[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{where} must be a list, [a, b], not {_shown(value)}")
+    for name in value:
+        if name not in there:
+            raise ValueError(f"{where} names {_shown(name)}; {_instead(str(name), there)}")
+    return value
+
+
+HEAD = """\
+# What the figures of this study look like. Take the # away before what you change and run the same command again.
+# Statistics never change: what is left out is still part of the family. Delete this file for the defaults.
+"""
+
+
+def write_defaults(file: Path, manifest: dict[str, Any], kinds: Iterable[str]) -> None:
+    """Write the defaults as comments, unless there is a file already."""
+    if file.exists():
+        return
+    factors = {name: [words.show(level) for level in levels] for name, levels in manifest["factors"].items()}
+    colours = style.colours(manifest)
+    names = dict.fromkeys(name for factor, levels in factors.items() for name in (factor, *levels))
+    lines = [
+        HEAD,
+        f"width: text   # {', '.join(f'{name} ({width} in)' for name, width in WIDTHS.items())}, or a number of inches",
+        "",
+        "labels:        # what stands in place of a name, in every figure",
+        *(f"  # {_yaml(name)}: {_yaml(name)}" for name in names),
+        "",
+        "order:         # of rows and of the legend",
+        *(f"  # {_yaml(name)}: {_list(levels)}" for name, levels in factors.items()),
+        "",
+        "colours:",
+        *(
+            f"  # {_yaml(name)}: {{{', '.join(f'{_yaml(level)}: {_yaml(colours[name, level])}' for level in levels)}}}"
+            for name, levels in factors.items()
+        ),
+        "",
+        "subset:        # what is shown; captions say what is not",
+        f"  # figures: {_list(kinds)}",
+        *["  # levels:"] * bool(factors),
+        *(f"  #   {_yaml(name)}: {_list(levels)}" for name, levels in factors.items()),
+        f"  # cells: {_list(cell['label'] for cell in manifest['cells'][:24])}",
+    ]
+    write_atomic(file, ("\n".join(lines) + "\n").encode())
+
+
+def _yaml(text: str) -> str:
+    """A text as YAML reads it back as that text, on one line."""
+    plain = yaml.safe_dump(text, width=10**6, allow_unicode=True, default_flow_style=True).split("\n")[0]
+    return json.dumps(text) if any(mark in text for mark in ",[]{}#\n") else plain
+
+
+def _list(names: Iterable[str]) -> str:
+    return f"[{', '.join(map(_yaml, names))}]"

@@ -1,0 +1,147 @@
+"""What a figure's file says of itself: the study, the hashes of its table and of the analysis, the command."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+
+import ablate
+import analysis
+from ablate.results import Study
+from analysis.figures.page import Page
+
+MARK = "ablate figure "
+MOST = 2000  # runs that are named one by one
+
+
+def stamp(name: str, table: pandas.DataFrame, page: Page, study: Study) -> dict[str, Any]:
+    """What is written into the file of a figure."""
+    manifest = study.manifest
+    found = {"study": manifest["study"], "figure": name, "table": table_hash(table, page), "edits": page_hash(page)}
+    found |= {"analysis": source_hash(), "command": command(manifest)}
+    if manifest.get("source"):
+        found["source"] = manifest["source"]
+    return found | ({"runs": run_hashes(study)} if len(study.runs) <= MOST else {})
+
+
+def metadata(stamped: dict[str, Any]) -> dict[str, str]:
+    """The stamp as entries that PDF and PNG have: a title, the command, and all of it as JSON in ASCII."""
+    keywords = MARK + json.dumps(stamped, separators=(",", ":"), sort_keys=True)
+    return {"Title": f"{stamped['figure']} of {stamped['study']}", "Subject": stamped["command"], "Keywords": keywords}
+
+
+def command(manifest: dict[str, Any]) -> str:
+    """The command that makes the figures of a study."""
+    return f"python -m analysis {manifest['study']}"
+
+
+def table_hash(table: pandas.DataFrame, page: Page) -> str:
+    """SHA-256 of the columns, values and attributes of a table, and of the page; ten digits of a number count."""
+    values = {str(name): [_plain(value) for value in table[name].tolist()] for name in table}
+    return _digest([list(map(str, table.columns)), values, _plain(table.attrs), page_hash(page)])
+
+
+def page_hash(page: Page) -> str:
+    """SHA-256 of what a page adds to a table."""
+    colours = sorted((factor, level, colour) for (factor, level), colour in page.colours.items())
+    return _digest([_plain(page.width), sorted(page.names.items()), colours, _plain(page.looks)])
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it, numbers as texts of ten significant digits: sums may be made in another order."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(each) for each in value]
+    if isinstance(value, bool | np.bool_) or value is None:
+        return None if value is None else bool(value)
+    if isinstance(value, int | float | np.integer | np.floating):
+        return f"{float(value) + 0.0:.10g}" if math.isfinite(value) else None
+    return str(value)
+
+
+def run_hashes(study: Study) -> str:
+    """Eight digits for each run, in order: what it ended with, and where it is known what it logged."""
+    columns = [name for name in study.runs if name not in ("path", "label")]
+    logged = _logged_hashes(study)
+    rows = study.runs[columns].to_dict("records")
+    return ",".join(
+        f"{row['cell']}/{row['seed']}:{_digest([_plain(row), logged.get((row['cell'], row['seed']), 0)])[:8]}"
+        for row in rows
+    )
+
+
+def _logged_hashes(study: Study) -> dict[tuple[Any, Any], int]:
+    curves = study.curves.drop(columns=["label", "path"], errors="ignore")
+    if curves.empty:
+        return {}
+    each = pandas.util.hash_pandas_object(curves[sorted(curves.columns)], index=False)
+    sums = each.groupby([curves["cell"], curves["seed"]], sort=False).sum()
+    return {key: int(value) for key, value in sums.items()}
+
+
+@functools.cache
+def source_hash() -> str:
+    """SHA-256 of the code that makes figures: `analysis`, `ablate.evidence`, `ablate.words`, without their comments."""
+    package, here = Path(ablate.__file__).parent, Path(analysis.__file__).parent
+    files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), package / "words.py"]
+    named = {f"{file.parent.name}/{file.name}": file for file in files}
+    return _digest([[name, _code(named[name].read_text(encoding="utf-8"))] for name in sorted(named)])
+
+
+def _code(text: str) -> str:
+    """The code of a module whatever its layout, comments and docstrings."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and _is_text(body[0].value):
+            body[0].value = ast.Constant("")
+    return ast.dump(tree)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def read_stamp(data: bytes) -> dict[str, Any] | None:
+    """The stamp of a PDF or a PNG, or None where it has none."""
+    texts = _pdf_texts(data) if data.startswith(b"%PDF") else _png_texts(data)
+    found = next((text.removeprefix(MARK) for text in texts if text.startswith(MARK)), None)
+    try:
+        stamped = json.loads(found) if found else None
+    except ValueError:
+        return None
+    return stamped if isinstance(stamped, dict) and {"study", "figure", "table"} <= set(stamped) else None
+
+
+def _pdf_texts(data: bytes) -> Iterable[str]:
+    """Literal strings of the Info entry Keywords: as matplotlib writes them, escaped by backslashes."""
+    for match in re.finditer(rb"/Keywords\s*\(((?:[^\\()]|\\.)*)\)", data, re.DOTALL):
+        yield re.sub(rb"\\(.)", rb"\1", match[1], flags=re.DOTALL).decode("latin-1")
+
+
+def _png_texts(data: bytes) -> Iterable[str]:
+    import io
+
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return [str(text) for text in getattr(image, "text", {}).values()]
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError):
+        return []

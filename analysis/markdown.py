@@ -1,0 +1,47 @@
+"""report.md: the report's sections as Markdown, figures by relative links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from ablate import words
+from analysis import sheet
+from analysis.case import Case
+from analysis.sections import Picture, Section, sections
+from analysis.sheet import inline, paragraph
+
+
+def write(case: Case, folder: Path, pictures: Iterable[Picture] = ()) -> Path:
+    """Write report.md into the folder of its figures."""
+    file = folder / "report.md"
+    file.write_text(page(words.title(case.study.manifest), sections(case, pictures)), encoding="utf-8")
+    return file
+
+
+def page(title: str, found: list[Section]) -> str:
+    """A whole report."""
+    parts = [f"# {inline(title)}", *(part for section in found for part in _parts(section))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _parts(section: Section) -> Iterator[str]:
+    yield f"## {inline(section.title)}"
+    yield from map(paragraph, section.text)
+    if section.facts:
+        yield "\n".join(f"- **{inline(name)}**: {inline(text)}" for name, text in section.facts)
+    if section.items:
+        yield "\n".join(f"- {paragraph(item)}" for item in section.items)
+    for each in section.sheets:
+        if len(section.sheets) > 1:
+            yield f"### {inline(each.title)}"
+        yield sheet.markdown(each).rstrip("\n")
+    for picture in section.pictures:
+        yield _picture(picture)
+
+
+def _picture(picture: Picture) -> str:
+    shown = next((file for file in picture.files if file.endswith(".png")), picture.files[0])
+    caption = "  \n".join(paragraph(line) for line in [picture.says, *picture.caption] if line)
+    return f"![{inline(picture.name)}]({quote(shown)})\n\n{caption}"

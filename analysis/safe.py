@@ -1,0 +1,36 @@
+"""CSV that a spreadsheet opens without running anything: texts that begin as a formula does are marked as text."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+RISKY = re.compile(r"[=+\-@\t\r]")
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def written(table: pandas.DataFrame, file: Path) -> Path:
+    """Write a table as CSV with every digit of its numbers; the file."""
+    safe = table.rename(columns=quoted)
+    for name in safe.columns[[not pandas.api.types.is_numeric_dtype(kind) for kind in safe.dtypes]]:
+        safe[name] = safe[name].map(quoted)
+    safe.to_csv(file, index=False, lineterminator="\n")
+    return file
+
+
+def quoted(value: Any) -> Any:
+    """A text that would be read as a formula, with an apostrophe before it; all else as it is.
+
+    Numbers stay numbers.  A text that has such an apostrophe of its own gets another, so that `unquoted` is exact.
+    """
+    if not isinstance(value, str) or NUMBER.fullmatch(value):
+        return value
+    return f"'{value}" if RISKY.match(value.lstrip("'")) else value
+
+
+def unquoted(value: Any) -> Any:
+    """What `quoted` was given."""
+    return value[1:] if isinstance(value, str) and value.startswith("'") and RISKY.match(value.lstrip("'")) else value

@@ -1,0 +1,237 @@
+"""What a report says, section by section, as plain data: `report.md` and `report.html` write the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import pandas
+
+from ablate import evidence, words
+from analysis import tables
+from analysis.case import Case
+from analysis.sentences import listed, ranged, said_metric, sentences
+from analysis.sheet import Sheet
+
+WIDE = 6  # cells beside each other; more go below each other
+STUDY_KEYS = {  # of a configuration: what belongs to the study, not to a cell's numbers
+    *("study", "seeds", "seeds_max", "confirm", "reference", "match", "design", "zip", "tier", "tune", "aa"),
+    *("margin", "exchange", "results_dir", "dry_run", "reuse", "allow_duplicates", "keep", "user", "unit", "track"),
+}
+
+
+class Picture(NamedTuple):
+    """A figure that was written: its name, what it shows, its caption, and its files."""
+
+    name: str
+    says: str
+    caption: list[str]
+    files: list[str]
+
+
+class Section(NamedTuple):
+    """A heading with what stands under it, in this order; whatever is empty is left out."""
+
+    name: str
+    title: str
+    text: Sequence[str] = ()
+    facts: Sequence[tuple[str, str]] = ()
+    items: Sequence[str] = ()
+    sheets: Sequence[Sheet] = ()
+    pictures: Sequence[Picture] = ()
+
+
+def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
+    """All sections of a report in order; those that have nothing to say are left out."""
+    pictured = Section("figures", "Figures", pictures=list(pictures))
+    found = [question(case), verdicts(case), claims(case), plan(case), results(case), pictured, runs(case)]
+    found += [differences(case), looks(case), left_out(case), provenance(case)]
+    return [each for each in found if any(each[2:])]
+
+
+def question(case: Case) -> Section:
+    """What was asked, and where the answer holds."""
+    manifest = case.study.manifest
+    asked = manifest.get("question") or f"What do {listed(manifest['factors'])} change?" * bool(manifest["factors"])
+    return Section("question", "Question", [line for line in (asked, words.role(manifest)) if line])
+
+
+def verdicts(case: Case) -> Section:
+    """A sentence per effect that comes first, and what must be known with them."""
+    notes = [evidence.standing(case.study, case.effects) or "", evidence.unadjusted(case.study.manifest) or ""]
+    if len(case.study.manifest["seeds"]) == 1:
+        notes.append("This study has one seed: nothing can be concluded from it.")
+    elif case.effects.empty:
+        notes.append("Nothing is compared in this study.")
+    else:
+        notes.append("Intervals are simultaneous 95 % intervals over seeds; the scope of each sentence is in brackets.")
+    return Section("verdicts", "Verdicts", [note for note in notes if note], items=sentences(case))
+
+
+def claims(case: Case) -> Section:
+    """The registered claims with their verdicts, and those that were withdrawn."""
+    sheet = tables.claims_sheet(case)
+    withdrawn = case.study.manifest.get("withdrawn") or {}
+    lines = [f"{row.name}: {row.verdict}. {row.sentence}" for row in tables.claimed(case).itertuples()]
+    lines += [f"{name}: withdrawn, written {entry['written']}" for name, entry in withdrawn.items()]
+    return Section("claims", "Claims", items=lines, sheets=[sheet] if sheet else [])
+
+
+def plan(case: Case) -> Section:
+    """The design as facts: factors, reference, cells, seeds, task, what was matched and tuned."""
+    manifest = case.study.manifest
+    levels = [f"{name}: {', '.join(map(words.show, found))}" for name, found in manifest["factors"].items()]
+    reference = ", ".join(f"{name}={words.show(level)}" for name, level in manifest["reference"].items())
+    seeds, cells = manifest["seeds"], manifest["cells"]
+    count = f"{words.counted(len(cells), 'cell')} x {words.counted(len(seeds), 'seed')} = "
+    tuned, sequence = manifest.get("tuning"), manifest.get("sequential")
+    metric = evidence.endpoint(manifest)
+    facts = [
+        ("factors", "; ".join(levels)),
+        ("design", manifest.get("design", "grid").replace("_", " ")),
+        ("reference", reference),
+        ("runs", count + words.counted(len(case.study.runs), "run")),
+        ("seeds", ranged([words.show(seed) for seed in seeds])),
+        ("seeds=auto", f"looks at {', '.join(map(str, sequence['looks']))}" if sequence else ""),
+        ("task", ", ".join(dict.fromkeys(task["title"] for task in manifest["tasks"].values()))),
+        ("endpoint", f"{said_metric(metric)} ({metric}{words.unit(manifest, metric)}) at the last step"),
+        ("steps", _configured(manifest, "train", "steps")),
+        (
+            "learning rate",
+            _configured(manifest, "optim", "lr") + " (tuned)" * bool(tuned and tuned["key"] == "optim.lr"),
+        ),
+        ("margin", words.show(manifest["margin"]) if manifest.get("margin") else ""),
+        ("held equal", words.matched(manifest)),
+        ("tuning", _tuning(tuned) if tuned else ""),
+        ("placebos", str(manifest.get("placebos") or "")),
+        ("exchange runs", str(manifest.get("exchange") or "")),
+    ]
+    return Section("plan", "Plan", facts=[(name, text) for name, text in facts if text])
+
+
+def _configured(manifest: dict[str, Any], section: str, key: str) -> str:
+    found = {cell["config"][section][key] for cell in manifest["cells"] if cell["config"].get(section)}
+    return ranged([words.setting(value) for value in sorted(found)])
+
+
+def _tuning(tuned: dict[str, Any]) -> str:
+    values = ", ".join(map(words.setting, tuned["values"]))
+    return f"{tuned['key']} at {values}, {words.counted(tuned['seeds'], 'tuning seed')} each"
+
+
+def results(case: Case) -> Section:
+    """The tables of effects, what they rest on, and cells."""
+    return Section(
+        "tables", "Tables", sheets=[each for each in tables.sheets(case) if each.name not in ("claims", "losses")]
+    )
+
+
+def runs(case: Case) -> Section:
+    """Every run with its status."""
+    study, metric = case.study, evidence.endpoint(case.study.manifest)
+    counts = study.runs["status"].value_counts()
+    said = ", ".join(f"{counts[name]} {name}" for name in ("done", "diverged", "failed", "missing") if name in counts)
+    scores = study.runs[metric] if metric in study.runs else pandas.Series(math.nan, study.runs.index)
+    optional = {
+        name: list(study.runs[name]) if name in study.runs else [None] * len(study.runs)
+        for name in ("steps", "seconds")
+    }
+    rows = [
+        [run.label, str(run.seed), run.status, words.number(score, 4), *(_whole(value) for value in also), run.path]
+        for run, score, *also in zip(
+            study.runs.itertuples(), pandas.to_numeric(scores), *optional.values(), strict=True
+        )
+    ]
+    head = ["cell", "seed", "status", metric, "steps", "seconds", "run"]
+    return Section(
+        "runs",
+        "Runs",
+        [f"{words.counted(len(study.runs), 'run')}: {said}."],
+        sheets=[Sheet("runs", "Runs", head, rows, [])],
+    )
+
+
+def _whole(value: Any) -> str:
+    return f"{value:.0f}" if value is not None and math.isfinite(value) else "–"
+
+
+def differences(case: Case) -> Section:
+    """The settings in which cells differ, and nothing of what they share."""
+    cells = case.study.manifest["cells"]
+    flat = [_flat({key: value for key, value in cell["config"].items() if key not in STUDY_KEYS}) for cell in cells]
+    keys = dict.fromkeys(key for config in flat for key in config)
+    differing = [key for key in keys if len({config.get(key, "–") for config in flat}) > 1]
+    labels = [cell["label"] for cell in cells]
+    if len(cells) <= WIDE:
+        head, rows = ["setting", *labels], [[key, *(config.get(key, "–") for config in flat)] for key in differing]
+    else:
+        head = ["cell", *differing]
+        rows = [
+            [label, *(config.get(key, "–") for key in differing)] for label, config in zip(labels, flat, strict=True)
+        ]
+    sheet = Sheet("differences", "Settings in which cells differ", head, rows, [])
+    return Section("differences", "Configuration differences", sheets=[sheet] if differing else [])
+
+
+def _flat(node: dict[str, Any], above: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in node.items():
+        if isinstance(value, dict):
+            found |= _flat(value, f"{above}{key}.")
+        elif key != "_partial_":
+            name = above.removesuffix(".") if key == "_target_" else above + key
+            found[name] = json.dumps(value) if isinstance(value, list) else words.setting(value)
+    return found
+
+
+def looks(case: Case) -> Section:
+    """When results were seen, at how many seeds, and whether that was planned."""
+    lines = []
+    for look in case.study.manifest["looks"]:
+        count = words.counted(len(look["seeds"]), "seed")
+        how = "planned by seeds=auto" if look.get("planned") else f"in {look['study']}" if "study" in look else ""
+        lines.append(", ".join(filter(None, (f"{look.get('when') or 'at an unknown time'}: {count}", how))))
+    note = evidence.unadjusted(case.study.manifest)
+    return Section("looks", "Looks at results", [note] if note else [], items=lines)
+
+
+def left_out(case: Case) -> Section:
+    """Runs and files that gave no number, and why."""
+    sheet, notes = tables.losses_sheet(case), case.study.notes
+    items = [*case.study.manifest.get("remarks", []), *(f"damaged: {note}" for note in notes)]
+    text = [] if sheet or items else ["Nothing: every planned run ended with a number."]
+    return Section("left-out", "What was left out, and why", text, items=items, sheets=[sheet] if sheet else [])
+
+
+def provenance(case: Case) -> Section:
+    """Where the numbers come from: command, versions, code, hardware, data."""
+    manifest, trained = case.study.manifest, case.study.runs
+    versions = {name: str(text) for name, text in manifest.get("versions", {}).items()}
+    commits = {str(text): bool(dirty) for text, dirty in _pairs(trained, "commit", "dirty")}
+    code = ", ".join(commit[:12] + " with changes not committed" * dirty for commit, dirty in commits.items())
+    facts = [
+        ("study", manifest["study"]),
+        ("source", str(manifest.get("source") or "")),
+        ("command", manifest.get("command") or ""),
+        ("planned", f"{manifest.get('created', '')}, last on {manifest['updated']}" if manifest.get("updated") else ""),
+        ("versions", ", ".join(f"{name} {text}" for name, text in versions.items())),
+        ("torch of the runs", ", ".join(distinct(trained, "torch"))),
+        ("git commit", code),
+        ("device", ", ".join(distinct(trained, "device"))),
+        ("data", ", ".join(f"{task['name']} ({key})" for key, task in manifest["tasks"].items())),
+        ("hash of the claims", str(manifest.get("claims_hash") or "")),
+        ("results", str(case.results)),
+    ]
+    return Section("provenance", "Provenance", facts=[(name, text) for name, text in facts if text])
+
+
+def distinct(runs: pandas.DataFrame, column: str) -> list[str]:
+    """The different values of a column that runs may not have."""
+    return [str(value) for value in runs[column].dropna().unique()] if column in runs else []
+
+
+def _pairs(runs: pandas.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    known = runs.dropna(subset=list(columns)) if set(columns) <= set(runs) else runs.head(0)
+    return list(dict.fromkeys(zip(*(known[name] for name in columns if name in known), strict=True)))

@@ -1,0 +1,53 @@
+"""A table as it is read, whatever it is written as: Markdown here, LaTeX in `latex`, HTML in the report."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Sheet(NamedTuple):
+    """Texts in rows under heads; `name` is its file's, `title` its caption, `notes` the sentences below it."""
+
+    name: str
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    notes: list[str]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers alone, to be set flush right."""
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(self.head)
+        return [
+            any(map(_number, column)) and all(_number(text) or text in ("", "–") for text in column)
+            for column in columns
+        ]
+
+
+def _number(text: str) -> bool:
+    return re.fullmatch(r"[<+−]?\s?[\d,]*\.?\d+(e[-−]?\d+)?( %)?", text) is not None
+
+
+def markdown(sheet: Sheet) -> str:
+    """A sheet as a Markdown table with its notes below."""
+    rows = [[inline(text).replace("|", "\\|") for text in row] for row in [sheet.head, *sheet.rows]]
+    rule = "|" + "".join(" ---: |" if right else " --- |" for right in sheet.numeric)
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    table = "\n".join([lines[0], rule, *lines[1:]]) + "\n"
+    return table + "".join(f"\n{paragraph(note)}\n" for note in sheet.notes)
+
+
+def inline(text: str) -> str:
+    """Text that Markdown shows as it is within a line."""
+    text = re.sub(r"\s+", " ", text)
+    return re.sub(r"([\\`*]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|!(?=\[)|(?<=\])\()", r"\\\1", text)
+
+
+def paragraph(text: str) -> str:
+    """Text that Markdown shows as it is as a paragraph, whatever it begins with."""
+    return re.sub(
+        r"^(#|>|[-+](?= )|\d+(?=[.)] ))",
+        lambda found: f"\\{found[0]}" if not found[0].isdigit() else f"{found[0]}\\",
+        inline(text),
+    )
