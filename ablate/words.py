@@ -41,9 +41,9 @@ def role(manifest: dict[str, Any]) -> str:
     return ""
 
 
-def compares(manifest: dict[str, Any]) -> bool:
-    """Whether a study compares variants; its tuning, placebos and exchange runs are for other purposes."""
-    return not any(manifest.get(key) for key in ("tunes", "placebo_of", "exchange_of"))
+def no_evidence(manifest: dict[str, Any]) -> bool:
+    """Whether a study is there for another one and its differences are no effects of variants: tuning, placebos."""
+    return any(manifest.get(key) for key in ("tunes", "placebo_of", "exchange_of"))
 
 
 def scientific(value: float) -> str:
@@ -180,13 +180,36 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
         named = (metric or row.metric).split("/")[-1]
         side = "together than the two alone predict" if row.kind == "interaction" else named
         words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
+    elif row.verdict in ("equivalent", "negligible"):
+        words = f"{row.verdict} ({'' if row.verdict == 'equivalent' else 'a difference '}within {margin(row)})"
+    elif row.verdict == "none":
+        return "no verdict"
     elif row.verdict == "undecided" and not row.note:
-        words = "undecided" if row.kind == "interaction" else "undecided (not shown equal)"
+        open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind != "interaction")
+        words = f"undecided ({open_})" if open_ else "undecided"
     else:
         words = row.verdict
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note else words
+
+
+def margin(row: Any) -> str:
+    """The margin of a row of effects: "±.01", "±2 % of the training steps"; nothing without one."""
+    return bounds(row.margin, getattr(row, "margin_steps", math.nan))
+
+
+def bounds(size: float, steps: float) -> str:
+    """A margin in the metric's unit, or as a share of the training steps: NaN is what it is not given in."""
+    if math.isfinite(size):
+        return f"±{plain(size)}"
+    return f"±{100 * steps:g} % of the training steps" if math.isfinite(steps) else ""
+
+
+def plain(size: float) -> str:
+    """A positive number with the digits that it has and no leading zero: .01, 2, .0005."""
+    text = f"{size:.10f}".rstrip("0").rstrip(".")
+    return text[1:] if text.startswith("0.") else text
 
 
 def lost(row: Any) -> list[str]:
@@ -203,3 +226,48 @@ def ranks(row: Any) -> str:
 def counted(n: int, noun: str) -> str:
     """A number with its noun: 1 run, 12 runs."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+SPLITS = {"test": "test", "val": "validation", "train": "training"}
+
+
+def said_metric(metric: str) -> str:
+    """A metric as people say it: "test loss", "test accuracy at length 128"."""
+    split, _, name = metric.partition("/")
+    name, _, length = name.partition("@")
+    return f"{SPLITS.get(split, split)} {name.replace('_', ' ')}".strip() + f" at length {length}" * bool(length)
+
+
+def p_words(p: float, correction: str = "") -> str:
+    """A p-value with more digits where it is small: "Holm p = .0003", "p < .0001"; nothing where there is none."""
+    if not _known(p):
+        return ""
+    text = "< .0001" if p < 1e-4 else f"= {number(p, 4 if p < 1e-3 else 3)}"
+    return f"{correction} p {text}".strip()
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a row: "a", "a and b", "a, b and c"."""
+    names = list(names)
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def ranged(values: list[str]) -> str:
+    """All of a few values, the ends of many."""
+    return ", ".join(values) if len(values) <= 3 else f"{values[0]} to {values[-1]}"
+
+
+def scope(manifest: dict[str, Any], among: Iterable[str], base: Iterable[str] | None = None) -> str:
+    """Where a finding about cells holds: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
+    cells = {cell["id"]: cell for cell in manifest["cells"]}
+    found = [cells[name] for name in among]
+    params = sorted({cells[name]["params"] for name in (among if base is None else base)} - {None}, key=float)
+    sizes = dict.fromkeys(size(int(count)) for count in params if _known(count))
+    tasks = dict.fromkeys(manifest["tasks"][cell["task"]]["name"] for cell in found)
+    steps = sorted({cell["config"]["train"]["steps"] for cell in found if cell["config"].get("train")})
+    parts = [f"{ranged(list(sizes))} parameters"] if sizes else []
+    return ", ".join([*parts, ranged(list(tasks)), *([f"{ranged([str(n) for n in steps])} steps"] if steps else [])])
+
+
+def _known(value: Any) -> bool:
+    return value is not None and math.isfinite(value)
