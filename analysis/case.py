@@ -28,5 +28,5 @@ class Case(NamedTuple):
 def case_of(results: Path, study: Study) -> Case:
     """The case of a study that was read from `results`."""
     effects, rng = evidence.effects(study), np.random.default_rng(0)
-    further = stats.tables(results, study, effects, rng) if words.compares(study.manifest) else {}
+    further = stats.tables(results, study, effects, rng) if not words.no_evidence(study.manifest) else {}
     return Case(results, study, effects, evidence.cells(study), further)
