@@ -10,7 +10,7 @@ import pandas
 
 from ablate.margins import fraction_of
 from ablate.relations import relation_of, weighed
-from ablate.words import MINUS, counted, decimals, number, p_words, said_metric, scope, span, unit, worth
+from ablate.words import MINUS, counted, decimals, no_evidence, number, p_words, said_metric, scope, span, unit, worth
 
 ABSENT = "absent at this scale: "
 
@@ -18,6 +18,8 @@ ABSENT = "absent at this scale: "
 def claim_lines(manifest: dict[str, Any], table: pandas.DataFrame) -> list[str]:
     """A sentence per claim with the texts that it had before, then the claims that were taken out."""
     lines, entries = [], manifest.get("claims") or {}
+    if no_evidence(manifest):
+        return []
     for row in table.itertuples(index=False):
         lines += [row.sentence, *(f"  {_earlier(old)}" for old in entries[row.name].get("earlier", ()))]
     for name, entry in (manifest.get("withdrawn") or {}).items():
