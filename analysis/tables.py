@@ -104,15 +104,15 @@ def effects_sheet(case: Case) -> Sheet:
     metrics, manifest = evidence.measures(study.manifest), study.manifest
     metric, several = ", ".join(metrics), len(metrics) > 1
     difference = "difference [95 %]" if several else f"{metric}, difference [95 %]"
-    lost, priced, matched = (name in table for name in ("failed", "worth", "match_difference"))
-    priced = priced and bool(table["worth"].notna().any())
-    head = ["effect", *["metric"] * several, "n", *["lost"] * lost, difference, "p (Holm; exploratory: BH)"]
+    matched = "match_difference" in table
+    priced = "worth" in table and bool(table["worth"].notna().any())
+    head = ["effect", *["metric"] * several, "n", "lost", difference, "p (Holm; exploratory: BH)"]
     head += ["worth in steps"] * priced + ["verdict", "role"]
     head += [f"match={manifest['match']}, left at most"] if matched else []
     rows = []
     for row in table.itertuples():
         places = words.decimals([(row.high - row.low) / 2])
-        texts = [row.label, *([row.metric] if several else []), str(row.n), *([str(lost_runs(row))] if lost else [])]
+        texts = [row.label, *([row.metric] if several else []), str(row.n), str(lost_runs(row))]
         texts += ["–" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places)]
         texts += [words.p_text(row.p_holm if row.family else row.p_bh)]
         texts += [_steps(row)] if priced else []
@@ -158,7 +158,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
     notes = [
         "d_z: mean / SD of the paired differences; P(A>B): how often a run of the level beats one of the reference."
     ]
-    title = f"Effects on {evidence.endpoint(case.study.manifest)}: what they rest on"
+    title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
     return Sheet("particulars", title, head, rows, notes * ("d_z" in known)) if rows else None
 
 
