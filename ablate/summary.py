@@ -23,8 +23,8 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     """
     table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
     lines = [_title(study, wall_seconds), *_question(study.manifest), _scope(study), _metric(study)]
-    lines += [*_cells(cells), *_beside(study), *_effects(study, table), *_common(study), *_exchange(study)]
-    lines += [*evidence.claim_lines(study.manifest, claims), *_placebos(study, table)]
+    lines += [*_cells(cells), *_beside(study), *evidence.claim_lines(study.manifest, claims)]
+    lines += [*_effects(study, table), *_common(study), *_exchange(study), *_placebos(study, table)]
     lines += _caveats(study, table, cells, claims)
     return "\n".join([*lines, *_trouble(study, results), _next(study, table, results)])
 
