@@ -22,6 +22,7 @@ class Case(NamedTuple):
     study: Study
     effects: pandas.DataFrame
     cells: pandas.DataFrame
+    claims: pandas.DataFrame
     folder: Path
     further: Mapping[str, pandas.DataFrame] = MappingProxyType({})  # by name, those of analysis.stats that there are
 
@@ -31,4 +32,4 @@ def case_of(results: Path, study: Study, folder: Path | None = None) -> Case:
     folder = folder or results / "figures" / study.manifest["study"]
     effects, rng = evidence.effects(study), np.random.default_rng(0)
     further = stats.tables(results, study, effects, rng) if not words.no_evidence(study.manifest) else {}
-    return Case(results, study, effects, evidence.cells(study), folder, further)
+    return Case(results, study, effects, evidence.cells(study), evidence.claims(study), folder, further)

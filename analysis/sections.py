@@ -64,22 +64,22 @@ def _asked(factors: list[str]) -> str:
 
 def verdicts(case: Case) -> Section:
     """A sentence per effect that comes first, and what must be known with them."""
-    notes = [evidence.standing(case.study, case.effects) or "", evidence.unadjusted(case.study.manifest) or ""]
+    notes = [evidence.standing(case.study, case.effects, case.claims) or ""]
+    notes.append(evidence.unadjusted(case.study.manifest) or "")
     if len(case.study.manifest["seeds"]) == 1:
         notes.append("This study has one seed: nothing can be concluded from it.")
     elif case.effects.empty:
         notes.append("Nothing is compared in this study.")
+    elif not case.effects["family"].any():
+        notes.append("The registered claims are what this study judges; these effects are exploratory beside them.")
     else:
         notes.append("Intervals are simultaneous 95 % intervals over seeds; the scope of each sentence is in brackets.")
     return Section("verdicts", "Verdicts", [note for note in notes if note], items=sentences(case))
 
 
 def claims(case: Case) -> Section:
-    """The registered claims with their verdicts, and those that were withdrawn."""
-    sheet = tables.claims_sheet(case)
-    withdrawn = case.study.manifest.get("withdrawn") or {}
-    lines = [f"{row.name}: {row.verdict}. {row.sentence}" for row in tables.claimed(case).itertuples()]
-    lines += [f"{name}: withdrawn, written {entry['written']}" for name, entry in withdrawn.items()]
+    """The claims with their verdicts and the texts they had before, and those that were withdrawn."""
+    sheet, lines = tables.claims_sheet(case), evidence.claim_lines(case.study.manifest, case.claims)
     return Section("claims", "Claims", items=lines, sheets=[sheet] if sheet else [])
 
 

@@ -46,8 +46,7 @@ def sheets(case: Case) -> list[Sheet]:
 
 def claimed(case: Case) -> pandas.DataFrame:
     """The claims that were judged; an empty table where there are none."""
-    found = getattr(case, "claims", None)
-    return pandas.DataFrame() if found is None else found
+    return case.claims
 
 
 def beside(study: Study) -> dict[str, list[float]]:
@@ -123,7 +122,10 @@ def effects_sheet(case: Case) -> Sheet:
     family = int(table["family"].sum())
     over = f"simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t)"
     said = f"Intervals are {over} and cover seeds only; exploratory rows have a false coverage rate of 5 %."
-    notes = [said * bool(len(rows)), evidence.standing(study, table) or "", *at_common_values(study), *remarks(study)]
+    alone = "The registered claims are the family; these rows are exploratory, with a false coverage rate of 5 %."
+    said = said if family else alone
+    stands = evidence.standing(study, table, case.claims) or ""
+    notes = [said * bool(len(rows)), stands, *at_common_values(study), *remarks(study)]
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
     return Sheet("effects", f"Effects on {metric}", head, rows, [note for note in notes if note])
 
@@ -180,12 +182,18 @@ def claims_sheet(case: Case) -> Sheet | None:
     rows = []
     for row in claimed(case).itertuples():
         places = words.decimals([(row.high - row.low) / 2])
-        status = ("registered" if row.registered else "post hoc") + ", edited later" * bool(row.edited)
+        status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
+        p = words.p_text(row.p_holm if row.family else row.p_bh)
         note = f": {row.note}" if row.note else ""
-        severity = f"{row.severity:.0%} of {row.severity_n}".replace("%", " %") if _known(row.severity) else "–"
-        texts = [row.name, row.sentence, str(row.n), words.span(row.mean, row.low, row.high, places)]
-        rows.append([*texts, words.p_text(row.p_holm), severity, status, f"{row.verdict}{note}"])
-    head = ["claim", "says", "n", "difference [95 %]", "p (Holm)", "passes on placebos", "written", "verdict"]
+        severity = (
+            f"{row.severity:.1%} ({row.severity_n} of {row.placebo})".replace("%", " %")
+            if _known(row.severity)
+            else "–"
+        )
+        texts = [row.name, row.says, str(row.n), words.span(row.mean, row.low, row.high, places)]
+        rows.append([*texts, p, severity, status, f"{row.verdict}{note}"])
+    difference, p = "difference [95 %]", "p (Holm; post hoc: BH)"
+    head = ["claim", "says", "n", difference, p, "passes on placebos", "written", "verdict"]
     said = "Intervals and p are corrected for the number of claims; registered: written before both sides had a result."
     return Sheet("claims", "Claims", head, rows, [said])
 
