@@ -8,7 +8,21 @@ import matplotlib
 import pandas
 
 from analysis.case import Case
-from analysis.figures import curves, effects, seeds, style
+from analysis.figures import (
+    curves,
+    diagnostics,
+    divergence,
+    effects,
+    interactions,
+    looks,
+    main_effects,
+    pareto,
+    placebos,
+    proxy,
+    seeds,
+    style,
+    waterfall,
+)
 from analysis.figures.edits import Edits, edits_of, write_defaults
 from analysis.figures.kind import Kind, Page
 from analysis.figures.page import page_of
@@ -18,7 +32,20 @@ from analysis.figures.stamp import metadata, stamp
 __all__ = ["KINDS", "Kind", "Page", "edits", "tables", "write"]
 
 # In the order in which a reader wants them.
-KINDS: tuple[Kind, ...] = (effects.KIND, seeds.KIND, curves.KIND)
+KINDS: tuple[Kind, ...] = (
+    effects.KIND,
+    waterfall.KIND,
+    main_effects.KIND,
+    interactions.KIND,
+    placebos.KIND,
+    proxy.KIND,
+    divergence.KIND,
+    looks.KIND,
+    seeds.KIND,
+    curves.KIND,
+    pareto.KIND,
+    diagnostics.KIND,
+)
 
 
 def edits(case: Case) -> Edits:

@@ -16,6 +16,7 @@ from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import parts, style
 from analysis.figures.kind import Kind, Page
+from analysis.figures.scales import Short
 
 RELATION = "rank_correlates"
 COLUMNS = ["facet", "factor", "level", "name", "published", "mean", "low", "high", "n", "base", "rho", "y"]
@@ -110,7 +111,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.set_xlabel(f"published, difference to {base}")
     axis.set_ylabel(f"here, difference to {base}\nin {rows['y'].iloc[0]}")
     for each in (axis.xaxis, axis.yaxis):
-        each.set_major_formatter(parts.Short())
+        each.set_major_formatter(Short())
     axis.locator_params(nbins=5)
     axis.legend(loc="upper left", bbox_to_anchor=(1, 1), handlelength=1, borderpad=0)
 
