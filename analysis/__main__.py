@@ -1,48 +1,72 @@
-"""python -m analysis [STUDY]: figures and tables of a study, the newest by default.
+"""python -m analysis [STUDY]: figures, tables and report of a study, the newest by default.
 
 Exit codes: 0 written; 2 nothing to analyse, or nowhere to write, said in one line.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import sys
 from pathlib import Path
 
-from ablate import words
-from ablate.command import Parser, Refused
-from ablate.results import Study
-from analysis import figures, tables
-from analysis.case import case_of
-from analysis.load import read
+from ablate import evidence, words
+from ablate.command import Parser, Refused, conclude
+from analysis import figures, load, report, tables, text
+from analysis.case import Case, case_of
+
+COMMANDS = {"export": "analysis.export", "verify": "analysis.verify"}
+EPILOG = """also:
+  python -m analysis export [STUDY]     runs.csv and curves.parquet, to go on with elsewhere
+  python -m analysis verify FILE        whether a figure still matches the results on disk
+"""
+LINES = 16  # effects that are printed; all are in the files
+NOTES = 12
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Analyse one study; the exit code."""
-    parser = Parser("python -m analysis", "Figures and tables of a study.")
-    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in COMMANDS:
+        code: int = importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
+        return code
+    parser = Parser("python -m analysis", "Figures, tables and report of a study.")
+    parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EPILOG
+    load.add_arguments(parser)
+    parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
     given = parser.parse_args(arguments)
+    return conclude(parser.prog, lambda: _analyse(given))
+
+
+def _analyse(given: argparse.Namespace) -> int:
+    study = load.study_of(given)
+    folder = given.to or given.results_dir / "figures" / study.manifest["study"]
+    case = case_of(given.results_dir, study)
     try:
-        _analyse(read(given.results_dir, given.study), given.results_dir)
-    except Refused as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]
+        files += report.write(case, folder)  # of what was written before
     except OSError as error:
-        print(f"{parser.prog}: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
+        raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
+    print("\n".join(_said(case)))
+    print(f"{words.counted(len(files), 'file')} in {folder}")
     return 0
 
 
-def _analyse(study: Study, results: Path) -> None:
-    folder = results / "figures" / study.manifest["study"]
-    folder.mkdir(parents=True, exist_ok=True)
-    case = case_of(results, study)
-    table = case.effects
-    for file in [*figures.write(case, folder), *tables.write(case, folder)]:
-        print(file)
-    places = words.decimals((table["high"] - table["low"]) / 2)
-    for row in table[table["family"]].itertuples():
-        print(f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.verdict(row)}")
-    print("\n".join(tables.remarks(study)), end="\n" * bool(tables.remarks(study)))
+def _said(case: Case) -> list[str]:
+    """The verdicts, then what a reader of them must know."""
+    shown = evidence.headline(case.effects)
+    places = words.decimals((shown["high"] - shown["low"]) / 2)
+    lines = [
+        f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.verdict(row)}"
+        for row in shown.head(LINES).itertuples()
+    ]
+    remarks = tables.remarks(case.study)
+    return [*lines, *_more(len(shown) - LINES, "effect"), *remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
+
+
+def _more(count: int, noun: str) -> list[str]:
+    return [f"… {words.counted(count, f'more {noun}')} in the files"] if count > 0 else []
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Which study to analyse, and whether it can be: whatever cannot be read is refused in one line."""
+"""Which runs to analyse, and whether they can be: whatever cannot be read is refused in one line."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
-from ablate.command import Refused, choose_study, refusing
+from ablate.command import Parser, Refused, choose_study, refusing
 from ablate.results import Study, load_study
+from analysis.foreign import Asked
 
 NEEDED = ("factors", "reference", "seeds", "tasks", "cells")
 
@@ -19,3 +21,51 @@ def read(results: Path, name: str | None) -> Study:
     if missing:
         raise Refused(f"{manifest} has no {', '.join(missing)}")
     return study
+
+
+def add_arguments(parser: Parser) -> None:
+    """The arguments that say which runs are meant: a study, or runs that no sweep of ours has left."""
+    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
+    runs = parser.add_argument_group("runs of other programs")
+    runs.add_argument(
+        "--runs", metavar="FILE", type=Path, help="a CSV: cell or factors, seed, metrics [, status, step]"
+    )
+    runs.add_argument("--wandb", metavar="ENTITY/PROJECT", help="runs on W&B, or a folder of offline runs")
+    runs.add_argument("--factors", metavar="A,B", type=_words, help="columns or settings that are compared")
+    runs.add_argument("--metric", metavar="NAME", type=_words, help="the endpoint, e.g. test/loss")
+    direction = runs.add_mutually_exclusive_group()
+    direction.add_argument("--lower", action="store_true", default=None, help="less of the metric is better")
+    direction.add_argument("--higher", action="store_false", dest="lower", help="more of the metric is better")
+    runs.add_argument("--reference", metavar="A=X,B=Y", type=_pairs, help="levels to compare with (default: the first)")
+    runs.add_argument("--within", metavar="C", type=_words, help="factors to give effects at each level of")
+    runs.add_argument("--unpaired", action="store_true", help="runs of one seed share nothing")
+
+
+def study_of(given: argparse.Namespace) -> Study:
+    """The study that a command's arguments name.  Raises `Refused`."""
+    asked = Asked(
+        given.factors or (), given.metric or (), given.lower, given.reference or (), given.within or (), given.unpaired
+    )
+    sources = [
+        name for name, value in (("STUDY", given.study), ("--runs", given.runs), ("--wandb", given.wandb)) if value
+    ]
+    if len(sources) > 1:
+        raise Refused(f"{' and '.join(sources)} are different runs; leave all but one out")
+    if given.runs:
+        from analysis.runs_csv import read_csv
+
+        return read_csv(given.runs, asked)
+    if asked != Asked():
+        raise Refused("--factors, --metric, --reference and the like need --runs or --wandb; a study has its own")
+    return read(given.results_dir, given.study)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [word.partition("=") for word in _words(text)]
+    if not all(level for _, _, level in pairs):
+        raise argparse.ArgumentTypeError(f"write FACTOR=LEVEL,FACTOR=LEVEL in place of {text}")
+    return tuple((name.strip(), level.strip()) for name, _, level in pairs)

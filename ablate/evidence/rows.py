@@ -49,7 +49,7 @@ def scored(study: Study, metric: str | None = None) -> Scored:
 def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     """The columns of `effects` that need no other row."""
     cells, names = found.cells, list(contrast.weights)
-    parts, together = _parts(found, contrast)
+    parts, together = groups(found.study.manifest, contrast.weights)
     estimate = paired(_sums(found.values, parts[0])) if together else welch([_sums(found.values, w) for w in parts])
     metrics = list(dict.fromkeys(found.metrics[name] for name in names))
     left = max(((cells[name].get("matched") or {}).get("difference", 0) for name in names), key=abs)
@@ -65,20 +65,20 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
         "lower_is_better": found.lower[names[0]],
         **_pairs(found, contrast, estimate, together),
         MATCHED: left,
-        "diverged": _count(found, contrast.side(1), "diverged"),
-        "diverged_reference": _count(found, contrast.side(-1), "diverged"),
+        **_diverged(found, contrast.side(1), contrast.side(-1)),
         "failed": _count(found, contrast.weights, "failed"),
         "missing": _count(found, contrast.weights, "missing"),
     }
 
 
-def _parts(found: Scored, contrast: Contrast) -> tuple[list[dict[str, float]], bool]:
-    """The weights of each independent group of cells, and whether all pair: each batch's weights sum to zero."""
-    groups: dict[str, dict[str, float]] = {}
-    for name, weight in contrast.weights.items():
-        groups.setdefault(found.cells[name]["batches"], {})[name] = weight
-    together = all(abs(sum(weights.values())) < 1e-9 for weights in groups.values())
-    return [contrast.weights] if together else list(groups.values()), together
+def groups(manifest: dict[str, Any], weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
+    """The weights of each independent group of cells, and whether seeds pair: each batch's weights sum to zero."""
+    batches = {cell["id"]: cell["batches"] for cell in manifest["cells"]}
+    found: dict[str, dict[str, float]] = {}
+    for name, weight in weights.items():
+        found.setdefault(batches[name], {})[name] = weight
+    together = all(abs(sum(each.values())) < 1e-9 for each in found.values())
+    return [weights] if together else list(found.values()), together
 
 
 def _sums(values: pandas.DataFrame, weights: dict[str, float]) -> np.ndarray:
@@ -88,6 +88,12 @@ def _sums(values: pandas.DataFrame, weights: dict[str, float]) -> np.ndarray:
     # What addition leaves of two equal cells must be zero: 1e-16 in every seed would pass for a significant difference.
     size = np.abs(complete).max(initial=0.0) or 1.0
     return np.asarray(np.round(sums / size, 12) * size)
+
+
+def _diverged(found: Scored, one: dict[str, float], other: dict[str, float]) -> dict[str, Any]:
+    """How many runs of each side diverged, and whether that is not the same share of its cells."""
+    a, b = _count(found, one, "diverged"), _count(found, other, "diverged")
+    return {"diverged": a, "diverged_reference": b, "uneven": a * len(other) != b * len(one)}
 
 
 def _count(found: Scored, side: dict[str, float], status: str) -> int:

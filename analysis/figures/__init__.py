@@ -10,9 +10,11 @@ import pandas
 from analysis.case import Case
 from analysis.figures import (
     curves,
+    depth,
     diagnostics,
     divergence,
     effects,
+    extrapolation,
     interactions,
     looks,
     main_effects,
@@ -20,8 +22,10 @@ from analysis.figures import (
     placebos,
     proxy,
     seeds,
+    sensitivity,
     style,
     waterfall,
+    width,
 )
 from analysis.figures.edits import Edits, edits_of, write_defaults
 from analysis.figures.kind import Kind, Page
@@ -43,6 +47,10 @@ KINDS: tuple[Kind, ...] = (
     looks.KIND,
     seeds.KIND,
     curves.KIND,
+    sensitivity.KIND,
+    extrapolation.KIND,
+    depth.KIND,
+    width.KIND,
     pareto.KIND,
     diagnostics.KIND,
 )

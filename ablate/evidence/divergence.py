@@ -1,0 +1,153 @@
+"""Divergence as an endpoint of its own: whether the runs of one side diverge more often than those of the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+import pandas
+
+from ablate.evidence.contrasts import contrasts
+from ablate.evidence.rows import groups
+from ablate.evidence.statistics import benjamini_hochberg, holm, wilson
+from ablate.results import Study
+
+LEVEL = 0.05
+NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
+COUNTS = [f"{name}{side}" for side in ("", "_reference") for name in ("diverged", "ended", "low", "high")]
+TESTED = ["n", "paired", "p", "p_holm", "p_bh", "family", "verdict"]
+
+
+def divergence(study: Study) -> pandas.DataFrame:
+    """A row per contrast with a diverged run on either side: counts, Wilson intervals, an exact p, and a verdict.
+
+    `verdict` is more, less or undecided, for the level's side, by p after Holm over the main effects and steps (the
+    family), after Benjamini & Hochberg for cells against the reference.  Interactions have no row: what they compare
+    are no runs of one kind with runs of another.
+    """
+    found, lost = [each for each in contrasts(study.manifest) if each.kind != "interaction"], _lost(study)
+    rows = [
+        {name: getattr(contrast, name) for name in NAMES}
+        | _compared(study, lost, list(contrast.side(1)), list(contrast.side(-1)))
+        | {"family": contrast.kind != "cell"}
+        for contrast in found
+    ]
+    table = pandas.DataFrame(rows, columns=[*NAMES, *COUNTS, *TESTED])
+    family = table["family"].to_numpy(bool)
+    p = table["p"].to_numpy(float)
+    table["p_holm"], table["p_bh"] = np.full((2, len(table)), math.nan)
+    table.loc[family, "p_holm"] = holm(p[family], LEVEL)  # over all, also those in which nothing diverged
+    table.loc[~family, "p_bh"] = benjamini_hochberg(p[~family])
+    table["verdict"] = [_verdict(row) for row in table.itertuples()]
+    seen = table["diverged"].astype(int) + table["diverged_reference"].astype(int) > 0
+    return table[seen].reset_index(drop=True)
+
+
+def divergence_of(study: Study, level: Collection[str], reference: Collection[str]) -> dict[str, Any]:
+    """Two sides, given as ids of cells: counts, Wilson intervals, n, whether seeds pair, the exact two-sided p.
+
+    n counts the seeds in which all cells of both sides ended with a number or diverged; unpaired, of the smaller side.
+    """
+    return _compared(study, _lost(study), list(level), list(reference))
+
+
+def _lost(study: Study) -> pandas.DataFrame:
+    """Whether a run diverged: a row per seed, a column per cell; NaN of runs that neither did nor gave a number."""
+    ended = study.runs[study.runs["status"].isin(["done", "diverged"])]
+    table = ended.assign(lost=ended["status"] == "diverged").pivot(index="seed", columns="cell", values="lost")
+    return table.reindex(columns=[cell["id"] for cell in study.manifest["cells"]]).astype(float)
+
+
+def _compared(study: Study, lost: pandas.DataFrame, level: list[str], reference: list[str]) -> dict[str, Any]:
+    sides = [lost[level], lost[reference]]
+    counts = [(int(side.sum().sum()), int(side.notna().sum().sum())) for side in sides]
+    weights = {cell: 1 / len(level) for cell in level} | {cell: -1 / len(reference) for cell in reference}
+    paired = groups(study.manifest, weights)[1]
+    # A seed's share of diverged runs on each side, in whole numbers: counts times the other side's number of cells.
+    sums = [side.sum(axis=1, skipna=False) for side in sides]
+    whole = [sums[0] * len(reference), sums[1] * len(level)]
+    if paired and len(level) != len(reference):
+        complete = sums[0].notna() & sums[1].notna()
+        one_side, other_side = (side[complete].to_numpy(int) for side in sums)
+        n, p = int(complete.sum()), redealt(one_side, other_side, len(level), len(reference))
+    elif paired:
+        known = whole[0].notna() & whole[1].notna()
+        n, p = int(known.sum()), sign_flips(map(int, (whole[0] - whole[1])[known]))
+    else:
+        one, other = ([int(value) for value in side.dropna()] for side in whole)
+        n, p = min(len(one), len(other)), reshuffled(one, other)
+    row: dict[str, Any] = {}
+    for suffix, (count, of) in zip(("", "_reference"), counts, strict=True):
+        low, high = wilson(count, of)
+        row |= {f"{name}{suffix}": value for name, value in zip(COUNTS, (count, of, low, high), strict=False)}
+    return row | {"n": n, "paired": paired, "p": p}
+
+
+def sign_flips(differences: Iterable[int]) -> float:
+    """P(|Σ ±dₛ| >= |Σ dₛ|) over all signs: the exact test of within-seed differences; single cells: McNemar's.
+
+    Under "the side does not matter" the two sides of a seed may change places.  NaN without a seed.
+    """
+    given = list(differences)
+    if not given:
+        return math.nan
+    chances = {0: 1.0}
+    for difference in given:
+        after: dict[int, float] = {}
+        for total, chance in chances.items():
+            for moved in (total + difference, total - difference):
+                after[moved] = after.get(moved, 0.0) + chance / 2
+        chances = after
+    return min(1.0, math.fsum(chance for total, chance in chances.items() if abs(total) >= abs(sum(given))))
+
+
+def redealt(one: np.ndarray, other: np.ndarray, m: int, n: int) -> float:
+    """Twice the smaller tail of Σ (shareₛ of m cells − shareₛ of n cells), at most 1; numbers of diverged runs by seed.
+
+    Sides of unequal size cannot change places.  What may is the cells of a seed: its diverged runs fall on either side
+    by the hypergeometric distribution (Mantel & Haenszel 1959).  NaN without a seed.
+    """
+    if not len(one):
+        return math.nan
+    chances = {0: 1.0}
+    for a, b in zip(map(int, one), map(int, other), strict=True):
+        after: dict[int, float] = {}
+        for k in range(max(0, a + b - n), min(m, a + b) + 1):
+            chance = math.comb(m, k) * math.comb(n, a + b - k) / math.comb(m + n, a + b)
+            for total, before in chances.items():
+                moved = total + k * n - (a + b - k) * m
+                after[moved] = after.get(moved, 0.0) + before * chance
+        chances = after
+    found = int(np.sum(one)) * n - int(np.sum(other)) * m
+    tails = (math.fsum(p for total, p in chances.items() if (total - found) * sign >= 0) for sign in (1, -1))
+    return min(1.0, 2 * min(tails))
+
+
+def reshuffled(one: list[int], other: list[int]) -> float:
+    """P(sum of len(one) of all values is as far from its mean as that of `one`) over all choices; 0 and 1: Fisher's.
+
+    Seeds are what is exchanged, so that the runs of one seed may go together.  NaN where a side has no seed.
+    """
+    if not one or not other:
+        return math.nan
+    take, values = len(one), [*one, *other]
+    chances: dict[tuple[int, int], int] = {(0, 0): 1}  # ways to come to a number of values and their sum
+    for value in values:
+        after = dict(chances)
+        for (count, total), ways in chances.items():
+            if count < take:
+                after[count + 1, total + value] = after.get((count + 1, total + value), 0) + ways
+        chances = after
+    final = {total: ways for (count, total), ways in chances.items() if count == take}
+    far = abs(sum(one) * len(values) - take * sum(values))  # in whole numbers, so that ties are ties
+    extreme = sum(ways for total, ways in final.items() if abs(total * len(values) - take * sum(values)) >= far)
+    return extreme / sum(final.values())
+
+
+def _verdict(row: Any) -> str:
+    p = row.p_holm if row.family else row.p_bh
+    if not p <= LEVEL:
+        return "undecided"
+    return "more" if row.diverged * row.ended_reference > row.diverged_reference * row.ended else "less"

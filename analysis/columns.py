@@ -1,0 +1,100 @@
+"""What the columns of a table of runs are: factors, metrics with their direction, or neither."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pandas
+
+from ablate.command import Refused
+
+SHAPE = ("params", "flops_per_token")
+KEYS = ("cell", "seed", "step", "status", "batches", "params", "flops_per_token", "label", "path", "error")
+# Columns that people export beside them, no factor whatever they hold.
+NEITHER = (
+    *("tokens", "seconds", "time", "epoch", "lr", "grad_norm", "host", "id", "run", "run_id", "name", "note", "notes"),
+    *("date", "timestamp", "created", "updated", "started", "ended", "state", "stratum", "placebo", "match", "chosen"),
+    *("chosen_value", "match_difference", "tuned", "tuned_value", "tuned_at_edge"),
+)
+LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
+HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
+WHOLE = re.compile(r"[+-]?\d{1,15}")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def direction(metric: str) -> bool | None:
+    """Whether less of a metric is better, by the words of its name; None where they do not say."""
+    words = set(re.split(r"[^a-z0-9]+", metric.split("@")[0].lower()))
+    low, high = bool(words & LOWER), bool(words & HIGHER)
+    return low if low != high else None
+
+
+def looks_like_metric(name: str) -> bool:
+    """Whether a column is a metric by its name: `test/loss`, `val_acc`, `perplexity`."""
+    return name not in (*KEYS, *NEITHER) and ("/" in name or direction(name) is not None)
+
+
+def number(text: str) -> float | None:
+    """The number that a text is, NaN and infinities included, or None."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def levels(texts: list[str]) -> list[Any]:
+    """A factor's levels: all whole numbers, all numbers, all true or false, else texts; an empty one is null."""
+    given = {text for text in texts if text != ""}
+    read: Any = str
+    if all(WHOLE.fullmatch(text) for text in given):
+        read = int
+    elif all(NUMBER.fullmatch(text) for text in given):
+        read = float
+    elif given <= {"true", "false", "True", "False"}:
+        read = {"true": True, "True": True, "false": False, "False": False}.__getitem__
+    known = {text: read(text) for text in given} | {"": None}
+    return [known[text] for text in texts]
+
+
+def choose_metrics(names: list[str], asked: list[str]) -> list[str]:
+    """The metric columns, the endpoint first: those asked for, else the loss of the test split, else its first metric.
+
+    Raises Refused where there is none.
+    """
+    if lost := [name for name in asked if name not in names]:
+        raise Refused(f"--metric {lost[0]}: there is no such column; there are {', '.join(names)}")
+    found = [name for name in names if looks_like_metric(name)]
+    order = [*asked, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
+    if not order:
+        raise Refused(f"no column is a metric by its name; write --metric NAME; there are {', '.join(names)}")
+    return list(dict.fromkeys(order))
+
+
+def choose_factors(table: pandas.DataFrame, metrics: list[str], asked: list[str]) -> tuple[list[str], list[str]]:
+    """The columns that are factors, and those that are neither factor nor metric although they vary.
+
+    Without `asked`, a factor is a column with at least two values and no more than there are cells, the most rows that
+    one seed has at one step; of two columns that always change together the first.  Raises Refused.
+    """
+    names = list(table.columns)
+    if asked:
+        if lost := [name for name in asked if name not in names]:
+            raise Refused(f"--factors {lost[0]}: there is no such column; there are {', '.join(names)}")
+        return asked, []
+    most = int(table.groupby([name for name in ("seed", "step") if name in names]).size().max())
+    most = most if most > 1 else len(table) // 2  # where each run has a seed of its own
+    found: dict[tuple[int, ...], str] = {}
+    left = []
+    for name in (name for name in names if name not in (*KEYS, *NEITHER, *metrics)):
+        count = table[name].nunique()
+        if 2 <= count <= most and _within(table, name):
+            found.setdefault(tuple(pandas.factorize(table[name])[0]), name)
+        if count > 1 and name not in found.values():
+            left.append(name)
+    return list(found.values()) or ["cell"] * ("cell" in names), left
+
+
+def _within(table: pandas.DataFrame, name: str) -> bool:
+    """Whether a column has one value in each cell, where cells are named."""
+    return "cell" not in table or bool(table.groupby("cell")[name].nunique().le(1).all())

@@ -1,0 +1,296 @@
+"""Runs that no sweep of ours has left, as a study: the manifest that a plan would have written for them."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas
+
+from ablate.command import Refused
+from ablate.results import Study
+from ablate.words import show
+from analysis.columns import SHAPE, direction
+from analysis.ends import ends, with_missing
+
+TASK = "runs"
+Levels = dict[str, Any]
+
+
+class Asked(NamedTuple):
+    """What the command line says about foreign runs; what it leaves open is inferred.
+
+    `reference` maps factors to levels as texts; the factors in `within` are not compared: effects are given at each of
+    their levels.
+    """
+
+    factors: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    lower: bool | None = None
+    reference: tuple[tuple[str, str], ...] = ()
+    within: tuple[str, ...] = ()
+    unpaired: bool = False
+
+
+class Origin(NamedTuple):
+    """Where runs come from: the study's name, the file or project, when it was written, the command that reads it."""
+
+    study: str
+    source: str
+    created: str
+    command: str
+
+
+def when(file: Path) -> str:
+    """When a file was last changed, UTC, as manifests keep it."""
+    return datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC).isoformat(timespec="seconds")
+
+
+def assemble(
+    table: pandas.DataFrame, factors: list[str], metrics: list[str], asked: Asked, origin: Origin, notes: list[str]
+) -> Study:
+    """The study of a table with a row per run, or per run and step.
+
+    Columns: seed, status, factors, metrics (the endpoint first); optionally cell, step, batches, params,
+    flops_per_token, path, error.  Infinite metrics stand for logged numbers that are not finite, NaN for what was not
+    logged; the index says in which line a row stood.  Raises Refused.
+    """
+    lower = asked.lower if asked.lower is not None else direction(metrics[0])
+    if lower is None:
+        raise Refused(f"{metrics[0]}: its name does not say whether less of it is better; add --lower or --higher")
+    rows = list(zip(*(table[name] for name in factors), strict=True))
+    ids = _ids(table, rows)
+    levels = {ids[row]: dict(zip(factors, row, strict=True)) for row in ids}
+    labels = {name: _label(each) for name, each in levels.items()}
+    table = table.assign(cell=[ids[row] for row in rows])
+    table["label"] = table["cell"].map(labels)
+    _refuse_repeated(table)
+    reference = _reference(levels, asked)
+    given = levels
+    levels, reference, design = _design(levels, reference)
+    runs = ends(table, metrics, notes)
+    shape = {name: {key: _first(own, key) for key in SHAPE} for name, own in runs.groupby("cell", sort=False)}
+    shown, pairing = _batches(runs, asked.unpaired)
+    cells = [_cell(name, levels[name], labels[name], reference, shape[name], shown[name]) for name in levels]
+    runs = with_missing(runs, notes).assign(batches=lambda found: found["cell"].map(shown))
+    known = {name: list(dict.fromkeys(each[name] for each in levels.values())) for name in next(iter(levels.values()))}
+    for key in SHAPE:
+        runs[key] = [shape[cell][key] for cell in runs["cell"]]
+    every = {name: given[name] | levels[name] for name in levels}
+    for name in dict.fromkeys([*known, *factors]):
+        runs[name] = pandas.Series([every[cell][name] for cell in runs["cell"]], runs.index, dtype=object)
+    runs = runs[
+        list(dict.fromkeys(["cell", "label", "seed", "status", *known, *factors, *SHAPE, "batches", *runs.columns]))
+    ]
+    manifest = _manifest(cells, runs, known, reference, origin) | {
+        "design": design,
+        "endpoint": metrics[0],
+        "tasks": {TASK: _task(origin, metrics, lower)},
+        "remarks": [_remark(origin, metrics[0], lower, list(known), pairing)],
+    }
+    curves = table[[*("cell", "label", "seed", "step"), *metrics]] if "step" in table else table[["cell", "seed"]][:0]
+    return Study(manifest, runs, curves.reset_index(drop=True), notes)
+
+
+def _ids(table: pandas.DataFrame, rows: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], str]:
+    """A name for each combination of levels: what the column `cell` calls it, where it calls no two the same."""
+    combinations = list(dict.fromkeys(rows))
+    if "cell" in table:
+        pairs = set(zip(rows, table["cell"], strict=True))
+        named = {row: str(cell) for row, cell in pairs}
+        if len(pairs) > len(combinations):
+            row = next(row for row in combinations if sum(each == row for each, _ in pairs) > 1)
+            same = sorted(str(cell) for each, cell in pairs if each == row)
+            raise Refused(
+                f"cells {same[0]} and {same[1]} have the same factors; name the columns in which they differ with "
+                "--factors, or --factors cell"
+            )
+        if len(set(named.values())) == len(combinations):
+            return {row: named[row] for row in combinations}
+    return {row: f"c{i}" for i, row in enumerate(combinations)}
+
+
+def _refuse_repeated(table: pandas.DataFrame) -> None:
+    keys = ["cell", "seed", *(["step"] if "step" in table else [])]
+    again = table[table.duplicated(keys, keep=False)]
+    if len(again):
+        first = again.iloc[0]
+        same = again[(again[keys] == first[keys]).all(axis=1)]
+        what = f"{first['label']}, seed {first['seed']}" + (f", step {first['step']:g}" if "step" in keys else "")
+        raise Refused(
+            f"{same.index[0]} and {same.index[1]} are both {what}; name the columns in which they differ with "
+            "--factors, or give each run a seed of its own"
+        )
+
+
+def _reference(levels: dict[str, Levels], asked: Asked) -> Levels:
+    """The levels that differences are measured against: those of the first cell that has the levels asked for."""
+    every = list(levels.values())
+    if lost := [name for name in (*dict(asked.reference), *asked.within) if name not in every[0]]:
+        raise Refused(f"{lost[0]} is no factor of these runs; the factors are {', '.join(every[0])}")
+    for name, level in asked.reference:
+        there = list(dict.fromkeys(show(each[name]) for each in every))
+        if level not in there:
+            raise Refused(f"--reference {name}={level}: there is no such level; there are {', '.join(there)}")
+    fitting = [each for each in every if all(show(each[name]) == level for name, level in asked.reference)]
+    if not fitting:
+        wanted = ",".join(f"{name}={level}" for name, level in asked.reference)
+        raise Refused(f"--reference {wanted}: no run has all of these levels")
+    compared = {name: level for name, level in fitting[0].items() if name not in asked.within}
+    if not compared:
+        raise Refused(f"--within {','.join(asked.within)}: no factor is left to compare")
+    return compared
+
+
+def _design(levels: dict[str, Levels], reference: Levels) -> tuple[dict[str, Levels], Levels, str]:
+    """Levels, reference and design: `grid` where every combination of the compared levels is there in each stratum,
+    `one_at_a_time` where each cell differs from the reference in one factor; else all cells as levels of one factor,
+    `variant`, so that each is compared with the reference.
+    """
+    strata: dict[tuple[Any, ...], set[tuple[Any, ...]]] = {}
+    for each in levels.values():
+        outside = tuple(level for name, level in each.items() if name not in reference)
+        strata.setdefault(outside, set()).add(tuple(each[name] for name in reference))
+    if all(cells == set(itertools.product(*map(set, zip(*cells, strict=True)))) for cells in strata.values()):
+        return levels, reference, "grid"
+    base = tuple(reference.values())
+    changed = [sum(map(_differ, base, each)) for cells in strata.values() for each in cells]
+    if max(changed) == 1:
+        return levels, reference, "one_at_a_time"
+    merged = {
+        name: {"variant": _label({key: each[key] for key in reference})}
+        | {key: level for key, level in each.items() if key not in reference}
+        for name, each in levels.items()
+    }
+    return merged, {"variant": _label(reference)}, "grid"
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return bool(one != other)
+
+
+def _label(levels: Levels) -> str:
+    """A cell's levels: variants by their name, numbers and dotted keys with their key."""
+    return " + ".join(
+        level if isinstance(level, str) and "." not in name else f"{name}={show(level)}"
+        for name, level in levels.items()
+    )
+
+
+def _first(own: pandas.DataFrame, column: str) -> float:
+    """What a cell has in a column: parameters and FLOPs as whole numbers where they are."""
+    known = [value for value in own.get(column, ()) if math.isfinite(value)]
+    return math.nan if not known else int(known[0]) if known[0] == int(known[0]) else float(known[0])
+
+
+def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], str]:
+    """Of each cell what tells which saw equal batches, and how runs pair, in words.
+
+    Runs pair by their seed: cells with equal `batches` in each seed that both have, all cells where nothing is said.
+    """
+    names = list(dict.fromkeys(runs["cell"]))
+    if unpaired:
+        return {name: name for name in names}, "unpaired, as asked"
+    if "batches" in runs and runs["batches"].notna().any():
+        return _alike(runs), "paired by seed where batches are equal"
+    shared = runs.groupby("seed")["cell"].nunique().max() > 1
+    if not shared:
+        return {name: name for name in names}, "unpaired: no two cells have a seed in common"
+    return dict.fromkeys(names, "seed"), "paired by seed, which is valid whatever runs of one seed share"
+
+
+def _alike(runs: pandas.DataFrame) -> dict[str, str]:
+    own: dict[str, dict[int, str]] = {}
+    for cell, seed, batches in zip(runs["cell"], runs["seed"], runs["batches"], strict=True):
+        own.setdefault(cell, {})[seed] = str(batches)
+    found: dict[str, str] = {}
+    for cell, mine in own.items():
+        alike = (name for name in found if all(own[name].get(seed, batch) == batch for seed, batch in mine.items()))
+        found[cell] = found.get(next(alike, ""), cell)
+    return found
+
+
+def _cell(
+    name: str, levels: Levels, label: str, reference: Levels, shape: dict[str, float], batches: str
+) -> dict[str, Any]:
+    return {
+        "id": name,
+        "name": label,
+        "label": label,
+        "levels": levels,
+        "reference": all(levels[factor] == level for factor, level in reference.items()),
+        **shape,
+        "params_vs_reference": math.nan,
+        "shared_draws": math.nan,
+        "matched": None,
+        "tokens_per_step": None,
+        "batches": batches,
+        "task": TASK,
+        "notes": [],
+        "config": {},
+    }
+
+
+def _manifest(
+    cells: list[dict[str, Any]],
+    runs: pandas.DataFrame,
+    factors: dict[str, list[Any]],
+    reference: Levels,
+    origin: Origin,
+) -> dict[str, Any]:
+    base = {_outside(cell, reference): cell["params"] for cell in cells if cell["reference"]}
+    for cell in cells:
+        start = base.get(_outside(cell, reference), math.nan)
+        cell["params_vs_reference"] = cell["params"] / start - 1
+    planned = runs[["cell", "seed"]].to_dict("records")
+    return {
+        "study": origin.study,
+        "source": origin.source,
+        "created": origin.created,
+        "updated": origin.created,
+        "command": origin.command,
+        "versions": {},
+        "zip": [],
+        "aliases": {},
+        "factors": factors,
+        "components": [],
+        "reference": reference,
+        "match": "none",
+        "claims": {},
+        "seeds": sorted({int(seed) for seed in runs["seed"]}),
+        "confirms": None,
+        "looks": [],
+        "cells": cells,
+        "runs": [run | {"path": path} for run, path in zip(planned, runs["path"], strict=True)],
+        "units": {},
+    }
+
+
+def _outside(cell: dict[str, Any], reference: Levels) -> tuple[Any, ...]:
+    return tuple(level for name, level in cell["levels"].items() if name not in reference)
+
+
+def _task(origin: Origin, metrics: list[str], lower: bool) -> dict[str, Any]:
+    known = {name: direction(name) for name in metrics} | {metrics[0]: lower}
+    ways = {
+        name.split("/")[-1].split("@")[0].replace("bpb", "loss"): "min" if way else "max"
+        for name, way in reversed(known.items())
+        if way is not None
+    }
+    return {
+        "name": origin.study,
+        "title": origin.source,
+        "kind": "foreign",
+        "token": "",  # what a target stands for is not known, nor the unit of a loss
+        "metrics": ways,
+        "yardsticks": {},
+        "train_tokens": None,
+    }
+
+
+def _remark(origin: Origin, metric: str, lower: bool, factors: list[str], pairing: str) -> str:
+    way = "lower" if lower else "higher"
+    return f"runs from {origin.source}: factors {', '.join(factors)}; {metric}, {way} is better; {pairing}"

@@ -1,0 +1,149 @@
+"""Runs from a CSV file: a row per run, or per run and step."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+
+from ablate.command import Refused
+from ablate.results import Study
+from ablate.words import counted
+from analysis.columns import SHAPE, choose_factors, choose_metrics, levels, number
+from analysis.foreign import Asked, Origin, assemble, when
+
+NEEDED = "cell or a column per factor, seed, and a metric such as test/loss"
+SHOWN = 8  # line numbers that a note spells out
+TEXTS = ("batches", "path", "error")
+STATUSES = {name: name for name in ("done", "diverged", "failed", "missing")}
+STATUSES |= {"": "done", "finished": "done", "completed": "done", "success": "done", "ok": "done"}
+STATUSES |= {"crashed": "failed", "error": "failed", "killed": "failed", "running": "missing", "pending": "missing"}
+
+
+def read_csv(file: Path, asked: Asked) -> Study:
+    """The study that a CSV file holds.  Raises `Refused` in one line that says which columns are needed."""
+    notes: list[str] = []
+    table = _texts(file)
+    if "seed" not in table:
+        raise Refused(f"{file} has no column seed; needed are {NEEDED}; there are {', '.join(table.columns)}")
+    try:
+        metrics = choose_metrics(list(table.columns), list(asked.metrics))
+        table = _typed(file, table, metrics, notes)
+        factors, left = choose_factors(table, metrics, list(asked.factors))
+        if not factors:
+            raise Refused(f"no column is a factor; needed are {NEEDED}; there are {', '.join(table.columns)}")
+        if left:
+            notes.append(f"columns that are neither factor nor metric, left out: {', '.join(left)}")
+        for name in factors:
+            own = list(table[name]) if name == "cell" else levels(list(table[name]))
+            table[name] = pandas.Series(own, table.index, dtype=object)
+        table.index = pandas.Index([f"line {line}" for line in table.index])
+        command = f"python -m analysis --runs {shlex.quote(str(file))}"
+        return assemble(table, factors, metrics, asked, Origin(file.stem, file.name, when(file), command), notes)
+    except Refused as error:
+        raise Refused(f"{file}: {error}") from None
+
+
+def _texts(file: Path) -> pandas.DataFrame:
+    """The table as texts; the index is the line of each row."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise Refused(f"{file} is no CSV: it is not text in UTF-8") from None
+    except OSError as error:
+        raise Refused(f"{file} cannot be read ({error.strerror})") from None
+    lines = enumerate(text.splitlines())
+    top, head = next(((number, line) for number, line in lines if line.strip()), (0, ""))
+    if not head or "\0" in text[:4096]:
+        raise Refused(f"{file} is {'no CSV' if head else 'empty'}; needed are columns: {NEEDED}")
+    separator = max(",;\t", key=head.count)
+    names = [name.strip() for name in next(csv.reader([head], delimiter=separator))]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise Refused(f"{file} has two columns called {twice[0] or '(empty)'}")
+    if len(names) < 3:
+        raise Refused(f"{file} has the columns {', '.join(names)[:80]}; needed are {NEEDED}")
+    table = _cut(file, text, separator, top, names)
+    table.index = table.index + top + 2
+    table = table.fillna("").apply(lambda column: column.str.strip())
+    table = table[(table != "").any(axis=1)]
+    if table.empty:
+        raise Refused(f"{file} has a head but no rows")
+    return _with_points(table) if separator == ";" else table
+
+
+def _cut(file: Path, text: str, separator: str, top: int, names: list[str]) -> pandas.DataFrame:
+    """The rows below the head in line `top`, all as texts."""
+    try:
+        table = pandas.read_csv(
+            io.StringIO(text),
+            sep=separator,
+            header=top,
+            dtype=str,
+            keep_default_na=False,
+            skip_blank_lines=False,
+        )
+    except (pandas.errors.ParserError, pandas.errors.EmptyDataError, ValueError) as error:
+        said = " ".join(str(error).split()).removeprefix("Error tokenizing data. ").removeprefix("C error: ")
+        raise Refused(f"{file} is no CSV: {said}") from None
+    if not isinstance(table.index, pandas.RangeIndex):
+        raise Refused(f"{file} is no CSV: its rows have more fields than its head")
+    return table.set_axis(names, axis=1)
+
+
+def _with_points(table: pandas.DataFrame) -> pandas.DataFrame:
+    """Decimal commas, as spreadsheets of some countries write them, as points."""
+    return table.apply(lambda column: column.str.replace(r"^([+-]?\d*),(\d+)$", r"\1.\2", regex=True))
+
+
+def _typed(file: Path, table: pandas.DataFrame, metrics: list[str], notes: list[str]) -> pandas.DataFrame:
+    """Seeds, steps, metrics and budgets as numbers, statuses as ours; what is none is named and left out."""
+    for name, whole in (("seed", True), *((["step", False],) if "step" in table else ())):
+        read = table[name].map(number)
+        bad = [not _is_number(value, bool(whole)) for value in read]
+        if any(bad):
+            what = "no whole number" if whole else "no number"
+            notes.append(f"{_rows(file, table.index[bad])} left out: {name} is {what}")
+        table, read = table[~np.array(bad)], read[~np.array(bad)]
+        table = table.assign(**{name: read.astype(int) if whole else read.astype(float)})
+    if table.empty:
+        raise Refused("no row has a seed that is a whole number")
+    for name in [*metrics, *(name for name in SHAPE if name in table)]:
+        table = table.assign(**{name: _numbers(file, table[name], notes)})
+    for name in (name for name in TEXTS if name in table):
+        table = table.assign(**{name: table[name].where(table[name] != "", None)})
+    if "status" not in table:
+        return table.assign(status="done")
+    status = table["status"].str.lower()
+    unknown = ~status.isin(STATUSES)
+    for word, same in status[unknown].groupby(status[unknown]):
+        what = f"the status {word} is none of done, diverged, failed, missing"
+        notes.append(f"{_rows(file, same.index)} counted as missing: {what}")
+    return table.assign(status=status.map(STATUSES).fillna("missing"))
+
+
+def _is_number(value: Any, whole: bool) -> bool:
+    return value is not None and np.isfinite(value) and (not whole or value == int(value))
+
+
+def _numbers(file: Path, column: pandas.Series, notes: list[str]) -> np.ndarray:
+    """A column's numbers, infinite where they are not finite, NaN where nothing is, or no number, which is noted."""
+    read = [number(text) if text else np.nan for text in column]
+    bad = np.array([value is None for value in read])
+    if bad.any():
+        first = column[bad].iloc[0][:20]
+        notes.append(f"{column.name} of {_rows(file, column.index[bad])} left out: no number, “{first}” for one")
+    values = np.array([np.nan if value is None else value for value in read], dtype=float)
+    given = (column != "").to_numpy() & ~bad
+    return np.where(given & ~np.isfinite(values), np.inf, values)
+
+
+def _rows(file: Path, lines: Iterable[Any]) -> str:
+    found = list(lines)
+    shown = ", ".join(map(str, found[:SHOWN])) + ", …" * (len(found) > SHOWN)
+    return f"{file.name}: {counted(len(found), 'row')} (line{'s' * (len(found) > 1)} {shown})"
