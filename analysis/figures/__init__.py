@@ -9,6 +9,7 @@ import pandas
 
 from analysis.case import Case
 from analysis.figures import (
+    claims,
     curves,
     depth,
     diagnostics,
@@ -37,6 +38,7 @@ __all__ = ["KINDS", "Kind", "Page", "edits", "tables", "write"]
 
 # In the order in which a reader wants them.
 KINDS: tuple[Kind, ...] = (
+    claims.KIND,
     effects.KIND,
     waterfall.KIND,
     main_effects.KIND,

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 
 from ablate import evidence, words
 from ablate.results import Study
+from analysis.case import Case
 from analysis.figures.kind import Page
 from analysis.figures.scales import Short
 
@@ -137,3 +138,9 @@ def limits(values: Sequence[float] | np.ndarray, share: float = 0.08) -> tuple[f
         return 0.0, 1.0
     margin = share * float(np.ptp(known)) or 0.01 * abs(float(known[0])) or 0.01
     return float(known.min()) - margin, float(known.max()) + margin
+
+
+def claims_of(case: Case) -> pandas.DataFrame:
+    """The study's claims with their verdicts, once computed where the case has them."""
+    found = getattr(case, "claims", None)
+    return evidence.claims(case.study) if found is None else found
