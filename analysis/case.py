@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
 import pandas
 
-from ablate import evidence
+from ablate import evidence, words
 from ablate.results import Study
+from analysis import stats
 
 
 class Case(NamedTuple):
@@ -18,8 +22,11 @@ class Case(NamedTuple):
     study: Study
     effects: pandas.DataFrame
     cells: pandas.DataFrame
+    further: Mapping[str, pandas.DataFrame] = MappingProxyType({})  # by name, those of analysis.stats that there are
 
 
 def case_of(results: Path, study: Study) -> Case:
     """The case of a study that was read from `results`."""
-    return Case(results, study, evidence.effects(study), evidence.cells(study))
+    effects, rng = evidence.effects(study), np.random.default_rng(0)
+    further = stats.tables(results, study, effects, rng) if words.compares(study.manifest) else {}
+    return Case(results, study, effects, evidence.cells(study), further)
