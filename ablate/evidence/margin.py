@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from ablate import words
+from ablate.evidence.exchange import within
 from ablate.margins import fraction_of
 from ablate.results import Study
 
@@ -33,14 +34,10 @@ def margin_of(manifest: dict[str, Any]) -> Margin:
 
 
 def inside(row: Any) -> bool:
-    """Whether the interval of a row of effects lies inside its margin; of a share of the steps, that of its worth.
-
-    Worth is exp(g) − 1 with g in log steps, in which directions are alike: 1/(1 + margin) − 1 < worth < margin.
-    """
+    """Whether the interval of a row of effects lies inside its margin; of a share of the steps, that of its worth."""
     if math.isfinite(row.margin):
         return bool(-row.margin < row.low and row.high < row.margin)
-    low, high = (float(getattr(row, name, math.nan)) for name in ("worth_low", "worth_high"))
-    return bool(1 / (1 + row.margin_steps) - 1 < low and high < row.margin_steps)
+    return within(row.worth_low, row.worth_high, row.margin_steps)
 
 
 def margin_line(study: Study) -> str:
