@@ -150,10 +150,11 @@ def _statistics(case: Case) -> Iterator[str]:
     if len(table):
         yield f"Effects are {COMPARED[manifest.get('design', 'grid')]}."
     if claims:
-        registered = sum(bool(entry["registered"]) for entry in claims.values())
+        before = sum(bool(entry["registered"]) for entry in claims.values())
         yield (
             f"The study file makes {words.counted(len(claims), 'claim')}, judged with intervals and p-values that are "
-            f"corrected for their number; {registered} of them were written before both sides had a result."
+            f"corrected for their number; {before} of them {'was' if before == 1 else 'were'} written before both "
+            "sides had a result."
         )
     if family:
         yield (

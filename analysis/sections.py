@@ -143,7 +143,7 @@ def runs(case: Case) -> Section:
         for name in ("steps", "seconds")
     }
     rows = [
-        [run.label, str(run.seed), run.status, words.number(score, 4), *(_whole(value) for value in also), run.path]
+        [run.label, str(run.seed), run.status, words.number(score, 4), *(_whole(value) for value in also), _path(run)]
         for run, score, *also in zip(
             study.runs.itertuples(), pandas.to_numeric(scores), *optional.values(), strict=True
         )
@@ -155,6 +155,10 @@ def runs(case: Case) -> Section:
         [f"{words.counted(len(study.runs), 'run')}: {said}."],
         sheets=[Sheet("runs", "Runs", head, rows, [])],
     )
+
+
+def _path(run: Any) -> str:
+    return run.path if isinstance(run.path, str) else "–"
 
 
 def _whole(value: Any) -> str:
