@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ablate import evidence, words
 from ablate.command import Parser, Refused, conclude
-from analysis import figures, load, tables, text
+from analysis import figures, load, report, tables, text
 from analysis.case import Case, case_of
 
 COMMANDS = {"export": "analysis.export", "verify": "analysis.verify"}
@@ -45,6 +45,7 @@ def _analyse(given: argparse.Namespace) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]
+        files += report.write(case, folder)  # of what was written before
     except OSError as error:
         raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
     print("\n".join(_said(case)))

@@ -168,7 +168,7 @@ def _whole(value: Any) -> str:
 def differences(case: Case) -> Section:
     """The settings in which cells differ, and nothing of what they share."""
     cells = case.study.manifest["cells"]
-    flat = [_flat({key: value for key, value in cell["config"].items() if key not in STUDY_KEYS}) for cell in cells]
+    flat = [flattened({key: value for key, value in cell["config"].items() if key not in STUDY_KEYS}) for cell in cells]
     keys = dict.fromkeys(key for config in flat for key in config)
     differing = [key for key in keys if len({config.get(key, "–") for config in flat}) > 1]
     labels = [cell["label"] for cell in cells]
@@ -183,11 +183,12 @@ def differences(case: Case) -> Section:
     return Section("differences", "Configuration differences", sheets=[sheet] if differing else [])
 
 
-def _flat(node: dict[str, Any], above: str = "") -> dict[str, str]:
+def flattened(node: dict[str, Any], above: str = "") -> dict[str, str]:
+    """A configuration as texts by dotted names."""
     found: dict[str, str] = {}
     for key, value in node.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{above}{key}.")
+            found |= flattened(value, f"{above}{key}.")
         elif key != "_partial_":
             name = above.removesuffix(".") if key == "_target_" else above + key
             found[name] = json.dumps(value) if isinstance(value, list) else words.setting(value)
