@@ -18,8 +18,9 @@ class Case(NamedTuple):
     study: Study
     effects: pandas.DataFrame
     cells: pandas.DataFrame
+    claims: pandas.DataFrame
 
 
 def case_of(results: Path, study: Study) -> Case:
     """The case of a study that was read from `results`."""
-    return Case(results, study, evidence.effects(study), evidence.cells(study))
+    return Case(results, study, evidence.effects(study), evidence.cells(study), evidence.claims(study))

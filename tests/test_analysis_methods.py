@@ -69,6 +69,7 @@ def in_cells(section: str, key: str, value: Any) -> Change:
 
 
 SEQUENCE = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+MARGIN = {"value": 0.01, "written": "2026-01-01", "registered": True, "earlier": []}
 CLAIM = {"claim": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}, "written": "", "registered": True, "earlier": []}
 FEATURES: list[tuple[str, dict[str, Any], str]] = [
     ("tuning", {"change": tuned}, r"optim\.lr was tuned for each cell alike, over 1e-3 and 3e-3 with 2 seeds each"),
@@ -76,8 +77,9 @@ FEATURES: list[tuple[str, dict[str, Any], str]] = [
     ("matching", {"change": matched}, r"FFN widths were chosen so that parameters .* within 0\.4 % of the reference's"),
     ("looks", {"change": set_of("sequential", SEQUENCE), "seeds": range(5)}, r"looks planned at 5, 8, 12 and 20 seeds"),
     ("later seeds", {"looks": [{"seeds": [0, 1], "when": ""}], "seeds": range(5)}, r"Unadjusted: seeds were added"),
-    ("a margin", {"change": set_of("margin", 0.01)}, r"margin of 0\.01 count as negligible or equivalent"),
-    ("claims", {"change": set_of("claims", {"a": CLAIM})}, r"makes 1 claim, .* 1 of them was written before"),
+    ("a margin", {"change": set_of("margin", MARGIN)}, r"Margin: ±\.01, registered 2026-01-01, before any result\."),
+    ("claims", {"change": set_of("claims", {"a": CLAIM})}, r"makes 1 claim, of which 1 was registered"),
+    ("post hoc claims", {"change": set_of("claims", {"a": CLAIM | {"registered": False}})}, r"of which none were reg"),
     ("a confirmation", {"confirms": "first"}, r"had not been scored in first, which this study confirms"),
     ("one seed", {"seeds": [0]}, r"One seed gives no interval and no verdict: nothing can be concluded"),
     ("unpaired", {"batches": str, "seeds": range(6)}, r"comparisons are unpaired \(Welch\)"),

@@ -140,7 +140,9 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         axis.plot(at, row.mean, "o", color=shade, ms=4.5, zorder=3)
         if row.diverged or not np.isfinite(row.mean):
             text = parts.lost(row) or "no number"
-            axis.annotate(text, (at, 0.98), xycoords=("data", "axes fraction"), ha="center", va="top", rotation=90, size=5.5)
+            axis.annotate(
+                text, (at, 0.98), xycoords=("data", "axes fraction"), ha="center", va="top", rotation=90, size=5.5
+            )
     long = sum(len(name) + 2 for name in rows["name"]) * parts.CHARACTER > 0.8 * page.width / 3
     axis.set_xticks(x, rows["name"], rotation=35 if long else 0, ha="right" if long else "center")
     axis.set_xlim(-0.5, len(rows) - 0.5)
