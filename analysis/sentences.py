@@ -99,7 +99,7 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
         found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")
     decided = row.verdict in ("better", "worse", "negligible", "equivalent")
     found.append(row.note if decided else "")
-    return [part for part in [*found, worth(row), costs(manifest, contrast)] if part]
+    return [part for part in [*found, words.worth(row, "steps"), costs(manifest, contrast)] if part]
 
 
 def p_words(p: float, correction: str = "") -> str:
@@ -108,17 +108,6 @@ def p_words(p: float, correction: str = "") -> str:
         return ""
     text = "< .0001" if p < 1e-4 else f"= {words.number(p, 4 if p < 1e-3 else 3)}"
     return f"{correction} p {text}".strip()
-
-
-def worth(row: Any) -> str:
-    """An effect in training steps of the reference: "worth 9 % [6, 13] more steps"; nothing without exchange runs."""
-    share, low, high = (getattr(row, name, math.nan) for name in ("worth", "worth_low", "worth_high"))
-    if not _known(share):
-        return ""
-    ends = sorted((share, low, high) if share >= 0 else (-share, -low, -high))
-    shown = [f"{100 * end:.0f}".replace("-", words.MINUS) for end in (ends[0], ends[-1])]
-    span = f" [{', '.join(shown)}]" if _known(low) and _known(high) else ""
-    return f"worth {abs(100 * share):.0f} %{span} {'more' if share >= 0 else 'fewer'} steps"
 
 
 def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:

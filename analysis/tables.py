@@ -128,8 +128,7 @@ def effects_sheet(case: Case) -> Sheet:
 
 def _steps(row: Any) -> str:
     """What an effect is worth in per cent of the reference's steps."""
-    low, high = sorted((100 * row.worth_low, 100 * row.worth_high))
-    return words.span(100 * row.worth, low, high, 0)
+    return words.worth(row, "").removeprefix("worth ").strip() or "–"
 
 
 PARTICULARS = {  # columns of effects beside those a paper prints first, and what they are called
@@ -216,7 +215,7 @@ def remarks(study: Study) -> list[str]:
     """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
     manifest = study.manifest
     lines = [words.role(manifest), *manifest.get("remarks", []), words.matched(manifest)]
-    lines.append(evidence.unadjusted(manifest) or "")
+    lines += [evidence.unadjusted(manifest) or "", evidence.margin_line(study)]
     if len(manifest["seeds"]) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):
