@@ -22,8 +22,9 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     `results` is the folder the study was read from, for the paths of failed runs; `wall_seconds` the sweep's duration.
     """
     table, cells = evidence.effects(study), evidence.cells(study)
-    lines = [_title(study, wall_seconds), _scope(study), _metric(study), *_cells(cells), *_beside(study)]
-    lines += [*_effects(study, table), *_common(study), *_placebos(study, table)]
+    lines = [_title(study, wall_seconds), *_question(study.manifest), _scope(study), _metric(study)]
+    lines += [*_cells(cells), *_beside(study), *_effects(study, table), *_common(study), *_exchange(study)]
+    lines += [*_claims(study), *_placebos(study, table)]
     return "\n".join([*lines, *_caveats(study, table, cells), *_trouble(study, results), _next(study, table, results)])
 
 
@@ -34,6 +35,12 @@ def _title(study: Study, wall_seconds: float | None) -> str:
     counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
     parts.append(", ".join([words.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
     return " · ".join([*parts, *([] if wall_seconds is None else [words.duration(wall_seconds)])])
+
+
+def _question(manifest: dict[str, Any]) -> list[str]:
+    """What the study's file asks, and which of its tiers ran."""
+    asked, tier = manifest.get("question"), manifest.get("tier")
+    return [f"question: {asked}"] * bool(asked) + [f"tier: {tier}"] * bool(tier)
 
 
 def _scope(study: Study) -> str:
@@ -144,7 +151,7 @@ def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
 
 
 def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
-    decided = table["verdict"].isin(["better", "worse"])
+    decided = table["verdict"].isin(evidence.DECIDED)
     in_order = table["kind"] == "step"
     ordered = table.assign(late=table["kind"] == "interaction", open=~decided & ~in_order).sort_values(
         ["late", "open"], kind="stable"
@@ -157,7 +164,9 @@ def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
         n = f" (n = {row.n})" * (1 < row.n < seeds and row.verdict != "withheld")
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
         verdicts.append(words.verdict(row) + scale + n)
-    return [*_columns(list(shown["label"]), spans, verdicts), *_more(len(table) - len(shown), "effect")]
+    worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
+    columns = [list(shown["label"]), spans, *([worths] if any(worths) else []), verdicts]
+    return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]
 
 
 def _heading(family: pandas.DataFrame) -> str:
@@ -182,6 +191,16 @@ def _common(study: Study) -> list[str]:
     )
 
 
+def _exchange(study: Study) -> list[str]:
+    """What more training does to the references, where the study has exchange runs."""
+    return evidence.exchange_lines(study)
+
+
+def _claims(study: Study) -> list[str]:
+    """What the results say of each claim."""
+    return evidence.claim_lines(study.manifest, evidence.claims(study))
+
+
 def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
     """What noise alone makes, where the study has placebos."""
     placebos = study.beside.get("placebos")
@@ -190,7 +209,7 @@ def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame) -> list[str]:
     lines = [*study.manifest.get("remarks", []), evidence.standing(study, table) or ""]
-    lines += [evidence.unadjusted(study.manifest) or ""]
+    lines += [evidence.unadjusted(study.manifest) or "", evidence.margin_line(study)]
     lines += [*dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest["seeds"]) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
@@ -237,7 +256,7 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     again = (
         f"the same command again trains the {words.counted(open_runs, 'run')} without a number\n" if open_runs else ""
     )
-    if table.empty or any(manifest.get(key) for key in ("confirms", "tunes", "placebo_of")):
+    if table.empty or manifest.get("confirms") or words.no_evidence(manifest):
         return again + figures
     # A confirmation has seeds of its own, and counts them beforehand.
     command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]

@@ -45,8 +45,10 @@ def tuned(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], Draft]:
             break
         grid = wider
     # Who tunes sees every cell at every value: a claim that is written after that is post hoc, but for fresh seeds.
-    written = {} if draft.settings["confirm"] else manifest["claims"]
-    return dataclasses.replace(tuned_study(draft, name, grid, scores, best), written=written)
+    fresh = bool(draft.settings["confirm"])
+    made = tuned_study(draft, name, grid, scores, best)
+    extra = made.extra if fresh else made.extra | {"margin": manifest.get("margin")}
+    return dataclasses.replace(made, extra=extra, written={} if fresh else manifest["claims"])
 
 
 def composes(draft: Draft, name: str, grid: list[Any]) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ablate import evidence, words
 from ablate.command import Parser, Refused, conclude
-from analysis import figures, load, tables
+from analysis import figures, load, tables, text
 from analysis.case import Case, case_of
 
 COMMANDS = {"export": "analysis.export", "verify": "analysis.verify"}
@@ -44,7 +44,7 @@ def _analyse(given: argparse.Namespace) -> int:
     case = case_of(given.results_dir, study, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files = [*figures.write(case, folder), *tables.write(case, folder)]
+        files = [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]
     except OSError as error:
         raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
     print("\n".join(_said(case)))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, words
-from analysis import tables
+from analysis import methods, tables
 from analysis.case import Case
 from analysis.sentences import listed, ranged, said_metric, sentences
 from analysis.sheet import Sheet
@@ -47,15 +47,19 @@ def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
     """All sections of a report in order; those that have nothing to say are left out."""
     pictured = Section("figures", "Figures", pictures=list(pictures))
     found = [question(case), verdicts(case), claims(case), plan(case), results(case), pictured, runs(case)]
-    found += [differences(case), looks(case), left_out(case), provenance(case)]
+    found += [differences(case), looks(case), left_out(case), described(case), provenance(case)]
     return [each for each in found if any(each[2:])]
 
 
 def question(case: Case) -> Section:
     """What was asked, and where the answer holds."""
     manifest = case.study.manifest
-    asked = manifest.get("question") or f"What do {listed(manifest['factors'])} change?" * bool(manifest["factors"])
+    asked = manifest.get("question") or _asked(list(manifest["factors"]))
     return Section("question", "Question", [line for line in (asked, words.role(manifest)) if line])
+
+
+def _asked(factors: list[str]) -> str:
+    return f"What do{'es' if len(factors) == 1 else ''} {listed(factors)} change?" if factors else ""
 
 
 def verdicts(case: Case) -> Section:
@@ -203,6 +207,19 @@ def left_out(case: Case) -> Section:
     items = [*case.study.manifest.get("remarks", []), *(f"damaged: {note}" for note in notes)]
     text = [] if sheet or items else ["Nothing: every planned run ended with a number."]
     return Section("left-out", "What was left out, and why", text, items=items, sheets=[sheet] if sheet else [])
+
+
+def described(case: Case) -> Section:
+    """The methods paragraph."""
+    return Section("methods", "Methods", [methods.markdown(case).strip()])
+
+
+def noise(case: Case) -> Section:
+    """What noise alone makes, where the study has placebos."""
+    placebos = case.study.beside.get("placebos")
+    return Section(
+        "noise", "What noise alone does", items=evidence.placebo_lines(case.effects, placebos) if placebos else []
+    )
 
 
 def provenance(case: Case) -> Section:

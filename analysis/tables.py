@@ -104,15 +104,15 @@ def effects_sheet(case: Case) -> Sheet:
     metrics, manifest = evidence.measures(study.manifest), study.manifest
     metric, several = ", ".join(metrics), len(metrics) > 1
     difference = "difference [95 %]" if several else f"{metric}, difference [95 %]"
-    lost, priced, matched = (name in table for name in ("failed", "worth", "match_difference"))
-    priced = priced and bool(table["worth"].notna().any())
-    head = ["effect", *["metric"] * several, "n", *["lost"] * lost, difference, "p (Holm; exploratory: BH)"]
+    matched = "match_difference" in table
+    priced = "worth" in table and bool(table["worth"].notna().any())
+    head = ["effect", *["metric"] * several, "n", "lost", difference, "p (Holm; exploratory: BH)"]
     head += ["worth in steps"] * priced + ["verdict", "role"]
     head += [f"match={manifest['match']}, left at most"] if matched else []
     rows = []
     for row in table.itertuples():
         places = words.decimals([(row.high - row.low) / 2])
-        texts = [row.label, *([row.metric] if several else []), str(row.n), *([str(lost_runs(row))] if lost else [])]
+        texts = [row.label, *([row.metric] if several else []), str(row.n), str(lost_runs(row))]
         texts += ["–" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places)]
         texts += [words.p_text(row.p_holm if row.family else row.p_bh)]
         texts += [_steps(row)] if priced else []
@@ -128,8 +128,7 @@ def effects_sheet(case: Case) -> Sheet:
 
 def _steps(row: Any) -> str:
     """What an effect is worth in per cent of the reference's steps."""
-    low, high = sorted((100 * row.worth_low, 100 * row.worth_high))
-    return words.span(100 * row.worth, low, high, 0)
+    return words.worth(row, "").removeprefix("worth ").strip() or "–"
 
 
 PARTICULARS = {  # columns of effects beside those a paper prints first, and what they are called
@@ -159,7 +158,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
     notes = [
         "d_z: mean / SD of the paired differences; P(A>B): how often a run of the level beats one of the reference."
     ]
-    title = f"Effects on {evidence.endpoint(case.study.manifest)}: what they rest on"
+    title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
     return Sheet("particulars", title, head, rows, notes * ("d_z" in known)) if rows else None
 
 
@@ -216,7 +215,7 @@ def remarks(study: Study) -> list[str]:
     """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
     manifest = study.manifest
     lines = [words.role(manifest), *manifest.get("remarks", []), words.matched(manifest)]
-    lines.append(evidence.unadjusted(manifest) or "")
+    lines += [evidence.unadjusted(manifest) or "", evidence.margin_line(study)]
     if len(manifest["seeds"]) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):

@@ -65,8 +65,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
         "lower_is_better": found.lower[names[0]],
         **_pairs(found, contrast, estimate, together),
         MATCHED: left,
-        "diverged": _count(found, contrast.side(1), "diverged"),
-        "diverged_reference": _count(found, contrast.side(-1), "diverged"),
+        **_diverged(found, contrast.side(1), contrast.side(-1)),
         "failed": _count(found, contrast.weights, "failed"),
         "missing": _count(found, contrast.weights, "missing"),
     }
@@ -89,6 +88,12 @@ def _sums(values: pandas.DataFrame, weights: dict[str, float]) -> np.ndarray:
     # What addition leaves of two equal cells must be zero: 1e-16 in every seed would pass for a significant difference.
     size = np.abs(complete).max(initial=0.0) or 1.0
     return np.asarray(np.round(sums / size, 12) * size)
+
+
+def _diverged(found: Scored, one: dict[str, float], other: dict[str, float]) -> dict[str, Any]:
+    """How many runs of each side diverged, and whether that is not the same share of its cells."""
+    a, b = _count(found, one, "diverged"), _count(found, other, "diverged")
+    return {"diverged": a, "diverged_reference": b, "uneven": a * len(other) != b * len(one)}
 
 
 def _count(found: Scored, side: dict[str, float], status: str) -> int:

@@ -22,6 +22,7 @@ from scipy import stats
 from ablate.results import Study
 from ablate.words import counted
 
+DECIDED = ("better", "worse", "negligible", "equivalent")  # verdicts that an interval gives
 LOOKS = (5, 8, 12, 20)  # seeds
 PATHS = 2**13  # simulated per look and level
 GRID = np.concatenate([np.geomspace(1e-9, 0.01, 22), np.geomspace(0.014, 1, 16)])  # nominal levels
@@ -66,7 +67,7 @@ def standing(study: Study, table: pandas.DataFrame) -> str | None:
     elif left:
         how = f"{counted(left, 'effect')} undecided at {'the last look, ' * last}{seeds}"
     else:
-        any_decided = (table["family"] & table["verdict"].isin(["better", "worse"])).any()
+        any_decided = (table["family"] & table["verdict"].isin(DECIDED)).any()
         how = f"decided at {seeds}" if any_decided else f"nothing to decide, stopped at {seeds}"
         how += f", {counted(withheld, 'verdict')} withheld" * bool(withheld)
     looks = ", ".join(map(str, sequence["looks"]))
@@ -76,9 +77,10 @@ def standing(study: Study, table: pandas.DataFrame) -> str | None:
 def undecided(table: pandas.DataFrame) -> pandas.DataFrame:
     """The rows of effects that more seeds may decide: those of the family whose interval holds zero, or is not there.
 
-    A withheld verdict is not waited for: no number of seeds takes a divergence back.
+    An interval inside the study's margin has decided; a withheld verdict is not waited for: no number of seeds takes a
+    divergence back.
     """
-    return table[table["family"] & ~table["verdict"].isin(["better", "worse", "withheld"])]
+    return table[table["family"] & ~table["verdict"].isin([*DECIDED, "withheld"])]
 
 
 def overall(looks: tuple[int, ...], p: float) -> float:

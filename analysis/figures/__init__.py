@@ -8,7 +8,7 @@ import matplotlib
 import pandas
 
 from analysis.case import Case
-from analysis.figures import curves, effects, seeds, style
+from analysis.figures import curves, depth, effects, extrapolation, seeds, sensitivity, style, width
 from analysis.figures.edits import Edits, edits_of, write_defaults
 from analysis.figures.kind import Kind, Page
 from analysis.figures.page import page_of
@@ -18,7 +18,15 @@ from analysis.figures.stamp import metadata, stamp
 __all__ = ["KINDS", "Kind", "Page", "edits", "tables", "write"]
 
 # In the order in which a reader wants them.
-KINDS: tuple[Kind, ...] = (effects.KIND, seeds.KIND, curves.KIND)
+KINDS: tuple[Kind, ...] = (
+    effects.KIND,
+    seeds.KIND,
+    curves.KIND,
+    sensitivity.KIND,
+    extrapolation.KIND,
+    depth.KIND,
+    width.KIND,
+)
 
 
 def edits(case: Case) -> Edits:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import textwrap
 from typing import Any
 
 import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ablate import words
 from analysis.case import Case
 from analysis.figures import style
 from analysis.figures.kind import Kind, Page
+from analysis.figures.legend import legend
 from analysis.figures.scales import log_x
 
 LATE = 2 / 3  # where the right panel begins at the latest, as a share of the run
@@ -128,11 +126,11 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     facets = [group for _, group in table.groupby("facet", sort=False)]
     timed = table["seconds"].notna().any()
     columns = 3 if timed else 2
-    handles, lines, across = _legend(table, page)
+    below = legend({row.label: page.looks[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
     many = [f"{FACETS} of {len(facets)} panels shown; subset in figures.yaml chooses"] * (len(facets) > FACETS)
     facets = facets[:FACETS]
     shape = (len(facets) * columns, 1) if page.narrow else (len(facets), columns)
-    drawn = page.figure(table, (1.5 if page.narrow else 1.9) * shape[0] + 0.3 + 0.14 * lines, many)
+    drawn = page.figure(table, (1.5 if page.narrow else 1.9) * shape[0] + 0.3 + below.height, many)
     if not np.isfinite(table["mean"]).any():
         return style.nothing(drawn, "no finished run")
     panels = drawn.subplots(*shape, squeeze=False).reshape(len(facets), columns)
@@ -144,27 +142,13 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for axes in panels if page.narrow else panels[-1:]:
         for axis, name in zip(axes, _names(table, columns), strict=True):
             axis.set_xlabel(name)
-    drawn.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=across, handlelength=3)
+    below.draw(drawn)
     return drawn
 
 
 def _names(table: pandas.DataFrame, columns: int) -> list[str]:
     tokens = f"training tokens{_unit(table)[1]}"
     return [tokens, f"{tokens}, the end", "seconds, the end"][:columns]
-
-
-def _legend(table: pandas.DataFrame, page: Page) -> tuple[dict[str, Line2D], int, int]:
-    """Entries, and the lines and columns that they fill evenly: a character is .046 inches wide, a sample .5."""
-    most = int((page.width - 0.5) / 0.048)
-    looks = {textwrap.fill(row.label, most): page.looks[row.cell] for row in table.drop_duplicates("cell").itertuples()}
-    handles = {
-        label: Line2D([], [], color=look.colour, linestyle=look.dash, marker=look.marker, ms=3)
-        for label, look in looks.items()
-    }
-    columns = max(1, min(4, int(page.width / (0.046 * max(map(len, looks), default=1) + 0.5))))
-    lines = math.ceil(len(looks) / columns)
-    broken = max((label.count("\n") for label in looks), default=0)
-    return handles, lines * (1 + broken), math.ceil(len(looks) / max(1, lines))
 
 
 def _unit(rows: pandas.DataFrame) -> tuple[float, str]:

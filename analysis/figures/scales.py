@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, NullLocator, ScalarFormatter
 
@@ -51,3 +52,24 @@ def _few(low: float, high: float, most: int = 6) -> list[float]:
     choices += [[10.0**e for e in range(first, last + 1, step)] for step in (1, 2, 3, 5)]
     inside = [[tick for tick in ticks if low <= tick <= high] for ticks in choices]
     return next((ticks for ticks in inside if len(ticks) <= most), inside[-1])
+
+
+def value_axis(axis: Axes, at: list[float]) -> None:
+    """An axis of the values that were tried: log where they span a factor of 4 or more, zero as a place of its own."""
+    low, high = min(at), max(at)
+    if low > 0 and high / low >= 4:
+        factor = (high / low) ** 0.06
+        log_x(axis, low / factor, high * factor, at if len(at) <= 8 else ())
+        return
+    if low == 0 and len(at) > 2 and high / at[1] >= 4:
+        axis.set_xscale("symlog", linthresh=at[1], linscale=0.5)
+        axis.set_xlim(-at[1] / 3, high * 1.3)
+    if len(at) <= 8:
+        axis.set_xticks(at, numbers(at))
+        axis.xaxis.set_minor_locator(NullLocator())
+
+
+def spread(values: Any) -> tuple[float, float]:
+    """The smallest and the largest of the finite numbers; NaN where there are none."""
+    known = values[np.isfinite(values)]
+    return (float(known.min()), float(known.max())) if known.size else (math.nan, math.nan)

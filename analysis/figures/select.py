@@ -58,16 +58,19 @@ def _best(case: Case, cells: list[str]) -> list[str]:
 
 
 def _some_effects(table: pandas.DataFrame, edits: Edits, most: int) -> tuple[pandas.DataFrame, str]:
+    whose = [name for name in ("facet", "stratum", "kind", "factor", "level") if name in table]
     kept = table[[_named(row, edits.levels) for row in table.itertuples()]]
-    how = ""
-    if len(kept) > most:
+    one, how = kept.drop_duplicates(whose), ""
+    if len(one) > most:
         # The family is what a study was made for; below it the smallest p-values.
-        rank = kept.assign(family=~kept["family"]) if "family" in kept else kept
+        rank = one.assign(family=~one["family"].astype(bool)) if "family" in one else one
         by = [name for name in ("family", "p") if name in rank]
-        first = rank.sort_values(by, kind="stable").index[:most] if by else rank.index[:most]
-        kept = kept[kept.index.isin(first)]
+        one = (rank.sort_values(by, kind="stable") if by else rank).head(most)
+        kept = kept[pandas.MultiIndex.from_frame(kept[whose]).isin(pandas.MultiIndex.from_frame(one[whose]))]
         how = "; those with the smallest p" * ("p" in by) + "; effects.csv has all"
-    return kept, f"{len(kept)} of {len(table)} effects shown{how}" if len(kept) < len(table) else ""
+    there = len(table.drop_duplicates(whose))
+    noun = "effects" if "p" in table else "levels"
+    return kept, f"{len(one)} of {there} {noun} shown{how}" if len(one) < there else ""
 
 
 def _named(row: Any, levels: dict[str, list[str]]) -> bool:

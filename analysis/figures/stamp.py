@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def stamp(name: str, table: pandas.DataFrame, page: Page, study: Study) -> dict[
     found = {"study": manifest["study"], "figure": name, "table": table_hash(table, page), "edits": page_hash(page)}
     found |= {"analysis": source_hash(), "command": command(manifest)}
     if manifest.get("source"):
-        found["source"] = manifest["source"]
+        found |= {"source": manifest["source"], "content": content(found["command"])}
     return found | ({"runs": run_hashes(study)} if len(study.runs) <= MOST else {})
 
 
@@ -41,8 +42,15 @@ def metadata(stamped: dict[str, Any]) -> dict[str, str]:
 
 
 def command(manifest: dict[str, Any]) -> str:
-    """The command that makes the figures of a study."""
-    return f"python -m analysis {manifest['study']}"
+    """The command that makes the figures of a study, or of runs that are none of ours."""
+    return str(manifest["command"]) if manifest.get("source") else f"python -m analysis {manifest['study']}"
+
+
+def content(typed: str) -> str:
+    """SHA-256 of the file that a command reads runs from; nothing where it reads none."""
+    arguments = shlex.split(typed)
+    given = arguments[arguments.index("--runs") + 1 :][:1] if "--runs" in arguments else []
+    return hashlib.sha256(Path(given[0]).read_bytes()).hexdigest()[:16] if given and Path(given[0]).is_file() else ""
 
 
 def table_hash(table: pandas.DataFrame, page: Page) -> str:
@@ -77,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 def run_hashes(study: Study) -> str:
     """Eight digits for each run, in order: what it ended with, and where it is known what it logged."""
-    columns = [name for name in study.runs if name not in ("path", "label")]
+    columns = ["cell", "seed", "status", *sorted(name for name in study.runs if "/" in str(name))]
     logged = _logged_hashes(study)
     rows = study.runs[columns].to_dict("records")
     return ",".join(
@@ -87,7 +95,7 @@ def run_hashes(study: Study) -> str:
 
 
 def _logged_hashes(study: Study) -> dict[tuple[Any, Any], int]:
-    curves = study.curves.drop(columns=["label", "path"], errors="ignore")
+    curves = study.curves.filter(regex="^(cell|seed|step|tokens|seconds|.*/.*)$")
     if curves.empty:
         return {}
     each = pandas.util.hash_pandas_object(curves[sorted(curves.columns)], index=False)

@@ -1,0 +1,126 @@
+"""Sensitivity: the final metric against the learning rate, or any other number that was swept or tuned."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas
+from matplotlib.figure import Figure
+
+from ablate import evidence, words
+from analysis.case import Case
+from analysis.figures import style
+from analysis.figures.depth import DEPTH
+from analysis.figures.kind import Kind, Page
+from analysis.figures.lines import caption, draw_lines, lines, swept
+from analysis.figures.width import WIDTH
+
+RATE = "optim.lr"
+FEWEST = 3  # values of which one can be said to be best, or at the edge
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per cell, or per cell and tuned value: see `lines`; best marks the best mean of a line.
+
+    Of a learning rate the label has the sensitivity of Wortsman 2023: mean over rates η of min(ℓ(η), ℓ₀) − ℓ*, with ℓ₀
+    the loss at initialisation, ℓ* the best mean; a diverged run counts at ℓ₀, here and nowhere else.
+    """
+    manifest = case.study.manifest
+    if manifest.get("tuning"):
+        return _tuned(case)
+    settings = [name for name in swept(manifest) if name not in (DEPTH, WIDTH)]
+    x = RATE if RATE in settings else settings[0] if settings else None
+    found = lines(case, x, []) if x else None
+    if found is None:
+        return None
+    said = [caption(found, evidence.endpoint(manifest)), "ring: the best value of a line"]
+    return _judged(found, said, _starts(case) if x == RATE and found.attrs["lower"] else {})
+
+
+def _tuned(case: Case) -> pandas.DataFrame | None:
+    """What tuning tried: means over tuning seeds of the validation metric, a diverged value without one."""
+    manifest, rows = case.study.manifest, []
+    tuning = manifest["tuning"]
+    values = tuning["values"]
+    if not style.numeric(values):
+        return None
+    facets = {cell["id"]: manifest["tasks"][cell["task"]]["title"] for cell in manifest["cells"]}
+    for row in case.cells.itertuples():
+        for value, score in zip(values, tuning["cells"][row.cell]["scores"], strict=True):
+            lost = score is None
+            mean = math.nan if lost else score
+            about = {"cell": row.cell, "label": row.label, "facet": facets[row.cell] * (len(set(facets.values())) > 1)}
+            about |= {"x": float(value), "mean": mean, "low": mean, "high": mean, "runs": tuning["seeds"]}
+            rows.append(about | {"n": 0 if lost else tuning["seeds"], "diverged": int(lost), "failed": 0, "missing": 0})
+    found = pandas.DataFrame(rows)
+    metric = "val/" + evidence.endpoint(manifest).split("/")[-1]
+    found.attrs = {"x": tuning["key"], "lines": list(manifest["factors"]), "y": metric + words.unit(manifest, metric)}
+    found.attrs |= {"at": sorted(map(float, values)), "lower": evidence.lower_is_better(manifest, metric)}
+    over = f"tuning of {tuning['key']}: {metric}, mean over {words.counted(tuning['seeds'], 'tuning seed')}, no band"
+    crosses = "; × at the top: a run diverged" * bool(found["diverged"].sum())
+    return _judged(found, [f"{over}; nothing of it is scored{crosses}", "ring: the value that was chosen"], {})
+
+
+def _judged(found: pandas.DataFrame, said: list[str], starts: dict[str, float]) -> pandas.DataFrame:
+    """With the best value of each line marked, and in its label what there is to say of it."""
+    attrs, sign = found.attrs, 1 if found.attrs["lower"] else -1
+    found = found.assign(best=False)
+    notes: dict[str, list[str]] = {}
+    for (label, _), line in found.groupby(["label", "facet"], sort=False):
+        whole = (sign * line["mean"]).where(line["diverged"] == 0).dropna()
+        if whole.empty:
+            continue
+        best = whole.idxmin()
+        found.loc[best, "best"] = True
+        if len(line) < FEWEST:
+            continue
+        if line.loc[best, "x"] in (line["x"].min(), line["x"].max()):
+            notes.setdefault(str(label), []).append("best at the edge")
+        score = _sensitivity(line, starts)
+        if math.isfinite(score):
+            notes.setdefault(str(label), []).append(f"sensitivity {words.number(score, 3)}")
+    told = {label: f"{label} ({', '.join(dict.fromkeys(each))})" for label, each in notes.items()}
+    found["label"] = found["label"].map(lambda label: told.get(label, label))
+    edges = "; at the edge: wider values may be better" * any("best at the edge" in each for each in notes.values())
+    exception = (
+        "sensitivity: mean over rates of min(loss, loss at initialisation) − best loss; there, and only there, a "
+        "diverged run counts, at its initial loss"
+        * any("sensitivity" in text for each in notes.values() for text in each)
+    )
+    found.attrs = attrs | {"caption": [said[0], said[1] + edges, exception]}
+    return found
+
+
+def _sensitivity(line: pandas.DataFrame, starts: dict[str, float]) -> float:
+    """Mean over the values of min(ℓ, ℓ₀) − ℓ*, each ℓ a mean over ended runs, diverged ones at ℓ₀; NaN without ℓ₀."""
+    losses = []
+    for row in line.itertuples():
+        start = starts.get(row.cell, math.nan)
+        ended = row.n + row.diverged
+        known = row.n * min(row.mean, start) if row.n else 0.0
+        losses.append((known + row.diverged * start) / ended if ended and math.isfinite(start) else math.nan)
+    best = line["mean"].where(line["diverged"] == 0).min()
+    return math.fsum(losses) / len(losses) - best
+
+
+def _starts(case: Case) -> dict[str, float]:
+    """The loss at initialisation of each cell: the mean over its runs of the first validation, before any step."""
+    curves, metrics = case.study.curves, style.metrics(case.study.manifest)
+    if "step" not in curves:
+        return {}
+    first = curves[curves["step"] == 0]
+    found: dict[str, Any] = {}
+    for cell, rows in first.groupby("cell"):
+        name = "val/" + metrics[str(cell)].split("/")[-1]
+        if name in rows:
+            found[str(cell)] = float(pandas.to_numeric(rows[name], errors="coerce").mean())
+    return found
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A line per variant against the setting."""
+    return draw_lines(table, page)
+
+
+KIND = Kind("sensitivity", "the final metric against a number that was swept or tuned", table, draw)
