@@ -183,13 +183,9 @@ def claims_sheet(case: Case) -> Sheet | None:
         status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
         p = words.p_text(row.p_holm if row.family else row.p_bh)
         note = f": {row.note}" if row.note else ""
-        severity = (
-            f"{row.severity:.1%} ({row.severity_n} of {row.placebo})".replace("%", " %")
-            if _known(row.severity)
-            else "–"
-        )
+        passes = f"{100 * row.severity:.1f} % ({row.severity_n} of {row.placebo})" if _known(row.severity) else "–"
         texts = [row.name, row.says, str(row.n), words.span(row.mean, row.low, row.high, places)]
-        rows.append([*texts, p, severity, status, f"{row.verdict}{note}"])
+        rows.append([*texts, p, passes, status, f"{row.verdict}{note}"])
     difference, p = "difference [95 %]", "p (Holm; post hoc: BH)"
     head = ["claim", "says", "n", difference, p, "passes on placebos", "written", "verdict"]
     said = "Intervals and p are corrected for the number of claims; registered: written before both sides had a result."
