@@ -165,8 +165,10 @@ def _statistics(case: Case) -> Iterator[str]:
             f"{'All other' if family else 'All'} comparisons are exploratory: p-values after Benjamini and Hochberg, "
             "intervals with a false coverage rate of 5 %."
         )
-    if manifest.get("margin"):
-        yield f"Differences within a margin of {words.show(manifest['margin'])} count as negligible or equivalent."
+    margin = evidence.margin_words(manifest)
+    if margin:
+        late = "" if evidence.margin_of(manifest).registered else ", which was written after results,"
+        yield f"Differences within a margin of {margin}{late} count as negligible or equivalent, from five seeds on."
 
 
 def _looks(case: Case) -> Iterator[str]:

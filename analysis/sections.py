@@ -106,7 +106,7 @@ def plan(case: Case) -> Section:
             "learning rate",
             _configured(manifest, "optim", "lr") + " (tuned)" * bool(tuned and tuned["key"] == "optim.lr"),
         ),
-        ("margin", words.show(manifest["margin"]) if manifest.get("margin") else ""),
+        ("margin", evidence.margin_line(case.study).removeprefix("margin: ")),
         ("held equal", words.matched(manifest)),
         ("tuning", _tuning(tuned) if tuned else ""),
         ("placebos", str(manifest.get("placebos") or "")),

@@ -46,6 +46,8 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
         within = f", less than the margin of {margin(row)}: negligible" * (row.verdict == "negligible")
         return moved(manifest, row, metric, found) + within
     spread = words.span(row.mean, row.low, row.high, places).replace(" [", f"{unit} [") + unit * (not _known(row.low))
+    if row.verdict == "none":
+        return f"{subject(manifest, row)}: no verdict, {metric} {spread}"
     if row.verdict == "equivalent":
         return f"{subject(manifest, row)}: equivalent within ±{margin(row)}, {metric} {spread}"
     why = f" ({row.note})" * bool(row.note)
@@ -146,9 +148,8 @@ def unit_of(manifest: dict[str, Any], metric: str) -> str:
 
 
 def margin(row: Any) -> str:
-    """The largest difference that does not matter, to three digits: .01."""
-    value = getattr(row, "margin", math.nan)
-    return f"{value:.3g}".removeprefix("0") if _known(value) else "the margin"
+    """The largest difference that does not matter: .01, 2 % of the training steps."""
+    return words.margin(row).removeprefix("±")
 
 
 def listed(names: Iterable[str]) -> str:
