@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, words
+from ablate.words import listed, ranged, said_metric
 from analysis import methods, tables
 from analysis.case import Case
-from analysis.sentences import listed, ranged, said_metric, sentences
+from analysis.sentences import sentences
 from analysis.sheet import Sheet
 
 WIDE = 6  # cells beside each other; more go below each other
@@ -46,7 +47,7 @@ class Section(NamedTuple):
 def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
     """All sections of a report in order; those that have nothing to say are left out."""
     pictured = Section("figures", "Figures", pictures=list(pictures))
-    found = [question(case), verdicts(case), claims(case), plan(case), results(case), pictured, runs(case)]
+    found = [question(case), claims(case), verdicts(case), plan(case), results(case), pictured, runs(case)]
     found += [differences(case), looks(case), left_out(case), described(case), provenance(case)]
     return [each for each in found if any(each[2:])]
 
@@ -73,13 +74,15 @@ def verdicts(case: Case) -> Section:
     elif not case.effects["family"].any():
         notes.append("The registered claims are what this study judges; these effects are exploratory beside them.")
     else:
-        notes.append("Intervals are simultaneous 95 % intervals over seeds; the scope of each sentence is in brackets.")
+        simultaneous = "simultaneous 95 % intervals" if case.effects["family"].any() else "exploratory intervals"
+        notes.append(f"Intervals are {simultaneous} over seeds; the scope of each sentence is in brackets.")
     return Section("verdicts", "Verdicts", [note for note in notes if note], items=sentences(case))
 
 
 def claims(case: Case) -> Section:
-    """The claims with their verdicts and the texts they had before, and those that were withdrawn."""
-    sheet, lines = tables.claims_sheet(case), evidence.claim_lines(case.study.manifest, case.claims)
+    """The claims with their verdicts, what they said before, and those that were withdrawn."""
+    sheet = tables.claims_sheet(case)
+    lines = [line.strip() for line in evidence.claim_lines(case.study.manifest, case.claims)]
     return Section("claims", "Claims", items=lines, sheets=[sheet] if sheet else [])
 
 
