@@ -1,4 +1,4 @@
-"""Claims of a study file: their grammar, and when each was written.  What results say of them is the analysis' part.
+"""Claims of a study file: their grammar, and when each was written.  What results say of them: ablate.evidence.claims.
 
 A claim is one relation between two sides, as in {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}], metric: test/loss}: a side
 maps factors to levels, and levels of other factors are averaged unless `at` fixes them.
@@ -13,11 +13,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from ablate.margins import fraction_of
+from ablate.relations import RELATIONS, holds, relation_of, sides_of, weighed
 from ablate.schema import Problem
 
-RELATIONS = ("less", "greater", "equivalent", "diverges_more", "rank_correlates")
 BESIDE = ("metric", "margin", "at")
-Side = dict[str, Any]
+LEAVING = ("withdrawn", "seen")  # what an entry says while its claim is taken out
 
 
 def claim_problems(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> list[Problem]:
@@ -95,14 +96,14 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
 
 
 def _margin(relation: str, margin: Any) -> Iterator[str]:
-    number = isinstance(margin, int | float) and not isinstance(margin, bool)
+    number = fraction_of(margin) if isinstance(margin, str) else margin
     if relation != "equivalent":
         if margin is not None:
             yield f"margin: {relation} takes none; it goes with equivalent"
     elif margin is None:
-        yield "equivalent needs a margin, the largest difference that does not matter: margin: 0.01"
-    elif not number or not 0 < margin < float("inf"):
-        yield f"margin: {margin} must be a number above 0"
+        yield "equivalent needs a margin, the largest difference that does not matter: margin: 0.01, or margin: 2 %"
+    elif isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
+        yield f"margin: {margin} must be a number above 0, or a share of the training steps as in 2 %"
 
 
 def _twice(at: Any, sides: Any) -> Iterator[str]:
@@ -134,28 +135,6 @@ def metric_problems(claims: dict[str, Any], tasks: list[dict[str, str]], lengths
     return found
 
 
-def sides_of(claim: dict[str, Any], cells: list[dict[str, Any]]) -> list[set[str]]:
-    """The ids of the cells on each side of a claim; of `rank_correlates` those of each level."""
-    (relation,) = (relation for relation in RELATIONS if relation in claim)
-    sides = claim[relation]
-    if relation == "rank_correlates":
-        ((factor, levels),) = sides[0].items()
-        sides = [{factor: level} for level in levels]
-    return [{cell["id"] for cell in cells if _holds(cell["levels"], side | claim.get("at", {}))} for side in sides]
-
-
-def _holds(levels: dict[str, Any], side: Side) -> bool:
-    """Whether a cell's levels are among those of a side; a zipped factor is found by any of its keys."""
-    alone = dict(levels)
-    for name, level in levels.items():
-        members, values = name.split("+"), str(level).split("+")
-        alone |= dict(zip(members, values, strict=False)) if len(members) == len(values) > 1 else {}
-    return all(
-        key in alone and (alone[key] in asked or str(alone[key]) in map(str, asked))
-        for key, asked in ((key, asked if isinstance(asked, list) else [asked]) for key, asked in side.items())
-    )
-
-
 def applicable(claims: dict[str, Any], cells: list[dict[str, Any]]) -> tuple[dict[str, Any], list[Problem]]:
     """The claims whose levels all have cells, no cell on two sides, and why the others are none of this study's."""
     kept, problems = {}, []
@@ -167,6 +146,9 @@ def applicable(claims: dict[str, Any], cells: list[dict[str, Any]]) -> tuple[dic
         elif both:
             label = next(cell["label"] for cell in cells if cell["id"] in both)
             problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
+        elif not all(weighed(claim, cells)):
+            differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
+            problems.append(Problem(f"claims.{name}", f"{differ}; name them on both sides, or use `at`"))
         else:
             kept[name] = claim
     return kept, problems
@@ -174,12 +156,11 @@ def applicable(claims: dict[str, Any], cells: list[dict[str, Any]]) -> tuple[dic
 
 def _absent(claim: dict[str, Any], cells: list[dict[str, Any]]) -> str | None:
     """A level that a claim names and no cell has beside the rest of its side."""
-    (relation,) = (relation for relation in RELATIONS if relation in claim)
-    for side in (side for side in claim[relation] if isinstance(side, dict)):
+    for side in (side for side in claim[relation_of(claim)] if isinstance(side, dict)):
         whole = claim.get("at", {}) | side
         for key, asked in whole.items():
             for level in asked if isinstance(asked, list) else [asked]:
-                if not any(_holds(cell["levels"], whole | {key: level}) for cell in cells):
+                if not any(holds(cell["levels"], whole | {key: level}) for cell in cells):
                     return f"{key}={level}"
     return None
 
@@ -188,8 +169,7 @@ def fixed_by(claims: dict[str, Any], at: dict[str, Any] | None) -> dict[str, Any
     """Claims with what the file fixes for all of them, but for the factors that they compare themselves."""
     found = {}
     for name, claim in claims.items():
-        (relation,) = (relation for relation in RELATIONS if relation in claim)
-        own = {key for side in claim[relation] if isinstance(side, dict) for key in side}
+        own = {key for side in claim[relation_of(claim)] if isinstance(side, dict) for key in side}
         general = {key: level for key, level in (at or {}).items() if key not in own}
         found[name] = claim | ({"at": general | claim.get("at", {})} if general else {})
     return found
@@ -201,22 +181,32 @@ def register(
     """The manifest's entries `claims`, `withdrawn` and `claims_hash`: each claim with when it was written.
 
     A claim is registered when no seed had cells of more than one side scored as it was written; `scored` holds the
-    cells by seed.  An unchanged one keeps what was said of it; an edited one keeps its earlier text.
+    cells by seed.  An unchanged one keeps what was said of it; an edited one keeps its earlier text; of one that is
+    taken out it is kept when, and whether its results were `seen` by then.
     """
     before = {**earlier.get("withdrawn", {}), **earlier.get("claims", {})}
     entries = {}
     for name, claim in claims.items():
         old = before.get(name)
         if old and old["claim"] == claim:
-            entries[name] = old
+            entries[name] = {key: old[key] for key in old if key not in LEAVING}
             continue
-        sides = sides_of(claim, cells)
-        seen = any(sum(bool(side & done) for side in sides) > 1 for done in scored.values())
+        seen = _seen(claim, cells, scored)
         entries[name] = {"claim": claim, "written": when, "registered": not seen, "earlier": _history(old)}
-    withdrawn = {name: entry for name, entry in before.items() if name not in claims}
+    withdrawn = {
+        name: entry if "seen" in entry else entry | {"withdrawn": when, "seen": _seen(entry["claim"], cells, scored)}
+        for name, entry in before.items()
+        if name not in claims
+    }
     text = json.dumps(claims, sort_keys=True).encode()
     digest = hashlib.sha256(text).hexdigest()[:16] if claims else None
     return {"claims": entries, "withdrawn": withdrawn, "claims_hash": digest}
+
+
+def _seen(claim: dict[str, Any], cells: list[dict[str, Any]], scored: dict[int, set[str]]) -> bool:
+    """Whether a seed has cells of more than one side scored; of a claim that names no cells here that is not known."""
+    sides = sides_of(claim, cells)
+    return not all(sides) or any(sum(bool(side & done) for side in sides) > 1 for done in scored.values())
 
 
 def _history(old: dict[str, Any] | None) -> list[dict[str, Any]]:

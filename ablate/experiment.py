@@ -32,7 +32,7 @@ REFUSED = {
 }
 # What may stand beside a study file and leaves the study what it is.
 SAME_STUDY = {"study", "seeds", "seeds_max", "confirm", "aa", "tier", "dry_run", "results_dir", "reuse", "keep", "user"}
-SAME_STUDY |= {"track", "experiment", "allow_duplicates", "eval"}
+SAME_STUDY |= {"track", "experiment", "allow_duplicates", "eval", "margin"}
 PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 WORDS = {"true", "false", "null", "nan", "inf"}
 

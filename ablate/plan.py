@@ -30,6 +30,7 @@ from ablate.gate import Checked, Gate
 from ablate.history import choose_seeds, other_looks, read_earlier, same_runs, status_of, to_test, without_weights
 from ablate.identity import cell_name, numbers, run_key
 from ablate.looks import looks_before, sequence_of
+from ablate.margins import registered_margin, without_unit
 from ablate.match import contradictions, match_cells
 from ablate.results import now
 from ablate.reuse import kept_apart, refuse_replacing, take_others, trained_again
@@ -69,7 +70,7 @@ class Plan:
 def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Plan:
     """Compose and check a whole command line, and plan its next round; nothing is trained or written.
 
-    Raises PlanError.  A round is a study of its own: tuning, placebos, then the study that was asked for.
+    Raises PlanError.  A round is a study of its own: tuning, placebos, the study that was asked for, its exchange runs.
     """
     draft = draft_study(list(overrides), config_dir)
     rounds = rounds_of(draft, draft.settings["study"] or study_name(draft))
@@ -82,6 +83,7 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
         if following.manifest["study"] != plan.manifest["study"]:
             ended.append(plan)
         plan = following
+        ended = [other for other in ended if other.manifest["study"] != plan.manifest["study"]]
     return dataclasses.replace(plan, ended=ended)
 
 
@@ -104,6 +106,8 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
     problems = gate.problems + study_problems(settings) + about_metrics(asked, checked)
     problems += idle_problems({*map(key_of, asked.overrides)} - asked.of_file, settings)
     problems += contradictions(settings["match"], asked.overrides, list(command.swept))
+    if wrong := without_unit(settings["margin"], (next(iter(cell.task.metrics)) for cell in checked if cell)):
+        problems.append(Problem("margin", wrong))
     if problems:
         raise PlanError(problems)
     passed = [cell for cell in checked if cell is not None]
@@ -243,10 +247,12 @@ def settle(draft: Draft) -> Plan:
 def registered(
     draft: Draft, results: Path, earlier: dict[str, Any], runs: list[dict[str, Any]], statuses: dict[str, str]
 ) -> dict[str, Any]:
-    """The manifest's entries about claims, beside what it and the tuning's said before."""
+    """The manifest's entries about claims and the margin, beside what it and the tuning's said before."""
     before = earlier | {"claims": draft.written | earlier.get("claims", {})}
-    seen = scored(results, earlier, runs, statuses) if draft.claims else {}
-    return register(draft.claims, before, draft.rows, seen, now())
+    margin, old = draft.settings["margin"], earlier.get("margin") or draft.extra.get("margin")
+    seen = scored(results, earlier, runs, statuses) if draft.claims or margin or old else {}
+    entries = register(draft.claims, before, draft.rows, seen, now())
+    return entries | {"margin": registered_margin(margin, old, seen, now())}
 
 
 def scored(

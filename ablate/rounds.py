@@ -7,6 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ablate.cells import Draft
+from ablate.exchange import exchange_problems, with_exchange
 from ablate.looks import looks
 from ablate.placebo import placebo_problems, placebo_study
 from ablate.schema import PlanError
@@ -19,7 +20,7 @@ def rounds_of(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], None]
 
     `name` is the study's; rounds before it are called by it, too.  Raises PlanError.
     """
-    problems = tuning_problems(draft, name) + placebo_problems(draft)
+    problems = tuning_problems(draft, name) + placebo_problems(draft) + exchange_problems(draft)
     if problems:
         raise PlanError(problems)
     draft = dataclasses.replace(draft, settings=draft.settings | {"study": name})
@@ -29,4 +30,4 @@ def rounds_of(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], None]
         placebos = placebo_study(draft, name)
         yield placebos
         draft = dataclasses.replace(draft, extra=draft.extra | {"placebos": placebos.settings["study"]})
-    yield from looks(draft)
+    yield from with_exchange(looks(draft)) if draft.settings["exchange"] else looks(draft)

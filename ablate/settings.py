@@ -9,6 +9,7 @@ from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
+from ablate.margins import wrong_margin
 from ablate.schema import TUNING_SEEDS, Problem
 
 NO_SEEDS = "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
@@ -35,6 +36,8 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
         and not (is_seed_list(seeds) and len(seeds) == 1)
     ):
         found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
+    if wrong := wrong_margin(config["margin"], config["exchange"]):
+        found.append(Problem("margin", wrong))
     folder = Path(config["results_dir"]).absolute()
     while not os.path.lexists(folder):
         folder = folder.parent

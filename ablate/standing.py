@@ -17,11 +17,15 @@ from ablate.results import Corrupt, read_manifest
 from ablate.watched import STATES, Watched, printable, watched
 
 NAMED = 4  # failed and damaged runs that are spelled out
-ROUNDS = {"tunes": "tuning", "placebo_of": "placebos"}  # key of a manifest that names the study it belongs to
+ROUNDS = {
+    "tunes": "tuning",
+    "placebo_of": "placebos",
+    "exchange_of": "exchange runs",
+}  # key of a manifest that names the study it belongs to
 
 
 class Round(NamedTuple):
-    """A study on disk and what it is to the one that was asked for: its tuning, its placebos, or the study itself."""
+    """A study on disk and what it is to the one that was asked for: its tuning, placebos, exchange runs, or itself."""
 
     kind: str
     manifest: dict[str, Any]
@@ -29,7 +33,7 @@ class Round(NamedTuple):
 
 
 def base_of(manifest: dict[str, Any]) -> str:
-    """The study that a manifest is a round of: the one that it tunes for or holds placebos of, else itself."""
+    """The study that a manifest is a round of: the one that it tunes for, or holds placebos of say, else itself."""
     return str(next((manifest[key] for key in ROUNDS if manifest.get(key)), manifest["study"]))
 
 
@@ -71,9 +75,12 @@ def over(rounds: list[Round]) -> bool:
 
 
 def unsettled(rounds: list[Round]) -> bool:
-    """Whether its command may add seeds when all runs have ended: a look of seeds=auto that is not the last."""
-    looks = rounds[-1].manifest.get("sequential") or {}
-    return bool(looks) and len(rounds[-1].manifest["seeds"]) < max(looks.get("looks", []), default=0)
+    """Whether its command may add runs when all have ended: a look of seeds=auto before the last, exchange runs."""
+    manifest = rounds[-1].manifest
+    looks = manifest.get("sequential") or {}
+    more = bool(looks) and len(manifest["seeds"]) < max(looks.get("looks", []), default=0)
+    there = [one.manifest["seeds"] for one in rounds if one.manifest.get("exchange_of") == manifest["study"]]
+    return more or (bool(manifest.get("exchange")) and manifest["seeds"] not in there)
 
 
 def report(rounds: list[Round], width: int, height: int = 1000) -> Group:

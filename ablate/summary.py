@@ -21,10 +21,12 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
 
     `results` is the folder the study was read from, for the paths of failed runs; `wall_seconds` the sweep's duration.
     """
-    table, cells = evidence.effects(study), evidence.cells(study)
-    lines = [_title(study, wall_seconds), _scope(study), _metric(study), *_cells(cells), *_beside(study)]
-    lines += [*_effects(study, table), *_common(study), *_placebos(study, table)]
-    return "\n".join([*lines, *_caveats(study, table, cells), *_trouble(study, results), _next(study, table, results)])
+    table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
+    lines = [_title(study, wall_seconds), *_question(study.manifest), _scope(study), _metric(study)]
+    lines += [*_cells(cells), *_beside(study), *evidence.claim_lines(study.manifest, claims)]
+    lines += [*_effects(study, table), *_common(study), *_exchange(study), *_placebos(study, table)]
+    lines += _caveats(study, table, cells, claims)
+    return "\n".join([*lines, *_trouble(study, results), _next(study, table, results)])
 
 
 def _title(study: Study, wall_seconds: float | None) -> str:
@@ -34,6 +36,12 @@ def _title(study: Study, wall_seconds: float | None) -> str:
     counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
     parts.append(", ".join([words.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
     return " · ".join([*parts, *([] if wall_seconds is None else [words.duration(wall_seconds)])])
+
+
+def _question(manifest: dict[str, Any]) -> list[str]:
+    """What the study's file asks, and which of its tiers ran."""
+    asked, tier = manifest.get("question"), manifest.get("tier")
+    return [f"question: {asked}"] * bool(asked) + [f"tier: {tier}"] * bool(tier)
 
 
 def _scope(study: Study) -> str:
@@ -133,18 +141,18 @@ def _score(row: Any, places: int, first: bool) -> str:
 
 
 def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
-    family = table[table["family"]]
+    shown = evidence.headline(table)
+    design, rest = shown[shown["kind"] != "cell"], shown[shown["kind"] == "cell"]
     if table.empty:
         return []
-    rows = [*_effect_rows(study, family)]
-    rest = evidence.headline(table).query("not family")
+    rows = [*_effect_rows(study, design)]
     if len(rest):
         rows += ["cells against the reference, exploratory", *_effect_rows(study, rest)]
-    return [_heading(family), *rows]
+    return [_heading(design), *rows]
 
 
 def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
-    decided = table["verdict"].isin(["better", "worse"])
+    decided = table["verdict"].isin(evidence.DECIDED)
     in_order = table["kind"] == "step"
     ordered = table.assign(late=table["kind"] == "interaction", open=~decided & ~in_order).sort_values(
         ["late", "open"], kind="stable"
@@ -157,18 +165,21 @@ def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
         n = f" (n = {row.n})" * (1 < row.n < seeds and row.verdict != "withheld")
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
         verdicts.append(words.verdict(row) + scale + n)
-    return [*_columns(list(shown["label"]), spans, verdicts), *_more(len(table) - len(shown), "effect")]
+    worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
+    columns = [list(shown["label"]), spans, *([worths] if any(worths) else []), verdicts]
+    return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]
 
 
-def _heading(family: pandas.DataFrame) -> str:
-    known = family[family["low"].notna()]
+def _heading(design: pandas.DataFrame) -> str:
+    known = design[design["low"].notna()]
     if known.empty:
         return "effects, without intervals"
     seeds = f"{known['n'].min()} to {known['n'].max()}" if known["n"].nunique() > 1 else str(known["n"].max())
     how = (
         "paired over" if known["paired"].all() else "unpaired," if not known["paired"].any() else "paired or unpaired,"
     )
-    return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals"
+    spans = "simultaneous 95 % intervals" if known["family"].all() else "exploratory beside the claims"
+    return f"effects, {how} {seeds} seeds, {spans}"
 
 
 def _common(study: Study) -> list[str]:
@@ -182,15 +193,20 @@ def _common(study: Study) -> list[str]:
     )
 
 
+def _exchange(study: Study) -> list[str]:
+    """What more training does to the references, where the study has exchange runs."""
+    return evidence.exchange_lines(study)
+
+
 def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
     """What noise alone makes, where the study has placebos."""
     placebos = study.beside.get("placebos")
     return evidence.placebo_lines(table, placebos) if placebos else []
 
 
-def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame) -> list[str]:
-    lines = [*study.manifest.get("remarks", []), evidence.standing(study, table) or ""]
-    lines += [evidence.unadjusted(study.manifest) or ""]
+def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
+    lines = [*study.manifest.get("remarks", []), evidence.standing(study, table, claims) or ""]
+    lines += [evidence.unadjusted(study.manifest) or "", evidence.margin_line(study)]
     lines += [*dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest["seeds"]) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
@@ -237,7 +253,7 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     again = (
         f"the same command again trains the {words.counted(open_runs, 'run')} without a number\n" if open_runs else ""
     )
-    if table.empty or any(manifest.get(key) for key in ("confirms", "tunes", "placebo_of")):
+    if table.empty or manifest.get("confirms") or words.no_evidence(manifest):
         return again + figures
     # A confirmation has seeds of its own, and counts them beforehand.
     command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]

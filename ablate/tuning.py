@@ -45,8 +45,10 @@ def tuned(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], Draft]:
             break
         grid = wider
     # Who tunes sees every cell at every value: a claim that is written after that is post hoc, but for fresh seeds.
-    written = {} if draft.settings["confirm"] else manifest["claims"]
-    return dataclasses.replace(tuned_study(draft, name, grid, scores, best), written=written)
+    fresh = bool(draft.settings["confirm"])
+    made = tuned_study(draft, name, grid, scores, best)
+    extra = made.extra if fresh else made.extra | {"margin": manifest.get("margin")}
+    return dataclasses.replace(made, extra=extra, written={} if fresh else manifest["claims"])
 
 
 def composes(draft: Draft, name: str, grid: list[Any]) -> bool:
@@ -99,7 +101,7 @@ def what_follows(draft: Draft) -> str:
     seeds = draft.settings["confirm"] or draft.settings["seeds"]
     count = len(seeds) if isinstance(seeds, list) else seeds
     times = words.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
-    return f"{words.counted(len(draft.rows), 'cell')} x {times}"
+    return f"{words.counted(len(draft.rows), 'cell')} x {times}" + ", and exchange runs" * draft.settings["exchange"]
 
 
 def without_lengths(config: dict[str, Any]) -> dict[str, Any]:

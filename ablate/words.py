@@ -36,7 +36,14 @@ def role(manifest: dict[str, Any]) -> str:
         return f"tuning of {manifest['tunes']}, by the validation split; it chooses settings and is no evidence"
     if manifest.get("placebo_of"):
         return f"placebos of {manifest['placebo_of']}: what noise does, no effects of variants"
+    if manifest.get("exchange_of"):
+        return f"exchange runs of {manifest['exchange_of']}: what more training steps do, no effects of variants"
     return ""
+
+
+def no_evidence(manifest: dict[str, Any]) -> bool:
+    """Whether a study is there for another one and its differences are no effects of variants: tuning, placebos."""
+    return any(manifest.get(key) for key in ("tunes", "placebo_of", "exchange_of"))
 
 
 def scientific(value: float) -> str:
@@ -110,7 +117,7 @@ def unit(manifest: dict[str, Any], metric: str) -> str:
     """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
     tasks = [task for task in manifest["tasks"].values() if "loss" in task["metrics"]]
     tokens = ", ".join(dict.fromkeys(task["token"] for task in tasks))
-    return f", nats per {tokens}" if metric.endswith("/loss") else ""
+    return f", nats per {tokens}" if tokens and metric.endswith("/loss") else ""
 
 
 def duration(seconds: float) -> str:
@@ -121,6 +128,33 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def worth(row: Any, steps: str = "training steps") -> str:
+    """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; nothing without exchange runs.
+
+    What was measured ends at .8 and 1.25 times the steps: beyond, only that is said.
+    """
+    share, low, high = (float(getattr(row, name, math.nan)) for name in ("worth", "worth_low", "worth_high"))
+    if not (math.isfinite(share) and low <= high):
+        return ""
+    if low == -1 and high == math.inf:
+        return f"not bounded in {steps}" if steps else "not bounded"
+    fewer = share < 0
+    ends = sorted((-low, -high) if fewer else (low, high))
+    places = int((high - low) / 2 < 0.02)
+    least, most = (f"<{MINUS}25", ">20") if fewer else (f"<{MINUS}20", ">25")
+    bottom, top = (0.25, 0.2) if fewer else (0.2, 0.25)
+    inside = [_share(end, places) if -bottom <= end <= top else least if end < 0 else most for end in ends]
+    size = abs(share)
+    over = size > top
+    span = "" if over and ends[0] > top else f" [{', '.join(inside)}]"
+    shown = f"more than {100 * top:.0f}" if over else _share(size, places)
+    return f"worth {shown} %{span} {'fewer' if fewer else 'more'} {steps}"
+
+
+def _share(fraction: float, places: int) -> str:
+    return number(100 * fraction, places)
 
 
 def p_text(p: float) -> str:
@@ -138,19 +172,44 @@ def span(mean: float, low: float, high: float, places: int) -> str:
 
 def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = None) -> str:
     """The verdict of one row of effects in words, with its reason where there is none; the metric is the row's own."""
+    if not row.verdict:  # of a study that is no comparison of variants
+        return str(row.note)
     if row.verdict in ("better", "worse"):
         less = row.lower_is_better if lower_is_better is None else lower_is_better
         lower = bool(less) == (row.verdict == "better")
         named = (metric or row.metric).split("/")[-1]
         side = "together than the two alone predict" if row.kind == "interaction" else named
         words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
+    elif row.verdict in ("equivalent", "negligible"):
+        words = f"{row.verdict} ({'' if row.verdict == 'equivalent' else 'a difference '}within {margin(row)})"
+    elif row.verdict == "none":
+        return "no verdict"
     elif row.verdict == "undecided" and not row.note:
-        words = "undecided" if row.kind == "interaction" else "undecided (not shown equal)"
+        open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind != "interaction")
+        words = f"undecided ({open_})" if open_ else "undecided"
     else:
         words = row.verdict
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note else words
+
+
+def margin(row: Any) -> str:
+    """The margin of a row of effects: "±.01", "±2 % of the training steps"; nothing without one."""
+    return bounds(row.margin, getattr(row, "margin_steps", math.nan))
+
+
+def bounds(size: float, steps: float) -> str:
+    """A margin in the metric's unit, or as a share of the training steps: NaN is what it is not given in."""
+    if math.isfinite(size):
+        return f"±{plain(size)}"
+    return f"±{100 * steps:g} % of the training steps" if math.isfinite(steps) else ""
+
+
+def plain(size: float) -> str:
+    """A positive number with the digits that it has and no leading zero: .01, 2, .0005."""
+    text = f"{size:.10f}".rstrip("0").rstrip(".")
+    return text[1:] if text.startswith("0.") else text
 
 
 def lost(row: Any) -> list[str]:
@@ -167,3 +226,48 @@ def ranks(row: Any) -> str:
 def counted(n: int, noun: str) -> str:
     """A number with its noun: 1 run, 12 runs."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+SPLITS = {"test": "test", "val": "validation", "train": "training"}
+
+
+def said_metric(metric: str) -> str:
+    """A metric as people say it: "test loss", "test accuracy at length 128"."""
+    split, _, name = metric.partition("/")
+    name, _, length = name.partition("@")
+    return f"{SPLITS.get(split, split)} {name.replace('_', ' ')}".strip() + f" at length {length}" * bool(length)
+
+
+def p_words(p: float, correction: str = "") -> str:
+    """A p-value with more digits where it is small: "Holm p = .0003", "p < .0001"; nothing where there is none."""
+    if not _known(p):
+        return ""
+    text = "< .0001" if p < 1e-4 else f"= {number(p, 4 if p < 1e-3 else 3)}"
+    return f"{correction} p {text}".strip()
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a row: "a", "a and b", "a, b and c"."""
+    names = list(names)
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def ranged(values: list[str]) -> str:
+    """All of a few values, the ends of many."""
+    return ", ".join(values) if len(values) <= 3 else f"{values[0]} to {values[-1]}"
+
+
+def scope(manifest: dict[str, Any], among: Iterable[str], base: Iterable[str] | None = None) -> str:
+    """Where a finding about cells holds: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
+    cells = {cell["id"]: cell for cell in manifest["cells"]}
+    found = [cells[name] for name in among]
+    params = sorted({cells[name]["params"] for name in (among if base is None else base)} - {None}, key=float)
+    sizes = dict.fromkeys(size(int(count)) for count in params if _known(count))
+    tasks = dict.fromkeys(manifest["tasks"][cell["task"]]["name"] for cell in found)
+    steps = sorted({cell["config"]["train"]["steps"] for cell in found if cell["config"].get("train")})
+    parts = [f"{ranged(list(sizes))} parameters"] if sizes else []
+    return ", ".join([*parts, ranged(list(tasks)), *([f"{ranged([str(n) for n in steps])} steps"] if steps else [])])
+
+
+def _known(value: Any) -> bool:
+    return value is not None and math.isfinite(value)

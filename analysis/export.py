@@ -15,7 +15,7 @@ import pandas
 from ablate import evidence, words
 from ablate.command import Parser, Refused, conclude
 from ablate.results import Study
-from analysis.load import read
+from analysis import load
 from analysis.safe import written
 
 FIRST = ("cell", "label", "seed", "status")
@@ -27,7 +27,7 @@ ITS_OWN = {"steps", "device", "torch", "ended", "commit", "dirty"}  # what a rep
 def main(arguments: list[str] | None = None) -> int:
     """Write a study's runs and curves; the exit code."""
     parser = Parser("python -m analysis export", "Runs and curves of a study as tables: runs.csv and curves.parquet.")
-    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
+    load.add_arguments(parser)
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
     given = parser.parse_args(arguments)
     return conclude(parser.prog, lambda: _export(given))
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _export(given: argparse.Namespace) -> int:
     if importlib.util.find_spec("pyarrow") is None:
         raise Refused("curves.parquet needs pyarrow, which is missing: pip install 'ablate[export]'")
-    study = read(given.results_dir, given.study)
+    study = load.study_of(given)
     folder = given.to or given.results_dir / "figures" / study.manifest["study"]
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{written(runs_table(study), folder / 'runs.csv')}  {words.counted(len(study.runs), 'run')}")

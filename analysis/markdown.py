@@ -9,14 +9,17 @@ from urllib.parse import quote
 from ablate import words
 from analysis import sheet
 from analysis.case import Case
-from analysis.sections import Picture, Section, sections
+from analysis.sections import Picture, Section, noise, sections
 from analysis.sheet import inline, paragraph
 
 
 def write(case: Case, folder: Path, pictures: Iterable[Picture] = ()) -> Path:
     """Write report.md into the folder of its figures."""
     file = folder / "report.md"
-    file.write_text(page(words.title(case.study.manifest), sections(case, pictures)), encoding="utf-8")
+    found = sections(case, pictures)
+    at = 1 + [section.name for section in found].index("verdicts")
+    found[at:at] = [section for section in (noise(case),) if section.items]
+    file.write_text(page(words.title(case.study.manifest), found), encoding="utf-8")
     return file
 
 

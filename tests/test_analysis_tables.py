@@ -57,8 +57,8 @@ def test_effects_say_family_and_exploratory(tmp_path: Path) -> None:
     page = (folder / "effects.md").read_text()
     row = next(evidence.effects(study).query("label == 'ffn: swiglu − mlp'").itertuples())
     shown = cell(page, "ffn: swiglu − mlp")
-    assert shown[1] == "6" and shown[3:] == ["< .001", "better (lower loss)", "family"]
-    numbers = shown[2].replace("−", "-").replace("[", "").replace("]", "").replace(",", "").split()
+    assert shown[1:3] == ["6", "0"] and shown[4:] == ["< .001", "better (lower loss)", "family"]
+    numbers = shown[3].replace("−", "-").replace("[", "").replace("]", "").replace(",", "").split()
     assert [float(number) for number in numbers] == pytest.approx([row.mean, row.low, row.high], abs=6e-4)
     assert cell(page, "rms + mlp against ln + mlp")[-1] == "exploratory"
     assert "simultaneous over the 3 rows of the family (Bonferroni-t)" in page

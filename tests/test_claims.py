@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from ablate.claims import applicable, claim_problems, fixed_by, metric_problems, register, sides_of
+from ablate.claims import applicable, claim_problems, fixed_by, metric_problems, register
+from ablate.designs import lay_out
+from ablate.margins import fraction_of
+from ablate.relations import sides_of, weighed
 
 FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"], "optim.lr": [1e-3, 2e-3]}
 GOOD = {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}
@@ -26,6 +29,8 @@ RANKED = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9
         GOOD,
         {"greater": [{"ffn": "swiglu", "norm": "ln"}, {"ffn": "mlp"}], "at": {"optim.lr": 1e-3}},
         {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": 0.01, "metric": "test/loss@128"},
+        {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": "2 %"},
+        {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": "0.5%"},
         {"diverges_more": [{"norm": "ln"}, {"norm": "rms"}]},
         RANKED,
     ],
@@ -50,7 +55,10 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"equivalent": GOOD["less"]}, "equivalent needs a margin"),
     ({"equivalent": GOOD["less"], "margin": 0}, "margin: 0 must be a number above 0"),
     ({"equivalent": GOOD["less"], "margin": True}, "margin: True must be a number above 0"),
-    ({"equivalent": GOOD["less"], "margin": "1 %"}, "margin: 1 % must be a number above 0"),
+    ({"equivalent": GOOD["less"], "margin": "0 %"}, "margin: 0 % must be a number above 0, or a share of the training"),
+    ({"equivalent": GOOD["less"], "margin": "-1 %"}, "margin: -1 % must be a number above 0"),
+    ({"equivalent": GOOD["less"], "margin": "2 percent"}, "or a share of the training steps as in 2 %"),
+    ({"equivalent": GOOD["less"], "margin": [0.1]}, "margin: [0.1] must be a number above 0"),
     (GOOD | {"at": {"nrm": "ln"}}, "at: nrm is no factor of this study; did you mean norm?"),
     (GOOD | {"at": {"optim.lr": 3e-3}}, "at: optim.lr has no level 0.003; there are 0.001, 0.002"),
     (GOOD | {"at": {"ffn": "mlp"}}, "at: ffn is what its sides compare; leave it out"),
@@ -144,6 +152,51 @@ def test_an_edited_claim_is_written_anew_and_keeps_its_earlier_texts():
 def test_a_claim_that_is_taken_out_is_remembered_and_may_come_back():
     first = entry({"a": GOOD}, {}, {}, "monday")
     gone = entry({}, first, {}, "tuesday")
-    assert gone["claims"] == {} and gone["claims_hash"] is None and gone["withdrawn"] == first["claims"]
+    assert gone["claims"] == {} and gone["claims_hash"] is None
+    assert gone["withdrawn"] == {"a": first["claims"]["a"] | {"withdrawn": "tuesday", "seen": False}}
+    assert entry({}, gone, {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}, "later")["withdrawn"] == gone["withdrawn"]
+    assert entry({}, first, {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}, "later")["withdrawn"]["a"]["seen"]
     back = entry({"a": GOOD}, gone, {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}, "wednesday")
     assert back["claims"] == first["claims"] and back["withdrawn"] == {} and back["claims_hash"] == first["claims_hash"]
+
+
+def design(kind: str, **factors: list[str]) -> list[dict[str, Any]]:
+    """Cells of a design as a manifest has them."""
+    last = -1 if kind == "leave_one_out" else 0
+    base = tuple(range(len(levels))[last] for levels in factors.values())
+    made = lay_out(kind, {name: len(levels) for name, levels in factors.items()}, base)
+    levels = [{name: factors[name][i] for name, i in zip(factors, cell, strict=True)} for cell in made.cells]
+    return [{"id": "+".join(each.values()), "label": "", "levels": each} for each in levels]
+
+
+def test_sides_are_weighed_so_that_only_what_they_name_differs():
+    """With cell means that are sums of effects of levels, a claim's difference is the effects' own, in any design."""
+    factors = {"ffn": ["mlp", "gelu", "glu"], "norm": ["ln", "rms"], "init": ["a", "b"], "position": ["no", "rope"]}
+    effect = {level: 10.0**i for i, level in enumerate(level for levels in factors.values() for level in levels)}
+    claim = {"less": [{"ffn": ["gelu", "glu"]}, {"ffn": "mlp"}]}
+    for kind in ("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional"):
+        few = {"cumulative": {"ffn": ["mlp", "gelu"]}, "leave_one_out": {"ffn": ["gelu", "mlp"]}}.get(kind, {})
+        cells = design(kind, **factors | few)
+        asked = claim | ({"less": [{"ffn": "gelu"}, {"ffn": "mlp"}]} if few else {})
+        means = {cell["id"]: sum(effect[level] for level in cell["levels"].values()) for cell in cells}
+        one, other = weighed(asked, cells)
+        assert sum(one.values()) == pytest.approx(1) == sum(other.values())
+        found = sum(w * means[c] for c, w in one.items()) - sum(w * means[c] for c, w in other.items())
+        upper = effect["gelu"] if few else (effect["gelu"] + effect["glu"]) / 2
+        assert found == pytest.approx(upper - effect["mlp"]), kind
+    assert applicable({"a": claim}, design("one_at_a_time", **factors)) == ({"a": claim}, [])
+
+
+def test_sides_that_differ_in_what_they_do_not_name_are_refused():
+    cells = design("one_at_a_time", ffn=["mlp", "gelu"], norm=["ln", "rms"], init=["a", "b"])
+    claim = {"less": [{"ffn": "gelu"}, {"norm": "rms"}]}
+    assert applicable({"a": claim}, cells)[0], "both have every other factor at its first value"
+    broken = [cell for cell in cells if cell["id"] not in ("mlp+ln+a", "mlp+rms+a")]
+    claim = {"less": [{"ffn": "gelu"}, {"ffn": "mlp"}]}
+    (problem,) = applicable({"a": claim}, broken)[1]
+    assert "no levels of the other factors in common" in problem.message and "use `at`" in problem.message
+
+
+def test_shares_of_training_steps_are_read():
+    assert [fraction_of(text) for text in ("2 %", "2%", "0.5 %", " .5 % ", "10 %")] == [0.02, 0.02, 0.005, 0.005, 0.1]
+    assert [fraction_of(text) for text in ("2", "2 percent", "% 2", "-2 %", 0.02, None, "2 % of")] == [None] * 7

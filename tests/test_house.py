@@ -19,7 +19,9 @@ from ablate.schema import COMPONENTS
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words"},
-    {"lease"},
+    {"margins"},
+    {"relations"},
+    {"lease", "tidy"},
     {"model", "data", "optim", "average"},
     {"build", "metrics"},
     {"accumulate", "decode", "recalibrate"},
@@ -29,7 +31,7 @@ LAYERS = [
     {"factors", "copies", "dials"},
     {"cells", "claims", "experiment", "reuse", "probe"},
     {"grid", "looks", "pool"},
-    {"placebo", "tunable", "tuning", "memory"},
+    {"exchange", "placebo", "tunable", "tuning", "memory"},
     {"rounds", "trials"},
     {"plan", "worker", "sync"},
     {"preview", "summary", "pace", "watched", "progress", "track"},
@@ -40,8 +42,9 @@ LAYERS = [
 ALLOWED = {
     "model": {"model"},
     "data": {"data"},
-    "results": {"files", "lease"},
-    "evidence": {"results", "evidence", "words"},
+    "results": {"files", "lease", "tidy"},
+    "tidy": {"files"},
+    "evidence": {"results", "evidence", "words", "margins", "relations"},
 }
 ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.

@@ -1,15 +1,20 @@
 """Contrasts, intervals and verdicts from a study's tidy tables; nothing here reads a file or needs torch.
 
 effects(study)   a row per contrast: main effects, interactions, cells against the reference
+claims(study)    a row per claim of the study file: supported, contradicted or undecided
 cells(study)     a row per cell: mean and SD over seeds, what diverged, failed or is missing
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
+from ablate.evidence.claims import claims
 from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
-from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
+from ablate.evidence.exchange import exchange_lines, within
+from ablate.evidence.family import ALPHA, registered
+from ablate.evidence.margin import margin_line, margin_of, margin_words
+from ablate.evidence.placebo import Floor, floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
-from ablate.evidence.sequential import looks_until, nominal, overall, standing, undecided
+from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
 from ablate.evidence.statistics import (
     Estimate,
     benjamini_hochberg,
@@ -23,16 +28,22 @@ from ablate.evidence.statistics import (
     wilson,
 )
 from ablate.evidence.tuning import common, common_rows, tuned
-from ablate.evidence.verdicts import ALPHA, Noise, effects, headline, noise
+from ablate.evidence.verdicts import Noise, effects, headline, noise
+from ablate.evidence.wording import claim_lines, claim_words
 
 __all__ = [
     "ALPHA",
+    "DECIDED",
     "Contrast",
     "Estimate",
+    "Floor",
     "Noise",
     "benjamini_hochberg",
     "cells",
     "changes",
+    "claim_lines",
+    "claim_words",
+    "claims",
     "common",
     "common_rows",
     "contrasts",
@@ -41,12 +52,16 @@ __all__ = [
     "effects",
     "endpoint",
     "endpoints",
+    "exchange_lines",
     "floors",
     "headline",
     "holm",
     "interval",
     "looks_until",
     "lower_is_better",
+    "margin_line",
+    "margin_of",
+    "margin_words",
     "matched",
     "measures",
     "noise",
@@ -56,6 +71,7 @@ __all__ = [
     "paired",
     "placebo_lines",
     "power",
+    "registered",
     "scores",
     "seeds_needed",
     "smallest_difference",
@@ -67,4 +83,5 @@ __all__ = [
     "undecided",
     "welch",
     "wilson",
+    "within",
 ]

@@ -68,7 +68,11 @@ def _compared(study: Study, lost: pandas.DataFrame, level: list[str], reference:
     # A seed's share of diverged runs on each side, in whole numbers: counts times the other side's number of cells.
     sums = [side.sum(axis=1, skipna=False) for side in sides]
     whole = [sums[0] * len(reference), sums[1] * len(level)]
-    if paired:
+    if paired and len(level) != len(reference):
+        complete = sums[0].notna() & sums[1].notna()
+        one_side, other_side = (side[complete].to_numpy(int) for side in sums)
+        n, p = int(complete.sum()), redealt(one_side, other_side, len(level), len(reference))
+    elif paired:
         known = whole[0].notna() & whole[1].notna()
         n, p = int(known.sum()), sign_flips(map(int, (whole[0] - whole[1])[known]))
     else:
@@ -97,6 +101,28 @@ def sign_flips(differences: Iterable[int]) -> float:
                 after[moved] = after.get(moved, 0.0) + chance / 2
         chances = after
     return min(1.0, math.fsum(chance for total, chance in chances.items() if abs(total) >= abs(sum(given))))
+
+
+def redealt(one: np.ndarray, other: np.ndarray, m: int, n: int) -> float:
+    """Twice the smaller tail of Σ (shareₛ of m cells − shareₛ of n cells), at most 1; numbers of diverged runs by seed.
+
+    Sides of unequal size cannot change places.  What may is the cells of a seed: its diverged runs fall on either side
+    by the hypergeometric distribution (Mantel & Haenszel 1959).  NaN without a seed.
+    """
+    if not len(one):
+        return math.nan
+    chances = {0: 1.0}
+    for a, b in zip(map(int, one), map(int, other), strict=True):
+        after: dict[int, float] = {}
+        for k in range(max(0, a + b - n), min(m, a + b) + 1):
+            chance = math.comb(m, k) * math.comb(n, a + b - k) / math.comb(m + n, a + b)
+            for total, before in chances.items():
+                moved = total + k * n - (a + b - k) * m
+                after[moved] = after.get(moved, 0.0) + before * chance
+        chances = after
+    found = int(np.sum(one)) * n - int(np.sum(other)) * m
+    tails = (math.fsum(p for total, p in chances.items() if (total - found) * sign >= 0) for sign in (1, -1))
+    return min(1.0, 2 * min(tails))
 
 
 def reshuffled(one: list[int], other: list[int]) -> float:

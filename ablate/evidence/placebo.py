@@ -129,32 +129,28 @@ def _short(value: float) -> str:
 
 
 def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
-    """Seeds for round differences, at the upper bound of the larger SD: the placebos' or that of the effects seen.
+    """Seeds for round differences, at the larger upper bound of an SD: the placebos' or that of the effects seen.
 
     Placebos alone would promise too much where nothing of a component is drawn, since chaos is less than what variants
     differ in.
     """
     drawn = {"chaos": "the SD of chaos"}
-    spreads = [(row.sd, row.upper, drawn.get(row.kind, f"the SD with {row.kind} drawn anew")) for row in own]
+    spreads = [(row.upper, drawn.get(row.kind, f"the SD with {row.kind} drawn anew")) for row in own]
     spreads += [
-        (seen.sd, upper_bound(seen.sd, seen.n), "the SD of the effects seen")
+        (upper_bound(seen.sd, seen.n), "the SD of the effects seen")
         for seen in (noise(table) if len(table) else [])
         if seen.kind in SINGLE
     ]
-    sd, upper, whose = max(spreads, default=(0.0, 0.0, ""))
-    if not sd:
+    # Two placebos of a small SD can leave a larger one possible than eight of a middling SD do.
+    upper, whose = max(spreads, default=(0.0, ""))
+    if not upper:
         return []
-    family = table[table["family"].astype(bool)] if len(table) else table
-    effects = family.loc[family["kind"].isin(SINGLE), "mean"].astype(float) if len(family) else []
-    alpha = float(family["alpha"].min()) if len(family) else ALPHA  # with seeds=auto less than ALPHA over the family
+    design = table[table["kind"] != "cell"] if len(table) else table
+    effects = design.loc[design["kind"].isin(SINGLE), "mean"].astype(float) if len(design) else []
+    alpha = float(design["alpha"].min()) if len(design) else ALPHA  # with seeds=auto less than ALPHA over the family
     parts: list[str] = []
     for size in round_differences(effects, upper):
         n = seeds_needed(size, upper, alpha)
         count = f"more than {MOST:,}" if n is None else f"about {n:,}"
-        parts.append(f"{_plain(size)} {count if parts else f'needs {count} seeds'}")
+        parts.append(f"{words.plain(size)} {count if parts else f'needs {count} seeds'}")
     return [f"a difference of {', '.join(parts)} (80 % power, at the upper bound of {whose}, {_short(upper)})"]
-
-
-def _plain(size: float) -> str:
-    text = f"{size:.10f}".rstrip("0").rstrip(".")
-    return text[1:] if text.startswith("0.") else text

@@ -14,6 +14,7 @@ from ablate.evidence.sequential import sizes
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
 from ablate.results import Study
 
+SHARES = ("accuracy", "exact")  # metrics that are shares, of which no two differ by more than 1
 MATCHED = "match_difference"  # of a matched study: the largest in size among the cells of a contrast
 Ends = dict[tuple[str, str], int]  # how many runs of a cell ended in a way
 
@@ -55,6 +56,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     left = max(((cells[name].get("matched") or {}).get("difference", 0) for name in names), key=abs)
     return {
         "estimate": estimate,
+        "reach": _reach(found, contrast, metrics),
         "looks": sizes(found.study.manifest, [list(found.values[list(w)].dropna().index) for w in parts]),
         "different": len({cells[name]["task"] for name in names}) > 1,
         "paired": together,
@@ -65,11 +67,19 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
         "lower_is_better": found.lower[names[0]],
         **_pairs(found, contrast, estimate, together),
         MATCHED: left,
-        "diverged": _count(found, contrast.side(1), "diverged"),
-        "diverged_reference": _count(found, contrast.side(-1), "diverged"),
+        **_diverged(found, contrast.side(1), contrast.side(-1)),
         "failed": _count(found, contrast.weights, "failed"),
         "missing": _count(found, contrast.weights, "missing"),
     }
+
+
+def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
+    """How far from zero a contrast of shares can be; inf of other metrics, and of shares in per cent."""
+    shares = all(metric.split("/")[-1].split("@")[0] in SHARES for metric in metrics)
+    values = found.values[list(contrast.weights)].to_numpy()
+    if not shares or not (np.isnan(values) | (values >= 0) & (values <= 1)).all():
+        return math.inf
+    return sum(contrast.side(1).values())
 
 
 def groups(manifest: dict[str, Any], weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
@@ -89,6 +99,12 @@ def _sums(values: pandas.DataFrame, weights: dict[str, float]) -> np.ndarray:
     # What addition leaves of two equal cells must be zero: 1e-16 in every seed would pass for a significant difference.
     size = np.abs(complete).max(initial=0.0) or 1.0
     return np.asarray(np.round(sums / size, 12) * size)
+
+
+def _diverged(found: Scored, one: dict[str, float], other: dict[str, float]) -> dict[str, Any]:
+    """How many runs of each side diverged, and whether that is not the same share of its cells."""
+    a, b = _count(found, one, "diverged"), _count(found, other, "diverged")
+    return {"diverged": a, "diverged_reference": b, "uneven": a * len(other) != b * len(one)}
 
 
 def _count(found: Scored, side: dict[str, float], status: str) -> int:

@@ -9,6 +9,9 @@ import numpy as np
 import pandas
 
 from ablate.evidence.contrasts import Contrast, contrasts
+from ablate.evidence.exchange import WORTH, worths
+from ablate.evidence.family import ALPHA, registered
+from ablate.evidence.margin import SEEDS, Margin, inside, margin_of
 from ablate.evidence.rows import MATCHED, estimate_row, scored
 from ablate.evidence.runs import unadjusted
 from ablate.evidence.sequential import nominal, overall
@@ -21,18 +24,18 @@ from ablate.evidence.statistics import (
     smallest_difference,
 )
 from ablate.results import Study
-from ablate.words import counted
-
-ALPHA = 0.05
-UNPAIRED_SEEDS = 5  # below it, the spread of an unpaired comparison is too badly known for a verdict
+from ablate.words import counted, no_evidence
 
 CONTRAST = ["kind", "factor", "level", "reference", "stratum", "label"]
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
-SIZES = ["d_z", "correlation", "superiority", "smallest", "margin"]
+SIZES = ["d_z", "correlation", "superiority", "smallest", "margin", "margin_steps"]
 GROUNDS = [
     *("paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"),
     *("failed", "missing", "alpha", "metric", "lower_is_better", *SIZES),
 ]
+
+
+OF_ROWS = ["estimate", "different", "uneven", "looks", "reach"]  # what effects needs of a row and does not keep
 
 
 class Noise(NamedTuple):
@@ -47,10 +50,11 @@ class Noise(NamedTuple):
 def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per contrast of the design, in the metric's unit, level minus reference.
 
-    Family rows (main effects and two-way interactions) have simultaneous 95 % intervals: level 1 − .05/m, Bonferroni-t.
+    Family rows (main effects and two-way interactions; none beside registered claims, which are the family then) have
+    simultaneous 95 % intervals: level 1 − .05/m, Bonferroni-t.
     Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
     1 − .05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides
-    the verdict.
+    the verdict.  Intervals of differences between shares (accuracies) end at −1 and 1.
 
     With `seeds=auto` intervals and p allow for every look (see evidence.sequential): p is the least level that any look
     would have to be planned for, and `alpha`, 1 − the level of the one interval by itself, is so much smaller.
@@ -58,16 +62,20 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """
     found, all_scores = contrasts(study.manifest), scored(study, metric)
     rows = [named(contrast) | estimate_row(all_scores, contrast) for contrast in found]
-    table = pandas.DataFrame(rows, columns=["estimate", "different", "looks", *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
-    table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
+    table = pandas.DataFrame(rows, columns=[*OF_ROWS, *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
+    claimed = registered(study.manifest) > 0  # then the claims are the family
+    table["family"] = np.array([contrast.kind != "cell" and not claimed for contrast in found], dtype=bool)
     table["unadjusted"] = unadjusted(study.manifest) is not None
-    table["margin"] = np.full(len(table), math.nan)
+    margin = margin_of(study.manifest)
+    table["margin"], table["margin_steps"] = np.full(len(table), margin.size), np.full(len(table), margin.steps)
     _correct(table)
-    judged = [_verdict(row) for row in table.itertuples()]
+    table = table.join(worths(study, all_scores.values, found, table))
+    bare = no_evidence(study.manifest)
+    judged = [("none", "") if bare else _verdict(row, margin) for row in table.itertuples()]
     table["verdict"] = [word for word, _ in judged]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
-    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *left]]
+    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *WORTH, *left]]
 
 
 def named(contrast: Contrast) -> dict[str, str]:
@@ -90,7 +98,9 @@ def _correct(table: pandas.DataFrame) -> None:
         (math.nan, math.nan) if _withheld(row) else interval(row.estimate, level)
         for row, level in zip(rows, table["alpha"], strict=True)
     ]
-    table["low"], table["high"] = [low for low, _ in spans], [high for _, high in spans]
+    # nan stays nan; what is cut off cannot be, so that intervals hold the truth as often.
+    table["low"] = [max(low, -row.reach) for (low, _), row in zip(spans, rows, strict=True)]
+    table["high"] = [min(high, row.reach) for (_, high), row in zip(spans, rows, strict=True)]
     table["smallest"] = [
         math.nan if _withheld(row) else smallest(row.estimate, level)
         for row, level in zip(rows, table["alpha"], strict=True)
@@ -98,48 +108,61 @@ def _correct(table: pandas.DataFrame) -> None:
 
 
 def _withheld(row: Any) -> bool:
-    return bool(row.different or row.diverged != row.diverged_reference)
+    return bool(row.different or row.uneven)
 
 
 def _tested(row: Any) -> bool:
-    return not _withheld(row) and (row.paired or row.n >= UNPAIRED_SEEDS)
+    return not _withheld(row) and (row.paired or row.n >= SEEDS)
 
 
-def _verdict(row: Any) -> tuple[str, str]:
-    """better, worse, undecided or withheld, and the reason where the interval does not say it."""
+def barred(row: Any) -> tuple[str, str] | None:
+    """withheld or undecided with the reason, where no interval of a row can say anything; else None."""
     if row.different:
         return "withheld", "the sides are scored on different tasks"
-    if row.diverged != row.diverged_reference:
+    if row.uneven:
         return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}"
     if row.n < 2:
         return "undecided", "one seed can conclude nothing" if row.n else "no seed has every run it needs"
-    if not row.paired and row.n < UNPAIRED_SEEDS:
-        return "undecided", f"unpaired, n < {UNPAIRED_SEEDS}"
+    if not row.paired and row.n < SEEDS:
+        return "undecided", f"unpaired, n < {SEEDS}"
     if row.sd == 0 and row.mean == 0:
         return "undecided", "equal in every seed"
     if row.sd == 0:
         return "undecided", "no spread between seeds, which no seeds of their own have"
-    note = f"{counted(row.diverged, 'run')} diverged on each side" if row.diverged else ""
-    if row.low <= 0 <= row.high:
-        return "undecided", note
-    return ("better" if (row.high < 0) == row.lower_is_better else "worse"), note
+    return None
+
+
+def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
+    """One of VERDICTS, by where the interval lies to zero and the margin, and the reason where that does not say it."""
+    reason = barred(row)
+    if reason:
+        return reason
+    note = [f"{counted(row.diverged, 'run')} diverged on each side"] * bool(row.diverged)
+    small, zero = inside(row), row.low <= 0 <= row.high
+    if small and row.n >= SEEDS:
+        note += ["by a margin written after results"] * (not margin.registered)
+        return ("equivalent" if zero else "negligible"), "; ".join(note)
+    note += [f"inside the margin, but n < {SEEDS}"] * small
+    word = "undecided" if zero else "better" if (row.high < 0) == row.lower_is_better else "worse"
+    return word, "; ".join(note)
 
 
 def headline(table: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows to show first: the family, and the exploratory ones only where no family row has an interval.
+    """The rows to show first: effects of the design, and single cells only where no effect has an interval.
 
     A cell that diverges is part of every main effect, so that its study may have no other interval to show.
     """
-    exploratory = table["n"].gt(1) & table.loc[table["family"], "low"].isna().all()
-    return table[table["family"] | exploratory]
+    design = table["kind"] != "cell"
+    cells = table["n"].gt(1) & table.loc[design, "low"].isna().all()
+    return table[design | cells]
 
 
 def noise(table: pandas.DataFrame) -> list[Noise]:
     """For main effects and interactions: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and what the fewest seeds find.
 
-    Pooled over the paired rows of the family that have an interval; the level is theirs: .05/m, less with seeds=auto.
+    Pooled over the paired rows that have an interval; the level is theirs: .05/m in a family, less with seeds=auto.
     """
-    usable = table[table["family"] & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
+    usable = table[(table["kind"] != "cell") & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
     found = []
     for kind, rows in usable.groupby("kind", sort=False):
         weights = rows["n"].to_numpy(float) - 1

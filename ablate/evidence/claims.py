@@ -1,0 +1,93 @@
+"""Claims of a study file against its results: supported, contradicted or undecided, corrected for their number."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+
+from ablate.evidence.exchange import WORTH, Worth
+from ablate.evidence.family import corrected
+from ablate.evidence.findings import FINDERS, Finding
+from ablate.evidence.runs import unadjusted
+from ablate.evidence.severity import HIGHEST, LEAST, Severity
+from ablate.evidence.wording import claim_says, claim_sentence
+from ablate.relations import relation_of
+from ablate.results import Study
+from ablate.words import counted, no_evidence
+
+VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
+COLUMNS = [
+    *("name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "margin"),
+    *("registered", "edited", "verdict", "note", "severity", "severity_n", "placebo"),
+    *("side", "against", "paired", "family", "unadjusted", "alpha", "waits"),
+    *("diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says"),
+]
+
+
+def claims(study: Study) -> pandas.DataFrame:
+    """A row per claim of a study: side one minus side two, in the metric's unit, and its verdict.
+
+    Registered claims are the family: intervals of level 1 − .05/m, Bonferroni-t, over all m that were registered, Holm
+    p.  Claims that were written or edited after results are exploratory: p after Benjamini & Hochberg over all that
+    there were, intervals of 5 % false coverage rate.  The interval decides; `less` and `greater` are about the number
+    itself, whether or not less is better.  With `seeds=auto` all levels allow for the looks; `waits` marks what more
+    seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's tuning, placebo and exchange runs
+    judge no claims.  What would pass on more than 5 % of resampled placebos stays undecided.
+    """
+    entries = {} if no_evidence(study.manifest) else study.manifest.get("claims") or {}
+    found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}
+    family = np.array([bool(entry["registered"]) for entry in entries.values()], dtype=bool)
+    p = np.array([finding.p for finding in found.values()], dtype=float)
+    holm, bh, levels = corrected(p, family, study.manifest)
+    rows = [
+        finding.columns | _kind(name, entries[name]) | {"p": finding.p} | _judged(finding, level)
+        for (name, finding), level in zip(found.items(), levels, strict=True)
+    ]
+    table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
+    table["unadjusted"] = unadjusted(study.manifest) is not None
+    table["says"] = [claim_says(study.manifest, entries[row.name]["claim"], row) for row in _rows(table)]
+    table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in _rows(table)]
+    return table
+
+
+def _rows(table: pandas.DataFrame) -> list[Any]:
+    return list(table.itertuples(index=False))
+
+
+def _found(study: Study, name: str, claim: dict[str, Any]) -> Finding:
+    # The same numbers for a claim of the same name, whatever other claims there are.
+    return FINDERS[relation_of(claim)](study, claim, np.random.default_rng([*name.encode()]))
+
+
+def _kind(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    known = bool(entry["registered"])
+    which = {"name": name, "relation": relation_of(entry["claim"])}
+    return which | {"registered": known, "family": known, "edited": bool(entry.get("earlier"))}
+
+
+def _judged(finding: Finding, level: float) -> dict[str, Any]:
+    """Interval, verdict and its reasons at the level that is left for one claim."""
+    low, high = finding.span(level)
+    outcome = finding.outcome(level)
+    passes = finding.severity(level) if finding.severity else Severity(math.nan, 0, "")
+    notes = [finding.reason, *finding.notes]
+    if outcome and passes.rate > HIGHEST:
+        notes.append("would pass on too many placebos to count")
+        outcome = 0
+    elif outcome and finding.severity and math.isnan(passes.rate):
+        few = f", {counted(passes.n, 'placebo')} are too few" * bool(passes.n)
+        notes.append(f"false passes not measured{few}: aa={LEAST} measures them")
+    told = finding.worth(level) if finding.worth else Worth()
+    return told._asdict() | {
+        "low": low,
+        "high": high,
+        "verdict": VERDICTS[outcome],
+        "note": "; ".join(filter(None, notes)),
+        "severity": passes.rate,
+        "severity_n": passes.n,
+        "placebo": passes.kind,
+        "waits": not outcome and not finding.final,
+    }

@@ -1,0 +1,51 @@
+"""Which claims are the family that a study's errors are counted over, and which are exploratory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ablate.evidence.statistics import benjamini_hochberg, holm
+
+ALPHA = 0.05
+
+
+def registered(manifest: dict[str, Any]) -> int:
+    """How many registered claims a study answers for; with any, its effects are exploratory.
+
+    A claim that was edited or withdrawn once its results could be seen counts all the same: to take back what failed
+    would make what is left look better than it is.
+    """
+    standing = sum(any(_texts(entry)) for entry in manifest.get("claims", {}).values())
+    left = [entry for entry in manifest.get("withdrawn", {}).values() if entry.get("seen", True)]
+    return standing + sum(any(_texts(entry)) for entry in left)
+
+
+def exploratory(manifest: dict[str, Any]) -> int:
+    """How many texts of claims were written after results, with those that were edited or withdrawn since."""
+    entries = [*manifest.get("claims", {}).values(), *manifest.get("withdrawn", {}).values()]
+    return sum(not known for entry in entries for known in _texts(entry))
+
+
+def _texts(entry: dict[str, Any]) -> list[bool]:
+    """Of each text that a claim has had, whether it was registered."""
+    return [*(bool(old["registered"]) for old in entry.get("earlier", ())), bool(entry["registered"])]
+
+
+def corrected(p: np.ndarray, family: np.ndarray, manifest: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Holm p of registered claims, Benjamini & Hochberg's of the others (NaN elsewhere), and the level of each.
+
+    Claims that are there no more count as if they had p = 1.  Levels: .05/m, Bonferroni's, for the m registered ones;
+    .05·R/k with R rejections for the k others (Benjamini & Yekutieli 2005).
+    """
+    m, others = registered(manifest), exploratory(manifest)
+    first, second = np.full(len(p), np.nan), np.full(len(p), np.nan)
+    first[family] = holm(_padded(p[family], m), ALPHA)[: family.sum()]
+    second[~family] = benjamini_hochberg(_padded(p[~family], others))[: (~family).sum()]
+    found = max(1, int((second <= ALPHA).sum()))
+    return first, second, np.where(family, ALPHA / max(1, m), ALPHA * found / max(1, others))
+
+
+def _padded(p: np.ndarray, size: int) -> np.ndarray:
+    return np.pad(p, (0, max(0, size - len(p))), constant_values=np.nan)

@@ -1,0 +1,156 @@
+"""Claims in sentences, as the summary, the tables and the report say them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pandas
+
+from ablate.margins import fraction_of
+from ablate.relations import relation_of, weighed
+from ablate.words import (
+    MINUS,
+    bounds,
+    counted,
+    decimals,
+    no_evidence,
+    number,
+    p_words,
+    said_metric,
+    scope,
+    span,
+    unit,
+    worth,
+)
+
+ABSENT = "absent at this scale: "
+
+
+def claim_lines(manifest: dict[str, Any], table: pandas.DataFrame) -> list[str]:
+    """A sentence per claim with the texts that it had before, then the claims that were taken out."""
+    lines, entries = [], manifest.get("claims") or {}
+    if no_evidence(manifest):
+        return []
+    for row in table.itertuples(index=False):
+        lines += [row.sentence, *(f"  {_earlier(old)}" for old in entries[row.name].get("earlier", ()))]
+    for name, entry in (manifest.get("withdrawn") or {}).items():
+        when = f" {_day(entry['withdrawn'])}" if entry.get("withdrawn") else ""
+        known = "registered" if entry["registered"] else "post hoc"
+        late = ", after its results could be seen" if entry.get("seen", True) else ", before any result"
+        lines.append(f"{name} ({known}): withdrawn{when}{late}; it said {claim_words(entry['claim'])}")
+    return lines
+
+
+def _earlier(old: dict[str, Any]) -> str:
+    known = "registered" if old["registered"] else "post hoc"
+    return f"edited: from {_day(old['written'])} on ({known}) it said {claim_words(old['claim'])}"
+
+
+def _day(when: str) -> str:
+    return when.replace("T", " ").removesuffix("+00:00")
+
+
+def claim_words(claim: dict[str, Any]) -> str:
+    """A claim as it was written: "less: ffn=swiglu against ffn=mlp, gelu; margin 0.01; at norm=ln"."""
+    relation = relation_of(claim)
+    first, second = claim[relation]
+    sides = [_mapping(side) if isinstance(side, dict) else ", ".join(map(str, side)) for side in (first, second)]
+    rest = [f"{key} {claim[key]}" for key in ("metric", "margin") if key in claim]
+    rest += [f"at {_mapping(claim['at'])}"] if claim.get("at") else []
+    return "; ".join([f"{relation}: {sides[0]} against {sides[1]}", *rest])
+
+
+def _mapping(side: dict[str, Any]) -> str:
+    shown = {key: ", ".join(map(str, level)) if isinstance(level, list) else level for key, level in side.items()}
+    return " with ".join(f"{key}={level}" for key, level in shown.items())
+
+
+def claim_sentence(manifest: dict[str, Any], entry: dict[str, Any], row: Any) -> str:
+    """One claim: "gated (registered): supported. swiglu lowers the test loss by .053 nats per byte [.027, …] (…)."""
+    parts = [", ".join(_grounds(row)), row.note, _placebos(row), _where(manifest, entry["claim"])]
+    grounds = "; ".join(filter(None, parts))
+    return f"{row.name} ({_standing(entry)}): {row.verdict}. {row.says} ({grounds})."
+
+
+def claim_says(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
+    """What was found of a claim, without what it rests on."""
+    fixed = f" at {_mapping(claim['at'])}" if claim.get("at") else ""
+    return ABSENT * (row.verdict == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed
+
+
+def _standing(entry: dict[str, Any]) -> str:
+    edited = bool(entry.get("earlier"))
+    if entry["registered"]:
+        return "registered" + ", edited before any result" * edited
+    return "post hoc" + ", edited after results" * edited
+
+
+def _where(manifest: dict[str, Any], claim: dict[str, Any]) -> str:
+    sides = weighed(claim, manifest["cells"])
+    return scope(manifest, [cell for side in sides for cell in side], sides[-1])
+
+
+def _grounds(row: Any) -> list[str]:
+    seeds = counted(row.n, "seed") if row.paired else f"unpaired, n = {row.n}"
+    p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
+    told = f"{worth(row)}, {row.worth_note}" if worth(row) and row.worth_note else worth(row) or row.worth_note
+    return [part for part in (seeds, p, "unadjusted for looks" * bool(row.unadjusted), told) if part]
+
+
+def _placebos(row: Any) -> str:
+    if not math.isfinite(row.severity):
+        return ""
+    return f"false passes on placebos {number(100 * row.severity, 1)} % ({row.severity_n} of {row.placebo})"
+
+
+def _directed(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
+    """`less`, `greater`: which way the metric moves, or the interval."""
+    places = decimals([(row.high - row.low) / 2])
+    measure = unit(manifest, row.metric).removeprefix(",")
+    if row.verdict == "undecided":
+        return _differs(row, places, measure)
+    verb = ("lower" if row.mean < 0 else "raise") + "s" * ("," not in row.side)
+    ends = ", ".join(number(end, places) for end in sorted((abs(row.low), abs(row.high))))
+    moved = f"{number(abs(row.mean), places)}{measure} [{ends}]"
+    return f"{row.side} {verb} the {said_metric(row.metric)} by {moved} against {row.against}"
+
+
+def _differs(row: Any, places: int, measure: str) -> str:
+    if not math.isfinite(row.low):  # withheld, or of one seed: a number alone would be taken for a finding
+        return f"{row.side} against {row.against}"
+    shown = span(row.mean, row.low, row.high, places).replace(" [", f"{measure} [")
+    return f"{row.side} against {row.against}: {said_metric(row.metric)} {shown}"
+
+
+def _equivalent(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
+    places = decimals([(row.high - row.low) / 2])
+    measure = unit(manifest, row.metric).removeprefix(",")
+    asked = claim["margin"]
+    share = f"{asked} of the training steps" if fraction_of(asked) is not None else ""
+    known = bounds(float(f"{row.margin:.3g}"), math.nan)
+    margin = f"{known} ({share})" if known and share else known or f"±{share}"
+    how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[row.verdict]
+    return f"{_differs(row, places, measure)}, {how} {margin}"
+
+
+def _diverges(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
+    how = {"supported": "diverges more often than", "undecided": "is not shown to diverge more or less often than"}
+    return f"{row.side} {how.get(row.verdict, 'diverges less often than')} {row.against}"
+
+
+def _ranks(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
+    published = ", ".join(f"{value:g}".replace("-", MINUS) for value in claim["rank_correlates"][1])
+    how = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}[row.verdict]
+    found = f": Spearman {span(row.mean, row.low, row.high, 2)} over the seeds" if row.n else ""
+    return f"{row.side} {how} as published ({published}) in the {said_metric(row.metric)}{found}"
+
+
+SAID: dict[str, Callable[[dict[str, Any], dict[str, Any], Any], str]] = {
+    "less": _directed,
+    "greater": _directed,
+    "equivalent": _equivalent,
+    "diverges_more": _diverges,
+    "rank_correlates": _ranks,
+}

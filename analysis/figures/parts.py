@@ -1,0 +1,146 @@
+"""What several kinds of figure need: names of variants, rows with results, captions of intervals, limits."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas
+from matplotlib.axes import Axes
+
+from ablate import evidence, words
+from ablate.results import Study
+from analysis.case import Case
+from analysis.figures.kind import Page
+from analysis.figures.scales import Short
+
+CHARACTER = 0.049  # inches of a character in a row's name
+NAMES, RESULTS = 0.36, 0.42  # shares of the width that names and results may take
+SLANTED = 22  # characters of a slanted name
+DECIDED = ("better", "worse", "negligible", "equivalent")
+
+
+def variant(study: Study, factor: str, level: Any) -> str:
+    """A variant by itself: swiglu, optim.lr=0.001."""
+    shown = words.show(level)
+    return shown if factor in study.manifest["components"] else f"{factor}={shown}"
+
+
+def rows(axis: Axes, page: Page, names: Sequence[str], results: Sequence[str]) -> None:
+    """Rows from the top, names on the left, results on the right as an axis' labels, so that the layout fits them."""
+    axis.set_ylim(len(names) - 0.4, -0.6)
+    axis.set_yticks(range(len(names)), [fold(each, page, NAMES) for each in names])
+    side = axis.secondary_yaxis("right")
+    side.set_yticks(range(len(results)), [fold(each, page, RESULTS) for each in results])
+    for each, spine in ((axis, "left"), (side, "right")):
+        each.tick_params(axis="y", length=0)
+        each.spines[spine].set_visible(False)
+
+
+def fold(text: str, page: Page, share: float) -> str:
+    """A text in lines that take no more than a share of the page's width."""
+    return textwrap.fill(text, max(12, int(page.width * share / CHARACTER)), break_on_hyphens=False)
+
+
+def height_of(page: Page, names: Sequence[str], results: Sequence[str], inches: float = 0.18) -> float:
+    """The height of rows: more where a name or a result takes several lines."""
+    texts = [(name, NAMES) for name in names] + [(result, RESULTS) for result in results]
+    lines = max((fold(text, page, share).count("\n") + 1 for text, share in texts), default=1)
+    return max(2, len(names)) * (inches + 0.1 * (lines - 1))
+
+
+def name_ticks(axis: Axes, names: Sequence[str], inches: float) -> None:
+    """Names along x, each in the middle of its share of `inches`: in lines, or slanted and cut where it must be."""
+    room = int(inches / max(1, len(names)) / CHARACTER)
+    folded = [textwrap.fill(name, max(room, 1), break_long_words=False) for name in names]
+    widest = max((len(line) for name in folded for line in name.split("\n")), default=0)
+    if widest <= room:
+        axis.set_xticks(range(len(names)), folded)
+        return
+    cut = [name if len(name) <= SLANTED else name[: SLANTED - 1] + "…" for name in names]
+    steep = inches / len(names) < 0.2
+    axis.set_xticks(range(len(names)), cut, rotation=90 if steep else 35, ha="center" if steep else "right")
+    axis.tick_params(axis="x", pad=1)
+
+
+def metric_ticks(axis: Axes) -> None:
+    """The axis of a difference, its ticks as numbers are written elsewhere."""
+    axis.yaxis.set_major_formatter(Short())
+    axis.locator_params(axis="y", nbins=5)
+
+
+def few_ticks(axis: Axes, page: Page) -> None:
+    """As many ticks along x as stand apart beside names and results."""
+    axis.locator_params(axis="x", nbins=2 if page.narrow else 5)
+
+
+def columns_of(page: Page, names: Sequence[str]) -> tuple[int, int]:
+    """Columns and lines of a legend that keeps within the page; entries fill its columns evenly."""
+    most = max(1, min(4, int(page.width / (0.052 * max(map(len, names)) + 0.45))))
+    lines = math.ceil(len(names) / most)
+    return math.ceil(len(names) / lines), lines
+
+
+def axis_label(study: Study, metric: str | None = None) -> str:
+    """The metric with its unit."""
+    metric = metric or evidence.endpoint(study.manifest)
+    return metric + words.unit(study.manifest, metric)
+
+
+def difference_label(study: Study, metric: str | None = None) -> str:
+    """A difference in the metric, its unit, and which way is better."""
+    metric = metric or evidence.endpoint(study.manifest)
+    better = "lower" if evidence.lower_is_better(study.manifest, metric) else "higher"
+    return f"difference in {axis_label(study, metric)} ({better} is better)"
+
+
+def simultaneous(shown: pandas.DataFrame) -> str:
+    """What the intervals of these effects are, with n: a part of a caption."""
+    known = shown[shown["low"].notna()]
+    if known.empty:
+        one = shown["n"].eq(1).any()
+        return "no interval: one seed can conclude nothing" if one else "no interval: too few runs ended with a number"
+    family = int(shown["family"].sum())
+    pairing = "paired" if known["paired"].all() else "unpaired where batches differ"
+    return f"simultaneous 95 % intervals (Bonferroni-t, family of {family}), {seeds(known['n'])}, {pairing}"
+
+
+def seeds(counts: pandas.Series) -> str:
+    """How many seeds stand behind numbers: "8 seeds", "5 to 8 seeds"."""
+    least, most = int(counts.min()), int(counts.max())
+    return words.counted(most, "seed") if least == most else f"{least} to {most} seeds"
+
+
+def warning(study: Study) -> str:
+    """Why the intervals of a study are too narrow, where they are."""
+    return evidence.unadjusted(study.manifest) or ""
+
+
+def said(row: Any, places: int) -> str:
+    """An effect with its interval and its verdict, as a row's result."""
+    if row.verdict == "withheld" or row.n == 0:
+        return f"{row.verdict}: {row.note}"
+    return f"{words.span(row.mean, row.low, row.high, places)}  {row.verdict}"
+
+
+def lost(row: Any) -> str:
+    """What became of runs that gave no number, "" where all did."""
+    return "; ".join(words.lost(row))
+
+
+def limits(values: Sequence[float] | np.ndarray, share: float = 0.08) -> tuple[float, float]:
+    """Limits that hold these values with room around them; 0 and 1 where none is finite."""
+    known = np.asarray([value for value in values if np.isfinite(value)])
+    if not len(known):
+        return 0.0, 1.0
+    margin = share * float(np.ptp(known)) or 0.01 * abs(float(known[0])) or 0.01
+    return float(known.min()) - margin, float(known.max()) + margin
+
+
+def claims_of(case: Case) -> pandas.DataFrame:
+    """The study's claims with their verdicts, once computed where the case has them."""
+    found = getattr(case, "claims", None)
+    return evidence.claims(case.study) if found is None else found

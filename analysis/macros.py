@@ -1,0 +1,173 @@
+"""macros.tex: a LaTeX command for every number of a study, so that a paper's text never holds a number typed by hand.
+
+\\ablFfnSwigluDelta is the effect of ffn=swiglu, \\ablCellLnSwigluMean the score of the cell ln + swiglu.  Names hold
+letters alone: digits and signs are spelled out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ablate import words
+from analysis import tables
+from analysis.case import Case
+from analysis.latex import escape
+
+PREFIX = "abl"
+DIGITS = ["Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"]
+HEAD = """% Numbers of the study {study}, written by python -m analysis.
+% \\input this file, then write \\{first}{{}} in the text.  Values are rounded as in the tables.
+% Before each group: what it is about.
+"""
+
+
+class Macro(NamedTuple):
+    """A command: its name without the backslash, what it is about, which number it is, and its text."""
+
+    name: str
+    about: str
+    field: str
+    text: str
+
+
+def macros(case: Case) -> list[Macro]:
+    """Every number of the study, of its effects, its cells and its claims; all names differ."""
+    found: list[Macro] = []
+    taken: set[str] = set()
+    for stem, about, fields in _groups(case):
+        end = next(end for end in _endings() if not {f"{stem}{end}{field}" for field in fields} & taken)
+        taken |= {f"{stem}{end}{field}" for field in fields}
+        found += [Macro(f"{stem}{end}{field}", about, field, text) for field, text in fields.items()]
+    return found
+
+
+def page(case: Case) -> str:
+    """All commands as LaTeX, each group under what it is about."""
+    found, lines, about = macros(case), [], None
+    for macro in found:
+        if macro.about != about:
+            about = macro.about
+            lines += ["", f"% {' '.join(about.split())}"]
+        lines.append(rf"\newcommand{{\{macro.name}}}{{{either_mode(macro.text)}}}")
+    first = next((macro.name for macro in found if macro.field == "Delta"), found[0].name)
+    return HEAD.format(study=" ".join(case.study.manifest["study"].split()), first=first) + "\n".join(lines) + "\n"
+
+
+def either_mode(text: str) -> str:
+    """A text as LaTeX for running text and for formulas."""
+    escaped = escape(text).replace("$-$", r"\ensuremath{-}").replace(r"\textless{}", r"\ensuremath{<}")
+    return re.sub(r"\$([^$]*[^$\\])\$", r"\\ensuremath{\1}", escaped)
+
+
+def spelled(text: str) -> str:
+    """A label as letters: "swiglu" is Swiglu, "optim.lr=0.001" is OptimLrZeroPointZeroZeroOne, "ln + rms" is LnRms."""
+    plain = unicodedata.normalize("NFKD", text.replace(words.MINUS, "-")).encode("ascii", "ignore").decode()
+    plain = re.sub(r"(?<=\d)\.(?=\d)", " Point ", plain)
+    plain = re.sub(r"(?<![A-Za-z0-9])-(?=\d)|(?<=\de)-(?=\d)", " Minus ", plain)
+    plain = re.sub(r"\d", lambda digit: f" {DIGITS[int(digit[0])]} ", plain)
+    return "".join(part[0].upper() + part[1:] for part in re.findall(r"[A-Za-z]+", plain))
+
+
+def _endings() -> Iterator[str]:
+    """What tells names apart that would be equal: nothing for the first, then B, C, … Z, BB, …"""
+    yield ""
+    for length in range(1, 99):
+        yield from (letter * length for letter in "BCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """The start of the names, what they are about, and field by field the texts."""
+    counts = case.study.runs["status"].value_counts()
+    study = {"Seeds": len(case.study.manifest["seeds"]), "Cells": len(case.cells), "Runs": len(case.study.runs)}
+    study |= {name.title(): int(counts.get(name, 0)) for name in ("done", "diverged", "failed", "missing")}
+    yield f"{PREFIX}Study", "the study", {name: str(count) for name, count in study.items()}
+    for row in case.effects.itertuples():
+        about = f"{row.label}, {row.metric}, {'family' if row.family else 'exploratory'}"
+        yield PREFIX + effect_name(row), about, _effect(row)
+    cells = case.cells.assign(**tables.beside(case.study))
+    places = words.decimals([cells["sd"].max()])
+    others = [name for name in cells if "/" in name]
+    for row, *also in zip(cells.itertuples(), *(cells[name] for name in others), strict=True):
+        where = f" at {row.stratum}" * bool(row.stratum)
+        scores = {spelled(name): words.number(value, places) for name, value in zip(others, also, strict=True)}
+        yield (
+            f"{PREFIX}Cell{spelled(row.label + where)}",
+            f"cell {row.label}{where}, {row.metric}",
+            _cell(row, places) | scores,
+        )
+    for row in case.claims.itertuples():
+        yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", _claim(row)
+
+
+def effect_name(row: Any) -> str:
+    """The start of the names of an effect's numbers."""
+    where = f"At{spelled(row.stratum)}" if row.stratum else ""
+    if row.kind == "interaction" and ", or " not in row.label:
+        pairs = zip(row.factor.split(" x "), row.level.split(", "), strict=False)
+        return "By".join(spelled(factor) + spelled(level) for factor, level in pairs) + where
+    if row.kind == "cell":
+        return f"{spelled(row.level)}Against{spelled(row.reference)}{where}"
+    return "Step" * (row.kind == "step") + spelled(row.factor) + spelled(row.level) + where
+
+
+def _effect(row: Any) -> dict[str, str]:
+    places = words.decimals([(row.high - row.low) / 2])
+    withheld = row.verdict == "withheld"
+    found = {name: words.number(getattr(row, column), places, signed=True) for name, column in SPAN.items()}
+    found = {name: "–" if withheld else text for name, text in found.items()}
+    found |= {"P": words.p_text(row.p_holm if row.family else row.p_bh), "N": str(row.n)}
+    found |= {"Sd": words.number(row.sd, words.decimals([row.sd])), "Lost": str(tables.lost_runs(row))}
+    found |= {name: write(getattr(row, column)) for name, (column, write) in MORE.items() if hasattr(row, column)}
+    return found | {"Verdict": str(row.verdict)}
+
+
+SPAN = {"Delta": "mean", "Low": "low", "High": "high"}
+Write = Callable[[Any], str]
+
+
+def _percent(value: Any) -> str:
+    return words.number(100 * value, 0, signed=True) + r" %" * math.isfinite(value)
+
+
+def _by_itself(value: Any) -> str:
+    return words.number(value, words.decimals([value]))
+
+
+MORE: dict[str, tuple[str, Write]] = {
+    "Dz": ("d_z", lambda value: words.number(value, 2, signed=True)),
+    "Correlation": ("correlation", lambda value: words.number(value, 2)),
+    "Superiority": ("superiority", lambda value: words.number(value, 2)),
+    "Smallest": ("smallest", _by_itself),
+    "Margin": ("margin", _by_itself),
+    "Worth": ("worth", _percent),
+    "WorthLow": ("worth_low", _percent),
+    "WorthHigh": ("worth_high", _percent),
+    "Left": ("match_difference", words.remainder),
+}
+
+
+def _cell(row: Any, places: int) -> dict[str, str]:
+    found = {"Mean": words.number(row.mean, places), "Sd": words.number(row.sd, places), "N": str(row.n)}
+    found |= {name: str(getattr(row, name.lower())) for name in ("Runs", "Diverged", "Failed", "Missing")}
+    known = row.params is not None and math.isfinite(row.params)
+    found |= {"Params": f"{int(row.params):,}" if known else "–"}
+    found |= {"ParamsChange": words.percent(row.params_vs_reference)} if known else {}
+    found |= (
+        {"Chosen": str(row.chosen_value), "Left": words.remainder(row.match_difference)}
+        if hasattr(row, "match")
+        else {}
+    )
+    return found | ({"Tuned": words.setting(row.tuned_value)} if hasattr(row, "tuned_value") else {})
+
+
+def _claim(row: Any) -> dict[str, str]:
+    p = row.p_holm if row.family else row.p_bh
+    places = words.decimals([(row.high - row.low) / 2])
+    found = {name: words.number(getattr(row, column), places, signed=True) for name, column in SPAN.items()}
+    found |= {"Sd": words.number(row.sd, words.decimals([row.sd])), "P": words.p_text(p), "N": str(row.n)}
+    found |= {"Margin": _by_itself(row.margin), "Severity": _percent(row.severity).removeprefix("+")}
+    return found | {"Verdict": str(row.verdict)}

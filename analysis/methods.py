@@ -1,0 +1,248 @@
+"""What was done, as a methods paragraph: every sentence is read off the manifest and the runs, and none says more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ablate import evidence, words
+from ablate.words import listed, ranged, said_metric
+from analysis import training
+from analysis.bibliography import Paper, cite, mention
+from analysis.case import Case
+from analysis.latex import escape
+from analysis.sentences import unit_of
+
+DESIGNS = {
+    "grid": "in all combinations",
+    "fractional": "in a fractional factorial design",
+    "one_at_a_time": "one at a time",
+    "leave_one_out": "by leaving out one at a time",
+    "cumulative": "by adding one after the other",
+}
+COMPARED = {
+    "grid": "main effects and two-way interactions, computed within each seed",
+    "fractional": "main effects and two-way interactions, computed within each seed",
+    "one_at_a_time": "differences of each changed cell from the reference",
+    "leave_one_out": "differences of each changed cell from the reference",
+    "cumulative": "differences of each step from the one before it",
+}
+
+
+def methods(case: Case) -> list[str]:
+    """The sentences of the paragraph in order, papers as the marks of `bibliography.mention`."""
+    return [said for part in PARTS for said in part(case) if said]
+
+
+def markdown(case: Case) -> str:
+    """The paragraph as plain text, papers by author and year in brackets."""
+    return cite(case.study.manifest, " ".join(methods(case)), _named) + "\n"
+
+
+def latex(case: Case) -> str:
+    """The paragraph as LaTeX; \\cite needs references.bib."""
+    marked = [cite(case.study.manifest, text, lambda papers: "\0" + _keys(papers) + "\0") for text in methods(case)]
+    lines = [_escaped(text) for text in marked]
+    return "\\paragraph{Methods.}\n" + "\n".join(lines) + "\n"
+
+
+def _named(papers: list[Paper]) -> str:
+    return f" ({'; '.join(f'{paper.who} {paper.year}' for paper in papers)})"
+
+
+def _keys(papers: list[Paper]) -> str:
+    return ",".join(paper.key for paper in papers)
+
+
+def _escaped(text: str) -> str:
+    parts = text.split("\0")  # texts and the keys between them in turn
+    return "".join(rf"~\cite{{{part}}}" if i % 2 else escape(part) for i, part in enumerate(parts))
+
+
+def _design(case: Case) -> Iterator[str]:
+    manifest = case.study.manifest
+    if manifest.get("source"):
+        yield f"The runs were read from {manifest['source']}; what they share is taken from there."
+    factors = manifest["factors"]
+    if not factors:
+        yield "One configuration was trained, so that nothing is compared."
+        return
+    varied = [
+        f"{listed(words.show(level) + mention(manifest, f'{name}={words.show(level)}') for level in levels)} as {name}"
+        for name, levels in factors.items()
+    ]
+    how = f", {DESIGNS[manifest.get('design', 'grid')]}" if len(factors) > 1 else ""
+    named = ", and ".join([*[", ".join(varied[:-1])] * (len(varied) > 1), varied[-1]])
+    yield f"We compared {named}{how}: {words.counted(len(manifest['cells']), 'cell')}."
+    reference = ", ".join(f"{name}={words.show(level)}" for name, level in manifest["reference"].items())
+    within = [name for name in factors if name not in manifest["reference"]]
+    yield f"The reference is {reference}" + f", within each level of {listed(within)}" * bool(within) + "."
+    yield from map(_sentence, manifest.get("remarks", ()))
+
+
+def _matching(case: Case) -> Iterator[str]:
+    manifest = case.study.manifest
+    held = words.matched(manifest)
+    if held:
+        chosen = "numbers of steps" if manifest["match"] == "flops_total" else "FFN widths"
+        quantity, _, within = held.partition(": ")[2].partition(" within ")
+        yield f"The cells' {chosen} were chosen so that {quantity} are within {within} of the reference's."
+
+
+def _tuning(case: Case) -> Iterator[str]:
+    manifest = case.study.manifest
+    tuned = manifest.get("tuning")
+    rates = {c["config"]["optim"]["lr"] for c in manifest["cells"] if "lr" in c["config"].get("optim", {})}
+    if tuned:
+        values = listed(map(words.setting, tuned["values"]))
+        seeds = words.counted(tuned["seeds"], "seed")
+        yield (
+            f"{tuned['key']} was tuned for each cell alike, over {values} with {seeds} each, by the validation split; "
+            "these seeds are not scored."
+        )
+        edges = sum(bool(cell["edge"]) for cell in tuned["cells"].values())
+        if edges:
+            yield f"For {words.counted(edges, 'cell')} the best value is at the edge of what was tried."
+    if len(rates) == 1 and (tuned or {}).get("key") != "optim.lr":
+        yield "The learning rate was not tuned: all cells share it."
+
+
+def _seeds(case: Case) -> Iterator[str]:
+    manifest, table = case.study.manifest, case.effects
+    seeds, cells = manifest["seeds"], manifest["cells"]
+    shown = ranged([str(seed) for seed in seeds])
+    yield f"Every cell was trained with {words.counted(len(seeds), 'seed')} ({shown})."
+    if manifest.get("confirms"):
+        yield f"These seeds had not been scored in {manifest['confirms']}, which this study confirms."
+    if len(table) and table["paired"].all():
+        yield "For a given seed, cells that are compared see the same batches in the same order, so that seeds pair."
+    elif len(table) and table["paired"].any():
+        yield "Seeds pair where cells see the same batches in the same order; other comparisons are unpaired (Welch)."
+    elif len(table):
+        yield "The cells see different batches, so that comparisons are unpaired (Welch)."
+    shared = [cell["shared_draws"] for cell in cells if not cell["reference"] and _known(cell.get("shared_draws"))]
+    if shared and not manifest.get("source"):
+        span = ranged([f"{share:.0%}".replace("%", " %") for share in sorted({min(shared), max(shared)})])
+        span = span.replace(", ", " to ")
+        yield f"Initial draws are keyed by seed and parameter name: cells share {span} of theirs with the reference."
+
+
+def _endpoint(case: Case) -> Iterator[str]:
+    manifest = case.study.manifest
+    metrics = [said_metric(metric) + _unit(manifest, metric) for metric in evidence.measures(manifest)]
+    settings = [cell["config"].get("eval", {}) for cell in manifest["cells"]]
+    sizes = sorted({setting["tokens"] for setting in settings if "tokens" in setting})
+    about = f", over about {ranged([f'{size:,}' for size in sizes])} positions of held-out data" if sizes else ""
+    yield f"The endpoint is {listed(metrics)} at the last step{about}."
+
+
+def _unit(manifest: dict[str, Any], metric: str) -> str:
+    unit = unit_of(manifest, metric).strip()
+    return f" ({unit})" if unit else ""
+
+
+def _statistics(case: Case) -> Iterator[str]:
+    manifest, table = case.study.manifest, case.effects
+    if len(manifest["seeds"]) == 1:
+        yield "One seed gives no interval and no verdict: nothing can be concluded from this study."
+        return
+    yield from _claims(case)
+    family = int(table["family"].sum()) if len(table) else 0
+    if len(table):
+        yield f"Effects are {COMPARED[manifest.get('design', 'grid')]}."
+    if family:
+        yield (
+            f"Intervals are simultaneous 95 % t intervals over seeds (Bonferroni, {words.counted(family, 'effect')}); "
+            "p-values are corrected after Holm for the same effects, and the interval decides each verdict."
+        )
+    if len(table) > family:
+        which = "All other comparisons" if family else "These effects"
+        yield (
+            f"{which} are exploratory: p-values after Benjamini and Hochberg, intervals with a false coverage rate of "
+            "5 %."
+        )
+    if margin := evidence.margin_line(case.study):
+        yield _sentence(margin)
+
+
+def _claims(case: Case) -> Iterator[str]:
+    if case.claims.empty:
+        return
+    before = int(case.claims["registered"].sum())
+    yield (
+        f"The study file makes {words.counted(len(case.claims), 'claim')}, of which {before or 'none'} "
+        f"{'were' if before != 1 else 'was'} registered: written before both sides had a result."
+    )
+    if before:
+        yield (
+            "Intervals of registered claims are simultaneous 95 % intervals (Bonferroni) and their p-values corrected "
+            "after Holm; the interval decides each verdict."
+        )
+    if before < len(case.claims):
+        yield "Claims written after results are exploratory, after Benjamini and Hochberg."
+    if case.claims["severity"].notna().any():
+        yield (
+            "Every claim was judged again on resampled placebo differences; what would pass there in more than 5 % of "
+            "cases stays undecided."
+        )
+
+
+def _looks(case: Case) -> Iterator[str]:
+    manifest = case.study.manifest
+    sequence, note = manifest.get("sequential"), evidence.unadjusted(manifest)
+    if sequence:
+        at = listed(map(str, sequence["looks"]))
+        yield f"Seeds were added at looks planned at {at} seeds; intervals and p-values allow for every look."
+    if note:
+        yield _sentence(note)
+
+
+def _losses(case: Case) -> Iterator[str]:
+    study = case.study
+    counts = study.runs["status"].value_counts()
+    lost = [f"{counts[name]} {name}" for name in ("diverged", "failed", "missing") if counts.get(name)]
+    if not study.manifest.get("source"):
+        yield (
+            "A run counts as diverged where its loss is not finite, or its validation loss is more than 10 % above its "
+            "value at initialisation at two evaluations in a row."
+        )
+    total = words.counted(len(study.runs), "run")
+    yield (
+        f"Of {total}, {listed(lost)}; none of them is given a number." if lost else f"All {total} ended with a number."
+    )
+    if (case.effects["verdict"] == "withheld").any():
+        yield "Where the two sides of an effect lost different numbers of runs to divergence, the verdict is withheld."
+
+
+def _noise(case: Case) -> Iterator[str]:
+    placebos, exchange = case.study.beside.get("placebos"), case.study.beside.get("exchange")
+    if placebos:
+        kinds = [cell["label"].partition(", ")[2] for cell in placebos.manifest["cells"] if not cell["reference"]]
+        seeds = words.counted(len(placebos.manifest["seeds"]), "seed")
+        yield f"What noise alone makes was measured with copies of the reference cell, {seeds} each: {listed(kinds)}."
+    if exchange:
+        steps = sorted({cell["config"]["train"]["steps"] for cell in exchange.manifest["cells"]})
+        at = listed(f"{count:,}" for count in steps)
+        yield f"Effects are also given in training steps, by runs of the reference cells of {at} steps."
+
+
+def _caveats(case: Case) -> Iterator[str]:
+    notes = dict.fromkeys(note for cell in case.study.manifest["cells"] for note in cell["notes"])
+    yield from (_sentence(f"note: {note}") for note in notes)
+
+
+def _sentence(text: str) -> str:
+    """A remark as a sentence of its own."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _known(value: Any) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+Part = Callable[[Case], Iterable[str]]
+PARTS: tuple[Part, ...] = (
+    *(_design, training.model, training.data, training.loop, _matching, _tuning, _seeds, _endpoint),
+    *(_statistics, _looks, _losses, _noise, _caveats, training.machine),
+)
