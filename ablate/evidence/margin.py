@@ -37,7 +37,14 @@ def inside(row: Any) -> bool:
     """Whether the interval of a row of effects lies inside its margin; of a share of the steps, that of its worth."""
     if math.isfinite(row.margin):
         return bool(-row.margin < row.low and row.high < row.margin)
-    return within(row.worth_low, row.worth_high, row.margin_steps)
+    low, high = (float(getattr(row, name, math.nan)) for name in ("worth_low", "worth_high"))
+    return bool(within(low, high, row.margin_steps))
+
+
+def margin_words(manifest: dict[str, Any]) -> str:
+    """The margin of a study as it is read: "±.01", "±2 % of the training steps"; nothing without one."""
+    found = margin_of(manifest)
+    return words.bounds(found.size, found.steps)
 
 
 def margin_line(study: Study) -> str:
@@ -58,8 +65,7 @@ def margin_line(study: Study) -> str:
 
 
 def _value(entry: dict[str, Any]) -> str:
-    found = margin_of({"margin": entry})
-    return words.bounds(found.size, found.steps)
+    return margin_words({"margin": entry})
 
 
 def _when(entry: dict[str, Any]) -> str:
