@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _analyse(given: argparse.Namespace) -> int:
     study = load.study_of(given)
     folder = given.to or given.results_dir / "figures" / study.manifest["study"]
-    case = case_of(given.results_dir, study)
+    case = case_of(given.results_dir, study, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]

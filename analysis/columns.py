@@ -15,7 +15,18 @@ KEYS = ("cell", "seed", "step", "status", "batches", "params", "flops_per_token"
 NEITHER = (
     *("tokens", "seconds", "time", "epoch", "lr", "grad_norm", "host", "id", "run", "run_id", "name", "note", "notes"),
     *("date", "timestamp", "created", "updated", "started", "ended", "state", "stratum", "placebo", "match", "chosen"),
-    *("chosen_value", "match_difference", "tuned", "tuned_value", "tuned_at_edge"),
+    *(
+        "steps",
+        "device",
+        "torch",
+        "commit",
+        "dirty",
+        "chosen_value",
+        "match_difference",
+        "tuned",
+        "tuned_value",
+        "tuned_at_edge",
+    ),
 )
 LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
 HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}

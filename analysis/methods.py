@@ -162,8 +162,10 @@ def _statistics(case: Case) -> Iterator[str]:
             f"{which} are exploratory: p-values after Benjamini and Hochberg, intervals with a false coverage rate of "
             "5 %."
         )
-    if margin := evidence.margin_line(case.study):
-        yield _sentence(margin)
+    margin = evidence.margin_words(manifest)
+    if margin:
+        late = "" if evidence.margin_of(manifest).registered else ", which was written after results,"
+        yield f"Differences within a margin of {margin}{late} count as negligible or equivalent, from five seeds on."
 
 
 def _claims(case: Case) -> Iterator[str]:

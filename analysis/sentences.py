@@ -52,6 +52,8 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
         within = f", a difference within {words.margin(row)}: negligible" * (row.verdict == "negligible")
         return moved(manifest, row, metric, found) + within
     spread = words.span(row.mean, row.low, row.high, places).replace(" [", f"{unit} [") + unit * (not _known(row.low))
+    if row.verdict == "none":
+        return f"{subject(manifest, row)}: no verdict, {metric} {spread}"
     if row.verdict == "equivalent":
         return f"{subject(manifest, row)}: equivalent within {words.margin(row)}, {metric} {spread}"
     why = f" ({row.note})" * bool(row.note)

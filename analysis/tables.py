@@ -10,7 +10,7 @@ import pandas
 
 from ablate import evidence, words
 from ablate.results import Study
-from analysis import latex, sheet
+from analysis import latex, sheet, stats
 from analysis.case import Case
 from analysis.export import runs_table
 from analysis.safe import written
@@ -33,12 +33,14 @@ def frames(case: Case) -> dict[str, pandas.DataFrame]:
     """The tables as numbers, by the name of their file."""
     cells = case.cells.assign(**beside(case.study))
     found = {"runs": runs_table(case.study), "cells": cells, "effects": case.effects}
+    found |= case.further
     return found | ({"claims": case.claims} if len(case.claims) else {})
 
 
 def sheets(case: Case) -> list[Sheet]:
     """The tables as people read them: claims, effects, their particulars, cells, and what became of lost runs."""
     found = [claims_sheet(case), effects_sheet(case), particulars_sheet(case), cells_sheet(case), losses_sheet(case)]
+    found += stats.sheets(dict(case.further), case.effects)
     return [each for each in found if each is not None]
 
 

@@ -16,33 +16,30 @@ from ablate import evidence, words
 from ablate.command import Refused
 from ablate.results import Study, load_study
 from analysis.__main__ import main
+from analysis.export import runs_table
 from analysis.foreign import Asked
 from analysis.runs_csv import read_csv
+from analysis.safe import written
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 TEXT = ["kind", "factor", "level", "reference", "stratum", "label", "verdict", "note"]
 
 
 def exported(study: Study, file: Path) -> Path:
-    """The runs of a native study with the columns that `python -m analysis export` writes."""
-    metrics = [name for name in study.runs if "/" in name]
-    columns = ["cell", *study.manifest["factors"], "seed", "status", "batches", "params", *metrics, "path"]
-    study.runs[columns].to_csv(file, index=False)
-    return file
+    """The runs of a native study as `python -m analysis export` writes them."""
+    return written(runs_table(study), file)
 
 
-def verdicts(study: Study, table: pandas.DataFrame) -> list[str]:
+def verdicts(table: pandas.DataFrame) -> list[str]:
     """Every row's verdict as people read it."""
-    metric = evidence.endpoint(study.manifest)
-    lower = evidence.lower_is_better(study.manifest, metric)
-    return [words.verdict(row, metric, lower) for row in table.itertuples()]
+    return [words.verdict(row) for row in table.itertuples()]
 
 
 def assert_equal_evidence(native: Study, foreign: Study) -> None:
     """The same effects to the last digit, and the same words."""
     one, other = evidence.effects(native), evidence.effects(foreign)
     pandas.testing.assert_frame_equal(one, other, check_exact=True)
-    assert verdicts(native, one) == verdicts(foreign, other)
+    assert verdicts(one) == verdicts(other)
     left, right = evidence.cells(native), evidence.cells(foreign)
     same = [name for name in left if name not in ("shared_draws", "flops_per_token", "params_vs_reference")]
     pandas.testing.assert_frame_equal(left[same], right[same], check_exact=True)

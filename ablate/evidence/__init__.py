@@ -11,7 +11,7 @@ from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.exchange import exchange_lines, within
 from ablate.evidence.family import ALPHA, registered
-from ablate.evidence.margin import margin_line, margin_of
+from ablate.evidence.margin import margin_line, margin_of, margin_words
 from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
@@ -60,6 +60,7 @@ __all__ = [
     "lower_is_better",
     "margin_line",
     "margin_of",
+    "margin_words",
     "matched",
     "measures",
     "noise",

@@ -36,7 +36,7 @@ def edits(case: Case) -> Edits:
 
 def edits_file(case: Case) -> Path:
     """Where the edits of a study's figures are."""
-    return case.results / "figures" / case.study.manifest["study"] / "figures.yaml"
+    return case.folder / "figures.yaml"
 
 
 def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame]:
