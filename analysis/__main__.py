@@ -54,7 +54,7 @@ def _analyse(given: argparse.Namespace) -> int:
 
 
 def _said(case: Case) -> list[str]:
-    """The verdicts, then what a reader of them must know."""
+    """The claims, the verdicts on effects, then what a reader of them must know."""
     shown = evidence.headline(case.effects)
     places = words.decimals((shown["high"] - shown["low"]) / 2)
     lines = [
@@ -62,7 +62,14 @@ def _said(case: Case) -> list[str]:
         for row in shown.head(LINES).itertuples()
     ]
     remarks = tables.remarks(case.study)
-    return [*lines, *_more(len(shown) - LINES, "effect"), *remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
+    claims = evidence.claim_lines(case.study.manifest, case.claims)
+    return [
+        *claims,
+        *lines,
+        *_more(len(shown) - LINES, "effect"),
+        *remarks[:NOTES],
+        *_more(len(remarks) - NOTES, "remark"),
+    ]
 
 
 def _more(count: int, noun: str) -> list[str]:

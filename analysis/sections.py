@@ -65,11 +65,14 @@ def _asked(factors: list[str]) -> str:
 
 def verdicts(case: Case) -> Section:
     """A sentence per effect that comes first, and what must be known with them."""
-    notes = [evidence.standing(case.study, case.effects) or "", evidence.unadjusted(case.study.manifest) or ""]
+    notes = [evidence.standing(case.study, case.effects, case.claims) or ""]
+    notes.append(evidence.unadjusted(case.study.manifest) or "")
     if len(case.study.manifest["seeds"]) == 1:
         notes.append("This study has one seed: nothing can be concluded from it.")
     elif case.effects.empty:
         notes.append("Nothing is compared in this study.")
+    elif not case.effects["family"].any():
+        notes.append("The registered claims are what this study judges; these effects are exploratory beside them.")
     else:
         simultaneous = "simultaneous 95 % intervals" if case.effects["family"].any() else "exploratory intervals"
         notes.append(f"Intervals are {simultaneous} over seeds; the scope of each sentence is in brackets.")

@@ -118,7 +118,8 @@ def effects_sheet(case: Case) -> Sheet:
     over = f"Intervals are simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t); "
     said = f"{over * bool(family)}exploratory rows have intervals of 5 % false coverage rate. All cover seeds only."
     said = said[0].upper() + said[1:]
-    notes = [said * bool(len(rows)), evidence.standing(study, table) or "", *at_common_values(study), *remarks(study)]
+    stands = evidence.standing(study, table, case.claims) or ""
+    notes = [said * bool(len(rows)), stands, *at_common_values(study), *remarks(study)]
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
     return Sheet("effects", f"Effects on {metric}", head, rows, [note for note in notes if note])
 
