@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,10 @@ from analysis import stats
 
 
 class Case(NamedTuple):
-    """A study, the folder it came from, its tables as `ablate.evidence` makes them, and where figures go."""
+    """A study, the folder it came from, its tables as `ablate.evidence` makes them, and where figures go.
+
+    `further` has the tables of `analysis.stats` that there are, `drawn` those of the figures that were written, by name.
+    """
 
     results: Path
     study: Study
@@ -24,7 +26,8 @@ class Case(NamedTuple):
     cells: pandas.DataFrame
     claims: pandas.DataFrame
     folder: Path
-    further: Mapping[str, pandas.DataFrame] = MappingProxyType({})  # by name, those of analysis.stats that there are
+    further: Mapping[str, pandas.DataFrame]
+    drawn: dict[str, pandas.DataFrame]
 
 
 def case_of(results: Path, study: Study, folder: Path | None = None) -> Case:
@@ -32,4 +35,4 @@ def case_of(results: Path, study: Study, folder: Path | None = None) -> Case:
     folder = folder or results / "figures" / study.manifest["study"]
     effects, rng = evidence.effects(study), np.random.default_rng(0)
     further = stats.tables(results, study, effects, rng) if not words.no_evidence(study.manifest) else {}
-    return Case(results, study, effects, evidence.cells(study), evidence.claims(study), folder, further)
+    return Case(results, study, effects, evidence.cells(study), evidence.claims(study), folder, further, {})

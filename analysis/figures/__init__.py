@@ -87,7 +87,8 @@ def write(case: Case, folder: Path) -> list[Path]:
     page, kinds = page_of(case.study.manifest, given), {kind.name: kind for kind in KINDS}
     files = []
     with matplotlib.rc_context(style.RC):
-        for name, table in tables(case, given).items():
+        case.drawn.update(tables(case, given))
+        for name, table in case.drawn.items():
             drawn = kinds[name].draw(table, page)
             files += style.save(drawn, folder, name, metadata(stamp(name, table, page, case.study)))
     return files

@@ -14,14 +14,11 @@ PIXELS = 134  # of the page, per inch of a figure
 
 
 def pictures(case: Case, folder: Path) -> dict[str, Figure]:
-    """The figures that were drawn into the folder, in their order, by name."""
-    says, tables = {kind.name: kind.says for kind in figures.KINDS}, figures.tables(case)
-    inches = figures.edits(case).width
-    files = {name: folder / f"{name}.png" for name in tables}
+    """The figures of this case that were written into the folder, in their order, by name."""
+    says, inches = {kind.name: kind.says for kind in figures.KINDS}, figures.edits(case).width
     return {
-        name: picture(file, inches, says[name], tables[name].attrs["caption"])
-        for name, file in files.items()
-        if file.exists()
+        name: picture(folder / f"{name}.png", inches, says[name], table.attrs["caption"])
+        for name, table in case.drawn.items()
     }
 
 

@@ -19,36 +19,37 @@ NUMBERS = 400_000  # of all single runs together, so that a page of 10,000 runs 
 FEWEST = 24  # points of a single run
 
 Series = dict[str, Any]
+Columns = dict[str, np.ndarray]
 
 
 def series(case: Case) -> Series | None:
     """The curves of every cell by the axes that were logged; None where no run logged the metric at any step."""
-    study = case.study
-    metric = "val/" + evidence.endpoint(study.manifest).split("/")[-1]
+    manifest = case.study.manifest
+    metric = "val/" + evidence.endpoint(manifest).split("/")[-1]
     rows, axes = _rows(case, metric)
     if rows.empty:
         return None
-    points = int(np.clip(NUMBERS / (len(axes) + 1) / rows.groupby(["cell", "seed"]).ngroups, FEWEST, POINTS))
-    shelf = _Shelf()
-    by_cell = dict(list(rows.groupby("cell", sort=False)))
-    drawn = page_of(study.manifest, figures.edits(case))
-    cells = [
-        {
-            "name": drawn.label(row.name) + f" ({'; '.join(words.lost(row))})" * bool(words.lost(row)),
-            "colour": drawn.looks[row.cell].colour,
-            "dash": _dash(drawn.looks[row.cell].dash),
-            **_cell(by_cell.get(row.cell, rows.iloc[:0]), axes, points, shelf),
-        }
-        for row in case.cells.itertuples()
-    ]
-    return {
-        "metric": metric,
-        "label": metric + words.unit(study.manifest, metric),
-        "axes": axes,
-        "cells": cells,
-        "columns": shelf.columns,
-        "thinned": bool(rows.groupby(["cell", "seed"]).size().max() > points),
-    }
+    runs = _runs(rows, axes)
+    points = int(np.clip(NUMBERS / (len(axes) + 1) / sum(map(len, runs.values())), FEWEST, POINTS))
+    means, shelf, drawn = _means(rows, axes), _Shelf(), page_of(manifest, figures.edits(case))
+    cells = []
+    for row in case.cells.itertuples():
+        lost, look = words.lost(row), drawn.looks[row.cell]
+        done = sum(not run["diverged"] for run in runs.get(row.cell, []))
+        cells.append(
+            {
+                "name": drawn.label(row.name) + f" ({'; '.join(lost)})" * bool(lost),
+                "colour": look.colour,
+                "dash": _dash(look.dash),
+                "n": done,
+                "mean": _kept(means.get(row.cell) or _nothing([*axes, "sd"]), POINTS, shelf),
+                "runs": [run | _kept(run.pop("columns"), points, shelf) for run in runs.get(row.cell, [])],
+            }
+        )
+    longest = int(rows.groupby(["cell", "seed"]).size().max())
+    label = metric + words.unit(manifest, metric)
+    shown = {"metric": metric, "label": label, "axes": axes, "cells": cells, "columns": shelf.columns}
+    return shown | {"thinned": longest > points}
 
 
 class _Shelf:
@@ -56,15 +57,15 @@ class _Shelf:
 
     def __init__(self) -> None:
         self.columns: list[list[float | None]] = []
-        self.known: dict[tuple[float | None, ...], int] = {}
+        self.known: dict[bytes, int] = {}
 
-    def put(self, values: pandas.Series) -> int:
+    def put(self, values: np.ndarray) -> int:
         """The place of a column among all."""
-        column = tuple(_short(value) for value in values.tolist())
-        if column not in self.known:
-            self.known[column] = len(self.columns)
-            self.columns.append(list(column))
-        return self.known[column]
+        key = values.tobytes()
+        if key not in self.known:
+            self.known[key] = len(self.columns)
+            self.columns.append([_short(value) for value in values.tolist()])
+        return self.known[key]
 
 
 def _short(value: float) -> float | None:
@@ -88,34 +89,54 @@ def _rows(case: Case, metric: str) -> tuple[pandas.DataFrame, list[str]]:
     known = np.isfinite(rows["value"]) & rows["status"].isin(["done", "diverged"])
     # A diverged run's last row may hold no finite loss; it still says where the run ended.
     ends = (rows["status"] == "diverged") & ~rows.duplicated(["cell", "seed"], keep="last")
-    return rows[known | ends], axes
+    return rows[known | ends].sort_values(["cell", "seed"], kind="stable"), axes
 
 
-def _cell(rows: pandas.DataFrame, axes: list[str], points: int, shelf: _Shelf) -> Series:
+def _runs(rows: pandas.DataFrame, axes: list[str]) -> dict[str, list[Series]]:
+    """The runs of each cell by seed, each with its columns."""
+    apart = np.flatnonzero(~rows.duplicated(["cell", "seed"]).to_numpy())
+    whole = {name: rows[name].to_numpy(float) for name in [*axes, "value"]}
+    cells, seeds, status = (rows[name].tolist() for name in ("cell", "seed", "status"))
+    found: dict[str, list[Series]] = {}
+    for start, end in itertools.pairwise([*apart.tolist(), len(rows)]):
+        columns = {name: column[start:end] for name, column in whole.items()}
+        run = {"seed": str(seeds[start]), "diverged": status[start] == "diverged", "columns": columns}
+        found.setdefault(cells[start], []).append(run)
+    return found
+
+
+def _means(rows: pandas.DataFrame, axes: list[str]) -> dict[str, Columns]:
+    """Mean and SD of each cell over its done runs, where every one of them was evaluated."""
     done = rows[rows["status"] == "done"]
-    seeds = done["seed"].nunique()
-    table = done.groupby(axes[0])[[*axes[1:], "value"]].mean()
-    table["sd"] = done.groupby(axes[0])["value"].std()
-    table = table[(done.groupby(axes[0])["value"].count() == seeds)].reset_index()
-    table = table.iloc[_places(table["value"], POINTS)]
-    runs = [_run(run, axes, points, shelf) for _, run in rows.groupby("seed", sort=True)]
-    mean = {name: shelf.put(table[name]) for name in [*axes, "value", "sd"]}
-    return {"n": int(seeds), "mean": mean, "runs": runs}
+    grouped = done.groupby(["cell", axes[0]])
+    table = grouped[[*axes[1:], "value"]].mean()
+    table["sd"] = grouped["value"].std()
+    seeds = done.groupby("cell")["seed"].nunique()
+    everywhere = grouped["value"].count() == seeds.reindex(table.index.get_level_values("cell")).to_numpy()
+    shown = table[everywhere].reset_index()
+    return {
+        str(cell): {name: group[name].to_numpy(float) for name in [*axes, "value", "sd"]}
+        for cell, group in shown.groupby("cell")
+    }
 
 
-def _run(run: pandas.DataFrame, axes: list[str], points: int, shelf: _Shelf) -> Series:
-    kept = run.iloc[_places(run["value"], points)]
-    columns = {name: shelf.put(kept[name]) for name in [*axes, "value"]}
-    return {"seed": str(run["seed"].iloc[0]), "diverged": bool(run["status"].iloc[0] == "diverged"), **columns}
+def _nothing(names: list[str]) -> Columns:
+    return {name: np.empty(0) for name in [*names, "value"]}
 
 
-def _places(values: pandas.Series, points: int) -> np.ndarray:
+def _kept(columns: Columns, points: int, shelf: _Shelf) -> dict[str, int]:
+    """Where the shelf has each column, thinned where it is longer than `points`."""
+    places = _places(columns["value"], points)
+    return {name: shelf.put(column[places]) for name, column in columns.items()}
+
+
+def _places(values: np.ndarray, points: int) -> np.ndarray:
     """Which of many values to keep: the ends, and the least and the greatest of each of points / 2 stretches."""
     n = len(values)
     if n <= points:
         return np.arange(n)
-    filled = values.ffill().fillna(0.0).to_numpy()
-    edges = np.linspace(0, n, points // 2 + 1).astype(int)
+    filled = np.where(np.isfinite(values), values, np.nanmean(values) if np.isfinite(values).any() else 0.0)
+    edges = np.linspace(0, n, points // 2 + 1).astype(int).tolist()
     extremes = [a + pick(filled[a:b]) for a, b in itertools.pairwise(edges) for pick in (np.argmin, np.argmax)]
     return np.unique([0, *extremes, n - 1])
 
