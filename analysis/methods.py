@@ -147,6 +147,9 @@ def _statistics(case: Case) -> Iterator[str]:
     if len(manifest["seeds"]) == 1:
         yield "One seed gives no interval and no verdict: nothing can be concluded from this study."
         return
+    if words.no_evidence(manifest):
+        yield _sentence(f"{words.role(manifest)}; no verdict is given")
+        return
     yield from _claims(case)
     family = int(table["family"].sum()) if len(table) else 0
     if len(table):

@@ -158,6 +158,10 @@ def test_placebos_and_exchange_runs_are_said(tmp_path: Path) -> None:
     found = case(tmp_path, study="main", change=set_of("placebos", "main-aa"))
     text = methods.markdown(found)
     assert "with copies of the reference cell, 8 seeds each: ffn drawn anew and perturbed by 1e-7." in text
+    placebos["placebo_of"] = "main"
+    write_manifest(tmp_path, placebos)
+    own = methods.markdown(case_of(tmp_path, load_study(tmp_path, "main-aa")))
+    assert "no effects of variants; no verdict is given." in own and "decides each verdict" not in own
     assert "training steps, by runs" not in text
 
 
