@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
+import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +45,16 @@ class Origin(NamedTuple):
     command: str
 
 
+def command(flag: str, source: str, asked: Asked) -> str:
+    """The command line that reads these runs in this way."""
+    reference = ",".join(f"{name}={level}" for name, level in asked.reference)
+    options = {"--factors": ",".join(asked.factors), "--metric": ",".join(asked.metrics), "--reference": reference}
+    given = [word for pair in (options | {"--within": ",".join(asked.within)}).items() if pair[1] for word in pair]
+    way = [] if asked.lower is None else ["--lower" if asked.lower else "--higher"]
+    words = ["python", "-m", "analysis", flag, source, *given, *way, *["--unpaired"] * asked.unpaired]
+    return shlex.join(words)
+
+
 def when(file: Path) -> str:
     """When a file was last changed, UTC, as manifests keep it."""
     return datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC).isoformat(timespec="seconds")
@@ -67,6 +78,7 @@ def assemble(
     labels = {name: _label(each) for name, each in levels.items()}
     table = table.assign(cell=[ids[row] for row in rows])
     table["label"] = table["cell"].map(labels)
+    table["path"] = table["path"].fillna("") if "path" in table else table.index  # where a run can be looked up
     _refuse_repeated(table)
     reference = _reference(levels, asked)
     given = levels
@@ -77,6 +89,8 @@ def assemble(
     cells = [_cell(name, levels[name], labels[name], reference, shape[name], shown[name]) for name in levels]
     runs = with_missing(runs, notes).assign(batches=lambda found: found["cell"].map(shown))
     known = {name: list(dict.fromkeys(each[name] for each in levels.values())) for name in next(iter(levels.values()))}
+    runs["path"] = runs["path"].fillna("")
+    runs["error"] = runs["error"].astype(object).where(runs["error"].notna(), None)
     for key in SHAPE:
         runs[key] = [shape[cell][key] for cell in runs["cell"]]
     every = {name: given[name] | levels[name] for name in levels}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from ablate.command import Refused
 from ablate.results import Study
 from ablate.words import counted
 from analysis.columns import SHAPE, choose_factors, choose_metrics, levels, number
-from analysis.foreign import Asked, Origin, assemble, when
+from analysis.foreign import Asked, Origin, assemble, command, when
 from analysis.safe import unquoted
 
 NEEDED = "cell or a column per factor, seed, and a metric such as test/loss"
@@ -45,8 +44,8 @@ def read_csv(file: Path, asked: Asked) -> Study:
             own = list(table[name]) if name == "cell" else levels(list(table[name]))
             table[name] = pandas.Series(own, table.index, dtype=object)
         table.index = pandas.Index([f"line {line}" for line in table.index])
-        command = f"python -m analysis --runs {shlex.quote(str(file))}"
-        return assemble(table, factors, metrics, asked, Origin(file.stem, file.name, when(file), command), notes)
+        origin = Origin(file.stem, file.name, when(file), command("--runs", str(file), asked))
+        return assemble(table, factors, metrics, asked, origin, notes)
     except Refused as error:
         raise Refused(f"{file}: {error}") from None
 
