@@ -11,8 +11,9 @@ sweep: $(VENV)/.ready
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: $(VENV)/.ready
-	$(BIN)/python -m pytest -n 2
+# All tests: those of report.html need a browser, which is installed where apt-get can, else its tests skip and say so.
+test-all: $(VENV)/.browser
+	$(BIN)/python -m pytest -n 2 -rs
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -24,6 +25,14 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $@
+
+$(VENV)/.browser: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,browser]'
+	command -v chromedriver >/dev/null && (command -v chromium || command -v google-chrome) >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends chromium chromium-driver; } || \
+	echo "the tests of report.html will skip; as root: apt-get install chromium chromium-driver"
 	touch $@
 
 catalogue: $(VENV)/.ready

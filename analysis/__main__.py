@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ablate import evidence, words
 from ablate.command import Parser, Refused, conclude
-from analysis import figures, load, tables, text
+from analysis import figures, load, report, tables, text
 from analysis.case import Case, case_of
 
 COMMANDS = {"export": "analysis.export", "verify": "analysis.verify"}
@@ -45,6 +45,7 @@ def _analyse(given: argparse.Namespace) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]
+        files += report.write(case, folder)  # of what was written before
     except OSError as error:
         raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
     print("\n".join(_said(case)))
@@ -53,7 +54,7 @@ def _analyse(given: argparse.Namespace) -> int:
 
 
 def _said(case: Case) -> list[str]:
-    """The verdicts, then what a reader of them must know."""
+    """The claims, the verdicts on effects, then what a reader of them must know."""
     shown = evidence.headline(case.effects)
     places = words.decimals((shown["high"] - shown["low"]) / 2)
     lines = [
@@ -61,7 +62,14 @@ def _said(case: Case) -> list[str]:
         for row in shown.head(LINES).itertuples()
     ]
     remarks = tables.remarks(case.study)
-    return [*lines, *_more(len(shown) - LINES, "effect"), *remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
+    claims = evidence.claim_lines(case.study.manifest, case.claims)
+    return [
+        *claims,
+        *lines,
+        *_more(len(shown) - LINES, "effect"),
+        *remarks[:NOTES],
+        *_more(len(remarks) - NOTES, "remark"),
+    ]
 
 
 def _more(count: int, noun: str) -> list[str]:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, words
+from ablate.words import listed, ranged, said_metric
 from analysis import methods, tables
 from analysis.case import Case
-from analysis.sentences import listed, ranged, said_metric, sentences
+from analysis.sentences import sentences
 from analysis.sheet import Sheet
 
 WIDE = 6  # cells beside each other; more go below each other
@@ -46,7 +47,7 @@ class Section(NamedTuple):
 def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
     """All sections of a report in order; those that have nothing to say are left out."""
     pictured = Section("figures", "Figures", pictures=list(pictures))
-    found = [question(case), verdicts(case), claims(case), plan(case), results(case), pictured, runs(case)]
+    found = [question(case), claims(case), verdicts(case), plan(case), results(case), pictured, runs(case)]
     found += [differences(case), looks(case), left_out(case), described(case), provenance(case)]
     return [each for each in found if any(each[2:])]
 
@@ -64,22 +65,24 @@ def _asked(factors: list[str]) -> str:
 
 def verdicts(case: Case) -> Section:
     """A sentence per effect that comes first, and what must be known with them."""
-    notes = [evidence.standing(case.study, case.effects) or "", evidence.unadjusted(case.study.manifest) or ""]
+    notes = [evidence.standing(case.study, case.effects, case.claims) or ""]
+    notes.append(evidence.unadjusted(case.study.manifest) or "")
     if len(case.study.manifest["seeds"]) == 1:
         notes.append("This study has one seed: nothing can be concluded from it.")
     elif case.effects.empty:
         notes.append("Nothing is compared in this study.")
+    elif not case.effects["family"].any():
+        notes.append("The registered claims are what this study judges; these effects are exploratory beside them.")
     else:
-        notes.append("Intervals are simultaneous 95 % intervals over seeds; the scope of each sentence is in brackets.")
+        simultaneous = "simultaneous 95 % intervals" if case.effects["family"].any() else "exploratory intervals"
+        notes.append(f"Intervals are {simultaneous} over seeds; the scope of each sentence is in brackets.")
     return Section("verdicts", "Verdicts", [note for note in notes if note], items=sentences(case))
 
 
 def claims(case: Case) -> Section:
-    """The registered claims with their verdicts, and those that were withdrawn."""
+    """The claims with their verdicts, what they said before, and those that were withdrawn."""
     sheet = tables.claims_sheet(case)
-    withdrawn = case.study.manifest.get("withdrawn") or {}
-    lines = [f"{row.name}: {row.verdict}. {row.sentence}" for row in tables.claimed(case).itertuples()]
-    lines += [f"{name}: withdrawn, written {entry['written']}" for name, entry in withdrawn.items()]
+    lines = [line.strip() for line in evidence.claim_lines(case.study.manifest, case.claims)]
     return Section("claims", "Claims", items=lines, sheets=[sheet] if sheet else [])
 
 
@@ -106,7 +109,7 @@ def plan(case: Case) -> Section:
             "learning rate",
             _configured(manifest, "optim", "lr") + " (tuned)" * bool(tuned and tuned["key"] == "optim.lr"),
         ),
-        ("margin", words.show(manifest["margin"]) if manifest.get("margin") else ""),
+        ("margin", evidence.margin_line(case.study).removeprefix("margin: ")),
         ("held equal", words.matched(manifest)),
         ("tuning", _tuning(tuned) if tuned else ""),
         ("placebos", str(manifest.get("placebos") or "")),
@@ -143,7 +146,7 @@ def runs(case: Case) -> Section:
         for name in ("steps", "seconds")
     }
     rows = [
-        [run.label, str(run.seed), run.status, words.number(score, 4), *(_whole(value) for value in also), run.path]
+        [run.label, str(run.seed), run.status, words.number(score, 4), *(_whole(value) for value in also), _path(run)]
         for run, score, *also in zip(
             study.runs.itertuples(), pandas.to_numeric(scores), *optional.values(), strict=True
         )
@@ -157,6 +160,10 @@ def runs(case: Case) -> Section:
     )
 
 
+def _path(run: Any) -> str:
+    return run.path if isinstance(run.path, str) else "–"
+
+
 def _whole(value: Any) -> str:
     return f"{value:.0f}" if value is not None and math.isfinite(value) else "–"
 
@@ -164,7 +171,7 @@ def _whole(value: Any) -> str:
 def differences(case: Case) -> Section:
     """The settings in which cells differ, and nothing of what they share."""
     cells = case.study.manifest["cells"]
-    flat = [_flat({key: value for key, value in cell["config"].items() if key not in STUDY_KEYS}) for cell in cells]
+    flat = [flattened({key: value for key, value in cell["config"].items() if key not in STUDY_KEYS}) for cell in cells]
     keys = dict.fromkeys(key for config in flat for key in config)
     differing = [key for key in keys if len({config.get(key, "–") for config in flat}) > 1]
     labels = [cell["label"] for cell in cells]
@@ -179,11 +186,12 @@ def differences(case: Case) -> Section:
     return Section("differences", "Configuration differences", sheets=[sheet] if differing else [])
 
 
-def _flat(node: dict[str, Any], above: str = "") -> dict[str, str]:
+def flattened(node: dict[str, Any], above: str = "") -> dict[str, str]:
+    """A configuration as texts by dotted names."""
     found: dict[str, str] = {}
     for key, value in node.items():
         if isinstance(value, dict):
-            found |= _flat(value, f"{above}{key}.")
+            found |= flattened(value, f"{above}{key}.")
         elif key != "_partial_":
             name = above.removesuffix(".") if key == "_target_" else above + key
             found[name] = json.dumps(value) if isinstance(value, list) else words.setting(value)

@@ -61,13 +61,14 @@ def fabricate(
     task: Callable[[Levels], str] = one_task,
     study: str = "fabricated",
     design: str = "grid",
+    every: int = 40,
     **manifest: Any,
 ) -> str:
     """Write a study of a design over `factors`, the full grid by default, below `results`, and return its name.
 
-    `status` says done, diverged, failed, missing (nothing on disk) or running (logged steps, no result);
-    `manifest` replaces entries of the manifest; with tasks of its own, `task` says which one a cell has, and `score`
-    is of the first metric of that one.
+    Runs log every `every` steps.  `status` says done, diverged, failed, missing (nothing on disk) or running (logged
+    steps, no result); `manifest` replaces entries of the manifest; with tasks of its own, `task` says which one a cell
+    has, and `score` is of the first metric of that one.
     """
     tasks = manifest.get("tasks", {"f0": TASK})
     components = [name for name in factors if name in COMPONENTS]
@@ -88,7 +89,7 @@ def fabricate(
     for run, (cell, seed) in zip(runs, itertools.product(cells, seeds), strict=True):
         value, ending = score(cell["levels"], seed), status(cell["levels"], seed)
         metric = next(iter(tasks.get(cell["task"], next(iter(tasks.values())))["metrics"]))
-        _write_run(Run(results, run["path"]), cell, seed, value, ending, metric)
+        _write_run(Run(results, run["path"]), cell, seed, value, ending, metric, every)
     typed = " ".join(f"{name}={','.join(map(str, levels))}" for name, levels in factors.items())
     write_manifest(
         results,
@@ -154,13 +155,15 @@ def _cell(
     }
 
 
-def _write_run(run: Run, cell: dict[str, Any], seed: int, final: float | None, status: str, metric: str) -> None:
+def _write_run(
+    run: Run, cell: dict[str, Any], seed: int, final: float | None, status: str, metric: str, every: int
+) -> None:
     if status == "missing":
         return
     run.folder.mkdir(parents=True)
     last = STEPS if status == "done" else STEPS // 2
     with open(run.metrics_file, "w") as file:
-        for step in range(0, last + 1, 40):
+        for step in range(0, last + 1, every):
             row = _logged(step, seed, 2.06 if final is None else final, status, last)
             file.write(json.dumps({key.replace("loss", metric): value for key, value in row.items()}) + "\n")
     if status == "running":

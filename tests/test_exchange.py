@@ -245,7 +245,7 @@ def test_without_exchange_runs_there_is_nothing_to_tell(tmp_path):
     assert math.isnan(row.worth) and row.worth_note == "" and words.worth(row) == ""
     fabricate(tmp_path, {"train.steps": [STEPS, 640, 1000]}, study="x", exchange_of="s")
     study = load_study(tmp_path, "x")
-    assert set(evidence.effects(study)["verdict"]) == {""}, "more steps of one cell are no comparison of variants"
+    assert set(evidence.effects(study)["verdict"]) == {"none"}, "more steps of one cell are no comparison of variants"
     assert "exchange runs of s" in summary(study)
 
 

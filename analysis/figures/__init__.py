@@ -8,7 +8,26 @@ import matplotlib
 import pandas
 
 from analysis.case import Case
-from analysis.figures import curves, depth, effects, extrapolation, seeds, sensitivity, style, width
+from analysis.figures import (
+    claims,
+    curves,
+    depth,
+    diagnostics,
+    divergence,
+    effects,
+    extrapolation,
+    interactions,
+    looks,
+    main_effects,
+    pareto,
+    placebos,
+    proxy,
+    seeds,
+    sensitivity,
+    style,
+    waterfall,
+    width,
+)
 from analysis.figures.edits import Edits, edits_of, write_defaults
 from analysis.figures.kind import Kind, Page
 from analysis.figures.page import page_of
@@ -19,13 +38,23 @@ __all__ = ["KINDS", "Kind", "Page", "edits", "tables", "write"]
 
 # In the order in which a reader wants them.
 KINDS: tuple[Kind, ...] = (
+    claims.KIND,
     effects.KIND,
+    waterfall.KIND,
+    main_effects.KIND,
+    interactions.KIND,
+    placebos.KIND,
+    proxy.KIND,
+    divergence.KIND,
+    looks.KIND,
     seeds.KIND,
     curves.KIND,
     sensitivity.KIND,
     extrapolation.KIND,
     depth.KIND,
     width.KIND,
+    pareto.KIND,
+    diagnostics.KIND,
 )
 
 
@@ -58,7 +87,8 @@ def write(case: Case, folder: Path) -> list[Path]:
     page, kinds = page_of(case.study.manifest, given), {kind.name: kind for kind in KINDS}
     files = []
     with matplotlib.rc_context(style.RC):
-        for name, table in tables(case, given).items():
+        case.drawn.update(tables(case, given))
+        for name, table in case.drawn.items():
             drawn = kinds[name].draw(table, page)
             files += style.save(drawn, folder, name, metadata(stamp(name, table, page, case.study)))
     return files

@@ -1,0 +1,56 @@
+"""report.html: a study as one page that opens anywhere, from the question to every run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import plotly.offline
+
+from ablate import words
+from analysis.case import Case
+from analysis.report import page
+from analysis.report.blocks import Curves
+from analysis.report.parts import parts, warnings
+from analysis.sections import question
+
+
+def write(case: Case, folder: Path) -> list[Path]:
+    """Write report.html beside the figures and tables, which are there already."""
+    file = folder / "report.html"
+    file.write_text(html(case, folder), encoding="utf-8", newline="\n")
+    return [file]
+
+
+def html(case: Case, folder: Path) -> str:
+    """The page; equal studies give equal pages."""
+    manifest = case.study.manifest
+    warned, shown = warnings(case), parts(case, folder)
+    interactive = any(isinstance(block, Curves) for part in shown for block in part.blocks)
+    scripts = [page.asset("tables.js")]
+    if interactive:
+        scripts = [page.script(plotly.offline.get_plotlyjs()), page.asset("curves.js"), *scripts]
+    return page.render(
+        "report.html",
+        title=words.title(manifest),
+        question=[line for line in question(case).text if line not in warned],
+        facts=_facts(case),
+        warnings=warned,
+        parts=shown,
+        style=page.asset("report.css"),
+        scripts=scripts,
+        policy=page.policy(scripts),
+    )
+
+
+def _facts(case: Case) -> list[str]:
+    manifest, runs = case.study.manifest, case.study.runs
+    tasks = dict.fromkeys(str(task["title"]) for task in manifest["tasks"].values())
+    counts = runs["status"].value_counts()
+    ended = [f"{counts[name]} {name}" for name in ("done", "diverged", "failed", "missing") if counts.get(name)]
+    over = [words.counted(len(manifest["cells"]), "cell"), words.counted(len(manifest["seeds"]), "seed")]
+    return [
+        f"study {manifest['study']}",
+        ", ".join(tasks),
+        *over,
+        f"{words.counted(len(runs), 'run')}: {', '.join(ended)}",
+    ]

@@ -1,0 +1,66 @@
+"""One HTML page that needs nothing else: templates, scripts and pictures inside, the network shut out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import jinja2
+from markupsafe import Markup
+
+from analysis.report.blocks import Block
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
+
+
+def render(template: str, **content: Any) -> str:
+    """The page of a template; every value in `content` is text, whatever it looks like."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.tests |= {kind.__name__.lower(): _is(kind) for kind in get_args(Block)}
+    return environment.get_template(template).render(**content)
+
+
+def _is(kind: type) -> Callable[[object], bool]:
+    return lambda block: isinstance(block, kind)
+
+
+def asset(name: str) -> Markup:
+    """A style sheet or script of ours, as it is."""
+    return script((TEMPLATES / name).read_text(encoding="utf-8"))
+
+
+def script(text: str) -> Markup:
+    """Code to stand inside its element as it is.  Raises ValueError for what would end the element."""
+    if re.search(r"</(script|style)|<!--|\r", text, re.IGNORECASE):
+        raise ValueError("a script or style sheet holds what would end it inside a page")
+    return Markup(text)
+
+
+def data(content: Any) -> Markup:
+    """JSON to stand inside a script element, which nothing in it can end.  Raises ValueError for NaN and infinities."""
+    text = json.dumps(content, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def picture(content: bytes) -> str:
+    """A PNG as a data URI."""
+    return "data:image/png;base64," + base64.b64encode(content).decode()
+
+
+def policy(scripts: Sequence[str]) -> str:
+    """A Content-Security-Policy under which these very scripts run, and nothing else, and nothing is fetched."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    allowed = " ".join(f"'sha256-{each}'" for each in hashes) or "'none'"
+    rules = ["default-src 'none'", f"script-src {allowed}", "style-src 'unsafe-inline'", "img-src data:"]
+    return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])

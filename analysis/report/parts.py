@@ -1,0 +1,108 @@
+"""The parts of the page, each a question that a reader has, and which sections of the report answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ablate import evidence, words
+from analysis.case import Case
+from analysis.report import page
+from analysis.report.blocks import Block, Curves, Facts, Heading, Listing, Part, Runs, Table, Text
+from analysis.report.pictures import pictures
+from analysis.report.provenance import hashes
+from analysis.report.series import series
+from analysis.report.settings import common
+from analysis.sections import Section, noise, sections
+from analysis.sheet import Sheet
+
+QUESTIONS = {
+    "help": "Does it help?",
+    "compared": "What was compared?",
+    "training": "How did training go?",
+    "figures": "What else do the figures show?",
+    "trust": "Can I trust it?",
+    "wrong": "What went wrong, and what was left out?",
+    "runs": "Every run",
+    "made": "How was this made?",
+}
+# Where each section, sheet and figure belongs; one that is not named helps to judge the result.
+SECTIONS = {"verdicts": "help", "claims": "help", "plan": "compared", "differences": "compared", "left-out": "wrong"}
+SECTIONS |= {"runs": "runs", "methods": "made", "provenance": "made"}
+SHEETS = {"effects": "help", "claims": "help", "cells": "compared"}
+FIGURES = {"effects": "help", "curves": "training", "seeds": "training"}
+UNTITLED = ("verdicts", "plan", "left-out", "runs")  # the question above says it already
+LONG = 40  # rows beyond which a table is folded
+
+
+def parts(case: Case, folder: Path) -> list[Part]:
+    """All parts that have something to say."""
+    found: dict[str, list[Block]] = {name: [] for name in QUESTIONS}
+    said = set(warnings(case))
+    found["training"] += _curves(case)
+    for section in [*sections(case), noise(case)]:
+        if section.name not in ("question", "figures"):
+            found[SECTIONS.get(section.name, "trust")] += _blocks(section, said)
+            for sheet in section.sheets:
+                place = SHEETS.get(sheet.name, SECTIONS.get(section.name, "trust"))
+                found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, said)
+    found["compared"] += _sheet(common(case.study.manifest), said, folded=True)
+    found["made"] += [Facts(hashes(folder))]
+    for name, figure in pictures(case, folder).items():
+        found[FIGURES.get(name, "figures")].append(figure)
+    found["help"].sort(key=lambda block: isinstance(block, Table))  # what is said and drawn comes before the numbers
+    return [Part(name, QUESTIONS[name], blocks) for name, blocks in found.items() if blocks]
+
+
+def warnings(case: Case) -> list[str]:
+    """What a reader must know before anything else."""
+    manifest, runs = case.study.manifest, case.study.runs
+    said = [words.role(manifest), evidence.unadjusted(manifest) or ""]
+    if len(manifest["seeds"]) == 1:
+        said.append("This study has one seed: nothing can be concluded from it.")
+    if not (runs["status"] == "done").any():
+        said.append("No run ended with a result: there is nothing to compare.")
+    return [line for line in said if line]
+
+
+def _blocks(section: Section, said: set[str]) -> Iterator[Block]:
+    """What a section says, but for its sheets and for what was said before."""
+    text = [line for line in section.text if line not in said]
+    said.update(section.text)
+    if section.name not in UNTITLED and (text or section.items or section.facts):
+        yield Heading(section.title)
+    if section.items and section.name == "verdicts":
+        yield Listing(section.items, strong=True)
+    yield from map(Text, text)
+    if section.facts:
+        yield Facts(section.facts)
+    if section.items and section.name != "verdicts":
+        yield Listing(section.items)
+
+
+def _sheet(sheet: Sheet, said: set[str], folded: bool = False) -> Iterator[Block]:
+    notes = [note for note in sheet.notes if note not in said]
+    said.update(notes)
+    if sheet.rows:
+        yield Table(sheet, notes, folded or len(sheet.rows) > LONG)
+
+
+def _runs(case: Case, sheet: Sheet) -> Runs:
+    """Every run, with its error where any has one."""
+    errors = [error if isinstance(error, str) else "" for error in case.study.runs["error"]]
+    if any(errors):
+        rows = [[*row, error] for row, error in zip(sheet.rows, errors, strict=True)]
+        sheet = sheet._replace(head=[*sheet.head, "error"], rows=rows)
+    status = sheet.head.index("status")
+    return Runs(sheet, status, list(dict.fromkeys(row[status] for row in sheet.rows)))
+
+
+def _curves(case: Case) -> list[Block]:
+    found = series(case)
+    if not found:
+        return [Text("No learning curves: no run logged the metric while it trained.")]
+    note = "Press a name to hide or show its curve, twice to see it alone; drag to enlarge, double-click to go back."
+    note += " Long curves are thinned to what pixels show." * found["thinned"]
+    note += " × marks where a diverged run ended." * bool((case.study.runs["status"] == "diverged").any())
+    alt = f"Interactive learning curves of {words.counted(len(found['cells']), 'cell')}: {found['label']}"
+    return [Curves(page.data(found), found["axes"], alt, note)]
