@@ -29,11 +29,13 @@ def table(case: Case) -> pandas.DataFrame | None:
     Columns: cell, label, facet, metric, status (done, diverged), seed (of a diverged run), tokens, seconds, mean, low,
     high, n.  Seconds are counted from the first row that was logged, and averaged over seeds.
     """
-    study, metrics = case.study, _metrics(case.study.manifest)
-    logged = study.curves
+    study, logged = case.study, case.study.curves
+    metrics = _metrics(study.manifest, set(logged))
+    by = "tokens" if "tokens" in logged else "step"  # runs of other programs may not say how many tokens they saw
+    logged = logged.rename(columns={by: "tokens"})
     if logged.empty or "tokens" not in logged or not set(metrics.values()) & set(logged):
         return None
-    known = _known(study, metrics)
+    known = _known(study, logged, metrics)
     if known.empty:
         return None
     order = {cell["id"]: i for i, cell in enumerate(study.manifest["cells"])}
@@ -41,21 +43,26 @@ def table(case: Case) -> pandas.DataFrame | None:
     about = {"label": _labels(case), "facet": _facets(study.manifest), "metric": metrics}
     result = result.assign(**{name: result["cell"].map(texts) for name, texts in about.items()})
     result = result.reindex(columns=COLUMNS).sort_values("cell", key=lambda ids: ids.map(order), kind="stable")
-    result.attrs = {"caption": [_caption(case, result)], "units": _units(study.manifest, metrics)}
+    result.attrs = {
+        "x": f"training {by}".replace("step", "steps"),
+        "caption": [_caption(case, result)],
+        "units": _units(study.manifest, metrics),
+    }
     return result.reset_index(drop=True)
 
 
-def _metrics(manifest: dict[str, Any]) -> dict[str, str]:
-    return {cell: "val/" + metric.split("/")[-1] for cell, metric in style.metrics(manifest).items()}
+def _metrics(manifest: dict[str, Any], logged: set[str]) -> dict[str, str]:
+    """Of each cell the validation metric, or its endpoint where that alone was logged."""
+    found = {cell: (f"val/{metric.split('/')[-1]}", metric) for cell, metric in style.metrics(manifest).items()}
+    return {cell: own if own in logged and name not in logged else name for cell, (name, own) in found.items()}
 
 
 def _units(manifest: dict[str, Any], metrics: dict[str, str]) -> dict[str, str]:
     return {metric: metric + words.unit(manifest, metric) for metric in metrics.values()}
 
 
-def _known(study: Study, metrics: dict[str, str]) -> pandas.DataFrame:
+def _known(study: Study, logged: pandas.DataFrame, metrics: dict[str, str]) -> pandas.DataFrame:
     """What done and diverged runs logged of their metric: cell, seed, status, tokens, seconds, value."""
-    logged = study.curves
     rows = logged[["cell", "seed"]].assign(value=math.nan)
     for name in ("tokens", "seconds"):
         rows[name] = pandas.to_numeric(logged[name], errors="coerce") if name in logged else math.nan
@@ -146,7 +153,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def _names(table: pandas.DataFrame, columns: int) -> list[str]:
-    tokens = f"training tokens{_unit(table)[1]}"
+    tokens = table.attrs["x"] + _unit(table)[1]
     return [tokens, f"{tokens}, the end", "seconds, the end"][:columns]
 
 
