@@ -116,7 +116,8 @@ def effects_sheet(case: Case) -> Sheet:
         rows.append([*texts, *([words.remainder(row.match_difference)] if matched else [])])
     family = int(table["family"].sum())
     over = f"Intervals are simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t); "
-    said = f"{over * bool(family)}exploratory rows have intervals of 5 % false coverage rate. All cover seeds only."
+    alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
+    said = f"{over * bool(family)}{alone}all intervals cover seeds only."
     said = said[0].upper() + said[1:]
     stands = evidence.standing(study, table, case.claims) or ""
     notes = [said * bool(len(rows)), stands, *at_common_values(study), *remarks(study)]

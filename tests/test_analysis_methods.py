@@ -146,7 +146,16 @@ def test_runs_of_other_programs_are_not_described(tmp_path: Path) -> None:
 
     text = said(tmp_path, change=change)
     assert text.startswith("The runs were read from runs.csv; what they share is taken from there. We compared")
+    assert "Comparisons are paired by seed." in text and "same batches" not in text
     assert not re.search("optimiser|learning rate|Transformer|fingerprint|diverged|draws|None|nan", text)
+
+
+def test_interactions_are_said_of_several_factors_alone(tmp_path: Path) -> None:
+    text = said(tmp_path, factors={"ffn": ["mlp", "swiglu"]}, study="one")
+    assert "Effects are differences of each level from the reference, computed within each seed." in text
+    assert "interactions" not in text and "in all combinations" not in text
+    apart = said(tmp_path, study="apart", batches=str, seeds=range(6))
+    assert "Effects are main effects and two-way interactions." in apart
 
 
 def test_placebos_and_exchange_runs_are_said(tmp_path: Path) -> None:
