@@ -145,7 +145,7 @@ def test_equivalence_needs_the_interval_inside_the_margin_and_five_seeds(tmp_pat
     others = (scores_of(study, ffn="mlp") + scores_of(study, ffn="gelu")) / 2
     outside = stats.ttest_1samp(scores_of(study, ffn="swiglu") - others, -0.01)
     assert row(table, "far").p == pytest.approx(outside.pvalue)
-    assert "inside ±.010" in row(table, "wide").sentence and "all outside ±.010" in row(table, "far").sentence
+    assert "inside ±.01 (" in row(table, "wide").sentence and "all outside ±.01 (" in row(table, "far").sentence
 
 
 def test_a_margin_of_training_steps_waits_for_exchange_runs(tmp_path):

@@ -186,7 +186,10 @@ def about(claim: Claim) -> set[str]:
 
 
 def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
-    """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact p; no interval."""
+    """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact p; no interval.
+
+    Placebos have nothing to say of it: none of them diverges where the reference does not.
+    """
     sides = [list(side) for side in weighed(claim, study.manifest["cells"])]
     found = SimpleNamespace(**divergence_of(study, *sides))
     n, counts = found.n, [(found.diverged, found.ended), (found.diverged_reference, found.ended_reference)]
@@ -221,6 +224,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     orders of the levels would do as well that p, twice the exact tail over all orders, is below the level: with four
     levels none is (2/24 > .05), with five only nearly perfect ones.  p is the larger of the two.  Higher numbers go
     with higher numbers: published scores for which more is better stand with a minus against a loss.
+    Placebos have nothing to say: the ranks of noise fall alike whatever the noise, and p is exact for them.
     """
     sides = weighed(claim, study.manifest["cells"])
     all_scores = scored(study, claim.get("metric"))
