@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import difflib
+import netrc
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from ablate.results import Corrupt, newest_study, read_manifest, study_folder
+
+WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default host of older versions, and of newer ones
 
 
 class Refused(Exception):
@@ -96,3 +100,15 @@ def manifest_of(results: Path, study: str) -> dict[str, Any]:
     """A study's manifest.  Raises Refused."""
     with refusing(results, study):
         return read_manifest(results, study)
+
+
+def wandb_credentials() -> bool:
+    """Whether Weights & Biases could log in without asking anybody."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    hosts = (*WANDB_HOSTS, urlsplit(os.environ.get("WANDB_BASE_URL", "")).netloc)
+    for file in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
+        with contextlib.suppress(OSError, ValueError, netrc.NetrcParseError):
+            if file and not netrc.netrc(os.path.expanduser(file)).hosts.keys().isdisjoint(hosts):
+                return True
+    return False

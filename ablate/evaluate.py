@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.command import Parser, Refused
-from ablate.load import LoadedRun, load
+from ablate.load import LoadedRun, load_run
 from ablate.results import Corrupt, newest_study, read_manifest
 
 KEYS = ("eval.lengths", "eval.tokens")
@@ -73,7 +73,7 @@ def find(names: list[str], results: Path) -> list[Named]:
     if what is None or len(names) > 1:
         raise Refused(f"{' and '.join(names)} are several; write one" if names else f"{results} holds no study")
     if (Path(what) / "config.yaml").exists():
-        loaded = load(what)
+        loaded = load_run(Path(what))
         cell, _, key = loaded.run.path.partition("/")
         found = [Named(cell, key.partition("-")[0].removeprefix("s"), loaded)]
     else:
@@ -85,7 +85,7 @@ def find(names: list[str], results: Path) -> list[Named]:
         labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
         folders = [(run, results / "runs" / run["path"]) for run in manifest["runs"]]
         found = [
-            Named(labels[run["cell"]], str(run["seed"]), load(folder))
+            Named(labels[run["cell"]], str(run["seed"]), load_run(folder))
             for run, folder in folders
             if (folder / "config.yaml").exists()
         ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import hashlib
 import json
@@ -19,7 +20,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 BEAT = 10.0  # seconds between two heartbeats
 STALE = 60.0  # seconds without a heartbeat after which a lease is free
@@ -29,6 +30,22 @@ LINKLESS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EM
 
 class Lost(Exception):
     """Another process has taken a run over; it must not be written to any more."""
+
+
+def take(file: IO[str], wait: Callable[[], bool]) -> bool | None:
+    """Lock a file: whether that succeeded, or None on a file system without locks."""
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if not wait():
+                return False
+            time.sleep(POLL)  # a blocking call could not be told to stop
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            return None
 
 
 class Lease:

@@ -1,12 +1,13 @@
-"""A finished run in a notebook: `ablate.load("results/runs/<cell>/s<seed>-<key>")`."""
+"""In a notebook: `ablate.load("results/runs/<cell>/s<seed>-<key>")`, `ablate.load("results/studies/<study>")`."""
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ablate.results import Run, noted
+from ablate.results import Run, Study, load_study, noted
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,11 +67,31 @@ class LoadedRun(NamedTuple):
         return task
 
 
-def load(run: str | Path) -> LoadedRun:
+def load(path: str | Path) -> LoadedRun | Study:
+    """A run by its folder, or a study by its folder or its name in `results` (or ABLATE_RESULTS).
+
+    A study has `runs` and `curves` as DataFrames; `ablate.evidence.effects(study)` gives its effects.  Raises
+    FileNotFoundError where there is neither, `Corrupt` where it cannot be read.
+    """
+    named = Path(os.environ.get("ABLATE_RESULTS", "results")) / "studies" / path
+    for folder in (Path(path).resolve(), named.resolve()):
+        if (folder / "config.yaml").exists():
+            return load_run(folder)
+        if (folder / "manifest.json").exists():
+            study = load_study(folder.parents[1], folder.name)
+            for note in study.notes:
+                warnings.warn(note, stacklevel=2)
+            return study
+    raise FileNotFoundError(
+        f"{path} is no run and no study; name a folder results/runs/<cell>/s<seed>-<key> or results/studies/<study>"
+    )
+
+
+def load_run(folder: Path) -> LoadedRun:
     """Read a run's folder.  Raises FileNotFoundError when it holds no run."""
     import yaml
 
-    folder = Path(run).resolve()
+    folder = folder.resolve()
     if not (folder / "config.yaml").exists():
         raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/s<seed>-<key>")
     found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
@@ -79,5 +100,5 @@ def load(run: str | Path) -> LoadedRun:
     if result:
         result["final"] |= noted(found.evaluation, notes) or {}
     for note in notes:
-        warnings.warn(f"{note}; passed over", stacklevel=2)
+        warnings.warn(f"{note}; passed over", stacklevel=3)
     return LoadedRun(found, yaml.safe_load(found.config_file.read_text()), found.metrics()[0], result)

@@ -27,11 +27,11 @@ def looks(draft: Draft) -> Generator[Draft, dict[str, Any], None]:
 
 
 def decided(results: Path, manifest: dict[str, Any]) -> bool:
-    """Whether a look leaves nothing that more seeds could decide."""
-    from ablate.evidence import effects, undecided
+    """Whether a look leaves nothing that more seeds could decide: of the registered claims, or else of the effects."""
+    from ablate.evidence import claims, effects, registered, undecided
 
     study = load_study(results, manifest["study"], manifest, curves=False)
-    return undecided(effects(study)).empty
+    return undecided(claims(study) if registered(manifest) else effects(study)).empty
 
 
 def looks_before(planned: list[int], at: int, logged: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,11 +12,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import errno
-import fcntl
+import functools
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -24,7 +22,9 @@ from typing import IO, TYPE_CHECKING, Any
 from ablate.files import Corrupt, finite, read_json, write_json
 from ablate.files import set_aside as set_aside
 from ablate.files import write_atomic as write_atomic
-from ablate.lease import POLL, Lease, holder
+from ablate.lease import Lease, holder, take
+from ablate.tidy import Columns, Planned, mixed, run_row
+from ablate.tidy import parse_lines as parse_lines
 
 if TYPE_CHECKING:
     import pandas
@@ -99,7 +99,7 @@ class Run:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / "lock", "w") as file:
-            locked = _take(file, wait)
+            locked = take(file, wait)
             lease = Lease(self.lease_file, device)
             if locked is False or not lease.acquire(wait, alone=locked is True):
                 yield False
@@ -119,45 +119,12 @@ class Run:
             self.lease.check()
 
 
-def _take(file: IO[str], wait: Callable[[], bool]) -> bool | None:
-    """Lock a file: whether that succeeded, or None on a file system without locks."""
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if not wait():
-                return False
-            time.sleep(POLL)  # a blocking call could not be told to stop
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
-                raise
-            return None
-
-
 def stamp(file: Path) -> tuple[int, int] | None:
     """What tells whether a file has changed: time of its last change and size; None where there is none."""
     with contextlib.suppress(OSError):
         status = file.stat()
         return status.st_mtime_ns, status.st_size
     return None
-
-
-def parse_lines(lines: list[bytes]) -> tuple[list[dict[str, Any]], int]:
-    """The JSON objects of a file's lines in order, and how many torn lines were passed over."""
-    rows, torn = [], 0
-    for line in lines:
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            row = None
-        if isinstance(row, dict):
-            rows.append(row)
-        else:
-            torn += 1
-    return rows, torn
 
 
 class MetricsWriter:
@@ -223,7 +190,7 @@ def renew_manifest(results: Path, manifest: dict[str, Any]) -> None:
     folder = study_folder(results, manifest["study"])
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as file:
-        _take(file, lambda: True)
+        take(file, lambda: True)
         try:
             known = read_manifest(results, manifest["study"])["looks"]
         except FileNotFoundError:
@@ -242,7 +209,7 @@ def log_look(results: Path, manifest: dict[str, Any], when: str) -> None:
     """
     folder = study_folder(results, manifest["study"])
     with open(folder / "lock", "w") as file:
-        _take(file, lambda: True)
+        take(file, lambda: True)
         current = read_manifest(results, manifest["study"])
         sequence = manifest.get("sequential")  # of seeds=auto: this look is one of its plan
         look = {"seeds": manifest["seeds"]} | ({"planned": sequence["looks"]} if sequence else {})
@@ -295,22 +262,50 @@ def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None
 
     manifest = manifest or read_manifest(results, study)
     cells = {cell["id"]: cell for cell in manifest["cells"]}
-    rows, steps = [], []
+    rows, whose, steps, checked = [], [], Columns(), Planned()
     notes: list[str] = []
-    for planned in manifest["runs"]:
-        cell, run = cells[planned["cell"]], Run(results, planned["path"])
-        who = {"cell": cell["id"], "label": cell["label"], "seed": planned["seed"], "path": planned["path"]}
-        result = noted(run.result, notes)
-        logged, torn = run.metrics() if curves else ([], 0)
+    bare = 0
+    for (name, seed), path in _once(manifest["runs"], notes).items():
+        cell, run = cells[name], Run(results, path)
+        result = noted(functools.partial(_own, checked, run, cell, seed), notes)
+        logged, torn = run.metrics() if curves and (result or not run.result_file.exists()) else ([], 0)
         if torn:
             notes.append(f"{run.metrics_file}: {torn} torn line{'s' * (torn > 1)} passed over")
-        rows.append(who | _run_row(cell, result, noted(run.evaluation, notes)))
-        steps += [row | who for row in logged]
+        who = {"cell": name, "label": cell["label"], "seed": seed, "path": path}
+        rows.append(who | run_row(cell, result, noted(run.evaluation, notes) if result else None))
+        bare += bool(curves and not logged and result and result["status"] != "failed")
+        if logged:
+            whose.append(who)
+            steps.add(logged)
+    if bare:
+        notes.append(f"{bare} ended run{'s' * (bare > 1)} without logged steps: no learning curve of them is shown")
     order = ["cell", "label", "seed", "status", *manifest["factors"]]
     runs = pandas.DataFrame(rows)
     runs = runs[order + [column for column in runs if column not in order]]
-    logged_steps = pandas.DataFrame(steps, columns=None if steps else ["cell", "seed", "step"])
+    logged_steps = steps.frame(whose) if whose else pandas.DataFrame(columns=["cell", "seed", "step"])
+    notes += mixed(runs)
     return Study(manifest, runs, logged_steps, notes, _beside(results, manifest, notes))
+
+
+def _once(planned: list[dict[str, Any]], notes: list[str]) -> dict[tuple[str, int], str]:
+    """The path of each planned run by cell and seed; one that is planned twice is noted, the last counts."""
+    found = {(run["cell"], run["seed"]): run["path"] for run in planned}
+    if twice := len(planned) - len(found):
+        notes.append(f"{twice} planned run{'s' * (twice > 1)} with the cell and seed of another; the last counts")
+    return found
+
+
+def _own(checked: Planned, run: Run, cell: dict[str, Any], seed: int) -> dict[str, Any] | None:
+    """The result of a run; raises `Corrupt` where it is that of another run than the planned one."""
+    result = run.result()
+    if result is None:
+        return None
+    text = None
+    with contextlib.suppress(OSError):
+        text = run.config_file.read_bytes()
+    if why := checked.other(cell, seed, result, text):
+        raise Corrupt(f"{run.result_file} is of another run: {why}; left out")
+    return result
 
 
 def _beside(results: Path, manifest: dict[str, Any], notes: list[str]) -> dict[str, Study]:
@@ -331,19 +326,3 @@ def noted(read: Callable[[], dict[str, Any] | None], notes: list[str]) -> dict[s
     except Corrupt as error:
         notes.append(str(error))
         return None
-
-
-def _run_row(cell: dict[str, Any], result: dict[str, Any] | None, evaluation: dict[str, Any] | None) -> dict[str, Any]:
-    result = result or {"status": "missing"}
-    error = (result.get("error") or {}).get("message")
-    metrics = result.get("final", {}) | (evaluation or {}) if result["status"] == "done" else {}
-    shape = {name: cell[name] for name in ("params", "flops_per_token", "batches")}
-    return cell["levels"] | shape | {"status": result["status"], "error": error} | _provenance(result) | metrics
-
-
-def _provenance(result: dict[str, Any]) -> dict[str, Any]:
-    """When, where and with what a run was trained; None where its result does not say."""
-    git, seconds = result.get("git") or {}, result.get("seconds") or {}
-    found = {"steps": result.get("steps"), "seconds": seconds.get("total"), "device": result.get("device")}
-    found |= {"torch": (result.get("versions") or {}).get("torch"), "ended": result.get("ended")}
-    return found | {"commit": git.get("commit"), "dirty": git.get("dirty")}

@@ -21,11 +21,12 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
 
     `results` is the folder the study was read from, for the paths of failed runs; `wall_seconds` the sweep's duration.
     """
-    table, cells = evidence.effects(study), evidence.cells(study)
+    table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
     lines = [_title(study, wall_seconds), *_question(study.manifest), _scope(study), _metric(study)]
-    lines += [*_cells(cells), *_beside(study), *_effects(study, table), *_common(study), *_exchange(study)]
-    lines += [*_claims(study), *_placebos(study, table)]
-    return "\n".join([*lines, *_caveats(study, table, cells), *_trouble(study, results), _next(study, table, results)])
+    lines += [*_cells(cells), *_beside(study), *evidence.claim_lines(study.manifest, claims)]
+    lines += [*_effects(study, table), *_common(study), *_exchange(study), *_placebos(study, table)]
+    lines += _caveats(study, table, cells, claims)
+    return "\n".join([*lines, *_trouble(study, results), _next(study, table, results)])
 
 
 def _title(study: Study, wall_seconds: float | None) -> str:
@@ -140,14 +141,14 @@ def _score(row: Any, places: int, first: bool) -> str:
 
 
 def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
-    family = table[table["family"]]
+    shown = evidence.headline(table)
+    design, rest = shown[shown["kind"] != "cell"], shown[shown["kind"] == "cell"]
     if table.empty:
         return []
-    rows = [*_effect_rows(study, family)]
-    rest = evidence.headline(table).query("not family")
+    rows = [*_effect_rows(study, design)]
     if len(rest):
         rows += ["cells against the reference, exploratory", *_effect_rows(study, rest)]
-    return [_heading(family), *rows]
+    return [_heading(design), *rows]
 
 
 def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
@@ -169,15 +170,16 @@ def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
     return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]
 
 
-def _heading(family: pandas.DataFrame) -> str:
-    known = family[family["low"].notna()]
+def _heading(design: pandas.DataFrame) -> str:
+    known = design[design["low"].notna()]
     if known.empty:
         return "effects, without intervals"
     seeds = f"{known['n'].min()} to {known['n'].max()}" if known["n"].nunique() > 1 else str(known["n"].max())
     how = (
         "paired over" if known["paired"].all() else "unpaired," if not known["paired"].any() else "paired or unpaired,"
     )
-    return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals"
+    spans = "simultaneous 95 % intervals" if known["family"].all() else "exploratory beside the claims"
+    return f"effects, {how} {seeds} seeds, {spans}"
 
 
 def _common(study: Study) -> list[str]:
@@ -196,19 +198,14 @@ def _exchange(study: Study) -> list[str]:
     return evidence.exchange_lines(study)
 
 
-def _claims(study: Study) -> list[str]:
-    """What the results say of each claim."""
-    return evidence.claim_lines(study.manifest, evidence.claims(study))
-
-
 def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
     """What noise alone makes, where the study has placebos."""
     placebos = study.beside.get("placebos")
     return evidence.placebo_lines(table, placebos) if placebos else []
 
 
-def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame) -> list[str]:
-    lines = [*study.manifest.get("remarks", []), evidence.standing(study, table) or ""]
+def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
+    lines = [*study.manifest.get("remarks", []), evidence.standing(study, table, claims) or ""]
     lines += [evidence.unadjusted(study.manifest) or "", evidence.margin_line(study)]
     lines += [*dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest["seeds"]) == 1 and len(table):

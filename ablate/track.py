@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import netrc
 import os
 import shutil
 import sys
@@ -19,16 +18,15 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from ablate import sync
+from ablate.command import wandb_credentials
 from ablate.sync import Card, Mirror, one_line, say
 
 POLL = 0.25, 2.0  # seconds between looks: while runs end, and at most
 GRACE = 45.0  # seconds that are left to the mirror when its sweep has ended
 EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
 WANDB_MODES = {"online": "online", "run": "online", "offline": "offline", "dryrun": "offline", "disabled": "disabled"}
-WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default host of older versions, and of newer ones
 
 
 class WandB:
@@ -124,18 +122,7 @@ def _end_service() -> None:
 def wandb_mode() -> str:
     """`online`, `offline` or `disabled`: what WANDB_MODE says, else whether there are credentials."""
     asked = WANDB_MODES.get(os.environ.get("WANDB_MODE", ""))
-    return asked or ("online" if _has_credentials() else "offline")
-
-
-def _has_credentials() -> bool:
-    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
-        return True
-    hosts = (*WANDB_HOSTS, urlsplit(os.environ.get("WANDB_BASE_URL", "")).netloc)
-    for file in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
-        with contextlib.suppress(OSError, ValueError, netrc.NetrcParseError):
-            if file and not netrc.netrc(os.path.expanduser(file)).hosts.keys().isdisjoint(hosts):
-                return True
-    return False
+    return asked or ("online" if wandb_credentials() else "offline")
 
 
 def _with_nan(row: dict[str, Any]) -> dict[str, Any]:

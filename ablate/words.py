@@ -117,7 +117,7 @@ def unit(manifest: dict[str, Any], metric: str) -> str:
     """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
     tasks = [task for task in manifest["tasks"].values() if "loss" in task["metrics"]]
     tokens = ", ".join(dict.fromkeys(task["token"] for task in tasks))
-    return f", nats per {tokens}" if metric.endswith("/loss") else ""
+    return f", nats per {tokens}" if tokens and metric.endswith("/loss") else ""
 
 
 def duration(seconds: float) -> str:
@@ -154,7 +154,7 @@ def worth(row: Any, steps: str = "training steps") -> str:
 
 
 def _share(fraction: float, places: int) -> str:
-    return number(100 * fraction, places)
+    return f"{100 * fraction:.{places}f}".replace("-", MINUS)
 
 
 def p_text(p: float) -> str:

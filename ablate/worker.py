@@ -34,7 +34,7 @@ from ablate.endpoint import setting_of
 from ablate.identity import provenance, run_key
 from ablate.lease import Lost
 from ablate.lengths import add_lengths, lacking
-from ablate.load import load
+from ablate.load import load_run
 from ablate.results import Corrupt, Run, now, read_json, set_aside, unit_file, write_atomic, write_json
 from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
@@ -157,7 +157,7 @@ def test_lengths(run: Run, config: dict[str, Any], trained: Callable[[], tuple[n
 
 def kept_model(run: Run) -> tuple[nn.Module, Task]:
     """A run's model from its weights, on the device that it was trained on, and its task."""
-    loaded = load(run.folder)
+    loaded = load_run(run.folder)
     return loaded.model().to(loaded.config["train"]["device"]), loaded.task()
 
 

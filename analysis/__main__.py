@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _analyse(given: argparse.Namespace) -> int:
     study = load.study_of(given)
     folder = given.to or given.results_dir / "figures" / study.manifest["study"]
-    case = case_of(given.results_dir, study)
+    case = case_of(given.results_dir, study, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]
@@ -54,7 +54,7 @@ def _analyse(given: argparse.Namespace) -> int:
 
 
 def _said(case: Case) -> list[str]:
-    """The verdicts, then what a reader of them must know."""
+    """The claims, the verdicts on effects, then what a reader of them must know."""
     shown = evidence.headline(case.effects)
     places = words.decimals((shown["high"] - shown["low"]) / 2)
     lines = [
@@ -62,7 +62,14 @@ def _said(case: Case) -> list[str]:
         for row in shown.head(LINES).itertuples()
     ]
     remarks = tables.remarks(case.study)
-    return [*lines, *_more(len(shown) - LINES, "effect"), *remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
+    claims = evidence.claim_lines(case.study.manifest, case.claims)
+    return [
+        *claims,
+        *lines,
+        *_more(len(shown) - LINES, "effect"),
+        *remarks[:NOTES],
+        *_more(len(remarks) - NOTES, "remark"),
+    ]
 
 
 def _more(count: int, noun: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
+import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ class Asked(NamedTuple):
     reference: tuple[tuple[str, str], ...] = ()
     within: tuple[str, ...] = ()
     unpaired: bool = False
+    group: str = ""
 
 
 class Origin(NamedTuple):
@@ -42,6 +44,17 @@ class Origin(NamedTuple):
     source: str
     created: str
     command: str
+
+
+def command(flag: str, source: str, asked: Asked) -> str:
+    """The command line that reads these runs in this way."""
+    reference = ",".join(f"{name}={level}" for name, level in asked.reference)
+    options = {"--factors": ",".join(asked.factors), "--metric": ",".join(asked.metrics), "--reference": reference}
+    given = [word for pair in (options | {"--within": ",".join(asked.within)}).items() if pair[1] for word in pair]
+    way = [] if asked.lower is None else ["--lower" if asked.lower else "--higher"]
+    words = ["python", "-m", "analysis", flag, source, *given, *way, *["--unpaired"] * asked.unpaired]
+    words += ["--group", asked.group] if asked.group else []
+    return shlex.join(words)
 
 
 def when(file: Path) -> str:
@@ -67,6 +80,7 @@ def assemble(
     labels = {name: _label(each) for name, each in levels.items()}
     table = table.assign(cell=[ids[row] for row in rows])
     table["label"] = table["cell"].map(labels)
+    table["path"] = table["path"].fillna("") if "path" in table else table.index  # where a run can be looked up
     _refuse_repeated(table)
     reference = _reference(levels, asked)
     given = levels
@@ -77,6 +91,8 @@ def assemble(
     cells = [_cell(name, levels[name], labels[name], reference, shape[name], shown[name]) for name in levels]
     runs = with_missing(runs, notes).assign(batches=lambda found: found["cell"].map(shown))
     known = {name: list(dict.fromkeys(each[name] for each in levels.values())) for name in next(iter(levels.values()))}
+    runs["path"] = runs["path"].fillna("")
+    runs["error"] = runs["error"].astype(object).where(runs["error"].notna(), None)
     for key in SHAPE:
         runs[key] = [shape[cell][key] for cell in runs["cell"]]
     every = {name: given[name] | levels[name] for name in levels}
@@ -89,9 +105,10 @@ def assemble(
         "design": design,
         "endpoint": metrics[0],
         "tasks": {TASK: _task(origin, metrics, lower)},
-        "remarks": [_remark(origin, metrics[0], lower, list(known), pairing)],
+        "remarks": [_remark(origin, metrics[0], lower, reference, pairing)],
     }
-    curves = table[[*("cell", "label", "seed", "step"), *metrics]] if "step" in table else table[["cell", "seed"]][:0]
+    axes = [name for name in ("path", "step", "tokens", "seconds") if name in table]
+    curves = table[["cell", "label", "seed", *axes, *metrics]] if "step" in table else table[["cell", "seed"]][:0]
     return Study(manifest, runs, curves.reset_index(drop=True), notes)
 
 
@@ -291,6 +308,6 @@ def _task(origin: Origin, metrics: list[str], lower: bool) -> dict[str, Any]:
     }
 
 
-def _remark(origin: Origin, metric: str, lower: bool, factors: list[str], pairing: str) -> str:
-    way = "lower" if lower else "higher"
-    return f"runs from {origin.source}: factors {', '.join(factors)}; {metric}, {way} is better; {pairing}"
+def _remark(origin: Origin, metric: str, lower: bool, reference: Levels, pairing: str) -> str:
+    way, base = "lower" if lower else "higher", ", ".join(f"{name}={show(level)}" for name, level in reference.items())
+    return f"runs from {origin.source}: {metric}, {way} is better; reference {base}; {pairing}"

@@ -99,7 +99,7 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
             f"cell {row.label}{where}, {row.metric}",
             _cell(row, places) | scores,
         )
-    for row in tables.claimed(case).itertuples():
+    for row in case.claims.itertuples():
         yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", _claim(row)
 
 
@@ -165,8 +165,9 @@ def _cell(row: Any, places: int) -> dict[str, str]:
 
 
 def _claim(row: Any) -> dict[str, str]:
+    p = row.p_holm if row.family else row.p_bh
     places = words.decimals([(row.high - row.low) / 2])
     found = {name: words.number(getattr(row, column), places, signed=True) for name, column in SPAN.items()}
-    found |= {"Sd": words.number(row.sd, words.decimals([row.sd])), "P": words.p_text(row.p_holm), "N": str(row.n)}
+    found |= {"Sd": words.number(row.sd, words.decimals([row.sd])), "P": words.p_text(p), "N": str(row.n)}
     found |= {"Margin": _by_itself(row.margin), "Severity": _percent(row.severity).removeprefix("+")}
     return found | {"Verdict": str(row.verdict)}

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ablate import evidence, words
+from ablate.words import listed, ranged, said_metric
 from analysis import training
 from analysis.bibliography import Paper, cite, mention
 from analysis.case import Case
 from analysis.latex import escape
-from analysis.sentences import listed, ranged, said_metric, unit_of
+from analysis.sentences import unit_of
 
 DESIGNS = {
     "grid": "in all combinations",
@@ -146,27 +147,50 @@ def _statistics(case: Case) -> Iterator[str]:
     if len(manifest["seeds"]) == 1:
         yield "One seed gives no interval and no verdict: nothing can be concluded from this study."
         return
-    family, claims = int(table["family"].sum()) if len(table) else 0, manifest.get("claims") or {}
+    if words.no_evidence(manifest):
+        yield _sentence(f"{words.role(manifest)}; no verdict is given")
+        return
+    yield from _claims(case)
+    family = int(table["family"].sum()) if len(table) else 0
     if len(table):
         yield f"Effects are {COMPARED[manifest.get('design', 'grid')]}."
-    if claims:
-        registered = sum(bool(entry["registered"]) for entry in claims.values())
-        yield (
-            f"The study file makes {words.counted(len(claims), 'claim')}, judged with intervals and p-values that are "
-            f"corrected for their number; {registered} of them were written before both sides had a result."
-        )
     if family:
         yield (
             f"Intervals are simultaneous 95 % t intervals over seeds (Bonferroni, {words.counted(family, 'effect')}); "
             "p-values are corrected after Holm for the same effects, and the interval decides each verdict."
         )
     if len(table) > family:
+        which = "All other comparisons" if family else "These effects"
         yield (
-            f"{'All other' if family else 'All'} comparisons are exploratory: p-values after Benjamini and Hochberg, "
-            "intervals with a false coverage rate of 5 %."
+            f"{which} are exploratory: p-values after Benjamini and Hochberg, intervals with a false coverage rate of "
+            "5 %."
         )
-    if manifest.get("margin"):
-        yield f"Differences within a margin of {words.show(manifest['margin'])} count as negligible or equivalent."
+    margin = evidence.margin_words(manifest)
+    if margin:
+        late = "" if evidence.margin_of(manifest).registered else ", which was written after results,"
+        yield f"Differences within a margin of {margin}{late} count as negligible or equivalent, from five seeds on."
+
+
+def _claims(case: Case) -> Iterator[str]:
+    if case.claims.empty:
+        return
+    before = int(case.claims["registered"].sum())
+    yield (
+        f"The study file makes {words.counted(len(case.claims), 'claim')}, of which {before or 'none'} "
+        f"{'were' if before != 1 else 'was'} registered: written before both sides had a result."
+    )
+    if before:
+        yield (
+            "Intervals of registered claims are simultaneous 95 % intervals (Bonferroni) and their p-values corrected "
+            "after Holm; the interval decides each verdict."
+        )
+    if before < len(case.claims):
+        yield "Claims written after results are exploratory, after Benjamini and Hochberg."
+    if case.claims["severity"].notna().any():
+        yield (
+            "Every claim was judged again on resampled placebo differences; what would pass there in more than 5 % of "
+            "cases stays undecided."
+        )
 
 
 def _looks(case: Case) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from ablate.command import Refused
 from ablate.results import Study
 from ablate.words import counted
 from analysis.columns import SHAPE, choose_factors, choose_metrics, levels, number
-from analysis.foreign import Asked, Origin, assemble, when
+from analysis.foreign import Asked, Origin, assemble, command, when
+from analysis.safe import unquoted
 
 NEEDED = "cell or a column per factor, seed, and a metric such as test/loss"
 SHOWN = 8  # line numbers that a note spells out
@@ -44,8 +44,8 @@ def read_csv(file: Path, asked: Asked) -> Study:
             own = list(table[name]) if name == "cell" else levels(list(table[name]))
             table[name] = pandas.Series(own, table.index, dtype=object)
         table.index = pandas.Index([f"line {line}" for line in table.index])
-        command = f"python -m analysis --runs {shlex.quote(str(file))}"
-        return assemble(table, factors, metrics, asked, Origin(file.stem, file.name, when(file), command), notes)
+        origin = Origin(file.stem, file.name, when(file), command("--runs", str(file), asked))
+        return assemble(table, factors, metrics, asked, origin, notes)
     except Refused as error:
         raise Refused(f"{file}: {error}") from None
 
@@ -63,14 +63,14 @@ def _texts(file: Path) -> pandas.DataFrame:
     if not head or "\0" in text[:4096]:
         raise Refused(f"{file} is {'no CSV' if head else 'empty'}; needed are columns: {NEEDED}")
     separator = max(",;\t", key=head.count)
-    names = [name.strip() for name in next(csv.reader([head], delimiter=separator))]
+    names = [unquoted(name.strip()) for name in next(csv.reader([head], delimiter=separator))]
     if twice := [name for name in names if names.count(name) > 1]:
         raise Refused(f"{file} has two columns called {twice[0] or '(empty)'}")
     if len(names) < 3:
         raise Refused(f"{file} has the columns {', '.join(names)[:80]}; needed are {NEEDED}")
     table = _cut(file, text, separator, top, names)
     table.index = table.index + top + 2
-    table = table.fillna("").apply(lambda column: column.str.strip())
+    table = table.fillna("").apply(lambda column: column.str.strip().map(unquoted))
     table = table[(table != "").any(axis=1)]
     if table.empty:
         raise Refused(f"{file} has a head but no rows")
@@ -113,7 +113,7 @@ def _typed(file: Path, table: pandas.DataFrame, metrics: list[str], notes: list[
         table = table.assign(**{name: read.astype(int) if whole else read.astype(float)})
     if table.empty:
         raise Refused("no row has a seed that is a whole number")
-    for name in [*metrics, *(name for name in SHAPE if name in table)]:
+    for name in [*metrics, *(name for name in (*SHAPE, "tokens", "seconds") if name in table)]:
         table = table.assign(**{name: _numbers(file, table[name], notes)})
     for name in (name for name in TEXTS if name in table):
         table = table.assign(**{name: table[name].where(table[name] != "", None)})

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, words
+from ablate.words import listed, ranged, said_metric
 from analysis import methods, tables
 from analysis.case import Case
-from analysis.sentences import listed, ranged, said_metric, sentences
+from analysis.sentences import sentences
 from analysis.sheet import Sheet
 
 WIDE = 6  # cells beside each other; more go below each other
@@ -46,7 +47,7 @@ class Section(NamedTuple):
 def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
     """All sections of a report in order; those that have nothing to say are left out."""
     pictured = Section("figures", "Figures", pictures=list(pictures))
-    found = [question(case), verdicts(case), claims(case), plan(case), results(case), pictured, runs(case)]
+    found = [question(case), claims(case), verdicts(case), plan(case), results(case), pictured, runs(case)]
     found += [differences(case), looks(case), left_out(case), described(case), provenance(case)]
     return [each for each in found if any(each[2:])]
 
@@ -64,22 +65,26 @@ def _asked(factors: list[str]) -> str:
 
 def verdicts(case: Case) -> Section:
     """A sentence per effect that comes first, and what must be known with them."""
-    notes = [evidence.standing(case.study, case.effects) or "", evidence.unadjusted(case.study.manifest) or ""]
+    notes = [evidence.standing(case.study, case.effects, case.claims) or ""]
+    notes.append(evidence.unadjusted(case.study.manifest) or "")
     if len(case.study.manifest["seeds"]) == 1:
         notes.append("This study has one seed: nothing can be concluded from it.")
+    elif words.no_evidence(case.study.manifest):
+        notes.append("This study serves another one: its differences are no effects of variants, and have no verdicts.")
     elif case.effects.empty:
         notes.append("Nothing is compared in this study.")
+    elif not case.effects["family"].any():
+        notes.append("The registered claims are what this study judges; these effects are exploratory beside them.")
     else:
-        notes.append("Intervals are simultaneous 95 % intervals over seeds; the scope of each sentence is in brackets.")
+        simultaneous = "simultaneous 95 % intervals" if case.effects["family"].any() else "exploratory intervals"
+        notes.append(f"Intervals are {simultaneous} over seeds; the scope of each sentence is in brackets.")
     return Section("verdicts", "Verdicts", [note for note in notes if note], items=sentences(case))
 
 
 def claims(case: Case) -> Section:
-    """The registered claims with their verdicts, and those that were withdrawn."""
+    """The claims with their verdicts, what they said before, and those that were withdrawn."""
     sheet = tables.claims_sheet(case)
-    withdrawn = case.study.manifest.get("withdrawn") or {}
-    lines = [f"{row.name}: {row.verdict}. {row.sentence}" for row in tables.claimed(case).itertuples()]
-    lines += [f"{name}: withdrawn, written {entry['written']}" for name, entry in withdrawn.items()]
+    lines = [line.strip() for line in evidence.claim_lines(case.study.manifest, case.claims)]
     return Section("claims", "Claims", items=lines, sheets=[sheet] if sheet else [])
 
 
@@ -106,7 +111,7 @@ def plan(case: Case) -> Section:
             "learning rate",
             _configured(manifest, "optim", "lr") + " (tuned)" * bool(tuned and tuned["key"] == "optim.lr"),
         ),
-        ("margin", words.show(manifest["margin"]) if manifest.get("margin") else ""),
+        ("margin", evidence.margin_line(case.study).removeprefix("margin: ")),
         ("held equal", words.matched(manifest)),
         ("tuning", _tuning(tuned) if tuned else ""),
         ("placebos", str(manifest.get("placebos") or "")),

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import pandas
 
 from ablate import evidence, words
+from ablate.words import listed, p_words, said_metric, scope
 from analysis.case import Case
 
-SPLITS = {"test": "test", "val": "validation", "train": "training"}
 BARE = ("none", "null", "true", "false")  # levels that mean nothing without their factor
 
 
@@ -28,8 +27,15 @@ def sentence(manifest: dict[str, Any], row: Any, contrast: evidence.Contrast | N
 
     `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
     """
-    grounds = "; ".join(filter(None, (", ".join(grounds_of(row, manifest, contrast)), scope(manifest, contrast))))
+    grounds = "; ".join(filter(None, (", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
     return f"{finding(manifest, row)} ({grounds})."
+
+
+def where(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
+    """The scope of a finding, that of the study where the cells are not known."""
+    if contrast is None:
+        return scope(manifest, [cell["id"] for cell in manifest["cells"]])
+    return scope(manifest, contrast.weights, contrast.side(-1))
 
 
 def finding(manifest: dict[str, Any], row: Any) -> str:
@@ -43,11 +49,13 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
         size = words.number(abs(row.mean), places)
         ends = sorted((abs(row.low), abs(row.high)))
         found = f"by {size}{unit} [{', '.join(words.number(end, places) for end in ends)}]"
-        within = f", less than the margin of {margin(row)}: negligible" * (row.verdict == "negligible")
+        within = f", a difference within {words.margin(row)}: negligible" * (row.verdict == "negligible")
         return moved(manifest, row, metric, found) + within
     spread = words.span(row.mean, row.low, row.high, places).replace(" [", f"{unit} [") + unit * (not _known(row.low))
+    if row.verdict == "none":
+        return f"{subject(manifest, row)}: no verdict, {metric} {spread}"
     if row.verdict == "equivalent":
-        return f"{subject(manifest, row)}: equivalent within ±{margin(row)}, {metric} {spread}"
+        return f"{subject(manifest, row)}: equivalent within {words.margin(row)}, {metric} {spread}"
     why = f" ({row.note})" * bool(row.note)
     return f"{subject(manifest, row)}: undecided{why}, {metric} {spread}"
 
@@ -102,14 +110,6 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
     return [part for part in [*found, words.worth(row, "steps"), costs(manifest, contrast)] if part]
 
 
-def p_words(p: float, correction: str = "") -> str:
-    """A p-value with two digits where it is small: "Holm p = .0003", "p < .0001"; nothing where there is none."""
-    if not _known(p):
-        return ""
-    text = "< .0001" if p < 1e-4 else f"= {words.number(p, 4 if p < 1e-3 else 3)}"
-    return f"{correction} p {text}".strip()
-
-
 def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
     """How many more parameters the level's side has: "+0.4 % parameters"; nothing where that is not known."""
     if contrast is None or contrast.kind == "interaction":
@@ -121,45 +121,9 @@ def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
     return f"{words.percent(sides[0] / sides[1] - 1)} parameters" if sides[0] != sides[1] else "equal parameters"
 
 
-def scope(manifest: dict[str, Any], contrast: evidence.Contrast | None = None) -> str:
-    """Where a finding holds: "0.8 M parameters, stdlib-3.11, 2000 steps", of the cells that are compared."""
-    cells = [cell for cell in manifest["cells"] if contrast is None or cell["id"] in contrast.weights]
-    base = cells if contrast is None else [cell for cell in cells if cell["id"] in contrast.side(-1)]
-    params = sorted({cell["params"] for cell in base if _known(cell["params"])})
-    sizes = dict.fromkeys(words.size(int(count)) for count in params)
-    tasks = dict.fromkeys(manifest["tasks"][cell["task"]]["name"] for cell in cells)
-    steps = sorted({cell["config"]["train"]["steps"] for cell in cells if cell["config"].get("train")})
-    parts = [f"{ranged(list(sizes))} parameters"] if sizes else []
-    return ", ".join([*parts, ranged(list(tasks)), *([f"{ranged([str(n) for n in steps])} steps"] if steps else [])])
-
-
-def said_metric(metric: str) -> str:
-    """A metric as people say it: "test loss", "test accuracy at length 128"."""
-    split, _, name = metric.partition("/")
-    name, _, length = name.partition("@")
-    return f"{SPLITS.get(split, split)} {name.replace('_', ' ')}".strip() + f" at length {length}" * bool(length)
-
-
 def unit_of(manifest: dict[str, Any], metric: str) -> str:
     """The unit to write after a number: " nats per byte", or nothing."""
     return words.unit(manifest, metric).removeprefix(",")
-
-
-def margin(row: Any) -> str:
-    """The largest difference that does not matter, to three digits: .01."""
-    value = getattr(row, "margin", math.nan)
-    return f"{value:.3g}".removeprefix("0") if _known(value) else "the margin"
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names in a row: "a", "a and b", "a, b and c"."""
-    names = list(names)
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-def ranged(values: list[str]) -> str:
-    """All of a few values, the ends of many."""
-    return ", ".join(values) if len(values) <= 3 else f"{values[0]} to {values[-1]}"
 
 
 def _mean(params: dict[str, Any], side: dict[str, float]) -> float:

@@ -10,7 +10,7 @@ import pandas
 
 from ablate import evidence, words
 from ablate.results import Study
-from analysis import latex, sheet
+from analysis import latex, sheet, stats
 from analysis.case import Case
 from analysis.export import runs_table
 from analysis.safe import written
@@ -33,19 +33,15 @@ def frames(case: Case) -> dict[str, pandas.DataFrame]:
     """The tables as numbers, by the name of their file."""
     cells = case.cells.assign(**beside(case.study))
     found = {"runs": runs_table(case.study), "cells": cells, "effects": case.effects}
-    return found | ({"claims": claimed(case)} if len(claimed(case)) else {})
+    found |= case.further
+    return found | ({"claims": case.claims} if len(case.claims) else {})
 
 
 def sheets(case: Case) -> list[Sheet]:
     """The tables as people read them: claims, effects, their particulars, cells, and what became of lost runs."""
     found = [claims_sheet(case), effects_sheet(case), particulars_sheet(case), cells_sheet(case), losses_sheet(case)]
+    found += stats.sheets(dict(case.further), case.effects)
     return [each for each in found if each is not None]
-
-
-def claimed(case: Case) -> pandas.DataFrame:
-    """The claims that were judged; an empty table where there are none."""
-    found = getattr(case, "claims", None)
-    return pandas.DataFrame() if found is None else found
 
 
 def beside(study: Study) -> dict[str, list[float]]:
@@ -119,9 +115,11 @@ def effects_sheet(case: Case) -> Sheet:
         texts += [words.verdict(row), "family" if row.family else "exploratory"]
         rows.append([*texts, *([words.remainder(row.match_difference)] if matched else [])])
     family = int(table["family"].sum())
-    over = f"simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t)"
-    said = f"Intervals are {over} and cover seeds only; exploratory rows have a false coverage rate of 5 %."
-    notes = [said * bool(len(rows)), evidence.standing(study, table) or "", *at_common_values(study), *remarks(study)]
+    over = f"Intervals are simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t); "
+    said = f"{over * bool(family)}exploratory rows have intervals of 5 % false coverage rate. All cover seeds only."
+    said = said[0].upper() + said[1:]
+    stands = evidence.standing(study, table, case.claims) or ""
+    notes = [said * bool(len(rows)), stands, *at_common_values(study), *remarks(study)]
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
     return Sheet("effects", f"Effects on {metric}", head, rows, [note for note in notes if note])
 
@@ -173,17 +171,19 @@ def lost_runs(row: Any) -> int:
 
 def claims_sheet(case: Case) -> Sheet | None:
     """The claims of the study file with their verdicts, corrected for their number."""
-    if claimed(case).empty:
+    if case.claims.empty:
         return None
     rows = []
-    for row in claimed(case).itertuples():
+    for row in case.claims.itertuples():
         places = words.decimals([(row.high - row.low) / 2])
-        status = ("registered" if row.registered else "post hoc") + ", edited later" * bool(row.edited)
-        note = f": {row.note}" if row.note else ""
-        severity = f"{row.severity:.0%} of {row.severity_n}".replace("%", " %") if _known(row.severity) else "–"
-        texts = [row.name, row.sentence, str(row.n), words.span(row.mean, row.low, row.high, places)]
-        rows.append([*texts, words.p_text(row.p_holm), severity, status, f"{row.verdict}{note}"])
-    head = ["claim", "says", "n", "difference [95 %]", "p (Holm)", "passes on placebos", "written", "verdict"]
+        status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
+        share = words.number(100 * row.severity, 1)
+        passes = f"{share} % ({row.severity_n} of {row.placebo})" if _known(row.severity) else "–"
+        texts = [row.name, row.says, str(row.n), words.span(row.mean, row.low, row.high, places)]
+        texts += [words.p_text(row.p_holm if row.family else row.p_bh), passes, status]
+        rows.append([*texts, f"{row.verdict}: {row.note}" if row.note else row.verdict])
+    p = "p (Holm; post hoc: BH)"
+    head = ["claim", "found", "n", "difference [95 %]", p, "false passes on placebos", "written", "verdict"]
     said = "Intervals and p are corrected for the number of claims; registered: written before both sides had a result."
     return Sheet("claims", "Claims", head, rows, [said])
 

@@ -9,9 +9,9 @@ from typing import Any
 import pandas
 
 from ablate import words
+from ablate.words import listed, ranged
 from analysis.bibliography import mention
 from analysis.case import Case
-from analysis.sentences import listed, ranged
 
 PARTS = ("norm", "ffn", "residual", "position", "attention", "init")
 FALLS = {

@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas
 import pytest
 from fabricate import fabricate
 
@@ -117,11 +115,26 @@ def test_labels_cannot_leave_their_comment(tmp_path: Path) -> None:
     assert "ablFfnXInputYDelta" in commands(found) and "\n\\input" not in macros.page(found)
 
 
+def claim(claim: dict[str, Any], registered: bool = True) -> dict[str, Any]:
+    return {"claim": claim, "written": "2026-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
+
+
 def test_claims_have_their_numbers(tmp_path: Path) -> None:
-    row = {"name": "gated_better", "relation": "less", "sentence": "gated is lower", "metric": "test/loss", "n": 8}
-    row |= {"mean": -0.02, "sd": 0.004, "low": -0.032, "high": -0.008, "p": 1e-4, "p_holm": 2e-4, "margin": np.nan}
-    row |= {"registered": True, "edited": False, "verdict": "supported", "note": "", "severity": 0.02, "severity_n": 12}
-    fields = {name for name, _ in macros._claim(next(pandas.DataFrame([row]).itertuples())).items()}
-    text = macros._claim(next(pandas.DataFrame([row]).itertuples()))
-    assert fields == {"Delta", "Low", "High", "Sd", "P", "N", "Margin", "Severity", "Verdict"}
-    assert (text["Delta"], text["P"], text["Severity"], text["Verdict"]) == ("−.020", "< .001", "2 %", "supported")
+    claims = {
+        "gated_better": claim({"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}),
+        "same-2": claim(
+            {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss", "margin": 0.01}, False
+        ),
+    }
+    found = case(tmp_path, seeds=range(8), claims=claims)
+    read = {
+        name: text.replace(r"\ensuremath{-}", "−").replace(r"\ensuremath{<}", "<")
+        for name, text in commands(found).items()
+    }
+    rows = {texts[0]: texts for texts in tables.claims_sheet(found).rows}
+    for name, stem in (("gated_better", "ablClaimGatedBetter"), ("same-2", "ablClaimSameTwo")):
+        delta, low, high = (read[f"{stem}{field}"] for field in ("Delta", "Low", "High"))
+        assert [f"{delta} [{low}, {high}]", read[f"{stem}P"]] == rows[name][3:5]
+        assert rows[name][-1].startswith(read[f"{stem}Verdict"]) and read[f"{stem}N"] == rows[name][2]
+    assert read["ablClaimGatedBetterVerdict"] == "supported" and read["ablClaimSameTwoMargin"] == ".010"
+    assert len([name for name in read if name.startswith("ablClaim") and name.endswith("Sd")]) == 2

@@ -12,7 +12,7 @@ from fabricate import fabricate
 
 from ablate.results import load_study
 from analysis.case import Case, case_of
-from analysis.sentences import p_words, sentence, sentences, worth
+from analysis.sentences import p_words, sentence, sentences
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -57,7 +57,7 @@ def test_parameters_are_those_of_the_sides_that_are_compared(tmp_path: Path) -> 
          "swiglu in place of mlp: equivalent within ±.01, test loss +.0010 nats per byte [−.0040, +.0060] ("),
         ({"verdict": "negligible", "margin": 0.02, "mean": 0.006, "low": 0.002, "high": 0.010},
          "swiglu in place of mlp raises the test loss by .0060 nats per byte [.0020, .0100], averaged over norm, "
-         "less than the margin of .02: negligible ("),
+         "a difference within ±.02: negligible ("),
         ({"verdict": "undecided", "mean": 0.06, "low": -0.04, "high": 0.16, "smallest": 0.09, "note": ""},
          "swiglu in place of mlp: undecided, test loss +.060 nats per byte [−.040, +.160] (3 seeds, Holm p < .0001, "
          ".090 would be found with 80 % power;"),
@@ -106,26 +106,6 @@ def test_accuracy_has_no_unit_and_rises(tmp_path: Path) -> None:
 
     said = sentences(case(tmp_path, seeds=range(6), tasks=task, score=score))[1]
     assert said.startswith("swiglu in place of mlp raises the test accuracy by .20") and "nats" not in said
-
-
-class Row:
-    def __init__(self, worth: float, low: float, high: float):
-        self.worth, self.worth_low, self.worth_high = worth, low, high
-
-
-@pytest.mark.parametrize(
-    ("share", "low", "high", "said"),
-    [
-        (0.09, 0.06, 0.13, "worth 9 % [6, 13] more steps"),
-        (-0.05, -0.09, -0.01, "worth 5 % [1, 9] fewer steps"),
-        (0.04, -0.02, 0.10, "worth 4 % [−2, 10] more steps"),
-        (0.04, math.nan, math.nan, "worth 4 % more steps"),
-        (0.04, 0.01, math.inf, "worth 4 % more steps"),
-        (math.nan, math.nan, math.nan, ""),
-    ],
-)
-def test_worth_in_steps(share: float, low: float, high: float, said: str) -> None:
-    assert worth(Row(share, low, high)) == said
 
 
 def test_small_p_keep_a_digit() -> None:

@@ -19,7 +19,9 @@ from ablate.evidence.divergence import redealt
 from ablate.evidence.family import corrected, exploratory, registered
 from ablate.evidence.findings import rule_of
 from ablate.evidence.ranking import rank_correlation
+from ablate.looks import decided
 from ablate.results import Study, load_study
+from ablate.summary import summary
 
 NOISE = np.random.default_rng(20).normal(0, 0.004, (40, 12))
 FFN = ["mlp", "gelu", "silu", "glu", "reglu", "swiglu"]
@@ -371,3 +373,44 @@ def test_a_claim_of_one_cell_against_many_takes_the_deal(tmp_path):
     found = row(evidence.claims(study), "often")
     assert found.p == pytest.approx(redealt(np.array(one), np.array(other), 1, 3))
     assert "6 of 8 runs diverged against 2 of 24" in found.sentence
+
+
+def at_look(folder: Path, claims: dict[str, Any], **kwargs: Any) -> tuple[Study, bool, str]:
+    """A study at its first look, whether it is decided, and what its summary says of that."""
+    sequence = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+    study = made(folder, claims, seeds=range(5), sequential=sequence, **kwargs)
+    said = next(line for line in summary(study, folder).splitlines() if line.startswith("seeds=auto: "))
+    return study, decided(folder, study.manifest), said
+
+
+def test_looks_decide_over_registered_claims_alone(tmp_path):
+    gated, same = entry({"less": SIDES}), {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": 1e-4}
+    study, done, said = at_look(tmp_path / "one", {"gated": gated, "late": entry(same, False)})
+    assert done and said.startswith("seeds=auto: decided at 5 seeds;")
+    level = evidence.nominal((5, 8, 12, 20), 0.05)
+    other = (scores_of(study, ffn="mlp") + scores_of(study, ffn="gelu")) / 2
+    expected = stats.ttest_rel(scores_of(study, ffn="swiglu"), other).confidence_interval(1 - level)
+    assert row(evidence.claims(study), "gated").low == pytest.approx(expected.low)
+    _, done, said = at_look(tmp_path / "two", {"gated": gated, "same": entry(same)})
+    assert not done and said.startswith("seeds=auto: 1 claim undecided at 5 seeds;")
+    _, done, said = at_look(tmp_path / "late", {"gated": entry({"less": SIDES}, False)})
+    assert not done and "effects undecided at 5 seeds" in said, "what was written late decides nothing"
+    lost: Any = {"status": lambda levels, seed: "diverged" if levels["ffn"] == "mlp" and seed < 2 else "done"}
+    _, done, said = at_look(tmp_path / "lost", {"gated": gated}, **lost)
+    assert done and "nothing to decide, stopped at 5 seeds, 1 verdict withheld" in said
+
+
+def test_p_of_other_statistics_pay_for_every_look(tmp_path):
+    status = lambda levels, seed: "diverged" if levels["ffn"] == "mlp" else "done"  # noqa: E731
+    claim = {"often": entry({"diverges_more": [{"ffn": "mlp"}, {"ffn": "swiglu"}]})}
+    study, _, _ = at_look(tmp_path, claim, status=status)
+    assert row(evidence.claims(study), "often").p == pytest.approx(4 * 2 / 2**5)
+
+
+def test_the_summary_shows_claims_first_and_effects_as_exploratory(tmp_path):
+    said = summary(made(tmp_path, {"gated": entry({"less": SIDES})}), tmp_path).splitlines()
+    claim = next(i for i, line in enumerate(said) if line.startswith("gated (registered): supported. swiglu lowers "))
+    effects = said.index("effects, paired over 8 seeds, exploratory beside the claims")
+    assert claim < effects and said[claim].endswith("; 0.12 M parameters, stdlib-3.11, 800 steps).")
+    tuning = made(tmp_path / "tuning", {"gated": entry({"less": SIDES})}, tunes="x")
+    assert evidence.claims(tuning).empty and "gated" not in summary(tuning, tmp_path)

@@ -21,7 +21,7 @@ LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words"},
     {"margins"},
     {"relations"},
-    {"lease"},
+    {"lease", "tidy"},
     {"model", "data", "optim", "average"},
     {"build", "metrics"},
     {"accumulate", "decode", "recalibrate"},
@@ -42,7 +42,8 @@ LAYERS = [
 ALLOWED = {
     "model": {"model"},
     "data": {"data"},
-    "results": {"files", "lease"},
+    "results": {"files", "lease", "tidy"},
+    "tidy": {"files"},
     "evidence": {"results", "evidence", "words", "margins", "relations"},
 }
 ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}

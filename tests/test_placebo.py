@@ -298,6 +298,23 @@ def test_chaos_alone_promises_nothing_beyond_what_the_effects_show(tmp_path):
     assert "at the upper bound of the SD of the effects seen" in said
 
 
+def test_what_is_least_certain_counts_not_what_is_largest(tmp_path):
+    def status(levels: dict, seed: int) -> str:
+        return "failed" if levels[KIND] == "ffn" and seed > 1 else "done"
+
+    def score(levels: dict, seed: int) -> float:
+        spread = {"ffn": 0.010, "chaos": 0.011}.get(levels[KIND], 0.0)
+        return 2.0 + spread * (-1) ** seed / math.sqrt(2 if levels[KIND] == "ffn" else 8 / 7)
+
+    kinds = {KIND: [None, "ffn", "chaos"]}
+    name = fabricate(tmp_path, kinds, range(8), score, status, reference={KIND: None}, study="a")
+    found = {row.kind: row for row in floors(load_study(tmp_path, name))}
+    assert found["ffn"].sd < found["chaos"].sd < found["chaos"].upper < found["ffn"].upper
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln"]}, range(5), study="b"))
+    said = placebo_lines(evidence.effects(study), load_study(tmp_path, "a"))[-1]
+    assert "at the upper bound of the SD with ffn drawn anew" in said
+
+
 def test_steps_of_a_cumulative_design_are_effects_seen(tmp_path):
     fabricate(tmp_path, {KIND: [None, "chaos"]}, range(8), placebo_score, reference={KIND: None}, study="a")
     levels = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}

@@ -118,6 +118,14 @@ def test_seeds_added_after_a_look_make_it_unadjusted(tmp_path: Path) -> None:
     assert "unadjusted" not in text(tmp_path / "planned", seeds=range(5))
 
 
+def test_question_tier_and_claims_are_named(tmp_path: Path) -> None:
+    written = {"claim": {"less": []}, "written": "2026-01-01", "earlier": []}
+    claims = {"first": written | {"registered": True}, "later": written | {"registered": False}}
+    lines = text(tmp_path, question="Does swiglu help?", tier="gpu", claims=claims).splitlines()
+    assert lines[1:3] == ["question: Does swiglu help?", "tier: gpu"]
+    assert "claims: first (registered); later (post hoc): python -m analysis" in lines
+
+
 def test_a_confirmation_says_of_what_and_asks_for_no_other(tmp_path: Path) -> None:
     said = text(tmp_path, confirms="norm-ffn-3fa94c", seeds=range(8))
     assert "confirmation of norm-ffn-3fa94c on fresh seeds" in said.splitlines()[0]

@@ -11,8 +11,8 @@ from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.exchange import exchange_lines, within
 from ablate.evidence.family import ALPHA, registered
-from ablate.evidence.margin import margin_line, margin_of
-from ablate.evidence.placebo import floors, placebo_lines, seeds_needed, split
+from ablate.evidence.margin import margin_line, margin_of, margin_words
+from ablate.evidence.placebo import Floor, floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
 from ablate.evidence.statistics import (
@@ -36,6 +36,7 @@ __all__ = [
     "DECIDED",
     "Contrast",
     "Estimate",
+    "Floor",
     "Noise",
     "benjamini_hochberg",
     "cells",
@@ -60,6 +61,7 @@ __all__ = [
     "lower_is_better",
     "margin_line",
     "margin_of",
+    "margin_words",
     "matched",
     "measures",
     "noise",

@@ -213,7 +213,7 @@ def within(low: float, high: float, margin: float) -> bool:
 
     Directions are alike in the logarithm: 1 / 1.02 − 1 < low and high < 1.02 − 1.
     """
-    return 1 / (1 + margin) - 1 < low and high < margin
+    return bool(1 / (1 + margin) - 1 < low and high < margin)
 
 
 def exchange_lines(study: Study) -> list[str]:

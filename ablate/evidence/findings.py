@@ -257,7 +257,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
 def _leaning(found: Ranked, levels: list[str]) -> str:
     """How much of a correlation hangs on one level: three coarse groups can make most of it."""
     i = int(np.argmin(found.without * (1 if found.mean >= 0 else -1)))
-    return f"without {levels[i]} {number(float(found.without[i]), 2)}"
+    return f"Spearman without {levels[i]} {number(float(found.without[i]), 2)}"
 
 
 def _unranked(found: Scored, sides: list[dict[str, float]], published: np.ndarray, rng: np.random.Generator) -> str:

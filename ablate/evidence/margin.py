@@ -6,6 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from ablate import words
+from ablate.evidence.exchange import within
 from ablate.margins import fraction_of
 from ablate.results import Study
 
@@ -33,14 +34,17 @@ def margin_of(manifest: dict[str, Any]) -> Margin:
 
 
 def inside(row: Any) -> bool:
-    """Whether the interval of a row of effects lies inside its margin; of a share of the steps, that of its worth.
-
-    Worth is exp(g) − 1 with g in log steps, in which directions are alike: 1/(1 + margin) − 1 < worth < margin.
-    """
+    """Whether the interval of a row of effects lies inside its margin; of a share of the steps, that of its worth."""
     if math.isfinite(row.margin):
         return bool(-row.margin < row.low and row.high < row.margin)
     low, high = (float(getattr(row, name, math.nan)) for name in ("worth_low", "worth_high"))
-    return bool(1 / (1 + row.margin_steps) - 1 < low and high < row.margin_steps)
+    return bool(within(low, high, row.margin_steps))
+
+
+def margin_words(manifest: dict[str, Any]) -> str:
+    """The margin of a study as it is read: "±.01", "±2 % of the training steps"; nothing without one."""
+    found = margin_of(manifest)
+    return words.bounds(found.size, found.steps)
 
 
 def margin_line(study: Study) -> str:
@@ -61,8 +65,7 @@ def margin_line(study: Study) -> str:
 
 
 def _value(entry: dict[str, Any]) -> str:
-    found = margin_of({"margin": entry})
-    return words.bounds(found.size, found.steps)
+    return margin_words({"margin": entry})
 
 
 def _when(entry: dict[str, Any]) -> str:

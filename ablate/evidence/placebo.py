@@ -129,20 +129,21 @@ def _short(value: float) -> str:
 
 
 def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
-    """Seeds for round differences, at the upper bound of the larger SD: the placebos' or that of the effects seen.
+    """Seeds for round differences, at the larger upper bound of an SD: the placebos' or that of the effects seen.
 
     Placebos alone would promise too much where nothing of a component is drawn, since chaos is less than what variants
     differ in.
     """
     drawn = {"chaos": "the SD of chaos"}
-    spreads = [(row.sd, row.upper, drawn.get(row.kind, f"the SD with {row.kind} drawn anew")) for row in own]
+    spreads = [(row.upper, drawn.get(row.kind, f"the SD with {row.kind} drawn anew")) for row in own]
     spreads += [
-        (seen.sd, upper_bound(seen.sd, seen.n), "the SD of the effects seen")
+        (upper_bound(seen.sd, seen.n), "the SD of the effects seen")
         for seen in (noise(table) if len(table) else [])
         if seen.kind in SINGLE
     ]
-    sd, upper, whose = max(spreads, default=(0.0, 0.0, ""))
-    if not sd:
+    # Two placebos of a small SD can leave a larger one possible than eight of a middling SD do.
+    upper, whose = max(spreads, default=(0.0, ""))
+    if not upper:
         return []
     design = table[table["kind"] != "cell"] if len(table) else table
     effects = design.loc[design["kind"].isin(SINGLE), "mean"].astype(float) if len(design) else []

@@ -14,6 +14,7 @@ from ablate.evidence.sequential import sizes
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
 from ablate.results import Study
 
+SHARES = ("accuracy", "exact")  # metrics that are shares, of which no two differ by more than 1
 MATCHED = "match_difference"  # of a matched study: the largest in size among the cells of a contrast
 Ends = dict[tuple[str, str], int]  # how many runs of a cell ended in a way
 
@@ -55,6 +56,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     left = max(((cells[name].get("matched") or {}).get("difference", 0) for name in names), key=abs)
     return {
         "estimate": estimate,
+        "reach": _reach(found, contrast, metrics),
         "looks": sizes(found.study.manifest, [list(found.values[list(w)].dropna().index) for w in parts]),
         "different": len({cells[name]["task"] for name in names}) > 1,
         "paired": together,
@@ -69,6 +71,15 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
         "failed": _count(found, contrast.weights, "failed"),
         "missing": _count(found, contrast.weights, "missing"),
     }
+
+
+def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
+    """How far from zero a contrast of shares can be; inf of other metrics, and of shares in per cent."""
+    shares = all(metric.split("/")[-1].split("@")[0] in SHARES for metric in metrics)
+    values = found.values[list(contrast.weights)].to_numpy()
+    if not shares or not (np.isnan(values) | (values >= 0) & (values <= 1)).all():
+        return math.inf
+    return sum(contrast.side(1).values())
 
 
 def groups(manifest: dict[str, Any], weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:

@@ -22,7 +22,7 @@ from scipy import stats
 from ablate.results import Study
 from ablate.words import counted
 
-DECIDED = ("better", "worse", "negligible", "equivalent")  # verdicts that an interval gives
+DECIDED = ("better", "worse", "negligible", "equivalent", "supported", "contradicted")  # verdicts that are one
 LOOKS = (5, 8, 12, 20)  # seeds
 PATHS = 2**13  # simulated per look and level
 GRID = np.concatenate([np.geomspace(1e-9, 0.01, 22), np.geomspace(0.014, 1, 16)])  # nominal levels
@@ -54,33 +54,38 @@ def sizes(manifest: dict[str, Any], complete: list[list[int]]) -> tuple[int, ...
     return tuple(sorted({n for n in counts if n > 1}))
 
 
-def standing(study: Study, table: pandas.DataFrame) -> str | None:
-    """Where a study with `seeds=auto` stands, in one line, given its effects; None for other studies."""
+def standing(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | None = None) -> str | None:
+    """Where a study with `seeds=auto` stands, in one line, given its effects and claims; None for other studies."""
     sequence = study.manifest.get("sequential")
     if not sequence:
         return None
+    claimed = claims is not None and bool(claims["family"].any())
+    table = table if claims is None or not claimed else claims
     seeds, last = counted(len(study.manifest["seeds"]), "seed"), sequence["at"] == sequence["looks"][-1]
     unfinished = int(study.runs["status"].isin(["missing", "failed"]).sum())
-    left, withheld = len(undecided(table)), int((table["family"] & (table["verdict"] == "withheld")).sum())
+    family = table[table["family"].astype(bool)]
+    decided = int(family["verdict"].isin(DECIDED).sum())
+    left = len(undecided(table))
+    withheld = len(family) - decided - left
     if unfinished:
         how = f"the look at {seeds} lacks {counted(unfinished, 'run')}"
     elif left:
-        how = f"{counted(left, 'effect')} undecided at {'the last look, ' * last}{seeds}"
+        how = f"{counted(left, 'claim' if claimed else 'effect')} undecided at {'the last look, ' * last}{seeds}"
     else:
-        any_decided = (table["family"] & table["verdict"].isin(DECIDED)).any()
-        how = f"decided at {seeds}" if any_decided else f"nothing to decide, stopped at {seeds}"
+        how = f"decided at {seeds}" if decided else f"nothing to decide, stopped at {seeds}"
         how += f", {counted(withheld, 'verdict')} withheld" * bool(withheld)
     looks = ", ".join(map(str, sequence["looks"]))
     return f"seeds=auto: {how}; intervals allow for looks at {looks} seeds"
 
 
 def undecided(table: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows of effects that more seeds may decide: those of the family whose interval holds zero, or is not there.
+    """The rows of effects, or of claims, that more seeds may decide: those of the family without a verdict.
 
     An interval inside the study's margin has decided; a withheld verdict is not waited for: no number of seeds takes a
     divergence back.
     """
-    return table[table["family"] & ~table["verdict"].isin([*DECIDED, "withheld"])]
+    waits = table["waits"] if "waits" in table else ~table["verdict"].isin([*DECIDED, "withheld"])
+    return table[table["family"].astype(bool) & waits.astype(bool)]
 
 
 def overall(looks: tuple[int, ...], p: float) -> float:

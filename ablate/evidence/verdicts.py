@@ -35,6 +35,9 @@ GROUNDS = [
 ]
 
 
+OF_ROWS = ["estimate", "different", "uneven", "looks", "reach"]  # what effects needs of a row and does not keep
+
+
 class Noise(NamedTuple):
     """What n seeds can find: pooled SD of a paired effect over seeds, and the smallest effect found with 80 % power."""
 
@@ -51,7 +54,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     simultaneous 95 % intervals: level 1 − .05/m, Bonferroni-t.
     Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
     1 − .05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides
-    the verdict.
+    the verdict.  Intervals of differences between shares (accuracies) end at −1 and 1.
 
     With `seeds=auto` intervals and p allow for every look (see evidence.sequential): p is the least level that any look
     would have to be planned for, and `alpha`, 1 − the level of the one interval by itself, is so much smaller.
@@ -59,9 +62,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """
     found, all_scores = contrasts(study.manifest), scored(study, metric)
     rows = [named(contrast) | estimate_row(all_scores, contrast) for contrast in found]
-    table = pandas.DataFrame(
-        rows, columns=["estimate", "different", "uneven", "looks", *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED]
-    )
+    table = pandas.DataFrame(rows, columns=[*OF_ROWS, *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
     claimed = registered(study.manifest) > 0  # then the claims are the family
     table["family"] = np.array([contrast.kind != "cell" and not claimed for contrast in found], dtype=bool)
     table["unadjusted"] = unadjusted(study.manifest) is not None
@@ -97,7 +98,9 @@ def _correct(table: pandas.DataFrame) -> None:
         (math.nan, math.nan) if _withheld(row) else interval(row.estimate, level)
         for row, level in zip(rows, table["alpha"], strict=True)
     ]
-    table["low"], table["high"] = [low for low, _ in spans], [high for _, high in spans]
+    # nan stays nan; what is cut off cannot be, so that intervals hold the truth as often.
+    table["low"] = [max(low, -row.reach) for (low, _), row in zip(spans, rows, strict=True)]
+    table["high"] = [min(high, row.reach) for (_, high), row in zip(spans, rows, strict=True)]
     table["smallest"] = [
         math.nan if _withheld(row) else smallest(row.estimate, level)
         for row, level in zip(rows, table["alpha"], strict=True)

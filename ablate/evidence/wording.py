@@ -10,7 +10,20 @@ import pandas
 
 from ablate.margins import fraction_of
 from ablate.relations import relation_of, weighed
-from ablate.words import MINUS, counted, decimals, number, p_words, said_metric, scope, span, unit, worth
+from ablate.words import (
+    MINUS,
+    bounds,
+    counted,
+    decimals,
+    no_evidence,
+    number,
+    p_words,
+    said_metric,
+    scope,
+    span,
+    unit,
+    worth,
+)
 
 ABSENT = "absent at this scale: "
 
@@ -18,6 +31,8 @@ ABSENT = "absent at this scale: "
 def claim_lines(manifest: dict[str, Any], table: pandas.DataFrame) -> list[str]:
     """A sentence per claim with the texts that it had before, then the claims that were taken out."""
     lines, entries = [], manifest.get("claims") or {}
+    if no_evidence(manifest):
+        return []
     for row in table.itertuples(index=False):
         lines += [row.sentence, *(f"  {_earlier(old)}" for old in entries[row.name].get("earlier", ()))]
     for name, entry in (manifest.get("withdrawn") or {}).items():
@@ -114,7 +129,7 @@ def _equivalent(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> st
     measure = unit(manifest, row.metric).removeprefix(",")
     asked = claim["margin"]
     share = f"{asked} of the training steps" if fraction_of(asked) is not None else ""
-    known = f"±{number(row.margin, max(places, 3))}" if math.isfinite(row.margin) else ""
+    known = bounds(float(f"{row.margin:.3g}"), math.nan)
     margin = f"{known} ({share})" if known and share else known or f"±{share}"
     how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[row.verdict]
     return f"{_differs(row, places, measure)}, {how} {margin}"

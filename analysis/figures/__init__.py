@@ -8,24 +8,55 @@ import matplotlib
 import pandas
 
 from analysis.case import Case
-from analysis.figures import curves, depth, effects, extrapolation, seeds, sensitivity, style, width
+from analysis.figures import (
+    claims,
+    curves,
+    depth,
+    diagnostics,
+    divergence,
+    effects,
+    extrapolation,
+    interactions,
+    looks,
+    main_effects,
+    pareto,
+    placebos,
+    proxy,
+    seeds,
+    sensitivity,
+    solved,
+    style,
+    waterfall,
+    width,
+)
 from analysis.figures.edits import Edits, edits_of, write_defaults
 from analysis.figures.kind import Kind, Page
 from analysis.figures.page import page_of
 from analysis.figures.select import select
-from analysis.figures.stamp import metadata, stamp
+from analysis.figures.stamp import metadata, stamp_of
 
-__all__ = ["KINDS", "Kind", "Page", "edits", "tables", "write"]
+__all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "tables", "write"]
 
 # In the order in which a reader wants them.
 KINDS: tuple[Kind, ...] = (
+    claims.KIND,
     effects.KIND,
+    waterfall.KIND,
+    main_effects.KIND,
+    interactions.KIND,
+    placebos.KIND,
+    proxy.KIND,
+    divergence.KIND,
+    looks.KIND,
     seeds.KIND,
     curves.KIND,
+    solved.KIND,
     sensitivity.KIND,
     extrapolation.KIND,
     depth.KIND,
     width.KIND,
+    pareto.KIND,
+    diagnostics.KIND,
 )
 
 
@@ -36,7 +67,7 @@ def edits(case: Case) -> Edits:
 
 def edits_file(case: Case) -> Path:
     """Where the edits of a study's figures are."""
-    return case.results / "figures" / case.study.manifest["study"] / "figures.yaml"
+    return case.folder / "figures.yaml"
 
 
 def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame]:
@@ -61,5 +92,5 @@ def write(case: Case, folder: Path) -> list[Path]:
         case.drawn.update(tables(case, given))
         for name, table in case.drawn.items():
             drawn = kinds[name].draw(table, page)
-            files += style.save(drawn, folder, name, metadata(stamp(name, table, page, case.study)))
+            files += style.save(drawn, folder, name, metadata(stamp_of(name, table, page, case.study)))
     return files

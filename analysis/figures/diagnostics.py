@@ -39,7 +39,9 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None
     largest = logged.groupby(["kind", "cell", "seed", "status", "step"], sort=False)["value"].max().reset_index()
     done, broken = largest[largest["status"] == "done"], largest[largest["status"] == "diverged"]
-    end = logged[(logged["status"] == "done") & (logged["step"] == logged.groupby(["cell", "seed"])["step"].transform("max"))]
+    end = logged[
+        (logged["status"] == "done") & (logged["step"] == logged.groupby(["cell", "seed"])["step"].transform("max"))
+    ]
     found = [
         _spread(done, ["kind", "cell", "step"]).assign(side="steps"),
         _spread(end, ["kind", "cell", "layer"]).assign(side="layers"),

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from analysis.case import Case
 from analysis.figures import parts, style
-from analysis.figures.kind import Kind, Page
+from analysis.figures.kind import MOST, Kind, Page
 
 COLUMNS = ["cell", "name", "share", "low", "high", "diverged", "ended"]
 
@@ -23,7 +23,13 @@ def table(case: Case) -> pandas.DataFrame | None:
     ended = known["diverged"] + known["done"]
     made = known.rename(columns={"diverged_low": "low", "diverged_high": "high"})
     made = made.assign(ended=ended, share=known["diverged"] / ended.where(ended > 0))[COLUMNS]
-    made.attrs = {"caption": ["share of runs that diverged, of those that ended; Wilson 95 % intervals, not corrected"]}
+    # All of those that diverged first: what a study is best at is no reason to leave them out.
+    first = made.sort_values("diverged", ascending=False, kind="stable").index[:MOST]
+    left = f"{MOST} of {len(made)} cells shown, those that diverged most; cells.csv has all" * (len(made) > MOST)
+    made = made[made.index.isin(first)]
+    made.attrs = {
+        "caption": ["share of runs that diverged, of those that ended; Wilson 95 % intervals, not corrected", left]
+    }
     return made.reset_index(drop=True)
 
 
@@ -45,4 +51,4 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     return drawn
 
 
-KIND = Kind("divergence", "which variants diverge, and how often", table, draw)
+KIND = Kind("divergence", "which variants diverge, and how often", table, draw, most=MOST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from typing import Any
 
 import matplotlib
@@ -21,8 +22,11 @@ from analysis.figures.kind import Kind, Page
 from analysis.figures.main_effects import compared, interval_text, marginal
 
 PAIRS = 4  # drawn: those with the largest interaction
-LINES = 6  # levels that lines can still show
-WRITTEN = 12  # levels of a side beyond which the numbers of a heat map cannot be read
+LINES = 6  # lines that can still be told apart
+LEVELS = 10  # levels of a factor beyond which there are no lines at all
+BESIDE = 4  # levels of a factor up to which a heat map fits beside its lines
+WRITTEN = 12  # levels of a factor beyond which colours alone say how large a difference is
+READABLE = 3.8  # points
 MAP = "RdBu_r"  # diverging and told apart with any colour vision; white at zero
 COLUMNS = ["facet", "factor", "level", "one", "other", "mean", "low", "high", "difference", "half", "n"]
 COLUMNS += ["runs", "diverged", "failed", "missing", "verdict", "note"]
@@ -48,7 +52,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     if not blocks:
         return None
     kept = sorted(sorted(range(len(blocks)), key=lambda i: -_size(case, blocks[i]))[:PAIRS])
-    rows = [row for i in kept for row in _block(case, *blocks[i])]
+    values = evidence.scores(study, evidence.endpoint(study.manifest))
+    rows = [row for i in kept for row in _block(case, values, *blocks[i])]
     made = pandas.DataFrame(rows, columns=COLUMNS)
     known = made["half"]
     made.attrs = {
@@ -71,22 +76,26 @@ def _size(case: Case, block: tuple[str, list[Cell], tuple[str, str]]) -> float:
     return float(largest) if math.isfinite(largest) else 0.0
 
 
-def _block(case: Case, stratum: str, cells: list[Cell], pair: tuple[str, str]) -> list[dict[str, Any]]:
+def _block(
+    case: Case, values: pandas.DataFrame, stratum: str, cells: list[Cell], pair: tuple[str, str]
+) -> list[dict[str, Any]]:
     corners: dict[tuple[Any, Any], list[str]] = {}
     for cell in cells:
         corners.setdefault((cell["levels"][pair[0]], cell["levels"][pair[1]]), []).append(cell["id"])
     reference = case.study.manifest["reference"]
     base = corners.get((reference[pair[0]], reference[pair[1]]), [])
-    estimates = marginal(case.study, list(corners.values()), cells)
-    known = case.cells.set_index("cell")
-    counts = {key: {name: int(known.loc[ids, name].sum()) for name in LOST} for key, ids in corners.items()}
-    at = {"facet": stratum, "factor": " x ".join(pair)}
+    known = case.cells.set_index("cell")[LOST].to_dict("index")
+    counts = {key: {name: sum(known[cell][name] for cell in ids) for name in LOST} for key, ids in corners.items()}
+    lost = sum(known[cell]["diverged"] for cell in base)
+    alike = [key for key, ids in corners.items() if base and counts[key]["diverged"] * len(base) == lost * len(ids)]
+    kept = [cell for cell in cells if (cell["levels"][pair[0]], cell["levels"][pair[1]]) in alike]
+    means = dict(zip(alike, marginal(case.study, [corners[key] for key in alike], kept), strict=True)) if kept else {}
+    at, batches = {"facet": stratum, "factor": " x ".join(pair)}, {cell["id"]: cell["batches"] for cell in cells}
     rows = []
-    for (key, ids), estimate in zip(corners.items(), estimates, strict=True):
+    for key, ids in corners.items():
         one, other = map(words.show, key)
-        same = bool(base) and counts[key]["diverged"] * len(base) == _diverged(case, base) * len(ids)
-        row = at | {"level": f"{one}, {other}", "one": one, "other": other, "n": estimate.n} | counts[key]
-        rows.append(row | _numbers(case, estimate, ids, base, same))
+        row = at | {"level": f"{one}, {other}", "one": one, "other": other, "n": 0} | counts[key]
+        rows.append(row | (_numbers(values, batches, means[key], ids, base) if key in means else {}))
     for effect in _interactions(case, stratum, pair).itertuples():
         note = {name: getattr(effect, name) for name in ("level", "mean", "low", "high", "n", "verdict", "note")}
         rows.append(at | note)
@@ -96,20 +105,12 @@ def _block(case: Case, stratum: str, cells: list[Cell], pair: tuple[str, str]) -
 LOST = ["runs", "diverged", "failed", "missing"]
 
 
-def _diverged(case: Case, ids: list[str]) -> int:
-    return int(case.cells.set_index("cell").loc[ids, "diverged"].sum())
-
-
 def _numbers(
-    case: Case, estimate: evidence.Estimate, ids: list[str], base: list[str], comparable: bool
+    values: pandas.DataFrame, batches: dict[str, str], estimate: evidence.Estimate, ids: list[str], base: list[str]
 ) -> dict[str, float]:
     """The mean with its interval, and the difference to the reference levels with half of its interval."""
     low, high = evidence.interval(estimate, evidence.ALPHA)
-    found = {"mean": estimate.mean, "low": low, "high": high}
-    if not comparable:
-        return found | {"difference": math.nan, "half": math.nan}
-    values = evidence.scores(case.study, evidence.endpoint(case.study.manifest))
-    batches = {cell["id"]: cell["batches"] for cell in case.study.manifest["cells"]}
+    found = {"mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
     if ids == base:
         return found | {"difference": 0.0, "half": math.nan}
     if len({batches[cell] for cell in [*ids, *base]}) == 1:
@@ -127,9 +128,9 @@ def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
     lost = cells["difference"].isna() & (cells["diverged"] > 0)
     pairs = len(made.groupby(["facet", "factor"]))
     return [
-        f"lines: mean with {interval_text(case.study, cells['n'])}",
+        f"lines: mean, {interval_text(case.study, cells['n'])}",
         "map: difference to the reference levels ± half of its 95 % t-interval; red is larger",
-        "hatched: another number of diverged runs than at the reference levels" * bool(lost.any()),
+        "hatched: no difference, or another number of diverged runs than at the reference levels" * bool(lost.any()),
         f"interactions: {parts.simultaneous(case.effects)}",
         f"{pairs} of {blocks} pairs shown, those with the largest interaction; effects.csv has all" * (pairs < blocks),
         parts.warning(case.study),
@@ -137,22 +138,26 @@ def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """Per pair of factors lines and a heat map, one above the other in a narrow figure."""
-    blocks = list(table.groupby(["facet", "factor"], sort=False))
-    each = [(rows, _shape(rows)) for _, rows in blocks]
-    per_row = 1 if page.narrow else 2
-    heights = [height for _, (_, others) in each for height in [max(1.75, 0.3 * others + 0.9)] * (3 - per_row)]
+    """Per pair of factors lines, where there are few, and a heat map: side by side, or below each other for room."""
+    blocks = [rows for _, rows in table.groupby(["facet", "factor"], sort=False)]
+    most = max(max(_shape(rows)) for rows in blocks)
+    beside, lined = not page.narrow and most <= BESIDE, most <= LEVELS
+    panels = [(kind, rows) for rows in blocks for kind in ("lines", "heat")[not lined :]]
+    heights = [_height(kind, rows) for kind, rows in panels][:: 1 + beside]
     drawn = page.figure(table, sum(heights))
-    axes = iter(drawn.subplots(len(heights), per_row, squeeze=False, height_ratios=heights).flat)
-    top = float(table["difference"].abs().max()) or 1.0
-    scale = Normalize(-top, top) if np.isfinite(top) else Normalize(-1, 1)
-    for rows, (ones, _) in each:
-        lines, heat = next(axes), next(axes)
-        _lines(lines, rows, page, table.attrs)
-        _heat(heat, rows, page, table.attrs, scale)
-        lines.set_title(_heading(rows, page))
-        if ones > WRITTEN:
-            drawn.colorbar(matplotlib.cm.ScalarMappable(scale, MAP), ax=heat, label="difference", fraction=0.05)
+    axes = drawn.subplots(len(heights), 1 + beside, squeeze=False, height_ratios=heights).flat
+    top = float(table["difference"].abs().max())
+    scale = Normalize(-top, top) if top > 0 else Normalize(-1, 1)
+    inches = page.width / (1 + beside) - 0.9
+    for axis, (kind, rows) in zip(axes, panels, strict=True):
+        if kind == "lines":
+            _lines(axis, rows, page, table.attrs, inches - 0.6)
+        else:
+            _heat(axis, rows, page, table.attrs, scale, inches)
+        if kind == "lines" or not lined:
+            axis.set_title("\n".join(parts.fold(line, page, 0.8) for line in _heading(rows, page)))
+        if kind == "heat" and most > WRITTEN:
+            drawn.colorbar(matplotlib.cm.ScalarMappable(scale, MAP), ax=axis, label="difference", fraction=0.05)
     return drawn
 
 
@@ -160,7 +165,12 @@ def _shape(rows: pandas.DataFrame) -> tuple[int, int]:
     return rows["one"].nunique(), rows["other"].nunique()
 
 
-def _heading(rows: pandas.DataFrame, page: Page) -> str:
+def _height(kind: str, rows: pandas.DataFrame) -> float:
+    each = 0.34 if max(_shape(rows)) <= WRITTEN else 0.18
+    return max(1.75, each * min(_shape(rows)) + 0.9) if kind == "heat" else 2.0
+
+
+def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     """The pair, and what is known of its interaction: all of one, the largest of several."""
     found = list(rows[rows["one"].isna()].itertuples())
     where = " at ".join(filter(None, [page.label(found[0].factor), found[0].facet]))
@@ -168,11 +178,10 @@ def _heading(rows: pandas.DataFrame, page: Page) -> str:
     largest = max(known, key=lambda row: abs(row.mean))
     named = f"largest of {len(found)}, {page.label(largest.level)}: " if len(found) > 1 else ""
     said = parts.said(largest, words.decimals([(largest.high - largest.low) / 2]))
-    alias = f"\n{page.label(largest.note)}" if largest.note.startswith("aliased") else ""
-    return f"{where}\n{named}{said}{alias}"
+    return [where, named + said] + [page.label(largest.note)] * largest.note.startswith("aliased")
 
 
-def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any]) -> None:
+def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any], inches: float) -> None:
     """The levels of the longer factor along x, a line per level of the other."""
     cells = rows[rows["one"].notna()]
     along, across = ("one", "other") if cells["one"].nunique() > cells["other"].nunique() else ("other", "one")
@@ -183,10 +192,11 @@ def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any]
     for i, (level, group) in enumerate(groups[:LINES]):
         at = np.array([x.index(each) for each in group[along]]) + 0.06 * (i - (min(LINES, len(groups)) - 1) / 2)
         shade = page.colour(factor[across], level)
-        axis.plot(at, group["mean"], "o-", ms=3.5, color=shade, label=page.label(level), zorder=3)
+        axis.plot(at, group["mean"], "o-", ms=3.5, color=shade, label=_folded(page, level), zorder=3)
         axis.vlines(at, group["low"], group["high"], color=shade, lw=0.9)
-    axis.set_xticks(range(len(x)), [page.label(each) for each in x], rotation=35 if len(x) > 4 else 0)
-    axis.set(xlabel=page.label(factor[along]), ylabel=attrs["y"], xlim=(-0.5, len(x) - 0.5))
+    legend = max(len(line) for level, _ in groups[:LINES] for line in _folded(page, level).split("\n"))
+    parts.name_ticks(axis, [page.label(each) for each in x], inches - parts.CHARACTER * legend)
+    axis.set(xlabel=page.label(factor[along]), ylabel=textwrap.fill(attrs["y"], 16), xlim=(-0.5, len(x) - 0.5))
     if cells["mean"].isna().all():
         axis.set_yticks([])
     more = f" (first {LINES} of {len(groups)})" * (len(groups) > LINES)
@@ -194,44 +204,50 @@ def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any]
     axis.legend(title=title, loc="upper left", bbox_to_anchor=(1, 1), title_fontsize=6.5, handlelength=1.2, borderpad=0)
 
 
-def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any], scale: Normalize) -> None:
+def _folded(page: Page, level: str) -> str:
+    return textwrap.fill(page.label(level), 14)
+
+
+def _heat(
+    axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any], scale: Normalize, inches: float
+) -> None:
     cells = rows[rows["one"].notna()]
     columns, lines = list(dict.fromkeys(cells["one"])), list(dict.fromkeys(cells["other"]))
-    if len(columns) > len(lines):
-        columns, lines, horizontal, vertical = columns, lines, "one", "other"
-    else:
+    horizontal, vertical = "one", "other"
+    if len(columns) <= len(lines):
         columns, lines, horizontal, vertical = lines, columns, "other", "one"
     names = dict(zip(("one", "other"), str(rows["factor"].iloc[0]).split(" x "), strict=True))
     for row in cells.itertuples():
         place = columns.index(getattr(row, horizontal)), lines.index(getattr(row, vertical))
-        _square(axis, place, row, attrs, scale, len(columns))
+        _square(axis, place, row, attrs, scale, inches / len(columns) if len(columns) <= WRITTEN else 0.0)
     axis.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(lines) - 0.5, -0.5))
-    long = len(columns) > 4
-    axis.set_xticks(range(len(columns)), [page.label(each) for each in columns], rotation=35 if long else 0)
-    axis.set_yticks(range(len(lines)), [page.label(each) for each in lines])
-    axis.set(xlabel=page.label(names[horizontal]), ylabel=page.label(names[vertical]))
+    parts.name_ticks(axis, [page.label(each) for each in columns], inches)
+    axis.set_yticks(range(len(lines)), [_folded(page, each) for each in lines])
+    axis.set(xlabel=page.label(names[horizontal]), ylabel=_folded(page, names[vertical]))
     axis.tick_params(length=0)
     for spine in axis.spines.values():
         spine.set_visible(False)
 
 
 def _square(
-    axis: Axes, place: tuple[int, int], row: Any, attrs: dict[Any, Any], scale: Normalize, columns: int
+    axis: Axes, place: tuple[int, int], row: Any, attrs: dict[Any, Any], scale: Normalize, inches: float
 ) -> None:
     known = np.isfinite(row.difference)
     colour = matplotlib.colormaps[MAP](scale(row.difference)) if known else style.FAINT
-    hatch = None if known else "////"
     corner = place[0] - 0.5, place[1] - 0.5
+    hatch = None if known else "////"
     axis.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor="white", hatch=hatch, lw=0.8))
-    if columns > WRITTEN:
-        return
-    lines = [f"{row.diverged:.0f} of {row.runs:.0f} div."] * bool(row.diverged)
+    lines = [f"{row.diverged:.0f}/{row.runs:.0f} div."] * bool(row.diverged)
     if known:
-        shown = words.number(row.difference, attrs["places"], signed=True) if row.difference else "reference"
+        shown = words.number(row.difference, attrs["places"], signed=True) if row.difference else "ref."
         lines = [shown, *([f"± {words.number(row.half, attrs['places'])}"] if np.isfinite(row.half) else []), *lines]
-    dark = known and abs(scale(row.difference) - 0.5) > 0.3
-    size = 5.5 if columns <= 6 else 4.2
-    axis.text(*place, "\n".join(lines), ha="center", va="center", fontsize=size, color="white" if dark else style.INK)
+    # A character is about .62 times its size wide.
+    size = min(6.0, 72 * 0.92 * inches / (0.62 * max(map(len, lines), default=1)))
+    if size >= READABLE and lines:
+        dark = known and abs(scale(row.difference) - 0.5) > 0.3
+        behind = {"facecolor": "none" if known else style.FAINT, "edgecolor": "none", "pad": 1}
+        shade = "white" if dark else style.INK
+        axis.text(*place, "\n".join(lines), ha="center", va="center", fontsize=size, color=shade, bbox=behind)
 
 
 KIND = Kind("interactions", "whether the effect of one factor depends on another", table, draw, most=2000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 
 import numpy as np
 import pandas
@@ -63,8 +64,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     panels = list(table.groupby("facet", sort=False))
     per_row = min(len(panels), max(1, int(page.width / 1.6)))
     lines = math.ceil(len(panels) / per_row)
-    drawn = page.figure(table, 1.6 * lines + 0.2)
-    axes = drawn.subplots(lines, per_row, squeeze=False, sharex=True)
+    drawn = page.figure(table, 1.7 * lines)
+    axes = drawn.subplots(lines, per_row, squeeze=False)
     free = iter(axes.flat)
     for title, rows in panels:
         axis = next(free)
@@ -72,8 +73,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         axis.set_title(parts.fold(str(title), page, 0.9 / per_row))
     for axis in free:
         axis.set_visible(False)
-    drawn.supylabel(parts.fold(table.attrs["y"], page, 0.4), fontsize=7)
-    drawn.supxlabel("seeds", fontsize=7)
+    for row in axes:
+        row[0].set_ylabel(textwrap.fill(table.attrs["y"], 22))
     return drawn
 
 
@@ -89,7 +90,8 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     if rows["verdict"].eq("withheld").any():
         axis.text(0.97, 0.95, "withheld", ha="right", va="top", transform=axis.transAxes, color=style.MUTED)
     axis.set_xticks(sorted(rows["seeds"].unique()))
-    axis.yaxis.set_major_formatter(parts.Short())
+    axis.set_xlabel("seeds")
+    parts.metric_ticks(axis)
     axis.margins(x=0.15)
 
 

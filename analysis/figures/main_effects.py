@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -79,12 +80,14 @@ def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[E
     values = evidence.scores(study, evidence.endpoint(study.manifest))[[cell["id"] for cell in cells]]
     if len({cell["batches"] for cell in cells}) > 1:
         return [evidence.welch([values[cell].dropna().to_numpy() / len(ids) for cell in ids]) for ids in groups]
-    complete = values.dropna()
+    complete, place = values.dropna().to_numpy(), {cell: i for i, cell in enumerate(values)}
+    if not len(complete):
+        return [evidence.paired(np.array([]))] * len(groups)
     grand, scale = complete.mean(axis=1), math.sqrt(len(groups) / max(1, len(groups) - 1))
     found = []
     for ids in groups:
-        mean = complete[ids].mean(axis=1)
-        centred = evidence.paired((mean - grand).to_numpy() * scale)
+        mean = complete[:, [place[cell] for cell in ids]].mean(axis=1)
+        centred = evidence.paired((mean - grand) * scale)
         found.append(centred._replace(mean=float(mean.mean())))
     return found
 
@@ -93,44 +96,52 @@ def interval_text(study: Study, counts: pandas.Series) -> str:
     """What the intervals of marginal means are, for a caption."""
     known = counts[counts > 0]
     if known.empty or known.max() < 2:
-        return "one seed, no interval" if len(known) else "no seed has every run"
+        alone = len(study.manifest["seeds"]) == 1
+        return ("one seed" if alone else "one seed has every run") + ", no interval" if len(known) else "no interval"
     paired = all(len({cell["batches"] for cell in cells}) == 1 for _, cells in evidence.strata(study.manifest))
     how = "95 % t-intervals within seeds (Morey 2008)" if paired else "95 % Welch intervals, unpaired"
     return f"{how}, {parts.seeds(known)}, not corrected for their number"
 
 
 def _caption(study: Study, made: pandas.DataFrame, strata: int) -> list[str]:
-    withheld = made["mean"].isna() & (made["diverged"] > 0)
+    withheld = made.groupby(["facet", "factor"])["diverged"].nunique() > 1
     shown = made["facet"].nunique()
     return [
         f"mean over all cells with the level; {interval_text(study, made['n'])}",
-        "no mean where levels differ in how many runs diverged" * bool(withheld.any()),
+        "withheld: levels differ in how many of their runs diverged" * bool(withheld.any()),
         f"{shown} of {strata} strata shown" * (shown < strata),
         parts.warning(study),
     ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """A panel per factor, a row of panels per stratum; panels share the axis of the metric."""
-    panels = [(facet, str(factor), rows) for (facet, factor), rows in table.groupby(["facet", "factor"], sort=False)]
+    """A panel per factor, rows of panels per stratum; panels of a stratum share the axis of the metric."""
+    strata = [rows for _, rows in table.groupby("facet", sort=False)]
     per_row = min(table["factor"].nunique(), max(1, int(page.width / 1.35)))
-    strata = table["facet"].nunique()
-    lines = strata * math.ceil(table["factor"].nunique() / per_row)
-    drawn = page.figure(table, 1.75 * lines)
-    axes = drawn.subplots(lines, per_row, squeeze=False, sharey=strata == 1)
-    free = iter(axes.flat) if strata == 1 else iter([axis for row in axes for axis in row])
-    for facet, factor, rows in panels:
-        axis = next(free)
-        _panel(axis, rows, page)
-        axis.set_title(", ".join(filter(None, [page.label(factor), facet])))
-    for axis in free:
-        axis.set_visible(False)
-    for row in axes:
-        row[0].set_ylabel(table.attrs["y"])
+    lines = math.ceil(table["factor"].nunique() / per_row)
+    drawn = page.figure(table, 1.85 * lines * len(strata))
+    axes = drawn.subplots(lines * len(strata), per_row, squeeze=False)
+    for i, rows in enumerate(strata):
+        block = axes[i * lines : (i + 1) * lines]
+        low, high = parts.limits(rows[["mean", "low", "high"]].to_numpy(float).ravel())
+        panels = list(rows.groupby("factor", sort=False))
+        for j, axis in enumerate(block.flat):
+            if j >= len(panels):
+                axis.set_visible(False)
+                continue
+            _panel(axis, panels[j][1], page, page.width / per_row - 0.5)
+            axis.set_ylim(low, high)
+            if rows["mean"].isna().all():
+                axis.set_yticks([])
+            axis.set_title(", ".join(filter(None, [page.label(panels[j][0]), rows["facet"].iloc[0]])))
+            if j % per_row:
+                axis.tick_params(labelleft=False)
+        for row in block:
+            row[0].set_ylabel(textwrap.fill(table.attrs["y"], 16))
     return drawn
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, inches: float) -> None:
     x = np.arange(len(rows))
     axis.plot(x, rows["mean"], color=style.MUTED, lw=0.8, zorder=1)
     for at, row in zip(x, rows.itertuples(), strict=True):
@@ -138,14 +149,12 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         if np.isfinite(row.low):
             axis.plot([at, at], [row.low, row.high], color=shade, lw=1.3, zorder=2)
         axis.plot(at, row.mean, "o", color=shade, ms=4.5, zorder=3)
-        if row.diverged or not np.isfinite(row.mean):
-            text = parts.lost(row) or "no number"
-            axis.annotate(text, (at, 0.98), xycoords=("data", "axes fraction"), ha="center", va="top", rotation=90, size=5.5)
-    long = sum(len(name) + 2 for name in rows["name"]) * parts.CHARACTER > 0.8 * page.width / 3
-    axis.set_xticks(x, rows["name"], rotation=35 if long else 0, ha="right" if long else "center")
+    names = [row.name + f" ({row.diverged}/{row.runs} div.)" * bool(row.diverged) for row in rows.itertuples()]
+    parts.name_ticks(axis, names, inches)
     axis.set_xlim(-0.5, len(rows) - 0.5)
     if rows["mean"].isna().all():
-        axis.set_yticks([])
+        why = "withheld" if rows["diverged"].nunique() > 1 else "no seed\nhas every run"
+        axis.text(0.5, 0.5, why, ha="center", va="center", transform=axis.transAxes, color=style.MUTED)
 
 
 KIND = Kind("main_effects", "the mean at each level of every factor", table, draw, most=200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter
 
 from ablate import evidence, words
 from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import parts, style
 from analysis.figures.kind import Kind, Page
+from analysis.figures.scales import log_x
 
 LEAST = 1.05  # the largest cost over the smallest, below which cells count as equal
 BUDGETS = {"params": "parameters", "flops_per_token": "FLOPs per token"}
@@ -28,8 +30,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     """A row per cell and kind of cost (`facet`): the cost, mean and SD of the metric over done seeds.
 
     Only kinds in which cells differ by 5 % or more; seconds only beside another, or where each run was timed alone.
-    `frontier`, but of shared seconds: no other cell is cheaper or equal and better or equal, and one of both in truth; cells of which a run
-    diverged or failed are not on it, since their mean leaves those runs out.
+    `frontier`, but of shared seconds: no other cell is as cheap and as good, and one of both strictly better; cells of
+    which a run diverged or failed are not on it, since their mean leaves those runs out.
     """
     study, known = case.study, case.cells
     if len({cell.get("task") for cell in study.manifest["cells"]}) > 1:
@@ -112,7 +114,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for axis in free:
         axis.set_visible(False)
     for row in axes:
-        row[0].set_ylabel(table.attrs["y"])
+        row[0].set_ylabel(textwrap.fill(table.attrs["y"], 16))
     handles = [Line2D([], [], ls="", marker=page.looks[c].marker, color=page.looks[c].colour, ms=3.5) for c in names]
     drawn.legend(handles, list(names.values()), loc="outside lower left", ncols=columns)
     return drawn
@@ -139,9 +141,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.plot(frontier["cost"], frontier["mean"], color=style.MUTED, lw=0.9, zorder=1)
     known = rows["cost"]
     if known.min() > 0 and known.max() / known.min() > 5:
-        axis.set_xscale("log")
-        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.xaxis.set_minor_locator(NullLocator())
+        log_x(axis, known.min() / 1.2, known.max() * 1.2)
     axis.xaxis.set_major_formatter(FuncFormatter(_short))
     if not np.isfinite(rows["mean"]).any():
         axis.set_yticks([])

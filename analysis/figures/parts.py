@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pandas
 from matplotlib.axes import Axes
-from matplotlib.ticker import ScalarFormatter
-from scipy import stats
 
 from ablate import evidence, words
 from ablate.results import Study
+from analysis.case import Case
 from analysis.figures.kind import Page
+from analysis.figures.scales import Short
 
 CHARACTER = 0.049  # inches of a character in a row's name
 NAMES, RESULTS = 0.36, 0.42  # shares of the width that names and results may take
+SLANTED = 22  # characters of a slanted name
 DECIDED = ("better", "worse", "negligible", "equivalent")
 
 
@@ -26,14 +27,6 @@ def variant(study: Study, factor: str, level: Any) -> str:
     """A variant by itself: swiglu, optim.lr=0.001."""
     shown = words.show(level)
     return shown if factor in study.manifest["components"] else f"{factor}={shown}"
-
-
-class Short(ScalarFormatter):
-    """Ticks in the manner of the numbers beside them: −.05, 0, .05."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        text = super().__call__(x, pos)
-        return "0" if x == 0 else text.replace("0.", ".", 1) if abs(x) < 1 else text
 
 
 def rows(axis: Axes, page: Page, names: Sequence[str], results: Sequence[str]) -> None:
@@ -57,6 +50,26 @@ def height_of(page: Page, names: Sequence[str], results: Sequence[str], inches: 
     texts = [(name, NAMES) for name in names] + [(result, RESULTS) for result in results]
     lines = max((fold(text, page, share).count("\n") + 1 for text, share in texts), default=1)
     return max(2, len(names)) * (inches + 0.1 * (lines - 1))
+
+
+def name_ticks(axis: Axes, names: Sequence[str], inches: float) -> None:
+    """Names along x, each in the middle of its share of `inches`: in lines, or slanted and cut where it must be."""
+    room = int(inches / max(1, len(names)) / CHARACTER)
+    folded = [textwrap.fill(name, max(room, 1), break_long_words=False) for name in names]
+    widest = max((len(line) for name in folded for line in name.split("\n")), default=0)
+    if widest <= room:
+        axis.set_xticks(range(len(names)), folded)
+        return
+    cut = [name if len(name) <= SLANTED else name[: SLANTED - 1] + "…" for name in names]
+    steep = inches / len(names) < 0.2
+    axis.set_xticks(range(len(names)), cut, rotation=90 if steep else 35, ha="center" if steep else "right")
+    axis.tick_params(axis="x", pad=1)
+
+
+def metric_ticks(axis: Axes) -> None:
+    """The axis of a difference, its ticks as numbers are written elsewhere."""
+    axis.yaxis.set_major_formatter(Short())
+    axis.locator_params(axis="y", nbins=5)
 
 
 def few_ticks(axis: Axes, page: Page) -> None:
@@ -113,11 +126,6 @@ def said(row: Any, places: int) -> str:
     return f"{words.span(row.mean, row.low, row.high, places)}  {row.verdict}"
 
 
-def half(sd: float, n: int, level: float = 0.05) -> float:
-    """Half of a t-interval, t_{1 − level/2, n − 1} · sd / √n, in `sd`'s unit; NaN below two values."""
-    return float(stats.t.isf(level / 2, n - 1)) * sd / n**0.5 if n > 1 else float("nan")
-
-
 def lost(row: Any) -> str:
     """What became of runs that gave no number, "" where all did."""
     return "; ".join(words.lost(row))
@@ -130,3 +138,9 @@ def limits(values: Sequence[float] | np.ndarray, share: float = 0.08) -> tuple[f
         return 0.0, 1.0
     margin = share * float(np.ptp(known)) or 0.01 * abs(float(known[0])) or 0.01
     return float(known.min()) - margin, float(known.max()) + margin
+
+
+def claims_of(case: Case) -> pandas.DataFrame:
+    """The study's claims with their verdicts, once computed where the case has them."""
+    found = getattr(case, "claims", None)
+    return evidence.claims(case.study) if found is None else found

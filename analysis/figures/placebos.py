@@ -11,10 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ablate import evidence, words
+from ablate.evidence.placebo import Floor
 from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import parts, style
 from analysis.figures.kind import Kind, Page
+from analysis.figures.scales import Short
 
 KEY = "seed.placebo"
 TITLES = {"data": "data order", "init": "initialisation", "chaos": "chaos (1e-7)"}
@@ -47,7 +49,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     return made
 
 
-def _placebo(placebos: Study, kind: str, floor: evidence.Floor) -> list[dict[str, Any]]:
+def _placebo(placebos: Study, kind: str, floor: Floor) -> list[dict[str, Any]]:
     cells = {cell["levels"][KEY]: cell["id"] for cell in placebos.manifest["cells"]}
     values = evidence.scores(placebos, evidence.endpoint(placebos.manifest))
     differences = (values[cells[kind]] - values[cells[None]]).dropna()
@@ -114,7 +116,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             axis.plot(row.mean, y - 0.14, "D", color=shade, markerfacecolor=inside, ms=3.2, zorder=4)
     axis.margins(x=0.05)
     parts.few_ticks(axis, page)
-    axis.xaxis.set_major_formatter(parts.Short())
+    axis.xaxis.set_major_formatter(Short())
     axis.set_xlabel(table.attrs["x"])
     parts.rows(axis, page, names, results)
     return drawn

@@ -9,35 +9,37 @@ import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
 
 from ablate import evidence, words
 from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import parts, style
 from analysis.figures.kind import Kind, Page
+from analysis.figures.scales import Short
 
 RELATION = "rank_correlates"
-COLUMNS = ["facet", "factor", "level", "name", "published", "mean", "low", "high", "n", "base", "rho", "y"]
+COLUMNS = ["facet", "factor", "level", "name", "published", "mean", "low", "high", "n", "base", "rho", "verdict", "y"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per level of each claim that levels rank as published numbers do (`facet`: its name).
 
     published, mean: the published number and our mean over seeds, each less that of the level `base`: the reference, or
-    the claim's first level; low, high: 95 % t-interval within seeds, unadjusted.  rho: Spearman's correlation of our
-    means with the published numbers.
+    the claim's first level; low, high: 95 % t-interval within seeds, unadjusted.  rho and
+    verdict are those of the claim: Spearman's correlation within seeds, with its interval.
     """
     claims = case.study.manifest.get("claims") or {}
-    found = [_claim(case.study, name, entry["claim"]) for name, entry in claims.items() if RELATION in entry["claim"]]
-    if not found:
+    ranked = {name: entry["claim"] for name, entry in claims.items() if RELATION in entry["claim"]}
+    if not ranked:
         return None
+    judged = {row.name: row for row in parts.claims_of(case).itertuples(index=False)}
+    found = [_claim(case.study, name, claim, judged[name]) for name, claim in ranked.items()]
     made = pandas.DataFrame([row for rows in found for row in rows], columns=COLUMNS)
     made.attrs = {"caption": _caption(case.study, made)}
     return made
 
 
-def _claim(study: Study, name: str, claim: dict[str, Any]) -> list[dict[str, Any]]:
+def _claim(study: Study, name: str, claim: dict[str, Any], judged: Any) -> list[dict[str, Any]]:
     (side, numbers), fixed = claim[RELATION], claim.get("at", {})
     ((factor, levels),) = side.items()
     metric = claim.get("metric") or evidence.endpoint(study.manifest)
@@ -45,8 +47,7 @@ def _claim(study: Study, name: str, claim: dict[str, Any]) -> list[dict[str, Any
     means = [values[_cells(study, fixed | {factor: level})].mean(axis=1, skipna=False) for level in levels]
     reference = study.manifest["reference"].get(factor)
     base = levels.index(reference) if reference in levels else 0
-    known = [float(each.mean()) for each in means]
-    rho = _spearman(known, numbers)
+    rho = words.span(judged.mean, judged.low, judged.high, 2).replace("+", "")
     rows = []
     for level, mean, number in zip(levels, means, numbers, strict=True):
         estimate = evidence.paired((mean - means[base]).dropna().to_numpy())
@@ -54,7 +55,15 @@ def _claim(study: Study, name: str, claim: dict[str, Any]) -> list[dict[str, Any
         shown = words.show(level)
         row = {"facet": name, "factor": factor, "level": shown, "name": shown, "published": number - numbers[base]}
         row |= {"mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
-        rows.append(row | {"base": words.show(levels[base]), "rho": rho, "y": parts.axis_label(study, metric)})
+        rows.append(
+            row
+            | {
+                "base": words.show(levels[base]),
+                "rho": rho,
+                "verdict": judged.verdict,
+                "y": parts.axis_label(study, metric),
+            }
+        )
     return rows
 
 
@@ -65,19 +74,13 @@ def _cells(study: Study, wanted: dict[str, Any]) -> list[str]:
     return [cell["id"] for cell in cells if all(cell["levels"].get(name) in levels for name, levels in asked.items())]
 
 
-def _spearman(ours: list[float], published: list[float]) -> float:
-    if not np.isfinite(ours).all() or not np.ptp(ours) or not np.ptp(published):
-        return math.nan
-    return float(stats.spearmanr(ours, published).statistic)
-
-
 def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
     known = made.loc[made["n"] > 0, "n"]
     n = parts.seeds(known) if len(known) else "no seed has every run"
     band = f"bars: 95 % t-intervals within seeds, {n}, not corrected for their number"
     return [
         f"our difference against the published one; {band if len(known) and known.max() > 1 else n + ', no interval'}",
-        "published numbers have no interval here; ρ: Spearman's, over the levels",
+        "published numbers have no interval here; ρ: Spearman's within seeds, with its interval among the claims",
         parts.warning(study),
     ]
 
@@ -92,7 +95,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for title, rows in panels:
         axis = next(free)
         _panel(axis, rows, page)
-        axis.set_title(f"{title}: ρ = {words.number(rows['rho'].iloc[0], 2)}")
+        axis.set_title(f"{title}: ρ = {rows['rho'].iloc[0]}  {rows['verdict'].iloc[0]}")
     for axis in free:
         axis.set_visible(False)
     return drawn
@@ -110,7 +113,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.set_xlabel(f"published, difference to {base}")
     axis.set_ylabel(f"here, difference to {base}\nin {rows['y'].iloc[0]}")
     for each in (axis.xaxis, axis.yaxis):
-        each.set_major_formatter(parts.Short())
+        each.set_major_formatter(Short())
     axis.locator_params(nbins=5)
     axis.legend(loc="upper left", bbox_to_anchor=(1, 1), handlelength=1, borderpad=0)
 

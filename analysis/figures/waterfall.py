@@ -74,7 +74,9 @@ def _caption(case: Case, strata: int) -> list[str]:
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """Bars from where a change starts to where it ends, a panel per stratum."""
     strata = [rows for _, rows in table.groupby("facet", sort=False)]
-    texts = [(list(rows["name"]), [_result(row, table.attrs["places"]) for row in rows.itertuples()]) for rows in strata]
+    texts = [
+        (list(rows["name"]), [_result(row, table.attrs["places"]) for row in rows.itertuples()]) for rows in strata
+    ]
     heights = [parts.height_of(page, *text) + 0.15 for text in texts]
     drawn = page.figure(table, sum(heights) + 0.4)
     panels = drawn.subplots(len(strata), squeeze=False, height_ratios=heights)[:, 0]

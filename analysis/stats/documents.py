@@ -1,0 +1,126 @@
+"""Effects with an interval over held-out documents: what they say of other text, where seeds speak of other runs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+from scipy import stats
+
+from ablate import evidence
+from ablate.results import Corrupt, Run, Study
+
+METRIC = "test/loss"  # the only one that is kept by document
+LEAST = 2  # documents
+Text = tuple[tuple[str, ...], tuple[int, ...]]  # names and tokens of documents
+
+
+def documents(results: Path, study: Study, effects: pandas.DataFrame) -> pandas.DataFrame | None:
+    """Each effect with an interval over documents, at the level of its interval over seeds.
+
+    Columns label, documents, tokens, mean, low, high.  None of a study without documents.
+    """
+    wanted = effects[(effects["metric"] == METRIC) & effects["low"].notna()]
+    if wanted.empty or not _kept(results, study):
+        return None
+    kept = _losses(results, study)
+    weights = {contrast.label: contrast.weights for contrast in evidence.contrasts(study.manifest)}
+    rows = []
+    for row in wanted.itertuples():
+        found = by_document(kept, weights[row.label], row.paired)
+        if found is not None and len(found[1]) >= LEAST:
+            mean, low, high = clustered(*found, row.alpha)
+            tokens = int(found[1].sum())
+            rows.append(
+                {
+                    "label": row.label,
+                    "documents": len(found[1]),
+                    "tokens": tokens,
+                    "mean": mean,
+                    "low": low,
+                    "high": high,
+                }
+            )
+    return pandas.DataFrame(rows) if rows else None
+
+
+def clustered(totals: np.ndarray, tokens: np.ndarray, alpha: float) -> tuple[float, float, float]:
+    """The difference per token, Σ_d T_d / Σ_d N_d, with its 1 − alpha interval over G documents as clusters.
+
+    T_d (G,) is a document's summed difference and N_d (G,) its tokens: error² = G/(G − 1) · Σ (T_d − mean·N_d)² / N²,
+    the cluster-robust one of a ratio, and t with G − 1 degrees of freedom.
+    """
+    count, size = len(tokens), float(tokens.sum())
+    mean = float(totals.sum() / size)
+    error = math.sqrt(count / (count - 1) * float(np.sum((totals - mean * tokens) ** 2))) / size
+    half = float(stats.t.isf(alpha / 2, count - 1)) * error
+    return mean, mean - half, mean + half
+
+
+class Kept(NamedTuple):
+    """Losses on one set of documents: `losses` (cells, seeds, documents), NaN where a run gave none."""
+
+    tokens: np.ndarray
+    cells: dict[str, int]  # places in `losses`
+    losses: np.ndarray
+
+
+def by_document(kept: list[Kept], weights: dict[str, float], paired: bool) -> tuple[np.ndarray, np.ndarray] | None:
+    """T_d, the contrast's summed loss of each document as a mean over seeds, and N_d; None where cells differ in text.
+
+    Paired: over the seeds that all cells have; else each cell over its own.
+    """
+    one = next((each for each in kept if weights.keys() <= each.cells.keys()), None)
+    if one is None:
+        return None
+    losses = one.losses[[one.cells[cell] for cell in weights]]
+    there = ~np.isnan(losses[:, :, 0])
+    if paired:
+        there = np.broadcast_to(there.all(axis=0), there.shape)
+    if not there.any(axis=1).all():
+        return None
+    means = np.where(there[:, :, None], losses, 0.0).sum(axis=1) / there.sum(axis=1)[:, None]
+    return np.array(list(weights.values())) @ means * one.tokens, one.tokens
+
+
+def _kept(results: Path, study: Study) -> bool:
+    """Whether runs of this study keep losses by document, judged by the first that is done."""
+    done = study.runs.loc[study.runs["status"] == "done", "path"]
+    return bool(len(done)) and bool(_document(results, done.iloc[0])[0])
+
+
+def _losses(results: Path, study: Study) -> list[Kept]:
+    """The losses by document of all done runs; cells whose runs were tested on different documents are left out."""
+    texts: dict[Text, dict[str, dict[int, list[float]]]] = {}
+    for run in study.runs[study.runs["status"] == "done"].itertuples():
+        names, tokens, losses = _document(results, run.path)
+        if names:
+            texts.setdefault((names, tokens), {}).setdefault(run.cell, {})[run.seed] = losses
+    seeds = {seed: i for i, seed in enumerate(study.runs["seed"].unique())}
+    found, owners = [], Counter(cell for cells in texts.values() for cell in cells)
+    for (_, tokens), cells in texts.items():
+        places = {cell: i for i, cell in enumerate(cell for cell in cells if owners[cell] == 1)}
+        values = np.full((len(places), len(seeds), len(tokens)), math.nan)
+        for cell, i in places.items():
+            for seed, losses in cells[cell].items():
+                values[i, seeds[seed]] = losses
+        found.append(Kept(np.array(tokens, dtype=float), places, values))
+    return found
+
+
+def _document(results: Path, path: Any) -> tuple[tuple[str, ...], tuple[int, ...], list[float]]:
+    """Names, tokens and mean losses of a run's documents; empty where it keeps none, or cannot be read."""
+    nothing: tuple[tuple[str, ...], tuple[int, ...], list[float]] = ((), (), [])
+    if not isinstance(path, str):
+        return nothing
+    try:
+        result = Run(results, path).result() or {}
+    except (Corrupt, OSError):
+        return nothing
+    test = (result.get("documents") or {}).get("test") or {}
+    names, tokens, losses = (test.get(key, []) for key in ("name", "tokens", "loss"))
+    return (tuple(names), tuple(tokens), losses) if len(names) == len(tokens) == len(losses) else nothing

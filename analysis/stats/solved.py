@@ -1,0 +1,103 @@
+"""Tasks that are solved or not: how many runs get there, and after how many steps, with those that did not censored."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+from scipy import stats
+
+from ablate import evidence
+from ablate.results import Study
+
+SOLVED = 0.99  # of a metric whose best is 1
+
+
+def solved(study: Study) -> pandas.DataFrame | None:
+    """A row per cell of a task that is scored between 0 and 1: the share of runs that solved it, and when; exploratory.
+
+    A run has solved its task at the first evaluation on the validation split with at least .99 of its task's first
+    metric.  One that has not is censored at the end of the schedule, a diverged one, too: it never will.  Failed and
+    missing runs are left out.  Columns: label, stratum, n, solved, share with Wilson's 95 % interval (share_low,
+    share_high), median (steps, Kaplan-Meier; NaN where fewer than half got there), restricted (mean steps up to the end
+    of the shortest schedule of the stratum, `within`), and against the reference: logrank, its p (of all runs, not
+    paired), p_bh, and saved, mean over seeds of the restricted steps saved, with its 95 % interval (saved_low,
+    saved_high), paired where the batches are the same.  None where no run of such a task solved it.
+    """
+    manifest, curves = study.manifest, study.curves
+    metrics = {
+        cell: metric.replace("test/", "val/")
+        for cell, metric in evidence.endpoints(manifest).items()
+        if metric.split("/")[-1] in ("accuracy", "exact")
+    }
+    times = {cell: times_of(study, cell, metric) for cell, metric in metrics.items() if metric in curves}
+    if not any(found["solved"].any() for found in times.values()):
+        return None
+    rows = []
+    for stratum, members in evidence.strata(manifest):
+        known = [cell for cell in members if len(times.get(cell["id"], ()))]
+        reference = next((cell for cell in known if cell["reference"]), None)
+        within = min((int(times[cell["id"]]["end"].iloc[0]) for cell in known), default=0)
+        for cell in known:
+            row = {"label": cell["label"], "stratum": stratum, **_alone(times[cell["id"]], within)}
+            rows.append(row | _against(times, cell, reference, within))
+    table = pandas.DataFrame(rows)
+    return table.assign(p_bh=_corrected(table["logrank"].to_numpy(float)))
+
+
+def times_of(study: Study, cell: str, metric: str) -> pandas.DataFrame:
+    """By seed, the step at which a run solved its task, or at which its schedule ends, and which of the two."""
+    ended = study.runs[(study.runs["cell"] == cell) & study.runs["status"].isin(["done", "diverged"])]
+    curve = study.curves[study.curves["cell"] == cell]
+    end = float(curve["step"].max())  # a study of another trainer says nothing of its schedule
+    for each in study.manifest["cells"]:
+        if each["id"] == cell and "train" in each["config"]:
+            end = float(each["config"]["train"]["steps"])
+    own = curve[curve[metric] >= SOLVED]
+    first = own.groupby("seed")["step"].min().reindex(ended["seed"])
+    return pandas.DataFrame({"step": first.fillna(end), "solved": first.notna(), "end": end})
+
+
+def _alone(found: pandas.DataFrame, within: int) -> dict[str, Any]:
+    count, n = int(found["solved"].sum()), len(found)
+    low, high = evidence.wilson(count, n)
+    curve = stats.ecdf(_censored(found)).sf
+    past = curve.quantiles[curve.probabilities <= 0.5]
+    restricted = float(np.minimum(found["step"], within).mean())
+    shares = {"share": count / n, "share_low": low, "share_high": high}
+    median = float(past[0]) if len(past) else math.nan
+    return {"n": n, "solved": count, **shares, "median": median, "restricted": restricted, "within": within}
+
+
+def _against(
+    times: dict[str, pandas.DataFrame], cell: dict[str, Any], reference: dict[str, Any] | None, within: int
+) -> dict[str, float]:
+    found = dict.fromkeys(("logrank", "saved", "saved_low", "saved_high"), math.nan)
+    if reference is None or cell is reference:
+        return found
+    own, base = times[cell["id"]], times[reference["id"]]
+    if own["solved"].any() or base["solved"].any():
+        with np.errstate(invalid="ignore"):  # NaN where all runs got there at once
+            found["logrank"] = float(stats.logrank(_censored(own), _censored(base)).pvalue)
+    steps = [np.minimum(each["step"], within) for each in (base, own)]
+    if cell["batches"] == reference["batches"]:
+        estimate = evidence.paired((steps[0] - steps[1]).dropna().to_numpy())
+    else:
+        estimate = evidence.welch([steps[0].to_numpy(float), -steps[1].to_numpy(float)])
+    low, high = evidence.interval(estimate, 0.05)
+    return found | {"saved": estimate.mean, "saved_low": low, "saved_high": high}
+
+
+def _censored(found: pandas.DataFrame) -> stats.CensoredData:
+    step, reached = found["step"].to_numpy(float), found["solved"].to_numpy(bool)
+    return stats.CensoredData(uncensored=step[reached], right=step[~reached])
+
+
+def _corrected(p: np.ndarray) -> np.ndarray:
+    """Benjamini & Hochberg over the comparisons that were made."""
+    known = ~np.isnan(p)
+    adjusted = np.full(len(p), math.nan)
+    adjusted[known] = evidence.benjamini_hochberg(p[known])
+    return adjusted

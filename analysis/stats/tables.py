@@ -1,0 +1,27 @@
+"""All further tables of a study by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas
+
+from ablate.results import Study
+from analysis.stats.documents import documents
+from analysis.stats.solved import solved
+from analysis.stats.tasks import aggregate, interactions, ranks
+
+
+def tables(
+    results: Path, study: Study, effects: pandas.DataFrame, rng: np.random.Generator
+) -> dict[str, pandas.DataFrame]:
+    """Those tables for which the study has anything; `rng` draws the bootstrap of the aggregate over tasks."""
+    found = {
+        "documents": documents(results, study, effects),
+        "tasks": interactions(study),
+        "ranks": ranks(study),
+        "aggregate": aggregate(study, rng),
+        "solved": solved(study),
+    }
+    return {name: table for name, table in found.items() if table is not None and len(table)}

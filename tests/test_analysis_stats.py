@@ -1,0 +1,213 @@
+"""Statistics beyond effects over seeds, each against an independent computation."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pandas
+import pytest
+import statsmodels.api as sm
+from fabricate import TASK, fabricate
+from scipy import stats as scipy_stats
+
+from ablate import evidence
+from ablate.results import Run, load_study
+from analysis import stats
+from analysis.case import case_of
+from analysis.sheet import markdown
+from analysis.stats.documents import clustered
+
+TOKENS = [320, 64, 1408, 640, 96, 512]
+
+
+def test_the_interval_over_documents_is_the_cluster_robust_one_of_a_regression():
+    rng = np.random.default_rng(0)
+    tokens = np.array(TOKENS)
+    means = rng.normal(-0.05, 0.03, len(tokens))
+    mean, low, high = clustered(means * tokens, tokens.astype(float), 0.01)
+    groups = np.repeat(np.arange(len(tokens)), tokens)
+    fit = sm.OLS(means[groups], np.ones(len(groups))).fit(
+        cov_type="cluster", cov_kwds={"groups": groups, "df_correction": True}, use_t=True
+    )
+    assert mean == pytest.approx(fit.params[0])
+    assert (low, high) == pytest.approx(tuple(fit.conf_int(0.01)[0]))
+
+
+def test_the_interval_over_documents_covers_other_documents():
+    rng, hits, times = np.random.default_rng(1), 0, 2000
+    for _ in range(times):
+        tokens = rng.integers(200, 400, 30).astype(float)
+        _, low, high = clustered(rng.normal(-0.05, 0.03, 30) * tokens, tokens, 0.05)
+        hits += low <= -0.05 <= high
+    assert abs(hits / times - 0.95) < 3 * math.sqrt(0.95 * 0.05 / times)
+
+
+def with_documents(results, name: str, names=None) -> None:
+    """Gives each run losses by document whose mean over tokens is its test loss."""
+    for i, run in enumerate(load_study(results, name).runs.itertuples()):
+        file = Run(results, run.path).result_file
+        result = json.loads(file.read_text())
+        if not result["final"]:
+            continue
+        own = np.random.default_rng(i).normal(0, 0.1, len(TOKENS))
+        losses = result["final"]["test/loss"] + own - np.average(own, weights=TOKENS)
+        result["documents"] = {
+            "test": {"name": names or [f"d{k}" for k in range(6)], "tokens": TOKENS, "loss": losses.tolist()}
+        }
+        file.write_text(json.dumps(result))
+
+
+def test_effects_over_documents_have_the_means_of_effects_over_seeds(tmp_path):
+    lost = lambda levels, seed: "failed" if (levels["ffn"], seed) == ("swiglu", 1) else "done"  # noqa: E731
+    name = fabricate(tmp_path, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}, range(4), status=lost)
+    study = load_study(tmp_path, name)
+    assert "documents" not in case_of(tmp_path, study).further
+    with_documents(tmp_path, name)
+    case = case_of(tmp_path, study)
+    table = case.further["documents"].set_index("label")
+    for row in case.effects.itertuples():
+        assert table.loc[row.label, "mean"] == pytest.approx(row.mean, abs=1e-9)
+        assert table.loc[row.label, "low"] < row.mean < table.loc[row.label, "high"]
+    assert set(table["documents"]) == {6} and set(table["tokens"]) == {sum(TOKENS)}
+    (shown,) = stats.sheets({"documents": case.further["documents"]}, case.effects)
+    assert "| over documents |" in markdown(shown) and "ffn: swiglu − mlp" in markdown(shown)
+
+
+def test_cells_that_were_tested_on_other_documents_have_no_such_interval(tmp_path):
+    name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})
+    with_documents(tmp_path, name)
+    study = load_study(tmp_path, name)
+    path = study.runs["path"].iloc[0]
+    file = Run(tmp_path, path).result_file
+    result = json.loads(file.read_text())
+    result["documents"]["test"]["name"][0] = "another"
+    file.write_text(json.dumps(result))
+    assert stats.documents(tmp_path, study, evidence.effects(study)) is None
+    study.runs["path"] = None  # of runs that lie nowhere, read from a file say
+    assert stats.documents(tmp_path, study, evidence.effects(study)) is None
+
+
+TASKS = {
+    "lm": TASK,
+    "copy": TASK
+    | {"title": "copy", "metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(4)}},
+    "recall": TASK | {"title": "recall", "yardsticks": {"chance": 2.0}},
+}
+GAIN = {"lm": -0.1, "copy": 0.2, "recall": -0.1}  # of swiglu over mlp
+
+
+def task_score(levels: dict, seed: int) -> float:
+    task, ffn = levels["data"], levels["ffn"]
+    own = np.random.default_rng([seed, *f"{task}{ffn}".encode()]).normal(0, 0.01)
+    return {"lm": 2.0, "copy": 0.6, "recall": 1.0}[task] + GAIN[task] * (ffn == "swiglu") + own
+
+
+def scaled(task: str, score: float) -> float:
+    if task == "copy":
+        return (score - 0.25) / 0.75
+    chance = {"lm": 5.5452, "recall": 2.0}[task]
+    return 1 - score / chance
+
+
+def several(tmp_path, tasks: list[str], n: int = 5):
+    given = {name: TASKS[name] for name in tasks}
+    name = fabricate(
+        tmp_path,
+        {"ffn": ["mlp", "swiglu"], "data": tasks},
+        range(n),
+        task_score,
+        task=lambda levels: levels["data"],
+        batches=lambda levels: levels["data"],
+        tasks=given,
+    )
+    return load_study(tmp_path, name)
+
+
+def test_an_effect_that_depends_on_the_task_is_found_as_welch_finds_it(tmp_path):
+    study = several(tmp_path, ["lm", "copy"])
+    table = stats.interactions(study)
+    gains = {
+        task: [
+            scaled(task, task_score({"data": task, "ffn": "swiglu"}, s))
+            - scaled(task, task_score({"data": task, "ffn": "mlp"}, s))
+            for s in range(5)
+        ]
+        for task in ("lm", "copy")
+    }
+    expected = scipy_stats.ttest_ind(gains["copy"], gains["lm"], equal_var=False)
+    row = table.set_index("task").loc["copy"]
+    assert row["mean"] == pytest.approx(np.mean(gains["copy"]) - np.mean(gains["lm"]))
+    assert (row["low"], row["high"]) == pytest.approx(tuple(expected.confidence_interval()))
+    assert row["p"] == pytest.approx(expected.pvalue) and row["gain"] == pytest.approx(np.mean(gains["copy"]))
+    assert row["p_holm"] == pytest.approx(2 * expected.pvalue)
+    assert stats.aggregate(study, np.random.default_rng(0)) is None, "two tasks are few"
+
+
+def test_ranks_and_one_number_over_three_tasks(tmp_path):
+    case = case_of(tmp_path, several(tmp_path, ["lm", "copy", "recall"], 4))
+    ranks = case.further["ranks"]
+    assert list(ranks["variant"]) == ["swiglu", "mlp"] and list(ranks["mean_rank"]) == [1, 2]
+    table = case.further["aggregate"].set_index("variant")
+    for ffn in ("mlp", "swiglu"):
+        every = sorted(scaled(task, task_score({"data": task, "ffn": ffn}, s)) for task in TASKS for s in range(4))
+        assert table.loc[ffn, "iqm"] == pytest.approx(np.mean(every[3:9]))
+        assert table.loc[ffn, "low"] < table.loc[ffn, "iqm"] < table.loc[ffn, "high"]
+    again = stats.aggregate(case.study, np.random.default_rng(0)).set_index("variant")
+    assert table.equals(again), "the same draws, the same interval"
+    pages = {sheet.name: markdown(sheet) for sheet in stats.sheets(dict(case.further), case.effects)}
+    assert {"tasks", "ranks", "aggregate"} <= pages.keys() and "interquartile mean" in pages["aggregate"]
+
+
+def test_one_task_has_no_tables_of_several(tmp_path):
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}))
+    assert stats.interactions(study) is None and stats.ranks(study) is None and stats.solved(study) is None
+
+
+def solving(tmp_path, when: dict[str, list[int | None]]):
+    """A study of an accuracy task whose runs reach .99 at given steps, or never."""
+    name = fabricate(
+        tmp_path,
+        {"norm": list(when)},
+        range(len(next(iter(when.values())))),
+        lambda levels, seed: 0.5,
+        tasks={"f0": TASKS["copy"]},
+        status=lambda levels, seed: "diverged" if (levels["norm"], seed) == ("rms", 5) else "done",
+    )
+    study = load_study(tmp_path, name)
+    by_label = {(label, seed): step for label, steps in when.items() for seed, step in enumerate(steps)}
+    reached = [by_label[row.label, row.seed] for row in study.curves.itertuples()]
+    late = np.array([math.inf if step is None else step for step in reached])
+    study.curves["val/accuracy"] = np.where(study.curves["step"] >= late, 0.995, 0.5)
+    return study
+
+
+def test_steps_to_solve_are_those_of_survival_analysis(tmp_path):
+    when = {"ln": [400, 200, None, 640, None, 80, 120], "rms": [120, 40, 200, 80, 360, None, 280]}
+    study = solving(tmp_path, when)
+    table = stats.solved(study).set_index("label")
+    times = {label: np.array([800 if step is None else step for step in steps]) for label, steps in when.items()}
+    reached = {label: np.array([step is not None for step in steps]) for label, steps in when.items()}
+    for label in when:
+        row, curve = table.loc[label], sm.SurvfuncRight(times[label], reached[label])
+        assert row["median"] == curve.quantile(0.5)
+        assert row["restricted"] == pytest.approx(times[label].mean()) and row["within"] == 800
+        assert row["solved"] == reached[label].sum() and row["n"] == 7
+        assert (row["share_low"], row["share_high"]) == pytest.approx(evidence.wilson(int(row["solved"]), 7))
+    both = [np.concatenate(list(columns.values())) for columns in (times, reached)]
+    _, p = sm.duration.survdiff(*both, np.repeat([0, 1], 7))
+    assert table.loc["rms", "logrank"] == pytest.approx(p) and table.loc["rms", "p_bh"] == pytest.approx(p)
+    saved = scipy_stats.ttest_rel(times["ln"], times["rms"])
+    row = table.loc["rms"]
+    assert row["saved"] == pytest.approx(np.mean(times["ln"] - times["rms"]))
+    assert (row["saved_low"], row["saved_high"]) == pytest.approx(tuple(saved.confidence_interval()))
+    assert pandas.isna(table.loc["ln", ["logrank", "saved", "p_bh"]]).all()
+    (shown,) = stats.sheets({"solved": table.reset_index()}, evidence.effects(study))
+    assert "5 of 7" in markdown(shown) and "400" in markdown(shown)
+
+
+def test_a_median_that_is_not_reached_is_no_number(tmp_path):
+    table = stats.solved(solving(tmp_path, {"ln": [None, None, 400], "rms": [None, None, None]}))
+    assert table["median"].isna().all() and list(table["solved"]) == [1, 0]
+    assert stats.solved(solving(tmp_path / "none", {"ln": [None, None]})) is None
