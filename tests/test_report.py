@@ -80,6 +80,7 @@ def test_the_report_answers_what_a_reader_asks(analysed: Path) -> None:
         "Does it help?",
         "What was compared?",
         "How did training go?",
+        "What else do the figures show?",
         "Can I trust it?",
         "What went wrong, and what was left out?",
         "Every run",
