@@ -80,6 +80,7 @@ def test_the_report_answers_what_a_reader_asks(analysed: Path) -> None:
         "Does it help?",
         "What was compared?",
         "How did training go?",
+        "What else do the figures show?",
         "Can I trust it?",
         "What went wrong, and what was left out?",
         "Every run",
@@ -218,7 +219,7 @@ def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
     status = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 2) else "done"  # noqa: E731
     made = case(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status))
     found = series(made)
-    assert found and found["axes"] == ["step", "tokens", "seconds"] and not found["thinned"]
+    assert found and list(found["axes"]) == ["step", "tokens", "seconds"] and not found["thinned"]
     curves = made.study.curves
     for cell, seeds in zip(found["cells"], ([0, 1, 2], [0, 1]), strict=True):
         logged = curves[(curves["label"] == cell["name"].split(" (")[0]) & curves["seed"].isin(seeds)]

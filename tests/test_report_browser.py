@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser import chromium, open_page, resize
-from fabricate import fabricate
+from fabricate import TASK, fabricate
 
 from ablate.results import load_study
 from analysis import report
@@ -193,6 +193,7 @@ def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None
         command=EVIL[1],
         remarks=[EVIL[2], EVIL[5]],
         versions={EVIL[0]: EVIL[1]},
+        tasks={"f0": TASK | {"metrics": {"<b>loss": "min"}}},
     )
     file = written(tmp_path, study)
     open_page(browser, file)
@@ -200,6 +201,8 @@ def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None
     text = browser.find_element("tag name", "body").get_attribute("textContent")
     assert all(evil in text for evil in EVIL)
     assert "49" not in browser.find_element("tag name", "header").text
+    title = "return document.querySelector('#curves-plot .ytitle').textContent"
+    assert "val/<b>loss" in browser.execute_script(title)
     names = [button.text for button in browser.find_elements("css selector", "#curves-legend button span")]
     assert names[1:6] == [*EVIL[:5]] and names[0] == "ln (reference)"
     assert browser.execute_script("return window.pwned") is None

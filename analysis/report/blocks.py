@@ -23,10 +23,16 @@ class Text(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Sentences, one below the other; strong ones are what a reader came for."""
+    """Sentences, one below the other."""
 
     lines: Sequence[str]
-    strong: bool = False
+
+
+class Findings(NamedTuple):
+    """What a reader came for: sentences, each with whether it is decided, and more of them, folded."""
+
+    lines: Sequence[tuple[str, bool]]
+    more: Sequence[tuple[str, bool]]
 
 
 class Facts(NamedTuple):
@@ -70,7 +76,7 @@ class Curves(NamedTuple):
     note: str
 
 
-Block = Heading | Text | Listing | Facts | Table | Runs | Figure | Curves
+Block = Heading | Text | Listing | Findings | Facts | Table | Runs | Figure | Curves
 
 
 class Part(NamedTuple):

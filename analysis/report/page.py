@@ -28,11 +28,17 @@ def render(template: str, **content: Any) -> str:
         lstrip_blocks=True,
     )
     environment.tests |= {kind.__name__.lower(): _is(kind) for kind in get_args(Block)}
+    environment.tests["short"] = _short
     return environment.get_template(template).render(**content)
 
 
 def _is(kind: type) -> Callable[[object], bool]:
     return lambda block: isinstance(block, kind)
+
+
+def _short(text: str) -> bool:
+    """Whether a text of a table stays on one line: a few words, or a path."""
+    return len(text) < 30 or (len(text) < 80 and " " not in text)
 
 
 def asset(name: str) -> Markup:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ablate import evidence, words
 from analysis.case import Case
 from analysis.report import page
-from analysis.report.blocks import Block, Curves, Facts, Heading, Listing, Part, Runs, Table, Text
+from analysis.report.blocks import Block, Curves, Facts, Findings, Heading, Listing, Part, Runs, Table, Text
 from analysis.report.pictures import pictures
 from analysis.report.provenance import hashes
 from analysis.report.series import series
@@ -30,8 +30,10 @@ QUESTIONS = {
 SECTIONS = {"verdicts": "help", "claims": "help", "plan": "compared", "differences": "compared", "left-out": "wrong"}
 SECTIONS |= {"runs": "runs", "methods": "made", "provenance": "made"}
 SHEETS = {"effects": "help", "claims": "help", "cells": "compared"}
-FIGURES = {"effects": "help", "curves": "training", "seeds": "training"}
+FIGURES = {"effects": "help", "curves": "training", "seeds": "training", "placebos": "trust"}
 UNTITLED = ("verdicts", "plan", "left-out", "runs")  # the question above says it already
+DECIDED = ("better", "worse", "negligible", "equivalent")
+FEW = 8  # sentences that are read one by one
 LONG = 40  # rows beyond which a table is folded
 
 
@@ -42,7 +44,7 @@ def parts(case: Case, folder: Path) -> list[Part]:
     found["training"] += _curves(case)
     for section in [*sections(case), noise(case)]:
         if section.name not in ("question", "figures"):
-            found[SECTIONS.get(section.name, "trust")] += _blocks(section, said)
+            found[SECTIONS.get(section.name, "trust")] += _blocks(case, section, said)
             for sheet in section.sheets:
                 place = SHEETS.get(sheet.name, SECTIONS.get(section.name, "trust"))
                 found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, said)
@@ -65,14 +67,14 @@ def warnings(case: Case) -> list[str]:
     return [line for line in said if line]
 
 
-def _blocks(section: Section, said: set[str]) -> Iterator[Block]:
+def _blocks(case: Case, section: Section, said: set[str]) -> Iterator[Block]:
     """What a section says, but for its sheets and for what was said before."""
     text = [line for line in section.text if line not in said]
     said.update(section.text)
     if section.name not in UNTITLED and (text or section.items or section.facts):
         yield Heading(section.title)
-    if section.items and section.name == "verdicts":
-        yield Listing(section.items, strong=True)
+    if section.name == "verdicts":
+        yield from _findings(case, section)
     yield from map(Text, text)
     if section.facts:
         yield Facts(section.facts)
@@ -80,11 +82,28 @@ def _blocks(section: Section, said: set[str]) -> Iterator[Block]:
         yield Listing(section.items)
 
 
+def _findings(case: Case, section: Section) -> Iterator[Block]:
+    """The sentences of the verdicts; where they are many a count, and first those that decide something."""
+    verdicts = evidence.headline(case.effects)["verdict"].tolist()
+    told = [(line, verdict in DECIDED) for line, verdict in zip(section.items, verdicts, strict=True)]
+    if len(told) <= FEW:
+        yield from [Findings(told, [])] * bool(told)
+        return
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(sorted(verdicts, key=_rank)))
+    yield Text(f"{len(told)} effects: {counts}.")
+    first = [each for each in told if each[1]][:FEW] or told[:FEW]
+    yield Findings(first, [each for each in told if each not in first])
+
+
+def _rank(verdict: str) -> int:
+    return DECIDED.index(verdict) if verdict in DECIDED else len(DECIDED)
+
+
 def _sheet(sheet: Sheet, said: set[str], folded: bool = False) -> Iterator[Block]:
     notes = [note for note in sheet.notes if note not in said]
     said.update(notes)
     if sheet.rows:
-        yield Table(sheet, notes, folded or len(sheet.rows) > LONG)
+        yield Table(sheet, notes, folded or (len(sheet.rows) > LONG and sheet.name != "losses"))
 
 
 def _runs(case: Case, sheet: Sheet) -> Runs:
@@ -105,4 +124,4 @@ def _curves(case: Case) -> list[Block]:
     note += " Long curves are thinned to what pixels show." * found["thinned"]
     note += " × marks where a diverged run ended." * bool((case.study.runs["status"] == "diverged").any())
     alt = f"Interactive learning curves of {words.counted(len(found['cells']), 'cell')}: {found['label']}"
-    return [Curves(page.data(found), found["axes"], alt, note)]
+    return [Curves(page.data(found), list(found["axes"]), alt, note)]

@@ -48,8 +48,13 @@ def series(case: Case) -> Series | None:
         )
     longest = int(rows.groupby(["cell", "seed"]).size().max())
     label = metric + words.unit(manifest, metric)
-    shown = {"metric": metric, "label": label, "axes": axes, "cells": cells, "columns": shelf.columns}
-    return shown | {"thinned": longest > points}
+    shown = {"metric": metric, "label": label, "axes": {axis: _title(manifest, axis) for axis in axes}}
+    return shown | {"cells": cells, "columns": shelf.columns, "thinned": longest > points}
+
+
+def _title(manifest: dict[str, Any], axis: str) -> str:
+    shared = ", of runs that shared the machine" * (manifest.get("timing", "shared") != "isolated")
+    return {"tokens": "training tokens", "seconds": f"seconds from the first step on{shared}"}.get(axis, axis)
 
 
 class _Shelf:
@@ -85,6 +90,8 @@ def _rows(case: Case, metric: str) -> tuple[pandas.DataFrame, list[str]]:
     logged = curves[curves[axes[0]].notna()]
     kept = logged[["cell", "seed", *axes]].assign(value=pandas.to_numeric(logged[metric], errors="coerce"))
     kept[axes] = kept[axes].apply(pandas.to_numeric, errors="coerce")
+    if "seconds" in axes:  # how long a start took is no part of training
+        kept["seconds"] -= kept.groupby(["cell", "seed"])["seconds"].transform("min")
     rows = kept.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
     known = np.isfinite(rows["value"]) & rows["status"].isin(["done", "diverged"])
     # A diverged run's last row may hold no finite loss; it still says where the run ended.

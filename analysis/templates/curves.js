@@ -10,7 +10,7 @@
   const controls = document.getElementById("curves-controls");
   const INK = "#222222", FAINT = "#e3e3e0";
   const FEW = 8;  // bands of more cells cover each other
-  const state = { x: data.axes[0], log: false, end: false, seeds: false, band: data.cells.length <= FEW };
+  const state = { x: Object.keys(data.axes)[0], log: false, from: 0, seeds: false, band: data.cells.length <= FEW };
   const hidden = new Set();
   const column = (place) => data.columns[place];
   // Plotly takes a few tags in its own labels for markup; as entities they are letters.
@@ -75,7 +75,8 @@
   function ranges() {
     const shown = data.cells.filter((_, i) => !hidden.has(i));
     const last = Math.max(0, ...shown.flatMap((cell) => cell.runs.map((run) => column(run[state.x]).at(-1) ?? 0)));
-    const start = state.end ? last * 2 / 3 : 0;
+    const within = (cell) => column(cell.mean[state.x]).filter((x) => x >= state.from * last).length;
+    const start = shown.some((cell) => within(cell) > 2) ? state.from * last : 0;  // a line needs a few points
     let low = Infinity, high = -Infinity;
     const see = (x, ...values) => values.forEach((value) => {
       if (value === null || x < start) return;
@@ -104,9 +105,9 @@
     return {
       font: { family: "system-ui, sans-serif", size: 12, color: INK }, paper_bgcolor: "#fff", plot_bgcolor: "#fff",
       margin: { l: 56, r: 16, t: 12, b: 44 }, hovermode: "closest", hoverdistance: 24, dragmode: "zoom", showlegend: false,
-      xaxis: { ...axis, title: { text: { step: "step", tokens: "training tokens", seconds: "seconds as logged" }[state.x] }, range: found.x },
+      xaxis: { ...axis, title: { text: data.axes[state.x] }, range: found.x },
       yaxis: { ...axis, title: { text: plain(data.label) }, type: state.log ? "log" : "linear", ...(found.y ? { range: found.y } : {}) },
-      uirevision: JSON.stringify([state.x, state.log, state.end]),
+      uirevision: JSON.stringify([state.x, state.log, state.from]),
     };
   }
 
@@ -172,7 +173,7 @@
   controls.querySelectorAll("input").forEach((input) => {
     const set = () => {
       if (input.type === "checkbox") state[input.name] = input.checked;
-      else if (input.checked) state[input.name] = input.name === "x" ? input.value : input.value === "true";
+      else if (input.checked) state[input.name] = { x: String, log: (text) => text === "true", from: Number }[input.name](input.value);
     };
     if (input.name === "band") input.checked = state.band;
     set();
