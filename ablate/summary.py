@@ -210,9 +210,12 @@ def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, cla
     lines += [*dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest["seeds"]) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
-    found = {noise.kind.replace("step", "main"): noise for noise in evidence.noise(table)}
-    if "main" in found:
-        lines.append(_noise(found, cells))
+    metrics = evidence.measures(study.manifest)
+    for metric in metrics:
+        noises = [noise for noise in evidence.noise(table) if noise.metric == metric]
+        found = {noise.kind.replace("step", "main"): noise for noise in noises}
+        if "main" in found:
+            lines.append(_noise(found, cells[cells["metric"] == metric]) + f" in {metric}" * (len(metrics) > 1))
     return [
         *(line for line in lines if line),
         "intervals cover seeds only; speed not compared (runs shared the machine)",

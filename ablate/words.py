@@ -116,6 +116,7 @@ def passes(fraction: float | None) -> str:
 def unit(manifest: dict[str, Any], metric: str) -> str:
     """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
     tasks = [task for task in manifest["tasks"].values() if "loss" in task["metrics"]]
+    tasks = [task for task in tasks if next(iter(task["metrics"])) == "loss"] or tasks  # what others are compared by
     tokens = ", ".join(dict.fromkeys(task["token"] for task in tasks))
     return f", nats per {tokens}" if tokens and metric.endswith("/loss") else ""
 

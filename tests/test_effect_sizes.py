@@ -14,6 +14,7 @@ from statsmodels.stats.power import TTestPower
 
 from ablate import evidence
 from ablate.results import Study, load_study
+from ablate.summary import summary
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 NOISE = np.random.default_rng(11).normal(0, 0.01, (40, 8))
@@ -143,3 +144,15 @@ def test_a_tuning_study_compares_each_task_on_the_split_it_is_tuned_by(tmp_path:
 def test_an_endpoint_that_no_task_has_first_is_of_every_task_that_has_it(tmp_path: Path) -> None:
     manifest = two_tasks(tmp_path, endpoint="test/bpb").manifest
     assert set(evidence.endpoints(manifest).values()) == {"test/bpb"}
+
+
+def test_noise_of_several_metrics_is_not_pooled_and_each_has_its_unit(tmp_path: Path) -> None:
+    study = two_tasks(tmp_path)
+    table = evidence.effects(study).set_index("stratum")
+    assert {noise.metric: noise.sd for noise in evidence.noise(table)} == pytest.approx(
+        {"test/loss": table.loc["data=stdlib", "sd"], "test/accuracy": table.loc["data=dates", "sd"]}
+    )
+    said = summary(study, tmp_path)
+    assert "test/loss, nats per byte or test/accuracy, last step, each cell's by its own task" in said
+    assert "and larger in test/loss" in said and "and larger in test/accuracy" in said
+    assert "better (lower loss)" in said and "better (higher accuracy)" in said

@@ -119,11 +119,11 @@ def test_seeds_added_after_a_look_make_it_unadjusted(tmp_path: Path) -> None:
 
 
 def test_question_tier_and_claims_are_named(tmp_path: Path) -> None:
-    written = {"claim": {"less": []}, "written": "2026-01-01", "earlier": []}
-    claims = {"first": written | {"registered": True}, "later": written | {"registered": False}}
-    lines = text(tmp_path, question="Does swiglu help?", tier="gpu", claims=claims).splitlines()
-    assert lines[1:3] == ["question: Does swiglu help?", "tier: gpu"]
-    assert "claims: first (registered); later (post hoc): python -m analysis" in lines
+    claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}
+    claims = {"gated_better": {"claim": claim, "written": "2026-01-01", "earlier": [], "registered": True}}
+    said = text(tmp_path, question="Does swiglu help?", tier="gpu", claims=claims)
+    assert said.splitlines()[1:3] == ["question: Does swiglu help?", "tier: gpu"]
+    assert "gated_better" in said
 
 
 def test_a_confirmation_says_of_what_and_asks_for_no_other(tmp_path: Path) -> None:

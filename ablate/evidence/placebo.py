@@ -105,7 +105,8 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
     floor = _undrawn(table, [row.kind for row in own])
     lines = [f"{head}: pure noise makes differences of SD {', '.join(map(_spread, own))}{floor}"] if own else []
     sources = ", ".join(f"{SOURCES[kind]} {_short(sd)}" for kind, sd in split(known).items())
-    return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(table, own)]
+    alike = table[table["metric"] == endpoint(placebos.manifest)]  # placebos say nothing of another task's metric
+    return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(alike, own)]
 
 
 def _undrawn(table: pandas.DataFrame, kinds: list[str]) -> str:

@@ -45,6 +45,7 @@ class Noise(NamedTuple):
     sd: float
     n: int
     smallest: float
+    metric: str
 
 
 def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
@@ -160,13 +161,14 @@ def headline(table: pandas.DataFrame) -> pandas.DataFrame:
 def noise(table: pandas.DataFrame) -> list[Noise]:
     """For main effects and interactions: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and what the fewest seeds find.
 
-    Pooled over the paired rows that have an interval; the level is theirs: .05/m in a family, less with seeds=auto.
+    Pooled over the paired rows that have an interval, those of each metric by themselves; the level is theirs: .05/m in
+    a family, less with seeds=auto.
     """
     usable = table[(table["kind"] != "cell") & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
     found = []
-    for kind, rows in usable.groupby("kind", sort=False):
+    for (kind, metric), rows in usable.groupby(["kind", "metric"], sort=False):
         weights = rows["n"].to_numpy(float) - 1
         sd = math.sqrt(float(np.sum(weights * rows["sd"].to_numpy(float) ** 2) / weights.sum()))
         n = int(rows["n"].min())
-        found.append(Noise(str(kind), sd, n, smallest_difference(sd, n, float(rows["alpha"].min()))))
+        found.append(Noise(str(kind), sd, n, smallest_difference(sd, n, float(rows["alpha"].min())), str(metric)))
     return found
