@@ -24,9 +24,7 @@ COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "l
 def table(case: Case) -> pandas.DataFrame:
     """The rows of the family, else all: what `evidence.effects` has, label, result (as text), metric, facet, margin."""
     manifest, shown = case.study.manifest, evidence.headline(case.effects)
-    metric = shown["metric"] if "metric" in shown else evidence.endpoint(manifest)
-    margin = shown["margin"] if "margin" in shown else manifest.get("margin")
-    rows = shown[COLUMNS].assign(metric=metric, margin=pandas.to_numeric(pandas.Series(margin, shown.index), "coerce"))
+    rows = shown[COLUMNS].assign(metric=shown["metric"], margin=shown["margin"])
     rows["facet"] = [_difference(manifest, name) for name in rows["metric"]]
     where = [f" at {stratum}" for stratum in shown["stratum"]]
     rows["label"] = [label.removesuffix(at) for label, at in zip(shown["label"], where, strict=True)]
