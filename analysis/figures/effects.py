@@ -68,7 +68,7 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     band = rows["margin"].dropna().drop_duplicates()
     grey = f"; grey: the margin ±{words.number(band.iloc[0], 4).rstrip('0')}" if len(band) == 1 else ""
     grey = grey or "; grey: each row's margin" * bool(len(band))
-    return [f"{how}{seeds}, {pairing}; filled: decided{grey}", evidence.unadjusted(case.study.manifest) or ""]
+    return [f"{how}{seeds}, {pairing}; filled: better or worse{grey}", evidence.unadjusted(case.study.manifest) or ""]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
