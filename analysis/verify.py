@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _verify(file: Path, results: Path) -> int:
     stamped = _stamped(file)
-    case = _case(stamped, results)
+    case = _case(stamped, results, file.parent if (file.parent / "figures.yaml").exists() else None)
     now = _today(stamped, case)
     differences = _differences(stamped, now, case)
     print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
@@ -49,14 +49,14 @@ def _stamped(file: Path) -> dict[str, Any]:
     return found
 
 
-def _case(stamped: dict[str, Any], results: Path) -> Case:
-    """The study that the figure is of, as it is now.  Raises `Refused` where it is gone."""
+def _case(stamped: dict[str, Any], results: Path, folder: Path | None) -> Case:
+    """The study that the figure is of, as it is now, with the edits of `folder`.  Raises `Refused` where it is gone."""
     if not stamped.get("source"):
-        return case_of(results, load.read(results, choose_study(results, str(stamped["study"]))))
+        return case_of(results, load.read(results, choose_study(results, str(stamped["study"]))), folder)
     parser = Parser("python -m analysis", "")
     load.add_arguments(parser)
     parser.add_argument("--to", type=Path)
-    return case_of(results, load.study_of(parser.parse_args(shlex.split(str(stamped["command"]))[3:])))
+    return case_of(results, load.study_of(parser.parse_args(shlex.split(str(stamped["command"]))[3:])), folder)
 
 
 def _today(stamped: dict[str, Any], case: Case) -> dict[str, Any] | None:

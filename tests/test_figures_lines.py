@@ -13,6 +13,7 @@ from fabricate import fabricate
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ablate import words
 from ablate.results import Run, load_study, read_manifest
 from analysis import figures
 from analysis.case import Case, case_of
@@ -67,7 +68,7 @@ def test_a_diverged_run_counts_at_its_initial_loss_and_stands_at_the_top(tmp_pat
     rms = table[table["label"].str.startswith("rms")]
     first = case.study.curves.query("step == 0").groupby("cell")["val/loss"].mean()[rms["cell"].iloc[-1]]
     expected = np.mean([0.3, 0, (2 * first + 2.42) / 3 - 2.11])
-    assert set(rms["label"]) == {f"rms (sensitivity {expected:.3f})"}
+    assert set(rms["label"]) == {f"rms (sensitivity {words.number(expected, 3)})"}
     said = [text.get_text() for text in drawn.axes[0].texts]
     assert said == ["× 2 of 3"]
     assert [line for line in points(drawn.axes[0]) if len(line) == 1 and np.allclose(line, [(1e-2, 2.42)])]  # apart

@@ -24,9 +24,7 @@ COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "l
 def table(case: Case) -> pandas.DataFrame:
     """The rows of the family, else all: what `evidence.effects` has, label, result (as text), metric, facet, margin."""
     manifest, shown = case.study.manifest, evidence.headline(case.effects)
-    metric = shown["metric"] if "metric" in shown else evidence.endpoint(manifest)
-    margin = shown["margin"] if "margin" in shown else manifest.get("margin")
-    rows = shown[COLUMNS].assign(metric=metric, margin=pandas.to_numeric(pandas.Series(margin, shown.index), "coerce"))
+    rows = shown[COLUMNS].assign(metric=shown["metric"], margin=shown["margin"])
     rows["facet"] = [_difference(manifest, name) for name in rows["metric"]]
     where = [f" at {stratum}" for stratum in shown["stratum"]]
     rows["label"] = [label.removesuffix(at) for label, at in zip(shown["label"], where, strict=True)]
@@ -70,7 +68,7 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     band = rows["margin"].dropna().drop_duplicates()
     grey = f"; grey: the margin ±{words.number(band.iloc[0], 4).rstrip('0')}" if len(band) == 1 else ""
     grey = grey or "; grey: each row's margin" * bool(len(band))
-    return [f"{how}{seeds}, {pairing}; filled: decided{grey}", evidence.unadjusted(case.study.manifest) or ""]
+    return [f"{how}{seeds}, {pairing}; filled: better or worse{grey}", evidence.unadjusted(case.study.manifest) or ""]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

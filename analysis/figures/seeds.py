@@ -81,7 +81,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     cells = [group for _, group in rows.groupby("cell", sort=False)]
     lines = [line for y, (one, other) in enumerate(itertools.pairwise(cells)) for line in _lines(y, one, other)]
-    axis.add_collection(LineCollection(lines, colors=style.MUTED, linewidths=0.5, zorder=1))
+    faint = min(1.0, 16 / max(map(len, cells)))  # lines of many seeds are a cloud that must not hide the dots
+    axis.add_collection(LineCollection(lines, colors=style.MUTED, linewidths=0.5, alpha=faint, zorder=1))
     for y, cell in enumerate(cells):
         known, look = cell["value"].dropna(), page.looks[cell["cell"].iloc[0]]
         crowd = min(1.0, 8 / max(1, len(known))) ** 0.5  # many dots are drawn smaller
