@@ -440,3 +440,12 @@ def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
     given = case(tmp_path, seeds=[0])
     assert tables(given)["main_effects"]["low"].isna().all()
     assert "one seed, no interval" in texts(drawn("main_effects", given))
+
+
+def test_a_subset_leaves_what_it_names(tmp_path: Path) -> None:
+    given = with_placebos(tmp_path)
+    for name in ("main_effects", "interactions", "placebos"):
+        figure = drawn(name, given, levels={"ffn": ["mlp"]})
+        assert "swiglu" not in texts(figure) and ("mlp" in texts(figure) or name == "placebos"), name
+    looked = case(tmp_path / "looks", {"ffn": ["mlp", "swiglu"]}, seeds=range(8), sequential=AUTO)
+    assert "nothing left by the subset" in texts(drawn("looks", looked, levels={"ffn": ["mlp"]}))
