@@ -82,7 +82,9 @@ def choose_metrics(names: list[str], asked: list[str]) -> list[str]:
     return list(dict.fromkeys(order))
 
 
-def choose_factors(table: pandas.DataFrame, metrics: list[str], asked: list[str]) -> tuple[list[str], list[str]]:
+def choose_factors(
+    table: pandas.DataFrame, metrics: list[str], asked: list[str], neither: tuple[str, ...] = NEITHER
+) -> tuple[list[str], list[str]]:
     """The columns that are factors, and those that are neither factor nor metric although they vary.
 
     Without `asked`, a factor is a column with at least two values and no more than there are cells, the most rows that
@@ -97,7 +99,7 @@ def choose_factors(table: pandas.DataFrame, metrics: list[str], asked: list[str]
     most = most if most > 1 else len(table) // 2  # where each run has a seed of its own
     found: dict[tuple[int, ...], str] = {}
     left = []
-    for name in (name for name in names if name not in (*KEYS, *NEITHER, *metrics)):
+    for name in (name for name in names if name not in (*KEYS, *neither, *metrics)):
         count = table[name].nunique()
         if 2 <= count <= most and _within(table, name):
             found.setdefault(tuple(pandas.factorize(table[name])[0]), name)

@@ -34,6 +34,7 @@ class Asked(NamedTuple):
     reference: tuple[tuple[str, str], ...] = ()
     within: tuple[str, ...] = ()
     unpaired: bool = False
+    group: str = ""
 
 
 class Origin(NamedTuple):
@@ -52,6 +53,7 @@ def command(flag: str, source: str, asked: Asked) -> str:
     given = [word for pair in (options | {"--within": ",".join(asked.within)}).items() if pair[1] for word in pair]
     way = [] if asked.lower is None else ["--lower" if asked.lower else "--higher"]
     words = ["python", "-m", "analysis", flag, source, *given, *way, *["--unpaired"] * asked.unpaired]
+    words += ["--group", asked.group] if asked.group else []
     return shlex.join(words)
 
 
@@ -103,9 +105,10 @@ def assemble(
         "design": design,
         "endpoint": metrics[0],
         "tasks": {TASK: _task(origin, metrics, lower)},
-        "remarks": [_remark(origin, metrics[0], lower, list(known), pairing)],
+        "remarks": [_remark(origin, metrics[0], lower, reference, pairing)],
     }
-    curves = table[[*("cell", "label", "seed", "step"), *metrics]] if "step" in table else table[["cell", "seed"]][:0]
+    axes = [name for name in ("path", "step", "tokens", "seconds") if name in table]
+    curves = table[["cell", "label", "seed", *axes, *metrics]] if "step" in table else table[["cell", "seed"]][:0]
     return Study(manifest, runs, curves.reset_index(drop=True), notes)
 
 
@@ -305,6 +308,6 @@ def _task(origin: Origin, metrics: list[str], lower: bool) -> dict[str, Any]:
     }
 
 
-def _remark(origin: Origin, metric: str, lower: bool, factors: list[str], pairing: str) -> str:
-    way = "lower" if lower else "higher"
-    return f"runs from {origin.source}: factors {', '.join(factors)}; {metric}, {way} is better; {pairing}"
+def _remark(origin: Origin, metric: str, lower: bool, reference: Levels, pairing: str) -> str:
+    way, base = "lower" if lower else "higher", ", ".join(f"{name}={show(level)}" for name, level in reference.items())
+    return f"runs from {origin.source}: {metric}, {way} is better; reference {base}; {pairing}"

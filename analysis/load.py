@@ -38,13 +38,20 @@ def add_arguments(parser: Parser) -> None:
     direction.add_argument("--higher", action="store_false", dest="lower", help="more of the metric is better")
     runs.add_argument("--reference", metavar="A=X,B=Y", type=_pairs, help="levels to compare with (default: the first)")
     runs.add_argument("--within", metavar="C", type=_words, help="factors to give effects at each level of")
+    runs.add_argument("--group", default="", help="of W&B, the runs of this group alone")
     runs.add_argument("--unpaired", action="store_true", help="runs of one seed share nothing")
 
 
 def study_of(given: argparse.Namespace) -> Study:
     """The study that a command's arguments name.  Raises `Refused`."""
     asked = Asked(
-        given.factors or (), given.metric or (), given.lower, given.reference or (), given.within or (), given.unpaired
+        factors=given.factors or (),
+        metrics=given.metric or (),
+        lower=given.lower,
+        reference=given.reference or (),
+        within=given.within or (),
+        unpaired=given.unpaired,
+        group=given.group,
     )
     sources = [
         name for name, value in (("STUDY", given.study), ("--runs", given.runs), ("--wandb", given.wandb)) if value
@@ -55,6 +62,10 @@ def study_of(given: argparse.Namespace) -> Study:
         from analysis.runs_csv import read_csv
 
         return read_csv(given.runs, asked)
+    if given.wandb:
+        from analysis.wandb_runs import read_wandb
+
+        return read_wandb(given.wandb, asked, given.results_dir)
     if asked != Asked():
         raise Refused("--factors, --metric, --reference and the like need --runs or --wandb; a study has its own")
     return read(given.results_dir, given.study)

@@ -22,8 +22,8 @@ DESIGNS = {
     "cumulative": "by adding one after the other",
 }
 COMPARED = {
-    "grid": "main effects and two-way interactions, computed within each seed",
-    "fractional": "main effects and two-way interactions, computed within each seed",
+    "grid": "main effects and two-way interactions",
+    "fractional": "main effects and two-way interactions",
     "one_at_a_time": "differences of each changed cell from the reference",
     "leave_one_out": "differences of each changed cell from the reference",
     "cumulative": "differences of each step from the one before it",
@@ -115,7 +115,9 @@ def _seeds(case: Case) -> Iterator[str]:
     yield f"Every cell was trained with {words.counted(len(seeds), 'seed')} ({shown})."
     if manifest.get("confirms"):
         yield f"These seeds had not been scored in {manifest['confirms']}, which this study confirms."
-    if len(table) and table["paired"].all():
+    if manifest.get("source"):
+        yield "Comparisons are " + ("paired by seed." if len(table) and table["paired"].all() else "unpaired (Welch).")
+    elif len(table) and table["paired"].all():
         yield "For a given seed, cells that are compared see the same batches in the same order, so that seeds pair."
     elif len(table) and table["paired"].any():
         yield "Seeds pair where cells see the same batches in the same order; other comparisons are unpaired (Welch)."
@@ -147,10 +149,15 @@ def _statistics(case: Case) -> Iterator[str]:
     if len(manifest["seeds"]) == 1:
         yield "One seed gives no interval and no verdict: nothing can be concluded from this study."
         return
+    if words.no_evidence(manifest):
+        yield _sentence(f"{words.role(manifest)}; no verdict is given")
+        return
     yield from _claims(case)
     family = int(table["family"].sum()) if len(table) else 0
     if len(table):
-        yield f"Effects are {COMPARED[manifest.get('design', 'grid')]}."
+        several = len(set(manifest["factors"]) & set(manifest["reference"])) > 1
+        which = COMPARED[manifest.get("design", "grid")] if several else "differences of each level from the reference"
+        yield f"Effects are {which}" + ", computed within each seed" * bool(table["paired"].all()) + "."
     if family:
         yield (
             f"Intervals are simultaneous 95 % t intervals over seeds (Bonferroni, {words.counted(family, 'effect')}); "
@@ -162,8 +169,10 @@ def _statistics(case: Case) -> Iterator[str]:
             f"{which} are exploratory: p-values after Benjamini and Hochberg, intervals with a false coverage rate of "
             "5 %."
         )
-    if margin := evidence.margin_line(case.study):
-        yield _sentence(margin)
+    margin = evidence.margin_words(manifest)
+    if margin:
+        late = "" if evidence.margin_of(manifest).registered else ", which was written after results,"
+        yield f"Differences within a margin of {margin}{late} count as negligible or equivalent, from five seeds on."
 
 
 def _claims(case: Case) -> Iterator[str]:

@@ -113,7 +113,7 @@ def _typed(file: Path, table: pandas.DataFrame, metrics: list[str], notes: list[
         table = table.assign(**{name: read.astype(int) if whole else read.astype(float)})
     if table.empty:
         raise Refused("no row has a seed that is a whole number")
-    for name in [*metrics, *(name for name in SHAPE if name in table)]:
+    for name in [*metrics, *(name for name in (*SHAPE, "tokens", "seconds") if name in table)]:
         table = table.assign(**{name: _numbers(file, table[name], notes)})
     for name in (name for name in TEXTS if name in table):
         table = table.assign(**{name: table[name].where(table[name] != "", None)})

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, words
-from ablate.words import listed, ranged, said_metric
+from ablate.words import listed, ranged
 from analysis import methods, tables
 from analysis.case import Case
 from analysis.sentences import sentences
@@ -69,6 +69,8 @@ def verdicts(case: Case) -> Section:
     notes.append(evidence.unadjusted(case.study.manifest) or "")
     if len(case.study.manifest["seeds"]) == 1:
         notes.append("This study has one seed: nothing can be concluded from it.")
+    elif words.no_evidence(case.study.manifest):
+        notes.append("This study serves another one: its differences are no effects of variants, and have no verdicts.")
     elif case.effects.empty:
         notes.append("Nothing is compared in this study.")
     elif not case.effects["family"].any():
@@ -103,7 +105,7 @@ def plan(case: Case) -> Section:
         ("seeds", ranged([words.show(seed) for seed in seeds])),
         ("seeds=auto", f"looks at {', '.join(map(str, sequence['looks']))}" if sequence else ""),
         ("task", ", ".join(dict.fromkeys(task["title"] for task in manifest["tasks"].values()))),
-        ("endpoint", f"{said_metric(metric)} ({metric}{words.unit(manifest, metric)}) at the last step"),
+        ("endpoint", f"{metric}{words.unit(manifest, metric)}, at the last step"),
         ("steps", _configured(manifest, "train", "steps")),
         (
             "learning rate",
@@ -115,7 +117,7 @@ def plan(case: Case) -> Section:
         ("placebos", str(manifest.get("placebos") or "")),
         ("exchange runs", str(manifest.get("exchange") or "")),
     ]
-    return Section("plan", "Plan", facts=[(name, text) for name, text in facts if text])
+    return Section("plan", "Plan", manifest.get("remarks", []), facts=[(name, text) for name, text in facts if text])
 
 
 def _configured(manifest: dict[str, Any], section: str, key: str) -> str:
@@ -212,7 +214,7 @@ def looks(case: Case) -> Section:
 def left_out(case: Case) -> Section:
     """Runs and files that gave no number, and why."""
     sheet, notes = tables.losses_sheet(case), case.study.notes
-    items = [*case.study.manifest.get("remarks", []), *(f"damaged: {note}" for note in notes)]
+    items = [f"damaged: {note}" for note in notes]
     text = [] if sheet or items else ["Nothing: every planned run ended with a number."]
     return Section("left-out", "What was left out, and why", text, items=items, sheets=[sheet] if sheet else [])
 

@@ -116,7 +116,8 @@ def effects_sheet(case: Case) -> Sheet:
         rows.append([*texts, *([words.remainder(row.match_difference)] if matched else [])])
     family = int(table["family"].sum())
     over = f"Intervals are simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t); "
-    said = f"{over * bool(family)}exploratory rows have intervals of 5 % false coverage rate. All cover seeds only."
+    alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
+    said = f"{over * bool(family)}{alone}all intervals cover seeds only."
     said = said[0].upper() + said[1:]
     stands = evidence.standing(study, table, case.claims) or ""
     notes = [said * bool(len(rows)), stands, *at_common_values(study), *remarks(study)]
@@ -177,7 +178,8 @@ def claims_sheet(case: Case) -> Sheet | None:
     for row in case.claims.itertuples():
         places = words.decimals([(row.high - row.low) / 2])
         status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
-        passes = f"{words.number(100 * row.severity, 1)} % of {row.severity_n}" if _known(row.severity) else "–"
+        share = words.number(100 * row.severity, 1)
+        passes = f"{share} % ({row.severity_n} of {row.placebo})" if _known(row.severity) else "–"
         texts = [row.name, row.says, str(row.n), words.span(row.mean, row.low, row.high, places)]
         texts += [words.p_text(row.p_holm if row.family else row.p_bh), passes, status]
         rows.append([*texts, f"{row.verdict}: {row.note}" if row.note else row.verdict])
