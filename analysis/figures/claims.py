@@ -104,4 +104,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.xaxis.set_major_formatter(Short())
 
 
-KIND = Kind("claims", "every claim of the study file, what was found and the verdict", table, draw)
+KIND = Kind("claims", "every claim of the study file, what was found and the verdict", table, parts.drawn(draw))

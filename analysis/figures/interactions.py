@@ -139,7 +139,7 @@ def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """Per pair of factors lines, where there are few, and a heat map: side by side, or below each other for room."""
-    blocks = [rows for _, rows in table.groupby(["facet", "factor"], sort=False)]
+    blocks = [rows for _, rows in table.groupby(["facet", "factor"], sort=False) if rows["one"].notna().any()]
     most = max(max(_shape(rows)) for rows in blocks)
     beside, lined = not page.narrow and most <= BESIDE, most <= LEVELS
     panels = [(kind, rows) for rows in blocks for kind in ("lines", "heat")[not lined :]]
@@ -172,8 +172,10 @@ def _height(kind: str, rows: pandas.DataFrame) -> float:
 
 def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     """The pair, and what is known of its interaction: all of one, the largest of several."""
+    where = " at ".join(filter(None, [page.label(rows["factor"].iloc[0]), rows["facet"].iloc[0]]))
     found = list(rows[rows["one"].isna()].itertuples())
-    where = " at ".join(filter(None, [page.label(found[0].factor), found[0].facet]))
+    if not found:  # its levels are not in the user's subset
+        return [where]
     known = [row for row in found if np.isfinite(row.mean)] or found[:1]
     largest = max(known, key=lambda row: abs(row.mean))
     named = f"largest of {len(found)}, {page.label(largest.level)}: " if len(found) > 1 else ""
@@ -250,4 +252,4 @@ def _square(
         axis.text(*place, "\n".join(lines), ha="center", va="center", fontsize=size, color=shade, bbox=behind)
 
 
-KIND = Kind("interactions", "whether the effect of one factor depends on another", table, draw, most=2000)
+KIND = Kind("interactions", "whether the effect of one factor depends on another", table, parts.drawn(draw), most=2000)

@@ -95,4 +95,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.margins(x=0.15)
 
 
-KIND = Kind("looks", "how intervals narrowed from look to look", table, draw, most=1000)
+KIND = Kind("looks", "how intervals narrowed from look to look", table, parts.drawn(draw), most=1000)

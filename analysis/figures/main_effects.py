@@ -157,4 +157,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, inches: float) -> Non
         axis.text(0.5, 0.5, why, ha="center", va="center", transform=axis.transAxes, color=style.MUTED)
 
 
-KIND = Kind("main_effects", "the mean at each level of every factor", table, draw, most=200)
+KIND = Kind("main_effects", "the mean at each level of every factor", table, parts.drawn(draw), most=200)

@@ -155,4 +155,4 @@ def _short(x: float, _: Any) -> str:
     return words.show(x)
 
 
-KIND = Kind("pareto", "the endpoint against parameters, FLOPs and seconds", table, draw)
+KIND = Kind("pareto", "the endpoint against parameters, FLOPs and seconds", table, parts.drawn(draw))

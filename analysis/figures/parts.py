@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from ablate import evidence, words
 from ablate.results import Study
 from analysis.case import Case
+from analysis.figures import style
 from analysis.figures.kind import Page
 from analysis.figures.scales import Short
 
 CHARACTER = 0.049  # inches of a character in a row's name
 NAMES, RESULTS = 0.36, 0.42  # shares of the width that names and results may take
 SLANTED = 22  # characters of a slanted name
+Draw = Callable[[pandas.DataFrame, Page], Figure]
 DECIDED = ("better", "worse", "negligible", "equivalent")
 
 
@@ -144,3 +147,12 @@ def claims_of(case: Case) -> pandas.DataFrame:
     """The study's claims with their verdicts, once computed where the case has them."""
     found = getattr(case, "claims", None)
     return evidence.claims(case.study) if found is None else found
+
+
+def drawn(draw: Draw) -> Draw:
+    """A drawing that says so where the user's subset has left nothing of its table."""
+
+    def figure(table: pandas.DataFrame, page: Page) -> Figure:
+        return draw(table, page) if len(table) else style.nothing(page.figure(table, 0.9), "nothing left by the subset")
+
+    return figure

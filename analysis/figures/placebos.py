@@ -130,4 +130,4 @@ def _result(row: Any, places: int) -> str:
     return f"{words.span(row.mean, row.low, row.high, places)}  {row.verdict}"
 
 
-KIND = Kind("placebos", "every difference beside those that noise makes", table, draw, most=2000)
+KIND = Kind("placebos", "every difference beside those that noise makes", table, parts.drawn(draw), most=2000)

@@ -125,4 +125,4 @@ def _bar_at(axis: Axes, y: int, row: Any, shade: str) -> None:
         axis.plot(reach, [y, y], color=style.INK, lw=0.9, marker="|", ms=4, zorder=3)
 
 
-KIND = Kind("waterfall", "how each step or single change moves the endpoint", table, draw)
+KIND = Kind("waterfall", "how each step or single change moves the endpoint", table, parts.drawn(draw))
