@@ -154,7 +154,7 @@ def worth(row: Any, steps: str = "training steps") -> str:
 
 
 def _share(fraction: float, places: int) -> str:
-    return number(100 * fraction, places)
+    return f"{100 * fraction:.{places}f}".replace("-", MINUS)
 
 
 def p_text(p: float) -> str:

@@ -17,7 +17,7 @@ from analysis import stats
 class Case(NamedTuple):
     """A study, the folder it came from, its tables as `ablate.evidence` makes them, and where figures go.
 
-    `further` has the tables of `analysis.stats` that there are, `drawn` those of the figures that were written, by name.
+    `further` has the tables of `analysis.stats` that there are, `drawn` those of the written figures, by name.
     """
 
     results: Path

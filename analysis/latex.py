@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from analysis.sheet import Sheet
 
@@ -49,6 +50,7 @@ SYMBOLS = {
     "’": "'",
     "\u00a0": "~",
 }
+LONG = 48  # characters of a text that is broken into lines
 CHARACTERS = str.maketrans(SPECIAL | SYMBOLS | {"\0": "{}"})
 
 
@@ -60,7 +62,7 @@ def escape(text: str) -> str:
 
 def table(sheet: Sheet) -> str:
     """A sheet as a table of booktabs, as wide as its text, with its notes below; \\input it where the table belongs."""
-    columns = "".join("r" if right else "l" for right in sheet.numeric)
+    columns = "".join(map(_column, sheet.numeric, zip(sheet.head, *sheet.rows, strict=True)))
     rows = [" & ".join(_cell(text) for text in row) + r" \\" for row in sheet.rows]
     notes = [rf"\par\smallskip\footnotesize {escape(note)}" for note in sheet.notes]
     lines = [
@@ -81,6 +83,11 @@ def table(sheet: Sheet) -> str:
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _column(right: bool, texts: Iterable[str]) -> str:
+    """How a column is set: numbers flush right, sentences in lines."""
+    return "r" if right else r"p{.3\linewidth}" if max(map(len, texts)) > LONG else "l"
 
 
 def _cell(text: str) -> str:

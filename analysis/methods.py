@@ -147,6 +147,9 @@ def _statistics(case: Case) -> Iterator[str]:
     if len(manifest["seeds"]) == 1:
         yield "One seed gives no interval and no verdict: nothing can be concluded from this study."
         return
+    if words.no_evidence(manifest):
+        yield _sentence(f"{words.role(manifest)}; no verdict is given")
+        return
     yield from _claims(case)
     family = int(table["family"].sum()) if len(table) else 0
     if len(table):
@@ -162,8 +165,10 @@ def _statistics(case: Case) -> Iterator[str]:
             f"{which} are exploratory: p-values after Benjamini and Hochberg, intervals with a false coverage rate of "
             "5 %."
         )
-    if margin := evidence.margin_line(case.study):
-        yield _sentence(margin)
+    margin = evidence.margin_words(manifest)
+    if margin:
+        late = "" if evidence.margin_of(manifest).registered else ", which was written after results,"
+        yield f"Differences within a margin of {margin}{late} count as negligible or equivalent, from five seeds on."
 
 
 def _claims(case: Case) -> Iterator[str]:

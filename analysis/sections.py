@@ -69,6 +69,8 @@ def verdicts(case: Case) -> Section:
     notes.append(evidence.unadjusted(case.study.manifest) or "")
     if len(case.study.manifest["seeds"]) == 1:
         notes.append("This study has one seed: nothing can be concluded from it.")
+    elif words.no_evidence(case.study.manifest):
+        notes.append("This study serves another one: its differences are no effects of variants, and have no verdicts.")
     elif case.effects.empty:
         notes.append("Nothing is compared in this study.")
     elif not case.effects["family"].any():

@@ -177,7 +177,8 @@ def claims_sheet(case: Case) -> Sheet | None:
     for row in case.claims.itertuples():
         places = words.decimals([(row.high - row.low) / 2])
         status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
-        passes = f"{words.number(100 * row.severity, 1)} % of {row.severity_n}" if _known(row.severity) else "–"
+        share = words.number(100 * row.severity, 1)
+        passes = f"{share} % ({row.severity_n} of {row.placebo})" if _known(row.severity) else "–"
         texts = [row.name, row.says, str(row.n), words.span(row.mean, row.low, row.high, places)]
         texts += [words.p_text(row.p_holm if row.family else row.p_bh), passes, status]
         rows.append([*texts, f"{row.verdict}: {row.note}" if row.note else row.verdict])

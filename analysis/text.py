@@ -23,14 +23,16 @@ def write(case: Case, folder: Path) -> list[Path]:
         if text:
             files.append(folder / name)
             files[-1].write_text(text, encoding="utf-8")
-    return [*files, markdown.write(case, folder, pictures(folder))]
+    return [*files, markdown.write(case, folder, pictures(case, folder))]
 
 
-def pictures(folder: Path) -> list[Picture]:
-    """The figures that lie in a folder, in the order in which a reader wants them; their captions are in them."""
-    found = [(kind, [f"{kind.name}.{suffix}" for suffix in ("png", "pdf")]) for kind in KINDS]
+def pictures(case: Case, folder: Path) -> list[Picture]:
+    """The figures that were drawn into a folder, in the order in which a reader wants them, with their captions."""
+    says = {kind.name: kind.says for kind in KINDS}
     return [
-        Picture(kind.name, f"{kind.says[:1].upper()}{kind.says[1:]}.", [], files)
-        for kind, files in found
-        if (folder / files[0]).exists()
+        Picture(
+            name, f"{says[name][:1].upper()}{says[name][1:]}.", table.attrs["caption"], [f"{name}.png", f"{name}.pdf"]
+        )
+        for name, table in case.drawn.items()
+        if (folder / f"{name}.png").exists()
     ]

@@ -16,7 +16,7 @@ from ablate.command import Parser, Refused, choose_study, conclude
 from analysis import figures, load
 from analysis.case import Case, case_of
 from analysis.figures.page import page_of
-from analysis.figures.stamp import read_stamp, stamp
+from analysis.figures.stamp import read_stamp, stamp_of
 
 SHOWN = 6  # changed runs that are named
 
@@ -66,7 +66,7 @@ def _today(stamped: dict[str, Any], case: Case) -> dict[str, Any] | None:
         raise Refused(f"this version draws no figure {name}")
     edits = dataclasses.replace(figures.edits(case), figures=[name])
     table = figures.tables(case, edits).get(name)
-    return None if table is None else stamp(name, table, page_of(manifest, edits), case.study)
+    return None if table is None else stamp_of(name, table, page_of(manifest, edits), case.study)
 
 
 def _differences(stamped: dict[str, Any], now: dict[str, Any] | None, case: Case) -> list[str]:

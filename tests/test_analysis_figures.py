@@ -27,6 +27,7 @@ from analysis.figures.page import page_of
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 MANY = GRID | {"residual": ["pre", "post"], "attention": ["mha", "gqa"], "init": ["gpt2", "small"], "optim.lr": [1, 2]}
+KINDS = {kind.name: kind for kind in figures.KINDS}
 FFN = ["mlp", "gelu", "silu", "glu", "bilinear", "reglu", "geglu", "swiglu"]
 
 
@@ -45,9 +46,8 @@ def case(study: Study) -> Case:
 
 def figure(name: str, study: Study, **edits: Any) -> Figure:
     """One figure of a study, with edits of its user."""
-    kind = next(kind for kind in figures.KINDS if kind.name == name)
     given = Edits(**edits)
-    return kind.draw(figures.tables(case(study), given)[name], page_of(study.manifest, given))
+    return KINDS[name].draw(figures.tables(case(study), given)[name], page_of(study.manifest, given))
 
 
 def forest(study: Study, **edits: Any) -> Figure:
@@ -58,38 +58,46 @@ def line(axis: Axes, x: np.ndarray) -> bool:
     return any(len(drawn.get_xdata()) == len(x) and np.allclose(drawn.get_xdata(), x) for drawn in axis.lines)
 
 
-@pytest.mark.parametrize(
-    ("factors", "options"),
-    [
-        (GRID, {}),
-        (GRID, {"seeds": [0]}),
-        (GRID, {"status": lambda levels, seed: "missing"}),
-        (GRID, {"status": lambda levels, seed: "diverged"}),
-        (GRID, {"status": lambda levels, seed: ["diverged", "failed", "running"][seed]}),
-        ({}, {}),
-        ({"ffn": [f"a-rather-long-name-of-a-variant-{i}" for i in range(12)]}, {}),
-        ({"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "gelu", "geglu", "swiglu"]}, {"seeds": range(5)}),
-        ({"ffn": ["mlp", "swiglu"], "optim.lr": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]}, {}),
-        (MANY, {"design": "one_at_a_time"}),
-        (MANY, {"design": "cumulative", "status": lambda v, s: "diverged" if v["ffn"] == "swiglu" else "done"}),
-        (MANY, {"design": "fractional"}),
-    ],
-)
-@pytest.mark.parametrize("width", [3.3, 5.5])
-def test_no_figure_warns_and_no_text_leaves_it(
-    tmp_path: Path, factors: dict[str, list[Any]], options: dict[str, Any], width: float
-) -> None:
-    study = made(tmp_path, factors, **options)
+CASES: list[tuple[dict[str, list[Any]], dict[str, Any]]] = [
+    (GRID, {}),
+    (GRID, {"seeds": [0]}),
+    (GRID, {"status": lambda levels, seed: "missing"}),
+    (GRID, {"status": lambda levels, seed: "diverged"}),
+    (GRID, {"status": lambda levels, seed: ["diverged", "failed", "running"][seed]}),
+    ({}, {}),
+    ({"ffn": [f"a-rather-long-name-of-a-variant-{i}" for i in range(12)]}, {}),
+    ({"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "gelu", "geglu", "swiglu"]}, {"seeds": range(5)}),
+    ({"ffn": ["mlp", "swiglu"], "optim.lr": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]}, {}),
+    (MANY, {"design": "one_at_a_time"}),
+    (MANY, {"design": "cumulative", "status": lambda v, s: "diverged" if v["ffn"] == "swiglu" else "done"}),
+    (MANY, {"design": "fractional"}),
+]
+
+
+def check_no_text_leaves(study: Study, width: float) -> None:
+    """Draw every figure without a warning; nothing reaches over its edge."""
     with warnings.catch_warnings(), matplotlib.rc_context(style.RC):
         warnings.simplefilter("error")
         given = Edits(width=width)
-        for name in figures.tables(case(study), given):
-            drawn = figure(name, study, width=width)
+        for name, table in figures.tables(case(study), given).items():
+            drawn = KINDS[name].draw(table, page_of(study.manifest, given))
             canvas = FigureCanvasAgg(drawn)
             canvas.draw()
             used, height = drawn.get_tightbbox(canvas.get_renderer()), drawn.get_figheight()
             assert used.x0 >= -0.01 and used.y0 >= -0.01, name
             assert used.x1 <= width + 0.01 and used.y1 <= height + 0.01, name
+
+
+@pytest.mark.parametrize(("factors", "options"), CASES)
+def test_no_figure_warns_and_no_text_leaves_it(
+    tmp_path: Path, factors: dict[str, list[Any]], options: dict[str, Any]
+) -> None:
+    check_no_text_leaves(made(tmp_path, factors, **options), 5.5)
+
+
+@pytest.mark.parametrize(("factors", "options"), CASES[4::3])
+def test_one_column_is_wide_enough(tmp_path: Path, factors: dict[str, list[Any]], options: dict[str, Any]) -> None:
+    check_no_text_leaves(made(tmp_path, factors, **options), 3.3)
 
 
 def test_rows_of_a_forest_do_not_overlap(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
+from ablate import evidence
 from ablate.results import load_study
 from analysis import figures
 from analysis.case import Case, case_of
@@ -31,7 +32,6 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 STEPS = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "post"]}
 FFN = ["mlp", "gelu", "silu", "swiglu"]
 PUBLISHED = [1.677, 1.679, 1.683, 1.636]
-RANKED = {"claim": {"rank_correlates": [{"ffn": FFN}, PUBLISHED]}, "written": "", "registered": True, "earlier": []}
 AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
 
 
@@ -98,6 +98,28 @@ def with_sizes(results: Path, **options: Any) -> Case:
     return case_of(results, study)
 
 
+def with_solved(results: Path) -> Case:
+    """rope solves its task at steps 200, 240, ..., alibi at none."""
+    task = {"name": "mqar", "title": "MQAR", "kind": "classification", "token": "token", "metrics": {"accuracy": "max"}}
+    tasks = {"f0": task | {"yardsticks": {}, "train_tokens": None}}
+    given = case(results, {"position": ["rope", "alibi"]}, seeds=range(5), score=lambda v, s: 0.5, tasks=tasks)
+    curves = given.study.curves
+    reached = (curves["cell"] == "c0") & (curves["step"] >= 200 + 40 * curves["seed"])
+    curves = curves.assign(**{"val/accuracy": np.where(reached, 1.0, 0.3)})
+    return given._replace(study=dataclasses.replace(given.study, curves=curves))
+
+
+def claim(registered: bool = True, **said: Any) -> dict[str, Any]:
+    return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
+
+
+CLAIMS = {
+    "lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}]),
+    "near": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
+    "late": claim(False, greater=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
+    "safe": claim(diverges_more=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
+    "theirs": claim(rank_correlates=[{"ffn": FFN}, PUBLISHED]),
+}
 BASIC = {"effects", "seeds", "curves"}
 
 
@@ -112,7 +134,8 @@ BASIC = {"effects", "seeds", "curves"}
         (lambda at: case(at, STEPS, design="one_at_a_time"), {"waterfall"}),
         (lambda at: case(at, STEPS | {"init": ["a", "b"]}, design="fractional"), {"main_effects", "interactions"}),
         (lambda at: case(at, {"ffn": FFN}, status=lambda v, s: ["done", "done", "diverged"][s]), {"divergence"}),
-        (lambda at: case(at, {"ffn": FFN}, claims={"theirs": RANKED}), {"proxy"}),
+        (lambda at: case(at, {"ffn": FFN}, seeds=range(5), claims=CLAIMS), {"claims", "proxy"}),
+        (with_solved, {"solved"}),
         (lambda at: case(at, {"ffn": FFN}, seeds=range(8), sequential=AUTO), {"looks"}),
         (lambda at: case(at, {"ffn": FFN}, seeds=range(5), sequential=AUTO | {"at": 5}), set()),
         (with_placebos, {"main_effects", "interactions", "placebos"}),
@@ -123,7 +146,7 @@ BASIC = {"effects", "seeds", "curves"}
 def test_a_study_gets_the_figures_of_what_it_contains_and_they_fit(tmp_path: Path, make: Any, kinds: set[str]) -> None:
     given = make(tmp_path)
     mine = BASIC | {"waterfall", "main_effects", "interactions", "placebos", "proxy", "divergence", "looks"}
-    mine |= {"pareto", "diagnostics"}
+    mine |= {"pareto", "diagnostics", "claims", "solved"}
     assert set(tables(given)) & mine == BASIC | kinds
     for name in sorted(kinds):
         with warnings.catch_warnings(), matplotlib.rc_context(style.RC):
@@ -334,18 +357,43 @@ def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
 
 
 def test_published_differences_stand_against_ours(tmp_path: Path) -> None:
-    given = case(tmp_path, {"ffn": FFN, "norm": ["ln", "rms"]}, seeds=range(5), claims={"theirs": RANKED})
+    given = case(tmp_path, {"ffn": FFN, "norm": ["ln", "rms"]}, seeds=range(5), claims={"theirs": CLAIMS["theirs"]})
     table = tables(given)["proxy"]
     for row, number in zip(table.itertuples(), PUBLISHED, strict=True):
         change = score(given, ffn=row.level) - score(given, ffn="mlp")
         assert np.isclose(row.mean, change.mean()) and np.isclose(row.published, number - PUBLISHED[0])
         if row.level != "mlp":
             assert np.isclose(row.high, stats.ttest_1samp(change, 0).confidence_interval(0.95).high)
-    ranks = [
-        np.argsort(np.argsort(values)) for values in ([score(given, ffn=level).mean() for level in FFN], PUBLISHED)
-    ]
-    assert np.isclose(table["rho"].iloc[0], 1 - 6 * ((ranks[0] - ranks[1]) ** 2).sum() / (4 * 15))
+    runs = given.study.runs.groupby(["seed", "ffn"])["test/loss"].mean().unstack()[FFN]
+    rho = [stats.spearmanr(values, PUBLISHED).statistic for values in runs.to_numpy()]
+    assert table["rho"].iloc[0].startswith(f"{np.mean(rho):.2f}".lstrip("0"))
     assert line(drawn("proxy", given).axes[0], table["published"].iloc[3], table["mean"].iloc[3])
+
+
+def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
+    given = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims=CLAIMS)
+    table, judged = tables(given)["claims"], evidence.claims(given.study)
+    assert np.allclose(table[["mean", "low", "high"]], judged[["mean", "low", "high"]], equal_nan=True)
+    assert list(table["wanted"]) == [-1, 0, 1, 1, 1] and table["facet"].nunique() == 3
+    change = score(given, ffn="swiglu") - score(given, ffn="mlp")
+    assert np.isclose(table["mean"][0], change.mean())
+    figure = drawn("claims", given)
+    axis = figure.axes[0]
+    assert line(axis, [table["low"][0], table["high"][0]], [0, 0])
+    bands = [collection.get_paths()[0].get_extents() for collection in axis.collections]
+    assert bands[0].x1 == 0 and bands[0].x0 < table["low"][0]  # less: all below zero
+    assert np.allclose([bands[1].x0, bands[1].x1], [-0.02, 0.02]) and bands[2].x0 == 0
+    assert "late: gelu − mlp, post hoc" in texts(figure) and table["verdict"][0] in texts(figure)
+
+
+def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
+    table = tables(with_solved(tmp_path))["solved"]
+    rope = table[table["cell"] == "c0"]
+    assert list(rope["step"]) == [0, 200, 240, 280, 320, 360, 800]
+    assert np.allclose(rope["share"], [0, 0.2, 0.4, 0.6, 0.8, 1, 1])
+    spans = [proportion_confint(count, 5, method="wilson") for count in (0, 1, 2, 3, 4, 5, 5)]
+    assert np.allclose(rope[["low", "high"]], spans, atol=1e-9)
+    assert table[table["cell"] == "c1"]["share"].eq(0).all()
 
 
 def test_shares_of_diverged_runs_have_wilson_intervals(tmp_path: Path) -> None:

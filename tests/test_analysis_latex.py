@@ -54,7 +54,7 @@ def tabular(text: str) -> list[list[str]]:
     assert depth == 0
     lines = text.splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith(r"\begin{tabular}"))
-    columns = re.fullmatch(r"\\begin\{tabular\}\{@\{\}([lr]+)@\{\}\}", lines[begin])
+    columns = re.fullmatch(r"\\begin\{tabular\}\{@\{\}([lrp]+)@\{\}\}", lines[begin].replace(r"{.3\linewidth}", ""))
     end = next(i for i, line in enumerate(lines) if line.startswith(r"\end{tabular}"))
     rows = [cells(line) for line in lines[begin + 1 : end] if not line.endswith("rule")]
     assert columns and {len(row) for row in rows} == {len(columns[1])}
@@ -111,6 +111,13 @@ def test_columns_of_numbers_are_flush_right() -> None:
     found = Sheet("x", "T", ["a", "b", "c"], [["ln", "−.05", "< .001"], ["rms", "1,234", "–"]], [])
     assert found.numeric == [False, True, True]
     assert r"\begin{tabular}{@{}lrr@{}}" in latex.table(found) and "| --- | ---: | ---: |" in sheet.markdown(found)
+
+
+def test_columns_of_sentences_are_broken_into_lines() -> None:
+    text = latex.table(
+        Sheet("x", "T", ["a", "b"], [["ln", "a sentence that is a good deal longer than any label is"]], [])
+    )
+    assert r"\begin{tabular}{@{}lp{.3\linewidth}@{}}" in text and tabular(text)
 
 
 def test_markdown_shows_texts_as_they_are() -> None:

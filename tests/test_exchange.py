@@ -255,6 +255,7 @@ def test_without_exchange_runs_there_is_nothing_to_tell(tmp_path):
         (0.09, 0.06, 0.13, "worth 9 % [6, 13] more steps"),
         (-0.09, -0.13, -0.06, "worth 9 % [6, 13] fewer steps"),
         (0.0912, 0.085, 0.097, "worth 9.1 % [8.5, 9.7] more steps"),
+        (-0.017, -0.03, -0.006, "worth 1.7 % [0.6, 3.0] fewer steps"),
         (0.03, -0.02, 0.08, "worth 3 % [−2, 8] more steps"),
         (0.2, 0.1, 0.4, "worth 20 % [10, >25] more steps"),
         (0.3, 0.2, 0.9, "worth more than 25 % [20, >25] more steps"),

@@ -332,13 +332,16 @@ def test_study_files_are_no_variants(folder):
 
 
 def test_the_command_line_trains_a_study_file_from_anywhere(cli: Cli, folder, tmp_path):
-    folder.write(seeds=1, factors={"norm": ["bn", "powernorm"]}, claims=None, **{"norm.momentum": 0.2})
+    claims = {"worse": {"greater": [{"norm": "bn"}, {"norm": "powernorm"}]}}
+    folder.write(seeds=1, factors={"norm": ["bn", "powernorm"]}, claims=claims, **{"norm.momentum": 0.2})
     shown = help_text(str(folder.path))
     assert "mine         What the file is for." in shown and "glu_variants Do gated FFNs" in shown
     wrong = cli("+experiment=nine", "--config-dir", "own")
     assert wrong.returncode == 2 and "+experiment=nine: no such study file; write one of" in wrong.stderr
     done = cli("experiment=mine", "--config-dir", "own", "train.steps=4", "study=glu")
     assert done.returncode == 0, done.stderr
+    judged = "worse (registered): undecided. bn against powernorm (1 seed; one seed can conclude nothing; "
+    assert judged in done.stdout
     # A key that only the swept variants have, and the reference model has not: Hydra's own run must not mind.
     manifest = read_manifest(tmp_path / "results", "glu")
     assert {cell["config"]["norm"]["momentum"] for cell in manifest["cells"]} == {0.2}

@@ -24,6 +24,7 @@ from analysis.figures import (
     proxy,
     seeds,
     sensitivity,
+    solved,
     style,
     waterfall,
     width,
@@ -32,9 +33,9 @@ from analysis.figures.edits import Edits, edits_of, write_defaults
 from analysis.figures.kind import Kind, Page
 from analysis.figures.page import page_of
 from analysis.figures.select import select
-from analysis.figures.stamp import metadata, stamp
+from analysis.figures.stamp import metadata, stamp_of
 
-__all__ = ["KINDS", "Kind", "Page", "edits", "tables", "write"]
+__all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "tables", "write"]
 
 # In the order in which a reader wants them.
 KINDS: tuple[Kind, ...] = (
@@ -49,6 +50,7 @@ KINDS: tuple[Kind, ...] = (
     looks.KIND,
     seeds.KIND,
     curves.KIND,
+    solved.KIND,
     sensitivity.KIND,
     extrapolation.KIND,
     depth.KIND,
@@ -90,5 +92,5 @@ def write(case: Case, folder: Path) -> list[Path]:
         case.drawn.update(tables(case, given))
         for name, table in case.drawn.items():
             drawn = kinds[name].draw(table, page)
-            files += style.save(drawn, folder, name, metadata(stamp(name, table, page, case.study)))
+            files += style.save(drawn, folder, name, metadata(stamp_of(name, table, page, case.study)))
     return files

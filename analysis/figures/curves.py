@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import words
+from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import style
 from analysis.figures.kind import Kind, Page
@@ -33,19 +35,14 @@ def table(case: Case) -> pandas.DataFrame | None:
     logged = logged.rename(columns={by: "tokens"})
     if logged.empty or "tokens" not in logged or not set(metrics.values()) & set(logged):
         return None
-    labels, facets = _labels(case), _facets(study.manifest)
-    status = {(row.cell, row.seed): row.status for row in study.runs[["cell", "seed", "status"]].itertuples()}
-    found = []
-    for cell, rows in logged.groupby("cell", sort=False):
-        known = _known(rows, str(cell), metrics[str(cell)], status)
-        about = {"cell": cell, "label": labels[str(cell)], "facet": facets[str(cell)], "metric": metrics[str(cell)]}
-        found.append(pandas.concat([band(known), _diverged(known)]).assign(**about))
-    if not sum(map(len, found)):
+    known = _known(study, logged, metrics)
+    if known.empty:
         return None
     order = {cell["id"]: i for i, cell in enumerate(study.manifest["cells"])}
-    result = (
-        pandas.concat(found).reindex(columns=COLUMNS).sort_values("cell", key=lambda ids: ids.map(order), kind="stable")
-    )
+    result = pandas.concat([band(known), _diverged(known)])
+    about = {"label": _labels(case), "facet": _facets(study.manifest), "metric": metrics}
+    result = result.assign(**{name: result["cell"].map(texts) for name, texts in about.items()})
+    result = result.reindex(columns=COLUMNS).sort_values("cell", key=lambda ids: ids.map(order), kind="stable")
     result.attrs = {
         "x": f"training {by}".replace("step", "steps"),
         "caption": [_caption(case, result)],
@@ -64,16 +61,16 @@ def _units(manifest: dict[str, Any], metrics: dict[str, str]) -> dict[str, str]:
     return {metric: metric + words.unit(manifest, metric) for metric in metrics.values()}
 
 
-def _known(rows: pandas.DataFrame, cell: str, metric: str, status: dict[Any, str]) -> pandas.DataFrame:
-    """What done and diverged runs of a cell logged of the metric: seed, status, tokens, seconds, value."""
-    columns = ["seed", "tokens", "seconds", metric]
-    rows = (
-        rows.reindex(columns=columns)
-        .apply(pandas.to_numeric, errors="coerce")
-        .set_axis([*columns[:3], "value"], axis=1)
-    )
-    rows["status"] = [status.get((cell, seed)) for seed in rows["seed"]]
-    rows["seconds"] -= rows.groupby("seed")["seconds"].transform("min")
+def _known(study: Study, logged: pandas.DataFrame, metrics: dict[str, str]) -> pandas.DataFrame:
+    """What done and diverged runs logged of their metric: cell, seed, status, tokens, seconds, value."""
+    rows = logged[["cell", "seed"]].assign(value=math.nan)
+    for name in ("tokens", "seconds"):
+        rows[name] = pandas.to_numeric(logged[name], errors="coerce") if name in logged else math.nan
+    whose = rows["cell"].map(metrics)
+    for metric in set(metrics.values()) & set(logged):
+        rows["value"] = rows["value"].where(whose != metric, pandas.to_numeric(logged[metric], errors="coerce"))
+    rows = rows.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
+    rows["seconds"] -= rows.groupby(["cell", "seed"])["seconds"].transform("min")
     # A diverged run's last row may hold no finite loss; its tokens still say where it ended.
     known = np.isfinite(rows["value"]) & (rows["status"] == "done") | (rows["status"] == "diverged")
     return rows[known & rows["tokens"].notna()]
@@ -82,11 +79,12 @@ def _known(rows: pandas.DataFrame, cell: str, metric: str, status: dict[Any, str
 def band(rows: pandas.DataFrame) -> pandas.DataFrame:
     """Mean and SD over a cell's done runs, by tokens, where every one of them was evaluated; SD is 0 for one seed."""
     done = rows[rows["status"] == "done"]
-    grouped = done.groupby("tokens")
-    found = grouped["value"].agg(["mean", "std", "count"]).assign(seconds=grouped["seconds"].mean())
-    found = found[found["count"] == done["seed"].nunique()].fillna({"std": 0.0})
+    grouped = done.groupby(["cell", "tokens"], sort=False)
+    found = grouped["value"].agg(["mean", "std", "count"]).assign(seconds=grouped["seconds"].mean()).reset_index()
+    everyone = found["cell"].map(done.groupby("cell")["seed"].nunique())
+    found = found[found["count"] == everyone].sort_values("tokens", kind="stable").fillna({"std": 0.0})
     found = found.assign(low=found["mean"] - found["std"], high=found["mean"] + found["std"], status="done")
-    return found.rename(columns={"count": "n"}).drop(columns="std").reset_index()
+    return found.rename(columns={"count": "n"}).drop(columns="std")
 
 
 def _diverged(rows: pandas.DataFrame) -> pandas.DataFrame:
@@ -142,14 +140,14 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     if not np.isfinite(table["mean"]).any():
         return style.nothing(drawn, "no finished run")
     panels = drawn.subplots(*shape, squeeze=False).reshape(len(facets), columns)
+    for axes in panels if page.narrow else panels[-1:]:
+        for axis, name in zip(axes, _names(table, columns), strict=True):
+            axis.set_xlabel(name)
     for group, (whole, late, *clock) in zip(facets, panels, strict=True):
         _facet(group, [whole, late, *clock], page)
         whole.set_title(group["facet"].iloc[0])
         for axis in (whole, late, *clock) if page.narrow else (whole,):
             axis.set_ylabel(table.attrs["units"][group["metric"].iloc[0]])
-    for axes in panels if page.narrow else panels[-1:]:
-        for axis, name in zip(axes, _names(table, columns), strict=True):
-            axis.set_xlabel(name)
     below.draw(drawn)
     return drawn
 
@@ -207,7 +205,7 @@ def _limit(axis: Axes, shown: pandas.DataFrame) -> None:
     low, high = shown["low"].min(), shown["high"].max()
     if not np.isfinite(low):
         axis.text(0.5, 0.5, "no finished run", ha="center", transform=axis.transAxes, color=style.MUTED)
-        axis.set(xticks=[], yticks=[])
+        axis.set(xticks=[], yticks=[], xlabel="")
         return
     margin = 0.06 * (high - low) or 0.01
     axis.set_ylim(low - margin, high + margin)

@@ -170,7 +170,7 @@ def _colours(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[tuple[st
                 raise ValueError(
                     f"colours.{factor}.{level} is {_shown(colour)}; write '#0072B2' or a name such as teal"
                 )
-            found[factor, level] = to_hex(colour)
+            found[factor, level] = to_hex(colour).upper()
     return found
 
 

@@ -52,7 +52,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     if not blocks:
         return None
     kept = sorted(sorted(range(len(blocks)), key=lambda i: -_size(case, blocks[i]))[:PAIRS])
-    rows = [row for i in kept for row in _block(case, *blocks[i])]
+    values = evidence.scores(study, evidence.endpoint(study.manifest))
+    rows = [row for i in kept for row in _block(case, values, *blocks[i])]
     made = pandas.DataFrame(rows, columns=COLUMNS)
     known = made["half"]
     made.attrs = {
@@ -75,24 +76,26 @@ def _size(case: Case, block: tuple[str, list[Cell], tuple[str, str]]) -> float:
     return float(largest) if math.isfinite(largest) else 0.0
 
 
-def _block(case: Case, stratum: str, cells: list[Cell], pair: tuple[str, str]) -> list[dict[str, Any]]:
+def _block(
+    case: Case, values: pandas.DataFrame, stratum: str, cells: list[Cell], pair: tuple[str, str]
+) -> list[dict[str, Any]]:
     corners: dict[tuple[Any, Any], list[str]] = {}
     for cell in cells:
         corners.setdefault((cell["levels"][pair[0]], cell["levels"][pair[1]]), []).append(cell["id"])
     reference = case.study.manifest["reference"]
     base = corners.get((reference[pair[0]], reference[pair[1]]), [])
-    known = case.cells.set_index("cell")
-    counts = {key: {name: int(known.loc[ids, name].sum()) for name in LOST} for key, ids in corners.items()}
-    share = known.loc[base, "diverged"].mean() if base else math.nan
-    alike = [key for key, ids in corners.items() if known.loc[ids, "diverged"].mean() == share]
+    known = case.cells.set_index("cell")[LOST].to_dict("index")
+    counts = {key: {name: sum(known[cell][name] for cell in ids) for name in LOST} for key, ids in corners.items()}
+    lost = sum(known[cell]["diverged"] for cell in base)
+    alike = [key for key, ids in corners.items() if base and counts[key]["diverged"] * len(base) == lost * len(ids)]
     kept = [cell for cell in cells if (cell["levels"][pair[0]], cell["levels"][pair[1]]) in alike]
     means = dict(zip(alike, marginal(case.study, [corners[key] for key in alike], kept), strict=True)) if kept else {}
-    at = {"facet": stratum, "factor": " x ".join(pair)}
+    at, batches = {"facet": stratum, "factor": " x ".join(pair)}, {cell["id"]: cell["batches"] for cell in cells}
     rows = []
     for key, ids in corners.items():
         one, other = map(words.show, key)
         row = at | {"level": f"{one}, {other}", "one": one, "other": other, "n": 0} | counts[key]
-        rows.append(row | (_numbers(case, means[key], ids, base) if key in means else {}))
+        rows.append(row | (_numbers(values, batches, means[key], ids, base) if key in means else {}))
     for effect in _interactions(case, stratum, pair).itertuples():
         note = {name: getattr(effect, name) for name in ("level", "mean", "low", "high", "n", "verdict", "note")}
         rows.append(at | note)
@@ -102,12 +105,12 @@ def _block(case: Case, stratum: str, cells: list[Cell], pair: tuple[str, str]) -
 LOST = ["runs", "diverged", "failed", "missing"]
 
 
-def _numbers(case: Case, estimate: evidence.Estimate, ids: list[str], base: list[str]) -> dict[str, float]:
+def _numbers(
+    values: pandas.DataFrame, batches: dict[str, str], estimate: evidence.Estimate, ids: list[str], base: list[str]
+) -> dict[str, float]:
     """The mean with its interval, and the difference to the reference levels with half of its interval."""
     low, high = evidence.interval(estimate, evidence.ALPHA)
     found = {"mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
-    values = evidence.scores(case.study, evidence.endpoint(case.study.manifest))
-    batches = {cell["id"]: cell["batches"] for cell in case.study.manifest["cells"]}
     if ids == base:
         return found | {"difference": 0.0, "half": math.nan}
     if len({batches[cell] for cell in [*ids, *base]}) == 1:

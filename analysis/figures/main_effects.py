@@ -80,12 +80,14 @@ def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[E
     values = evidence.scores(study, evidence.endpoint(study.manifest))[[cell["id"] for cell in cells]]
     if len({cell["batches"] for cell in cells}) > 1:
         return [evidence.welch([values[cell].dropna().to_numpy() / len(ids) for cell in ids]) for ids in groups]
-    complete = values.dropna()
+    complete, place = values.dropna().to_numpy(), {cell: i for i, cell in enumerate(values)}
+    if not len(complete):
+        return [evidence.paired(np.array([]))] * len(groups)
     grand, scale = complete.mean(axis=1), math.sqrt(len(groups) / max(1, len(groups) - 1))
     found = []
     for ids in groups:
-        mean = complete[ids].mean(axis=1)
-        centred = evidence.paired((mean - grand).to_numpy() * scale)
+        mean = complete[:, [place[cell] for cell in ids]].mean(axis=1)
+        centred = evidence.paired((mean - grand) * scale)
         found.append(centred._replace(mean=float(mean.mean())))
     return found
 

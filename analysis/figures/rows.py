@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -17,9 +18,10 @@ def wrapped(name: str, page: Page, characters: int = 0) -> str:
     return textwrap.fill(name, characters or (20 if page.narrow else int(8 * page.width)), break_on_hyphens=False)
 
 
-def pitch(names: list[str], inches: float, page: Page) -> float:
-    """The height of all rows: more where a name takes several lines."""
-    lines = max((wrapped(name, page).count("\n") + 1 for name in names), default=1)
+def pitch(names: list[str], inches: float, page: Page, results: Sequence[str] = ()) -> float:
+    """The height of all rows: more where a name takes several lines, or in a narrow figure a result."""
+    texts = [*names, *(results if page.narrow else ())]
+    lines = max((wrapped(text, page).count("\n") + 1 for text in texts), default=1)
     return max(2, len(names)) * (inches + LINE * (lines - 1))
 
 

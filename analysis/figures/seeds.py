@@ -70,7 +70,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A row per cell, a dot per run, lines that join the runs of a seed; what gave no number at the margin."""
     panels = [group for _, group in table.groupby("facet", sort=False)]
     names = [list(dict.fromkeys(group["name"])) for group in panels]
-    heights = [0.25 + pitch(each, 0.22, page) for each in names]
+    heights = [0.25 + pitch(each, 0.22, page, list(rows["lost"])) for each, rows in zip(names, panels, strict=True)]
     drawn = page.figure(table, 0.3 + sum(heights))
     axes = drawn.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
     for axis, group in zip(axes, panels, strict=True):

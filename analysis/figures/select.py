@@ -13,6 +13,7 @@ from analysis.figures import style
 from analysis.figures.edits import Edits, shown_cells
 from analysis.figures.page import relabelled
 
+TOLD = ("better", "worse", "negligible", "equivalent", "withheld")
 TEXTS = ("name", "label", "facet")  # columns in which the user's names stand
 
 
@@ -62,12 +63,13 @@ def _some_effects(table: pandas.DataFrame, edits: Edits, most: int) -> tuple[pan
     kept = table[[_named(row, edits.levels) for row in table.itertuples()]]
     one, how = kept.drop_duplicates(whose), ""
     if len(one) > most:
-        # The family is what a study was made for; below it the smallest p-values.
+        # The family is what a study was made for; in it what was decided, or withheld for divergence, is never hidden.
         rank = one.assign(family=~one["family"].astype(bool)) if "family" in one else one
-        by = [name for name in ("family", "p") if name in rank]
+        rank = rank.assign(verdict=~rank["verdict"].isin(TOLD)) if "verdict" in rank else rank
+        by = [name for name in ("family", "verdict", "p") if name in rank]
         one = (rank.sort_values(by, kind="stable") if by else rank).head(most)
         kept = kept[pandas.MultiIndex.from_frame(kept[whose]).isin(pandas.MultiIndex.from_frame(one[whose]))]
-        how = "; those with the smallest p" * ("p" in by) + "; effects.csv has all"
+        how = "; what is decided or withheld, then the smallest p" * ("p" in by) + "; effects.csv has all"
     there = len(table.drop_duplicates(whose))
     noun = "effects" if "p" in table else "levels"
     return kept, f"{len(one)} of {there} {noun} shown{how}" if len(one) < there else ""

@@ -14,7 +14,7 @@ from analysis.figures import style
 from analysis.figures.depth import DEPTH
 from analysis.figures.kind import Kind, Page
 from analysis.figures.lines import caption, draw_lines, lines, swept
-from analysis.figures.width import WIDTH
+from analysis.figures.width import FIRST, WIDTH
 
 RATE = "optim.lr"
 FEWEST = 3  # values of which one can be said to be best, or at the edge
@@ -29,7 +29,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     manifest = case.study.manifest
     if manifest.get("tuning"):
         return _tuned(case)
-    settings = [name for name in swept(manifest) if name not in (DEPTH, WIDTH)]
+    numbers = swept(manifest)
+    panels = (DEPTH, WIDTH, *FIRST) if WIDTH in numbers else (DEPTH,)  # figures of their own
+    settings = [name for name in numbers if name not in panels]
     x = RATE if RATE in settings else settings[0] if settings else None
     found = lines(case, x, []) if x else None
     if found is None:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pandas
 
-import ablate
 import analysis
+from ablate import words
 from ablate.results import Study
 from analysis.figures.page import Page
 
@@ -25,7 +25,7 @@ MARK = "ablate figure "
 MOST = 2000  # runs that are named one by one
 
 
-def stamp(name: str, table: pandas.DataFrame, page: Page, study: Study) -> dict[str, Any]:
+def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> dict[str, Any]:
     """What is written into the file of a figure."""
     manifest = study.manifest
     found = {"study": manifest["study"], "figure": name, "table": table_hash(table, page), "edits": page_hash(page)}
@@ -106,7 +106,7 @@ def _logged_hashes(study: Study) -> dict[tuple[Any, Any], int]:
 @functools.cache
 def source_hash() -> str:
     """SHA-256 of the code that makes figures: `analysis`, `ablate.evidence`, `ablate.words`, without their comments."""
-    package, here = Path(ablate.__file__).parent, Path(analysis.__file__).parent
+    package, here = Path(words.__file__).parent, Path(analysis.__file__).parent
     files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), package / "words.py"]
     named = {f"{file.parent.name}/{file.name}": file for file in files}
     return _digest([[name, _code(named[name].read_text(encoding="utf-8"))] for name in sorted(named)])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
@@ -16,6 +16,7 @@ from ablate.results import Corrupt, Run, Study
 
 METRIC = "test/loss"  # the only one that is kept by document
 LEAST = 2  # documents
+Text = tuple[tuple[str, ...], tuple[int, ...]]  # names and tokens of documents
 
 
 def documents(results: Path, study: Study, effects: pandas.DataFrame) -> pandas.DataFrame | None:
@@ -60,56 +61,66 @@ def clustered(totals: np.ndarray, tokens: np.ndarray, alpha: float) -> tuple[flo
     return mean, mean - half, mean + half
 
 
-Kept = dict[str, dict[int, dict[str, tuple[float, int]]]]  # cell -> seed -> document -> (mean loss, tokens)
+class Kept(NamedTuple):
+    """Losses on one set of documents: `losses` (cells, seeds, documents), NaN where a run gave none."""
+
+    tokens: np.ndarray
+    cells: dict[str, int]  # places in `losses`
+    losses: np.ndarray
 
 
-def by_document(kept: Kept, weights: dict[str, float], paired: bool) -> tuple[np.ndarray, np.ndarray] | None:
+def by_document(kept: list[Kept], weights: dict[str, float], paired: bool) -> tuple[np.ndarray, np.ndarray] | None:
     """T_d, the contrast's summed loss of each document as a mean over seeds, and N_d; None where cells differ in text.
 
     Paired: over the seeds that all cells have; else each cell over its own.
     """
-    seeds = {cell: set(kept.get(cell, {})) for cell in weights}
-    common = set.intersection(*seeds.values())
-    used = {cell: common if paired else own for cell, own in seeds.items()}
-    if not all(used.values()):
+    one = next((each for each in kept if weights.keys() <= each.cells.keys()), None)
+    if one is None:
         return None
-    first = next(iter(weights))
-    text = {name: tokens for name, (_, tokens) in kept[first][min(used[first])].items()}
-    names = sorted(text)
-    tokens = np.array([text[name] for name in names], dtype=float)
-    totals = np.zeros(len(names))
-    for cell, weight in weights.items():
-        for seed in used[cell]:
-            scored = kept[cell][seed]
-            if {name: count for name, (_, count) in scored.items()} != text:
-                return None
-            totals += weight / len(used[cell]) * np.array([scored[name][0] for name in names]) * tokens
-    return totals, tokens
+    losses = one.losses[[one.cells[cell] for cell in weights]]
+    there = ~np.isnan(losses[:, :, 0])
+    if paired:
+        there = np.broadcast_to(there.all(axis=0), there.shape)
+    if not there.any(axis=1).all():
+        return None
+    means = np.where(there[:, :, None], losses, 0.0).sum(axis=1) / there.sum(axis=1)[:, None]
+    return np.array(list(weights.values())) @ means * one.tokens, one.tokens
 
 
 def _kept(results: Path, study: Study) -> bool:
     """Whether runs of this study keep losses by document, judged by the first that is done."""
     done = study.runs.loc[study.runs["status"] == "done", "path"]
-    return bool(len(done)) and bool(_document(results, done.iloc[0]))
+    return bool(len(done)) and bool(_document(results, done.iloc[0])[0])
 
 
-def _losses(results: Path, study: Study) -> Kept:
-    found: Kept = {}
+def _losses(results: Path, study: Study) -> list[Kept]:
+    """The losses by document of all done runs; cells whose runs were tested on different documents are left out."""
+    texts: dict[Text, dict[str, dict[int, list[float]]]] = {}
     for run in study.runs[study.runs["status"] == "done"].itertuples():
-        told = _document(results, run.path)
-        if told:
-            found.setdefault(run.cell, {})[run.seed] = told
+        names, tokens, losses = _document(results, run.path)
+        if names:
+            texts.setdefault((names, tokens), {}).setdefault(run.cell, {})[run.seed] = losses
+    seeds = {seed: i for i, seed in enumerate(study.runs["seed"].unique())}
+    found, owners = [], Counter(cell for cells in texts.values() for cell in cells)
+    for (_, tokens), cells in texts.items():
+        places = {cell: i for i, cell in enumerate(cell for cell in cells if owners[cell] == 1)}
+        values = np.full((len(places), len(seeds), len(tokens)), math.nan)
+        for cell, i in places.items():
+            for seed, losses in cells[cell].items():
+                values[i, seeds[seed]] = losses
+        found.append(Kept(np.array(tokens, dtype=float), places, values))
     return found
 
 
-def _document(results: Path, path: Any) -> dict[str, tuple[float, int]]:
-    """Mean loss and tokens by document; nothing where a run keeps none, or cannot be read."""
+def _document(results: Path, path: Any) -> tuple[tuple[str, ...], tuple[int, ...], list[float]]:
+    """Names, tokens and mean losses of a run's documents; empty where it keeps none, or cannot be read."""
+    nothing: tuple[tuple[str, ...], tuple[int, ...], list[float]] = ((), (), [])
     if not isinstance(path, str):
-        return {}
+        return nothing
     try:
         result = Run(results, path).result() or {}
     except (Corrupt, OSError):
-        return {}
+        return nothing
     test = (result.get("documents") or {}).get("test") or {}
-    columns: Iterable[Any] = zip(*(test.get(key, []) for key in ("name", "loss", "tokens")), strict=False)
-    return {name: (float(loss), int(tokens)) for name, loss, tokens in columns}
+    names, tokens, losses = (test.get(key, []) for key in ("name", "tokens", "loss"))
+    return (tuple(names), tuple(tokens), losses) if len(names) == len(tokens) == len(losses) else nothing

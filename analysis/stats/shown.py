@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pandas
 
@@ -17,11 +16,11 @@ def sheets(found: dict[str, pandas.DataFrame], effects: pandas.DataFrame) -> lis
 
 
 def _documents(table: pandas.DataFrame, effects: pandas.DataFrame) -> Sheet:
-    seeds, rows = effects.set_index("label"), []
+    seeds, rows = {row.label: row for row in effects.itertuples()}, []
     for row in table.itertuples():
-        own = seeds.loc[row.label]
-        places = words.decimals([(row.high - row.low) / 2, (own["high"] - own["low"]) / 2])
-        over = [words.span(each.mean, each.low, each.high, places) for each in (_plain(own), row)]
+        both = seeds[row.label], row
+        places = words.decimals([(each.high - each.low) / 2 for each in both])
+        over = [words.span(each.mean, each.low, each.high, places) for each in both]
         rows.append([row.label, *over, str(row.documents)])
     head = ["effect", "over seeds", "over documents", "documents"]
     said = (
@@ -90,11 +89,6 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         "is Kaplan and Meier's. Exploratory.",
     ]
     return Sheet("solved", "Runs that solved their task", head, rows, said)
-
-
-def _plain(row: pandas.Series) -> Any:
-    """A row whose columns are attributes, `mean`, too."""
-    return next(row.to_frame().T.itertuples())
 
 
 SHOWN: dict[str, Callable[[pandas.DataFrame, pandas.DataFrame], Sheet]] = {
