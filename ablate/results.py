@@ -61,8 +61,9 @@ class Run:
             return None
         if result.get("status") not in ENDED:
             raise Corrupt(f"{self.result_file} has no status of {', '.join(ENDED)}")
-        if not isinstance(result.get("final"), dict) or not isinstance(result.get("error"), dict | None):
-            raise Corrupt(f"{self.result_file} is no result: `final` and `error` are not what a run writes")
+        told = (result.get(name) for name in ("error", "versions", "git", "seconds"))
+        if not isinstance(result.get("final"), dict) or not all(isinstance(entry, dict | None) for entry in told):
+            raise Corrupt(f"{self.result_file} is no result: its entries are not what a run writes")
         return result
 
     def evaluation(self, whose: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -283,7 +284,7 @@ def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None
     runs = pandas.DataFrame(rows)
     runs = runs[order + [column for column in runs if column not in order]]
     logged_steps = steps.frame(whose) if whose else pandas.DataFrame(columns=["cell", "seed", "step"])
-    notes += mixed(runs)
+    notes += [*checked.notes, *mixed(runs)]
     return Study(manifest, runs, logged_steps, notes, _beside(results, manifest, notes))
 
 
@@ -303,7 +304,7 @@ def _own(checked: Planned, run: Run, cell: dict[str, Any], seed: int) -> dict[st
     text = None
     with contextlib.suppress(OSError):
         text = run.config_file.read_bytes()
-    if why := checked.other(cell, seed, result, text):
+    if why := checked.other(cell, seed, result, text, str(run.config_file)):
         raise Corrupt(f"{run.result_file} is of another run: {why}; left out")
     return result
 

@@ -8,8 +8,6 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ablate.files import Corrupt
-
 if TYPE_CHECKING:
     import pandas
 
@@ -123,9 +121,13 @@ class Planned:
 
     def __init__(self) -> None:
         self.read: dict[bytes, Row] = {}
+        self.notes: list[str] = []
 
-    def other(self, cell: Row, seed: int, result: Row, text: bytes | None) -> str:
-        """What a result, or the configuration beside it, has that its cell has not; "" where it is the planned run."""
+    def other(self, cell: Row, seed: int, result: Row, text: bytes | None, where: str) -> str:
+        """What a result, or the configuration beside it, has that its cell has not; "" where it is the planned run.
+
+        A text that cannot be read is noted, and not compared.
+        """
         task = cell.get("task") if "data_fingerprint" in result else None
         for name, one, planned in (
             ("params", result.get("params"), cell["params"]),
@@ -136,17 +138,19 @@ class Planned:
         trained = SEED.search(text or b"")
         if trained and int(trained[1]) != seed:
             return f"its seed is {int(trained[1])} where {seed} is planned"
-        config = self._parsed(SEED.sub(b"", text)) if text else {}
+        config = self._parsed(SEED.sub(b"", text), where) if text else {}
         return next(_differences(config, cell.get("config") or {}), "")
 
-    def _parsed(self, text: bytes) -> Row:
+    def _parsed(self, text: bytes, where: str) -> Row:
         if text not in self.read:
             import yaml
 
             try:
                 found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
             except yaml.YAMLError as error:
-                raise Corrupt(f"not readable as YAML ({' '.join(str(error).split())[:80]})") from None
+                found = None
+                why = " ".join(str(error).split())[:80]
+                self.notes.append(f"{where} is not readable as YAML ({why}); its settings were not compared")
             self.read[text] = found if isinstance(found, dict) else {}
         return self.read[text]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ablate import evidence, words
 from ablate.command import Parser, Refused, conclude
 from analysis import figures, load, report, tables, text
-from analysis.case import Case, case_of
+from analysis.case import Case
 
 COMMANDS = {"export": "analysis.export", "verify": "analysis.verify"}
 EPILOG = """also:
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _analyse(given: argparse.Namespace) -> int:
     study = load.study_of(given)
     folder = given.to or given.results_dir / "figures" / study.manifest["study"]
-    case = case_of(given.results_dir, study, folder)
+    case = load.case(given.results_dir, study, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ablate.command import Parser, Refused, choose_study, refusing
 from ablate.results import Study, load_study
+from analysis.case import Case, case_of
 from analysis.foreign import Asked
 
 NEEDED = ("factors", "reference", "seeds", "tasks", "cells")
@@ -17,10 +18,19 @@ def read(results: Path, name: str | None) -> Study:
     chosen = choose_study(results, name)
     with refusing(results, chosen) as manifest:
         study = load_study(results, chosen)
+        study.manifest["study"] = chosen  # a copy of a study goes by the name of its folder
     missing = [key for key in NEEDED if key not in study.manifest]
     if missing:
         raise Refused(f"{manifest} has no {', '.join(missing)}")
     return study
+
+
+def case(results: Path, study: Study, folder: Path | None = None) -> Case:
+    """The case of a study.  Raises `Refused` where its manifest is none that can be computed with."""
+    if study.manifest.get("source"):
+        return case_of(results, study, folder)
+    with refusing(results, study.manifest["study"]):
+        return case_of(results, study, folder)
 
 
 def add_arguments(parser: Parser) -> None:

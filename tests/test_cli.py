@@ -121,7 +121,7 @@ def test_load_gives_the_model_that_was_evaluated(cli, small, tmp_path):
     task = build_task(loaded.config)
     scores = score(loaded.model(), task.held_out("test", 256), torch.device("cpu"), "fp32")
     assert float(scores.loss.mean()) == loaded.result["final"]["test/loss"]
-    with pytest.raises(FileNotFoundError, match="holds no run"):
+    with pytest.raises(FileNotFoundError, match="is no run and no study"):
         ablate.load(tmp_path)
 
 

@@ -46,3 +46,20 @@ def test_weights_come_back(form, kind, tied, shared, tmp_path, monkeypatch):
     with torch.no_grad():
         assert torch.equal(loaded(**inputs), trained.eval()(**inputs))
     assert all(torch.equal(t, trained.state_dict()[name]) for name, t in loaded.state_dict().items())
+
+
+def test_a_study_by_its_folder_and_by_its_name(tmp_path, monkeypatch):
+    from fabricate import fabricate
+
+    from ablate import evidence
+
+    fabricate(tmp_path / "results", {"ffn": ["mlp", "swiglu"]})
+    monkeypatch.chdir(tmp_path)
+    for what in (tmp_path / "results" / "studies" / "fabricated", "results/studies/fabricated", "fabricated"):
+        study = load(what)
+        assert len(study.runs) == 6 and evidence.effects(study)["n"].item() == 3
+    (next((tmp_path / "results" / "runs").glob("*/*")) / "result.json").write_text("{")
+    with pytest.warns(UserWarning, match="is not readable as JSON"):
+        load("fabricated")
+    with pytest.raises(FileNotFoundError, match="nothing is no run and no study; name a folder"):
+        load("nothing")
