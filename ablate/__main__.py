@@ -20,7 +20,7 @@ A comma makes a factor: every combination is trained with every seed, paired, an
   python -m ablate -m norm=ln,rms dry_run=true            what it would train, and what that costs
   python -m ablate -m +preset=llama norm=rms,ln           the same in a published model family
   python -m ablate +experiment=glu_variants               a study file: question, factors, claims
-  python -m analysis                                      figures and tables of the newest study
+  python -m analysis                                      figures, tables and a report of the newest study
   python -m ablate.status [STUDY] [--watch]               what is done, running, left; and what is not compared
   python -m ablate.diff A B                               what differs between two cells or runs
   python -m ablate.clean                                  what could be removed, and how much space it takes
@@ -30,6 +30,7 @@ KEYS = """\
 keys (see conf/config.yaml and conf/scale/ for the values)
   seeds=5 or seeds=[3,7]   replications            confirm=8            fresh seeds, a study of its own
   seeds=auto seeds_max=20  until all is decided    aa=8                 placebos: what noise alone makes
+  margin=0.01 or '2 %'     what does not matter    exchange=true        effects in training steps
   study=NAME               name of the study       reference={norm:rms} what differences are taken from
   design=grid|one_at_a_time|leave_one_out|cumulative|fractional         zip=[model.layers,model.dim] values in pairs
   tune.key=optim.lr tune.values=[1e-3,3e-3] tune.seeds tune.extend      a key tuned for each cell
