@@ -154,6 +154,11 @@ def worth(row: Any, steps: str = "training steps") -> str:
     return f"worth {shown} %{span} {'fewer' if fewer else 'more'} {steps}"
 
 
+def worth_told(row: Any, steps: str = "training steps") -> str:
+    """What an effect is worth in steps of its reference, and what must be known of that number."""
+    return ", ".join(part for part in (worth(row, steps), getattr(row, "worth_note", "")) if part)
+
+
 def _share(fraction: float, places: int) -> str:
     return f"{100 * fraction:.{places}f}".replace("-", MINUS)
 

@@ -136,6 +136,7 @@ def test_equivalence_needs_the_interval_inside_the_margin_and_five_seeds(tmp_pat
         table = evidence.claims(study)
         assert list(table["verdict"]) == verdicts
         assert ("fewer than 5 seeds cannot show equivalence" in row(table, "wide").note) == (n < 5)
+        assert (row(table, "wide").p_holm == 1) == (n < 5), "a small p beside no verdict would contradict it"
     difference = scores_of(study, norm="ln") - scores_of(study, norm="rms")
     tost = max(
         stats.ttest_1samp(difference, 0.01, alternative="less").pvalue,
@@ -186,6 +187,7 @@ def test_a_margin_may_be_a_share_of_the_training_steps(tmp_path):
     assert re.search(r"worth \.?\d.* % \[.*\] more training steps", row(table, "less").sentence)
     few = by_steps(tmp_path / "few", 4, two={"equivalent": sides, "margin": "2 %"})
     assert row(few, "two").verdict == "undecided" and "fewer than 5 seeds" in row(few, "two").note
+    assert row(few, "two").p == 1
 
 
 def test_unequal_divergence_withholds_the_verdict_and_shows_ranks(tmp_path):
@@ -196,6 +198,7 @@ def test_unequal_divergence_withholds_the_verdict_and_shows_ranks(tmp_path):
     table = evidence.claims(study)
     loss, often = row(table, "loss"), row(table, "often")
     assert loss.verdict == "undecided" and not loss.waits and math.isnan(loss.low) and math.isnan(loss.p)
+    assert math.isnan(loss["mean"]) and math.isnan(loss.sd), "a mean of survivors would be taken for a finding"
     assert "0 runs diverged against 14; diverged ranked worst: lower 8, higher 0" in loss.note
     assert often.verdict == "supported" and often.p == pytest.approx(2 / 2**7)
     assert often["mean"] == pytest.approx(14 / 16) and "14 of 16 runs diverged against 0 of 16" in often.note

@@ -75,7 +75,8 @@ def test_superiority_ranks_diverged_runs_last_and_ties_count_half(tmp_path: Path
     study = made(tmp_path, {"norm": ["ln", "rms"]}, seeds=range(4), score=score, status=status)
     found = of(study, "norm: rms − ln")
     assert found.superiority == pytest.approx((1 + 0.5 + 0 + 0) / 4)
-    assert found.verdict == "withheld" and math.isnan(found.smallest)
+    assert found.verdict == "withheld" and math.isnan(found.smallest) and math.isnan(found.d_z)
+    assert math.isnan(of(made(tmp_path / "grid", GRID), "norm x ffn").superiority), "no runs of one kind with another's"
 
 
 def test_runs_without_a_number_are_counted_by_effect(tmp_path: Path) -> None:

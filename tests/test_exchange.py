@@ -230,8 +230,10 @@ def test_what_cannot_be_told_is_said(tmp_path):
     worse = compared(tmp_path / "worse", 0.1, -0.05)
     assert math.isnan(worse.worth) and "more steps make its reference worse" in worse.worth_note
     flat = compared(tmp_path / "flat", -0.001, -0.05, 0.01)
-    assert (flat.worth_low, flat.worth_high) == (-1, math.inf) and "not bounded" in flat.worth_note
+    assert (flat.worth_low, flat.worth_high) == (-1, math.inf) and "these seeds do not show" in flat.worth_note
     assert words.worth(flat) == "not bounded in training steps"
+    assert words.worth_told(flat) == "not bounded in training steps, these seeds do not show what more steps do"
+    assert words.worth_told(worse) == worse.worth_note
     bent = compared(tmp_path / "bent", -0.3, -0.03, bend=0.3)
     assert "curve bends" in bent.worth_note
     few = compared(tmp_path / "few", -0.3, -0.03, exchange_seeds=range(4))

@@ -92,10 +92,10 @@ def worth(
     alpha: float,
 ) -> Worth:
     """A contrast in steps of the reference of its stratum; of several strata, by the mean of their slopes."""
-    shares = _shares(manifest, weights)
-    if not shares.keys() <= curves.keys():
+    inside = shares(manifest, weights)
+    if not inside.keys() <= curves.keys():
         return Worth(worth_note="no exchange runs of its reference")
-    parts, lost = _parts(manifest, weights, values, [(curves[name], share) for name, share in shares.items()])
+    parts, lost = _parts(manifest, weights, values, [(curves[name], share) for name, share in inside.items()])
     if min(map(len, parts)) < 2:
         return Worth(worth_note="fewer than two seeds have all exchange runs")
     logs, gain = fieller(parts, alpha), -1 if lower else 1
@@ -105,11 +105,11 @@ def worth(
     if logs.bounded and logs.slope * gain < 0:
         return Worth(worth_note="more steps make its reference worse, so nothing can be told in steps")
     if not logs.bounded:
-        notes.append("not bounded: these seeds do not show what more steps do")
+        notes.append("these seeds do not show what more steps do")
     found, low, high = (_fraction(log) for log in (logs.ratio, logs.low, logs.high))
     if logs.bounded and (min(found, low) < LEAST - 1 or max(found, high) > MOST - 1):
         notes.append(f"beyond what was measured, {LEAST:g} to {MOST:g} times the steps")
-    notes += ["the reference's curve bends"] * any(bent(curves[name]) for name in shares)
+    notes += ["the reference's curve bends"] * any(bent(curves[name]) for name in inside)
     return Worth(found, low, high, "; ".join(notes))
 
 
@@ -159,7 +159,7 @@ def _df(direction: np.ndarray, covariances: Parts, sizes: list[int]) -> float:
     return float(np.sum(variances)) ** 2 / below if below > 0 else math.nan
 
 
-def _shares(manifest: dict[str, Any], weights: dict[str, float]) -> dict[str, float]:
+def shares(manifest: dict[str, Any], weights: dict[str, float]) -> dict[str, float]:
     """How much of a contrast is in each stratum, by the size of its weights; it sums to one."""
     found: dict[str, float] = {}
     for name, members in strata(manifest):

@@ -19,13 +19,13 @@ from ablate.evidence.ranking import Ranked, rank_correlation
 from ablate.evidence.rows import Scored, estimate_row, groups, scored
 from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.severity import Noisy, Rule, Severity, severity
-from ablate.evidence.statistics import interval, p_value, paired
+from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.steps import in_steps, in_units, least_level, worth_of
 from ablate.evidence.verdicts import barred
 from ablate.margins import fraction_of
 from ablate.relations import compared, relation_of, weighed
 from ablate.results import Study
-from ablate.words import counted, number, ranks, show
+from ablate.words import counted, number, p_words, ranks, show
 
 Claim = dict[str, Any]
 Span = tuple[float, float]
@@ -86,7 +86,10 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     rule = rule_of(relation, margin)
 
     def span(level: float) -> Span:
-        return (math.nan, math.nan) if barred(row) else interval(estimate, nominal(row.looks, level))
+        if barred(row):
+            return math.nan, math.nan
+        low, high = interval(estimate, nominal(row.looks, level))
+        return max(low, -row.reach), min(high, row.reach)  # shares differ by 1 at most, as in effects
 
     def outcome(level: float) -> int:
         if why:
@@ -96,7 +99,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         low, high = map(np.asarray, span(level))
         return int(rule(low, high, row.n))
 
-    p = p_value(tested) if share is None or told is None else least_level(told, share)
+    p = _p(row, tested, relation) if share is None or told is None else least_level(told, share, row.n)
     return Finding(
         _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
         math.nan if why else overall(row.looks, p),
@@ -108,6 +111,12 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         None if why else lambda level: _severity(all_scores, contrast, row, claim, rule, margin, level, rng),
         None if why or told is None else lambda level: told(nominal(row.looks, level)),
     )
+
+
+def _p(row: SimpleNamespace, tested: Estimate, relation: str) -> float:
+    """Student's p of what is tested; 1 where too few seeds bar the only verdict that there could be."""
+    few = relation == "equivalent" and row.n < SEEDS and tested.mean < 0
+    return 1.0 if few else p_value(tested)
 
 
 def _blocked(row: SimpleNamespace, claim: Claim, untold: bool) -> tuple[str, bool]:
@@ -155,7 +164,9 @@ def at_words(claim: Claim) -> str:
 
 def _columns(row: SimpleNamespace) -> dict[str, Any]:
     names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
-    return {name: getattr(row, name) for name in names}
+    # Of sides of which one lost more runs to divergence a mean says nothing, and would be taken for a finding.
+    withheld = {"mean": math.nan, "sd": math.nan} if row.uneven or row.different else {}
+    return {name: getattr(row, name) for name in names} | withheld
 
 
 def _severity(
@@ -234,7 +245,8 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     diverged = [sum(all_scores.ends.get((cell, "diverged"), 0) for cell in side) / len(side) for side in sides]
     levels, published = [side_words(side) for side in compared(claim)], np.array(claim["rank_correlates"][1], float)
     lone = [all_scores.metrics[cell] for side in sides for cell in side]
-    reason = _unranked(all_scores, sides, published, rng) if len(set(diverged)) > 1 else ""
+    uneven = len(set(diverged)) > 1
+    reason = _unranked(all_scores, sides, published, rng) if uneven else ""
     reason = reason or ("" if n >= SEEDS else f"n = {n}, fewer than {SEEDS} seeds show no ranking")
     found = rank_correlation(values.to_numpy(), published, rng) if n else None
     estimate = paired(found.by_seed) if found else paired(np.array([]))
@@ -248,20 +260,22 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
 
     return Finding(
         {"n": n, "mean": estimate.mean, "sd": estimate.sd, "metric": ", ".join(dict.fromkeys(lone)), "paired": True}
+        | ({"mean": math.nan, "sd": math.nan} if uneven else {})
         | {"margin": math.nan, "side": ", ".join(levels), "against": "published numbers"},
         p,
         span,
         lambda level: (1 if estimate.mean > 0 else -1) if p <= level else 0,
         reason,
-        len(set(diverged)) > 1,
-        [_leaning(found, levels)] if found and not reason else [],
+        uneven,
+        _leaning(found, levels) if found and not reason else [],
     )
 
 
-def _leaning(found: Ranked, levels: list[str]) -> str:
-    """How much of a correlation hangs on one level: three coarse groups can make most of it."""
+def _leaning(found: Ranked, levels: list[str]) -> list[str]:
+    """How much of a correlation hangs on one level, since three coarse groups can make most of it, and on chance."""
     i = int(np.argmin(found.without * (1 if found.mean >= 0 else -1)))
-    return f"Spearman without {levels[i]} {number(float(found.without[i]), 2)}"
+    chance = [f"as good an order by chance: {p_words(found.p_orders)}"] * (found.p_orders > found.p_seeds)
+    return [f"Spearman without {levels[i]} {number(float(found.without[i]), 2)}", *chance]
 
 
 def _unranked(found: Scored, sides: list[dict[str, float]], published: np.ndarray, rng: np.random.Generator) -> str:

@@ -126,7 +126,8 @@ def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool
     return {
         "d_z": estimate.mean / estimate.sd if together and estimate.sd else math.nan,
         "correlation": correlated(one[ended], other[ended]),
-        "superiority": superiority(sign * one, sign * other),
+        # What an interaction compares are no runs of one kind with runs of another.
+        "superiority": math.nan if contrast.kind == "interaction" else superiority(sign * one, sign * other),
         "lower": lower,
         "higher": higher,
         "tied": len(pairs[0]) - lower - higher,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ablate.evidence.contrasts import Contrast
-from ablate.evidence.exchange import Slope, Worth, slopes, within, worth
+from ablate.evidence.exchange import Slope, Worth, shares, slopes, within, worth
 from ablate.evidence.margin import SEEDS
 from ablate.evidence.rows import Scored
 from ablate.results import Study
@@ -33,11 +33,11 @@ def in_steps(told: Worth, share: float, n: int) -> int:
     return -int(told.worth_low > share or told.worth_high < 1 / (1 + share) - 1)
 
 
-def least_level(told: Callable[[float], Worth], share: float) -> float:
+def least_level(told: Callable[[float], Worth], share: float, n: int) -> float:
     """The p-value of an interval: the least level at which it decides, by halving on a logarithmic scale; else 1."""
 
     def decides(log: float) -> bool:
-        return in_steps(told(math.exp(log)), share, SEEDS) != 0
+        return in_steps(told(math.exp(log)), share, n) != 0
 
     low, high = math.log(1e-12), math.log(1 - 1e-9)
     if not decides(high):
@@ -49,7 +49,12 @@ def least_level(told: Callable[[float], Worth], share: float) -> float:
 
 
 def in_units(study: Study, contrast: Contrast, row: Any, share: float) -> float:
-    """A share of the steps in the metric's unit, |mean slope|·log(1 + share); NaN without exchange runs."""
-    curves = _curves(study, row.metric)
-    means = [float(curve.all.mean()) for curve in curves.values()]
-    return abs(sum(means) / len(means)) * math.log1p(share) if means else math.nan
+    """A share of the steps in the metric's unit, |mean slope|·log(1 + share); NaN without exchange runs.
+
+    Of several strata the slope is a mean by how much of the contrast is in each, as in `exchange.worth`.
+    """
+    curves, parts = _curves(study, row.metric), shares(study.manifest, contrast.weights)
+    if not parts.keys() <= curves.keys():
+        return math.nan
+    slope = sum(part * float(curves[name].all.mean()) for name, part in parts.items())
+    return abs(slope) * math.log1p(share)

@@ -102,6 +102,8 @@ def _correct(table: pandas.DataFrame) -> None:
     # nan stays nan; what is cut off cannot be, so that intervals hold the truth as often.
     table["low"] = [max(low, -row.reach) for (low, _), row in zip(spans, rows, strict=True)]
     table["high"] = [min(high, row.reach) for (_, high), row in zip(spans, rows, strict=True)]
+    # What survivors differ in is no effect: of sides that lost unequally many runs only ranks are shown.
+    table["d_z"] = [math.nan if _withheld(row) else row.d_z for row in rows]
     table["smallest"] = [
         math.nan if _withheld(row) else smallest(row.estimate, level)
         for row, level in zip(rows, table["alpha"], strict=True)
@@ -119,7 +121,7 @@ def _tested(row: Any) -> bool:
 def barred(row: Any) -> tuple[str, str] | None:
     """withheld or undecided with the reason, where no interval of a row can say anything; else None."""
     if row.different:
-        return "withheld", "the sides are scored on different tasks"
+        return "withheld", "its cells are scored on different tasks"
     if row.uneven:
         return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}"
     if row.n < 2:

@@ -22,7 +22,7 @@ from ablate.words import (
     scope,
     span,
     unit,
-    worth,
+    worth_told,
 )
 
 ABSENT = "absent at this scale: "
@@ -95,8 +95,7 @@ def _where(manifest: dict[str, Any], claim: dict[str, Any]) -> str:
 def _grounds(row: Any) -> list[str]:
     seeds = counted(row.n, "seed") if row.paired else f"unpaired, n = {row.n}"
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    told = f"{worth(row)}, {row.worth_note}" if worth(row) and row.worth_note else worth(row) or row.worth_note
-    return [part for part in (seeds, p, "unadjusted for looks" * bool(row.unadjusted), told) if part]
+    return [part for part in (seeds, p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)) if part]
 
 
 def _placebos(row: Any) -> str:
@@ -132,6 +131,7 @@ def _equivalent(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> st
     known = bounds(float(f"{row.margin:.3g}"), math.nan)
     margin = f"{known} ({share})" if known and share else known or f"±{share}"
     how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[row.verdict]
+    how = how if math.isfinite(row.low) else "to be inside"
     return f"{_differs(row, places, measure)}, {how} {margin}"
 
 
@@ -143,7 +143,7 @@ def _diverges(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
 def _ranks(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
     published = ", ".join(f"{value:g}".replace("-", MINUS) for value in claim["rank_correlates"][1])
     how = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}[row.verdict]
-    found = f": Spearman {span(row.mean, row.low, row.high, 2)} over the seeds" if row.n else ""
+    found = f": Spearman {span(row.mean, row.low, row.high, 2)} over the seeds" if math.isfinite(row.mean) else ""
     return f"{row.side} {how} as published ({published}) in the {said_metric(row.metric)}{found}"
 
 
