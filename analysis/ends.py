@@ -14,9 +14,10 @@ DENSE = 0.5  # of all pairs of cell and seed; where more have a row, one without
 
 
 def ends(table: pandas.DataFrame, metrics: list[str], notes: list[str]) -> pandas.DataFrame:
-    """A row per run: what it logged last of every column; a run without a final finite endpoint is missing, and named.
+    """A row per run: what it logged last of every column; one without a final endpoint is missing, and named.
 
-    A run that ended earlier than others of its cell has no final value: what it logged last is of mid-schedule.
+    A run that ended earlier than others of its cell has no final value: what it logged last is of mid-schedule.  One
+    whose final endpoint is not finite has diverged, and is named, too.
     """
     kept = [name for name in ("cell", "label", "seed", *CARRIED) if name in table]
     if "step" in table:
@@ -35,17 +36,23 @@ def ends(table: pandas.DataFrame, metrics: list[str], notes: list[str]) -> panda
 
 def _name_lost(runs: pandas.DataFrame, metric: str, notes: list[str]) -> None:
     value, last = runs[metric], runs.groupby("cell")["ended"].transform("max")
-    for lost, why in (
-        (value.isna(), f"without {metric}"),
-        (np.isinf(value), f"with a last {metric} that is not finite and a status that does not say diverged"),
-        (runs["ended"] < last, f"that stopped before the last step of their cell and so have no final {metric}"),
+    early = f"that stopped before the last step of their cell and so have no final {metric}"
+    for lost, why, status in (
+        (value.isna(), f"without {metric}", "missing"),
+        # To leave these out would compare the luck of one side with all of the other.
+        (
+            np.isinf(value),
+            f"with a last {metric} that is not finite and a status that does not say diverged",
+            "diverged",
+        ),
+        (runs["ended"] < last, early, "missing"),
     ):
         found = runs[lost & (runs["status"] == "done")]
         if len(found):
             named = [f"{run.label} seed {run.seed}" for run in found.head(NAMED).itertuples()]
             more = ", …" * (len(found) > NAMED)
-            notes.append(f"{counted(len(found), 'run')} {why}, counted as missing: {', '.join(named)}{more}")
-            runs.loc[found.index, "status"] = "missing"
+            notes.append(f"{counted(len(found), 'run')} {why}, counted as {status}: {', '.join(named)}{more}")
+            runs.loc[found.index, "status"] = status
 
 
 def with_missing(runs: pandas.DataFrame, notes: list[str]) -> pandas.DataFrame:

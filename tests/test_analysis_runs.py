@@ -187,8 +187,6 @@ DAMAGE = {
         ("b", 1),
     ),
     "nothing": ("b,1,", "1 run without loss, counted as missing: b seed 1", ("b", 1)),
-    "nan": ("b,1,nan", "1 run with a last loss that is not finite", ("b", 1)),
-    "inf": ("b,1,inf", "1 run with a last loss that is not finite", ("b", 1)),
     "no row": ("", "1 run without a row, counted as missing: b seed 1", ("b", 1)),
 }
 
@@ -206,15 +204,24 @@ def test_what_is_damaged_is_named_counted_and_left_out(tmp_path: Path, what: str
     assert read_csv(tmp_path / "runs.csv", Asked()).notes == study.notes
 
 
+@pytest.mark.parametrize("last", ["nan", "inf", "-inf"])
+def test_a_loss_that_is_not_finite_has_diverged_whatever_its_status_says(tmp_path: Path, last: str) -> None:
+    rows = [f"{ffn},{seed},{2 + 0.01 * seed}" for ffn in "ab" for seed in range(6)]
+    study = read_csv(write(tmp_path / "runs.csv", "\n".join(["ffn,seed,loss", *rows[:-1], f"b,5,{last}"])), Asked())
+    assert study.runs["status"].iloc[-1] == "diverged" and study.runs["loss"].isna().iloc[-1]
+    assert "not finite and a status that does not say diverged, counted as diverged: b seed 5" in study.notes[0]
+    assert evidence.effects(study)["verdict"].item() == "withheld"
+
+
 def test_statuses(tmp_path: Path) -> None:
     statuses = ["done", "Diverged", "crashed", "odd", "finished", "running"]
     text = "ffn,seed,status,loss\n" + "\n".join(f"a,{seed},done,2.{seed}" for seed in range(6)) + "\n"
     text += "\n".join(f"b,{seed},{status},{'nan' if seed else 1.9}" for seed, status in enumerate(statuses))
     study = read_csv(write(tmp_path / "runs.csv", text), Asked())
-    assert list(study.runs["status"][6:]) == ["done", "diverged", "failed", "missing", "missing", "missing"]
+    assert list(study.runs["status"][6:]) == ["done", "diverged", "failed", "missing", "diverged", "missing"]
     assert any("1 row (line 11) counted as missing: the status odd is none of done, diverged" in n for n in study.notes)
     assert evidence.effects(study)["verdict"].item() == "withheld"  # one side diverged
-    assert any("1 run diverged: b seed 1" in line for line in remarks(study))
+    assert any("2 runs diverged: b seed 1, b seed 4" in line for line in remarks(study))
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_what_runs_ended_with(online: list[dict[str, Any]], tmp_path: Path) -> N
     study = wandb_runs.read_wandb("someone/glu", Asked(), tmp_path)
     by_id = {run["id"]: study.runs[study.runs["path"].str.contains(run["id"], regex=False)] for run in online}
     assert by_id[online[0]["id"]].empty and by_id["again"]["test/loss"].item() == 1.5
-    assert [by_id[online[i]["id"]]["status"].item() for i in (1, 2, 4)] == ["failed", "missing", "missing"]
+    assert [by_id[online[i]["id"]]["status"].item() for i in (1, 2, 4)] == ["failed", "missing", "diverged"]
     notes = "\n".join(study.notes)
     assert "1 run left out, whose cell and seed were run again" in notes and online[0]["id"] in notes
     assert "1 run without a seed left out" in notes and "not finite" in notes and "1 run without a row" in notes
