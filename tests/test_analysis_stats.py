@@ -139,10 +139,22 @@ def test_an_effect_that_depends_on_the_task_is_found_as_welch_finds_it(tmp_path)
     expected = scipy_stats.ttest_ind(gains["copy"], gains["lm"], equal_var=False)
     row = table.set_index("task").loc["copy"]
     assert row["mean"] == pytest.approx(np.mean(gains["copy"]) - np.mean(gains["lm"]))
-    assert (row["low"], row["high"]) == pytest.approx(tuple(expected.confidence_interval()))
+    assert (row["low"], row["high"]) == pytest.approx(tuple(expected.confidence_interval(1 - 0.05 / 2)))
     assert row["p"] == pytest.approx(expected.pvalue) and row["gain"] == pytest.approx(np.mean(gains["copy"]))
     assert row["p_holm"] == pytest.approx(2 * expected.pvalue)
     assert stats.aggregate(study, np.random.default_rng(0)) is None, "two tasks are few"
+
+
+def test_below_five_seeds_tasks_have_no_p_and_unequal_divergence_no_gain(tmp_path):
+    few = stats.interactions(several(tmp_path / "few", ["lm", "copy"], 4))
+    assert few["p"].isna().all() and few["low"].notna().all()
+    study = several(tmp_path, ["lm", "copy", "recall"])
+    cell = next(each["id"] for each in study.manifest["cells"] if list(each["levels"].values()) == ["swiglu", "copy"])
+    study.runs.loc[(study.runs["cell"] == cell) & (study.runs["seed"] < 3), "status"] = "diverged"
+    lost = stats.interactions(study).set_index("task")
+    assert lost[["mean", "low", "p"]].isna().all(axis=None) and lost["gain"].isna().to_dict()["copy"]
+    ranks = stats.ranks(study).set_index("variant")
+    assert list(ranks.loc["swiglu", ["lm", "copy", "recall"]]) == [1, 2, 1], "its two best runs are not its rank"
 
 
 def test_ranks_and_one_number_over_three_tasks(tmp_path):

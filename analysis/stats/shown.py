@@ -39,7 +39,8 @@ def _tasks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         span = words.span(row.mean, row.low, row.high, places)
         rows.append([row.variant, row.task, str(row.n), *gains, span, words.p_text(row.p_holm)])
     said = [
-        "Gains over the reference variant in shares of the way from guessing to perfect; exploratory.",
+        "Gains over the reference variant in shares of the way from guessing to perfect; exploratory, intervals are "
+        "simultaneous over the rows. No gain where the two lost different numbers of runs to divergence.",
         "A difference that is not zero says that the effect depends on the task.",
     ]
     return Sheet("tasks", "Variants by tasks", head, rows, said)
@@ -51,7 +52,8 @@ def _ranks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         [variant, *(f"{value:.3g}" for value in values)]
         for variant, values in zip(table["variant"], table[columns].to_numpy(float), strict=True)
     ]
-    said = "Ranks of mean scores, 1 the best, ties shared; a variant without any number on a task ranks last there."
+    said = "Ranks of mean scores, 1 the best, ties shared; variants rank behind those with fewer diverged runs."
+    said += " One without any number on a task ranks last there."
     return Sheet("ranks", "Ranks on each task", ["variant", *columns[:-1], "mean rank"], rows, [said])
 
 

@@ -15,6 +15,7 @@ import pandas
 from scipy import stats
 
 from ablate import evidence, words
+from ablate.evidence.margin import SEEDS
 from ablate.results import Study
 
 RESAMPLES = 2000
@@ -82,31 +83,43 @@ def interactions(study: Study) -> pandas.DataFrame | None:
     """Whether a variant gains more on a task than on the others: the difference of differences, exploratory.
 
     With D_t the gain over the reference variant on task t, paired over seeds and scaled: D_t − mean of D on the other
-    tasks, whose runs are independent: Welch's t over the tasks' groups, 95 % intervals, Holm over the rows.
+    tasks, whose runs are independent: Welch's t over the tasks' groups, simultaneous 95 % intervals over the rows
+    (Bonferroni), Holm p that agree with them; no p below five seeds, which Welch's t needs.  A gain is NaN, and what is
+    made of it, where the two variants lost different numbers of runs to divergence.
     Columns variant, task, n, gain, others, mean, low, high, p, p_holm.  None of a study with a single task.
     """
     found = crossed(study)
     if found is None:
         return None
-    rows = []
+    rows, lost = [], _diverged(study)
+    level = evidence.ALPHA / (len(found.tasks) * (len(found.variants) - 1))
     for variant in found.variants:
         if variant == found.reference:
             continue
-        gains = {task: _gain(found, variant, task) for task in found.tasks}
+        gains = {task: _gain(found, variant, task, lost) for task in found.tasks}
         for task in found.tasks:
             share = -1 / (len(found.tasks) - 1)
             groups = [gain if name == task else share * gain for name, gain in gains.items()]
             estimate = evidence.welch(groups)
-            low, high = evidence.interval(estimate, 0.05)
+            low, high = evidence.interval(estimate, level)
+            p = evidence.p_value(estimate) if estimate.n >= SEEDS else math.nan
             own = float(gains[task].mean()) if len(gains[task]) else math.nan
             row = {"variant": variant, "task": task, "n": estimate.n, "gain": own, "others": own - estimate.mean}
-            rows.append(row | {"mean": estimate.mean, "low": low, "high": high, "p": evidence.p_value(estimate)})
+            rows.append(row | {"mean": estimate.mean, "low": low, "high": high, "p": p})
     table = pandas.DataFrame(rows)
-    return table.assign(p_holm=evidence.holm(table["p"].to_numpy(float), 0.05))
+    return table.assign(p_holm=evidence.holm(table["p"].to_numpy(float), evidence.ALPHA))
 
 
-def _gain(found: Crossed, variant: str, task: str) -> np.ndarray:
-    """A variant's scaled gain over the reference variant, seeds that have both."""
+def _diverged(study: Study) -> dict[str, int]:
+    """By cell, how many runs diverged."""
+    lost = study.runs.loc[study.runs["status"] == "diverged", "cell"].value_counts()
+    return {cell["id"]: int(lost.get(cell["id"], 0)) for cell in study.manifest["cells"]}
+
+
+def _gain(found: Crossed, variant: str, task: str, lost: dict[str, int]) -> np.ndarray:
+    """A variant's scaled gain over the reference variant, seeds that have both; empty where they diverged unequally."""
+    if lost[found.cells[variant, task]] != lost[found.cells[found.reference, task]]:
+        return np.array([])
     difference = found.scores[found.cells[variant, task]] - found.scores[found.cells[found.reference, task]]
     return np.asarray(difference.dropna().to_numpy())
 
@@ -114,16 +127,17 @@ def _gain(found: Crossed, variant: str, task: str) -> np.ndarray:
 def ranks(study: Study) -> pandas.DataFrame | None:
     """Each variant's rank by mean score on every task, 1 the best, ties shared, and its mean rank, best first.
 
-    A variant without any number on a task ranks last there.  None of a study with a single task.
+    Variants with more diverged runs on a task rank behind those with fewer, those without any number last.  None of a
+    study with a single task.
     """
     found = crossed(study)
     if found is None:
         return None
-    means = found.scores.mean()
-    columns = {}
+    means, lost, columns = found.scores.mean(), _diverged(study), {}
     for task in found.tasks:
-        scores = [means[found.cells[variant, task]] for variant in found.variants]
-        columns[task] = stats.rankdata([math.inf if math.isnan(score) else -score for score in scores])
+        cells = [found.cells[variant, task] for variant in found.variants]
+        keys = [(math.isnan(means[cell]), lost[cell], -np.nan_to_num(means[cell])) for cell in cells]
+        columns[task] = stats.rankdata([sorted(set(keys)).index(key) for key in keys])
     table = pandas.DataFrame({"variant": found.variants} | columns)
     ordered = table.assign(mean_rank=table[found.tasks].mean(axis=1)).sort_values("mean_rank", kind="stable")
     return ordered.reset_index(drop=True)
