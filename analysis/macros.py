@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from ablate import words
+from ablate.evidence.exchange import LEAST, MOST
 from analysis import tables
 from analysis.case import Case
 from analysis.latex import escape
@@ -120,7 +121,8 @@ def _effect(row: Any) -> dict[str, str]:
     found = {name: words.number(getattr(row, column), places, signed=True) for name, column in SPAN.items()}
     found = {name: "–" if withheld else text for name, text in found.items()}
     found |= {"P": words.p_text(row.p_holm if row.family else row.p_bh), "N": str(row.n)}
-    found |= {"Sd": words.number(row.sd, words.decimals([row.sd])), "Lost": str(tables.lost_runs(row))}
+    found |= {"Sd": "–" if withheld else words.number(row.sd, words.decimals([row.sd]))}
+    found |= {"Lost": str(tables.lost_runs(row))}
     found |= {name: write(getattr(row, column)) for name, (column, write) in MORE.items() if hasattr(row, column)}
     return found | {"Verdict": str(row.verdict)}
 
@@ -133,6 +135,13 @@ def _percent(value: Any) -> str:
     return words.number(100 * value, 0, signed=True) + r" %" * math.isfinite(value)
 
 
+def _worth(value: Any) -> str:
+    """A share of the steps as far as it was measured: beyond, only that is said."""
+    if value > MOST - 1 or value < LEAST - 1:
+        return f"{'more' if value > 0 else 'less'} than {_percent(MOST - 1 if value > 0 else LEAST - 1)}"
+    return _percent(value)
+
+
 def _by_itself(value: Any) -> str:
     return words.number(value, words.decimals([value]))
 
@@ -143,9 +152,9 @@ MORE: dict[str, tuple[str, Write]] = {
     "Superiority": ("superiority", lambda value: words.number(value, 2)),
     "Smallest": ("smallest", _by_itself),
     "Margin": ("margin", _by_itself),
-    "Worth": ("worth", _percent),
-    "WorthLow": ("worth_low", _percent),
-    "WorthHigh": ("worth_high", _percent),
+    "Worth": ("worth", _worth),
+    "WorthLow": ("worth_low", _worth),
+    "WorthHigh": ("worth_high", _worth),
     "Left": ("match_difference", words.remainder),
 }
 

@@ -76,7 +76,10 @@ def verdicts(case: Case) -> Section:
     elif not case.effects["family"].any():
         notes.append("The registered claims are what this study judges; these effects are exploratory beside them.")
     else:
-        simultaneous = "simultaneous 95 % intervals" if case.effects["family"].any() else "exploratory intervals"
+        known = evidence.headline(case.effects).query("low.notna()")
+        simultaneous = (
+            "simultaneous 95 % intervals" if known["family"].any() or known.empty else "exploratory intervals"
+        )
         notes.append(f"Intervals are {simultaneous} over seeds; the scope of each sentence is in brackets.")
     return Section("verdicts", "Verdicts", [note for note in notes if note], items=sentences(case))
 
@@ -139,21 +142,23 @@ def results(case: Case) -> Section:
 
 def runs(case: Case) -> Section:
     """Every run with its status."""
-    study, metric = case.study, evidence.endpoint(case.study.manifest)
+    study, own = case.study, evidence.endpoints(case.study.manifest)
     counts = study.runs["status"].value_counts()
     said = ", ".join(f"{counts[name]} {name}" for name in ("done", "diverged", "failed", "missing") if name in counts)
-    scores = study.runs[metric] if metric in study.runs else pandas.Series(math.nan, study.runs.index)
+    metrics = study.runs["cell"].map(own)
+    known = [name for name in evidence.measures(study.manifest) if name in study.runs]
+    scores = pandas.Series(math.nan, study.runs.index)
+    for name in known:
+        scores = scores.mask(metrics == name, pandas.to_numeric(study.runs[name], errors="coerce"))
     optional = {
         name: list(study.runs[name]) if name in study.runs else [None] * len(study.runs)
         for name in ("steps", "seconds")
     }
     rows = [
         [run.label, str(run.seed), run.status, words.number(score, 4), *(_whole(value) for value in also), _path(run)]
-        for run, score, *also in zip(
-            study.runs.itertuples(), pandas.to_numeric(scores), *optional.values(), strict=True
-        )
+        for run, score, *also in zip(study.runs.itertuples(), scores, *optional.values(), strict=True)
     ]
-    head = ["cell", "seed", "status", metric, "steps", "seconds", "run"]
+    head = ["cell", "seed", "status", " or ".join(evidence.measures(study.manifest)), "steps", "seconds", "run"]
     return Section(
         "runs",
         "Runs",

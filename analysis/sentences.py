@@ -11,6 +11,7 @@ from ablate import evidence, words
 from ablate.words import listed, p_words, said_metric, scope
 from analysis.case import Case
 
+ALONE = "the two alone add up to"  # not the main effects: as means over the other factor they hold a share of it
 BARE = ("none", "null", "true", "false")  # levels that mean nothing without their factor
 
 
@@ -52,6 +53,7 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
         within = f", a difference within {words.margin(row)}: negligible" * (row.verdict == "negligible")
         return moved(manifest, row, metric, found) + within
     spread = words.span(row.mean, row.low, row.high, places).replace(" [", f"{unit} [") + unit * (not _known(row.low))
+    spread += f" beyond what {ALONE}" * (row.kind == "interaction")
     if row.verdict == "none":
         return f"{subject(manifest, row)}: no verdict, {metric} {spread}"
     if row.verdict == "equivalent":
@@ -65,7 +67,7 @@ def moved(manifest: dict[str, Any], row: Any, metric: str, found: str) -> str:
     down = row.mean < 0
     if row.kind == "interaction":
         side = "lower" if down else "higher"
-        return f"{subject(manifest, row)}: the {metric} is {side} {found} than the two effects add up to"
+        return f"{subject(manifest, row)}: the {metric} is {side} {found} than {ALONE}"
     verb = "lowers" if down else "raises"
     other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
     return f"{subject(manifest, row)} {verb} the {metric} {found}{other}"
@@ -107,7 +109,7 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
         found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")
     decided = row.verdict in ("better", "worse", "negligible", "equivalent")
     found.append(row.note if decided else "")
-    return [part for part in [*found, words.worth(row, "steps"), costs(manifest, contrast)] if part]
+    return [part for part in [*found, words.worth_told(row, "steps"), costs(manifest, contrast)] if part]
 
 
 def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:

@@ -149,13 +149,14 @@ def particulars_sheet(case: Case) -> Sheet | None:
         spread = f" ± {words.number(row.sd, places)}" if _known(row.sd) else ""
         texts = [
             row.label,
-            words.number(row.mean, places, signed=True) + spread,
+            "–" if row.verdict == "withheld" else words.number(row.mean, places, signed=True) + spread,
             "paired" if row.paired else "unpaired",
         ]
         rows.append([*texts, *(_particular(name, getattr(row, name), places) for name in known)])
     head = ["effect", "difference, mean ± SD", "seeds", *known.values()]
     notes = [
-        "d_z: mean / SD of the paired differences; P(A>B): how often a run of the level beats one of the reference."
+        "d_z: mean / SD of the paired differences; P(A>B): how often the level is better than the reference, over all "
+        "pairs of their seeds, each side's mean over its cells, diverged runs last."
     ]
     title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
     return Sheet("particulars", title, head, rows, notes * ("d_z" in known)) if rows else None

@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 import pandas
 import pytest
-from fabricate import fabricate, plain_score
+from fabricate import TASK, fabricate, plain_score
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -354,6 +354,34 @@ def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
     axis = drawn("placebos", given).axes[0]
     boxes = [patch.get_width() for patch in axis.patches]
     assert np.allclose(boxes, [4 * norm["floor"], 4 * effect["floor"]])
+
+
+def test_beside_registered_claims_intervals_are_said_to_be_exploratory(tmp_path: Path) -> None:
+    given = case(tmp_path, seeds=range(5), claims={"lower": CLAIMS["lower"]})
+    made = tables(given)
+    for name in ("effects", "interactions"):
+        caption = " ".join(made[name].attrs["caption"])
+        assert "exploratory 95 % intervals (false coverage rate 5 %)" in caption and "simultaneous" not in caption
+
+
+def test_figures_of_one_metric_leave_out_the_cells_of_another(tmp_path: Path) -> None:
+    known = {"f0": TASK, "f1": TASK | {"metrics": {"accuracy": "max", "loss": "min"}}}
+    task = lambda levels: {"stdlib": "f0", "dates": "f1"}[levels["data"]]  # noqa: E731
+    factors = GRID | {"data": ["stdlib", "dates"]}
+    given = case(tmp_path, factors, seeds=range(5), tasks=known, task=task)
+    made = tables(given)
+    assert set(made["main_effects"]["facet"]) == set(made["interactions"]["facet"]) == {"data=stdlib"}
+    assert "1 of 2 strata left out, of another metric" in " ".join(made["interactions"].attrs["caption"])
+    given = case(
+        tmp_path / "one", {"ffn": FFN, "data": ["stdlib", "dates"]}, design="one_at_a_time", tasks=known, task=task
+    )
+    assert tables(given)["waterfall"].attrs["x"].startswith("test/loss, nats per byte or test/accuracy")
+
+
+def test_a_published_difference_to_a_level_that_diverged_unequally_is_withheld(tmp_path: Path) -> None:
+    status = lambda levels, seed: "diverged" if levels["ffn"] == "silu" and seed < 2 else "done"  # noqa: E731
+    given = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims={"theirs": CLAIMS["theirs"]}, status=status)
+    assert list(tables(given)["proxy"].set_index("level")["mean"].isna()) == [False, False, True, False]
 
 
 def test_published_differences_stand_against_ours(tmp_path: Path) -> None:

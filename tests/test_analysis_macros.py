@@ -54,6 +54,20 @@ def test_names_are_valid_and_every_effect_and_cell_has_its_numbers(tmp_path: Pat
         assert {f"{stem}{field}" for field in ("Low", "High", "P", "N", "Sd", "Dz", "Verdict", "Lost")} <= read.keys()
 
 
+@pytest.mark.parametrize(
+    ("worth", "said"),
+    [(0.09, "+9 %"), (-0.1, "−10 %"), (0.41, "more than +25 %"), (float("inf"), "more than +25 %"),
+     (-1.0, "less than −20 %"), (float("nan"), "–")],
+)  # fmt: skip
+def test_steps_beyond_what_was_measured_have_no_number(worth: float, said: str) -> None:
+    assert macros._worth(worth) == said
+
+
+def test_what_is_withheld_has_no_number(tmp_path: Path) -> None:
+    read = commands(case(tmp_path, **STUDIES[-1]))
+    assert {read[f"ablFfnSwiglu{field}"] for field in ("Delta", "Low", "High", "P", "Sd", "Dz")} == {"--"}
+
+
 def test_values_are_the_tables(tmp_path: Path) -> None:
     found = case(tmp_path, seeds=range(6))
     read = {

@@ -70,6 +70,25 @@ def test_each_verdict_has_its_words(tmp_path: Path, changed: dict[str, Any], sai
     assert found.startswith(said), found
 
 
+def test_an_interaction_is_told_against_the_two_changes_alone(tmp_path: Path) -> None:
+    """Main effects are means over the other factor: they add up to what both changes do, whatever the interaction."""
+    found = case(tmp_path, seeds=range(5))
+    mean = found.effects.query("kind != 'cell'").set_index("label")["mean"]
+    both = found.effects.set_index("label").loc["rms + swiglu against ln + mlp", "mean"]
+    assert mean["norm: rms − ln"] + mean["ffn: swiglu − mlp"] == pytest.approx(both)
+    numbers: dict[str, Any] = {"mean": -0.01, "low": -0.015, "high": -0.005}
+    said = about(found, "norm x ffn", verdict="better", **numbers)
+    assert "rms with swiglu: the test loss is lower by .0100 nats per byte [.0050, .0150] than the two alone" in said
+    said = about(found, "norm x ffn", verdict="undecided", note="", mean=0.01, low=-0.01, high=0.03)
+    assert "undecided, test loss +.010 nats per byte [−.010, +.030] beyond what the two alone add up to (" in said
+
+
+def test_what_an_effect_is_worth_comes_with_what_must_be_known_of_it(tmp_path: Path) -> None:
+    numbers = {"worth": 0.09, "worth_low": 0.06, "worth_high": 0.13, "worth_note": "the reference's curve bends"}
+    said = about(case(tmp_path), "ffn: swiglu − mlp", **numbers)
+    assert "worth 9 % [6, 13] more steps, the reference's curve bends" in said
+
+
 def test_what_a_seed_a_look_or_other_batches_forbid_is_said(tmp_path: Path) -> None:
     one = sentences(case(tmp_path, study="one", seeds=[0]))
     assert all("undecided (one seed can conclude nothing)" in said and "p =" not in said for said in one)

@@ -52,6 +52,15 @@ def test_cells_show_what_was_lost(tmp_path: Path) -> None:
     assert "1 run diverged: rms + mlp seed 0" in page and "1 run failed: rms + mlp seed 1" in page
 
 
+def test_what_is_withheld_has_no_difference_in_any_table(tmp_path: Path) -> None:
+    claim = {"claim": {"less": [{"norm": "rms"}, {"norm": "ln"}]}, "written": "", "registered": True, "earlier": []}
+    status = lambda v, s: "diverged" if v["norm"] == "rms" and not s else "done"  # noqa: E731
+    _, folder = written(tmp_path, {"norm": ["ln", "rms"]}, seeds=range(6), status=status, claims={"a": claim})
+    assert cell((folder / "effects.md").read_text(), "norm: rms − ln")[4] == "–"
+    assert cell((folder / "particulars.md").read_text(), "norm: rms − ln")[1:3] == ["–", "paired"]
+    assert cell((folder / "claims.md").read_text(), "a")[3:5] == ["–", "–"]
+
+
 def test_effects_say_family_and_exploratory(tmp_path: Path) -> None:
     study, folder = written(tmp_path, seeds=range(6))
     page = (folder / "effects.md").read_text()

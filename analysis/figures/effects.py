@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, words
 from analysis.case import Case
-from analysis.figures import style
+from analysis.figures import parts, style
 from analysis.figures.kind import Kind, Page
 from analysis.figures.rows import bare, name_rows, pitch, wrapped
 from analysis.figures.scales import Short
@@ -62,11 +62,11 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
         one = "one seed: differences without an interval, from which nothing can be concluded"
         return [one if shown["n"].max() == 1 else ""]
     how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if known["family"].any() else ""
-    how = how or "95 % intervals of cells against the reference, false coverage rate 5 %"
+    how = how or parts.EXPLORATORY
     pairing = "paired" if known["paired"].all() else "unpaired where batches differ (verdicts from 5 seeds on)"
     seeds = f", {words.counted(known['n'].iloc[0], 'seed')}" if known["n"].nunique() == 1 else ""
     band = rows["margin"].dropna().drop_duplicates()
-    grey = f"; grey: the margin ±{words.number(band.iloc[0], 4).rstrip('0')}" if len(band) == 1 else ""
+    grey = f"; grey: the margin ±{words.plain(float(band.iloc[0]))}" if len(band) == 1 else ""
     grey = grey or "; grey: each row's margin" * bool(len(band))
     return [f"{how}{seeds}, {pairing}; filled: better or worse{grey}", evidence.unadjusted(case.study.manifest) or ""]
 

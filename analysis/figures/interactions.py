@@ -45,7 +45,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     factors = compared(study)
     blocks = [
         (stratum, cells, pair)
-        for stratum, cells in evidence.strata(study.manifest)
+        for stratum, cells in parts.one_metric(study)
         for pair in itertools.combinations(factors, 2)
     ]
     blocks = [block for block in blocks if len(_interactions(case, block[0], block[2]))]
@@ -129,10 +129,11 @@ def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
     pairs = len(made.groupby(["facet", "factor"]))
     return [
         f"lines: mean, {interval_text(case.study, cells['n'])}",
-        "map: difference to the reference levels ± half of its 95 % t-interval; red is larger",
+        "map: difference to the reference levels ± half of its 95 % t-interval, not corrected; red is larger",
         "hatched: no difference, or another number of diverged runs than at the reference levels" * bool(lost.any()),
         f"interactions: {parts.simultaneous(case.effects)}",
         f"{pairs} of {blocks} pairs shown, those with the largest interaction; effects.csv has all" * (pairs < blocks),
+        parts.other_metrics(case.study),
         parts.warning(case.study),
     ]
 

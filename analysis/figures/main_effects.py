@@ -38,8 +38,10 @@ def table(case: Case) -> pandas.DataFrame | None:
     factors = compared(study)
     if len(factors) < 2:
         return None
-    found: list[dict[str, Any]] = []
-    for stratum, cells in itertools.islice(evidence.strata(study.manifest), max(1, PANELS // len(factors))):
+    known, found = parts.one_metric(study), list[dict[str, Any]]()
+    if not known:
+        return None
+    for stratum, cells in itertools.islice(known, max(1, PANELS // len(factors))):
         found += [{"facet": stratum, **row} for factor in factors for row in _levels(case, factor, cells)]
     made, strata = pandas.DataFrame(found, columns=COLUMNS), len(evidence.strata(study.manifest))
     made.attrs = {"y": parts.axis_label(study), "caption": _caption(study, made, strata)}

@@ -23,6 +23,7 @@ CHARACTER = 0.049  # inches of a character in a row's name
 NAMES, RESULTS = 0.36, 0.42  # shares of the width that names and results may take
 SLANTED = 22  # characters of a slanted name
 Draw = Callable[[pandas.DataFrame, Page], Figure]
+EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # beside registered claims
 DECIDED = ("better", "worse", "negligible", "equivalent")
 
 
@@ -93,6 +94,20 @@ def axis_label(study: Study, metric: str | None = None) -> str:
     return metric + words.unit(study.manifest, metric)
 
 
+def one_metric(study: Study) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The strata whose cells are scored by the study's first metric, the one that an axis of all of them can have."""
+    own, metric = evidence.endpoints(study.manifest), evidence.endpoint(study.manifest)
+    known = evidence.strata(study.manifest)
+    return [(name, cells) for name, cells in known if all(own[cell["id"]] == metric for cell in cells)]
+
+
+def other_metrics(study: Study) -> str:
+    """Which strata a figure of one metric leaves out."""
+    every = len(evidence.strata(study.manifest))
+    left = every - len(one_metric(study))
+    return f"{left} of {every} strata left out, of another metric; effects.csv has all" * bool(left)
+
+
 def difference_label(study: Study, metric: str | None = None) -> str:
     """A difference in the metric, its unit, and which way is better."""
     metric = metric or evidence.endpoint(study.manifest)
@@ -108,7 +123,8 @@ def simultaneous(shown: pandas.DataFrame) -> str:
         return "no interval: one seed can conclude nothing" if one else "no interval: too few runs ended with a number"
     family = int(shown["family"].sum())
     pairing = "paired" if known["paired"].all() else "unpaired where batches differ"
-    return f"simultaneous 95 % intervals (Bonferroni-t, family of {family}), {seeds(known['n'])}, {pairing}"
+    how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if family else EXPLORATORY
+    return f"{how}, {seeds(known['n'])}, {pairing}"
 
 
 def seeds(counts: pandas.Series) -> str:

@@ -62,7 +62,8 @@ def _effects(case: Case, floors: dict[str, float]) -> list[dict[str, Any]]:
     study, effects = case.study, case.effects
     values = evidence.scores(study, evidence.endpoint(study.manifest))
     pairs = list(zip(evidence.contrasts(study.manifest), effects.itertuples(), strict=True))
-    single = [pair for pair in pairs if pair[1].kind in SINGLE and pair[1].n]
+    metric = evidence.endpoint(study.manifest)  # of which the placebos speak
+    single = [pair for pair in pairs if pair[1].kind in SINGLE and pair[1].n and pair[1].metric == metric]
     first = sorted(single, key=lambda pair: pair[1].p if pair[1].p == pair[1].p else 2.0)[:MOST]
     rows: list[dict[str, Any]] = []
     for contrast, row in [pair for pair in single if pair in first]:

@@ -25,8 +25,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     """A row per level of each claim that levels rank as published numbers do (`facet`: its name).
 
     published, mean: the published number and our mean over seeds, each less that of the level `base`: the reference, or
-    the claim's first level; low, high: 95 % t-interval within seeds, unadjusted.  rho and
-    verdict are those of the claim: Spearman's correlation within seeds, with its interval.
+    the claim's first level; low, high: 95 % t-interval within seeds, unadjusted; NaN where the two lost
+    different shares of runs to divergence.  rho and verdict are those of the claim: Spearman within seeds,
+    with its interval.
     """
     claims = case.study.manifest.get("claims") or {}
     ranked = {name: entry["claim"] for name, entry in claims.items() if RELATION in entry["claim"]}
@@ -45,12 +46,14 @@ def _claim(study: Study, name: str, claim: dict[str, Any], judged: Any) -> list[
     metric = claim.get("metric") or evidence.endpoint(study.manifest)
     values = evidence.scores(study, metric)
     means = [values[_cells(study, fixed | {factor: level})].mean(axis=1, skipna=False) for level in levels]
+    lost = [_lost(study, _cells(study, fixed | {factor: level})) for level in levels]
     reference = study.manifest["reference"].get(factor)
     base = levels.index(reference) if reference in levels else 0
     rho = words.span(judged.mean, judged.low, judged.high, 2).replace("+", "")
     rows = []
-    for level, mean, number in zip(levels, means, numbers, strict=True):
-        estimate = evidence.paired((mean - means[base]).dropna().to_numpy())
+    for level, mean, number, share in zip(levels, means, numbers, lost, strict=True):
+        known = (mean - means[base]).dropna().to_numpy()
+        estimate = evidence.paired(known if share == lost[base] else known[:0])
         low, high = evidence.interval(estimate, evidence.ALPHA)
         shown = words.show(level)
         row = {"facet": name, "factor": factor, "level": shown, "name": shown, "published": number - numbers[base]}
@@ -65,6 +68,12 @@ def _claim(study: Study, name: str, claim: dict[str, Any], judged: Any) -> list[
             }
         )
     return rows
+
+
+def _lost(study: Study, cells: list[str]) -> float:
+    """How many runs of a cell diverged on average."""
+    diverged = study.runs["status"].eq("diverged") & study.runs["cell"].isin(cells)
+    return int(diverged.sum()) / len(cells)
 
 
 def _cells(study: Study, wanted: dict[str, Any]) -> list[str]:

@@ -39,7 +39,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     made, strata = pandas.DataFrame(found, columns=COLUMNS), list(dict.fromkeys(row["facet"] for row in found))
     kept = made[made["facet"].isin(strata[:STRATA])].reset_index(drop=True)
     places = words.decimals((case.effects["high"] - case.effects["low"]) / 2)
-    kept.attrs = {"x": parts.axis_label(study), "places": places, "caption": _caption(case, len(strata))}
+    labels = [parts.axis_label(study, metric) for metric in evidence.measures(study.manifest)]
+    kept.attrs = {"x": " or ".join(labels), "places": places, "caption": _caption(case, len(strata))}
     return kept
 
 
