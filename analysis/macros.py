@@ -124,6 +124,7 @@ def _effect(row: Any) -> dict[str, str]:
     found |= {"Sd": "–" if withheld else words.number(row.sd, words.decimals([row.sd]))}
     found |= {"Lost": str(tables.lost_runs(row))}
     found |= {name: write(getattr(row, column)) for name, (column, write) in MORE.items() if hasattr(row, column)}
+    found |= {"Worth": "–"} if words.worth(row).startswith("not bounded") else {}
     return found | {"Verdict": str(row.verdict)}
 
 

@@ -63,6 +63,12 @@ def test_steps_beyond_what_was_measured_have_no_number(worth: float, said: str) 
     assert macros._worth(worth) == said
 
 
+def test_a_worth_without_bounds_is_none(tmp_path: Path) -> None:
+    found = case(tmp_path, {"ffn": ["mlp", "swiglu"]})
+    wild = found.effects.assign(worth=0.1, worth_low=-1.0, worth_high=float("inf"))
+    assert commands(found._replace(effects=wild))["ablFfnSwigluWorth"] == "--"
+
+
 def test_what_is_withheld_has_no_number(tmp_path: Path) -> None:
     read = commands(case(tmp_path, **STUDIES[-1]))
     assert {read[f"ablFfnSwiglu{field}"] for field in ("Delta", "Low", "High", "P", "Sd", "Dz")} == {"--"}

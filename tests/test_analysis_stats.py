@@ -14,7 +14,7 @@ from scipy import stats as scipy_stats
 
 from ablate import evidence
 from ablate.results import Run, load_study
-from analysis import stats
+from analysis import sections, stats
 from analysis.case import case_of
 from analysis.sheet import markdown
 from analysis.stats.documents import clustered
@@ -170,6 +170,22 @@ def test_ranks_and_one_number_over_three_tasks(tmp_path):
     assert table.equals(again), "the same draws, the same interval"
     pages = {sheet.name: markdown(sheet) for sheet in stats.sheets(dict(case.further), case.effects)}
     assert {"tasks", "ranks", "aggregate"} <= pages.keys() and "interquartile mean" in pages["aggregate"]
+
+
+@pytest.mark.parametrize("means", [(0.4, 0.5, 0.6), (0.5, 0.5, 0.5)])
+def test_the_interval_of_few_runs_over_all_tasks_is_wide_enough(monkeypatch, means):
+    """Of three runs of three tasks the plain percentiles hold the truth in 82 and 87 %."""
+    monkeypatch.setattr(stats.tasks, "RESAMPLES", 400)
+    rng, times = np.random.default_rng(0), 400
+    truth = scipy_stats.trim_mean(rng.normal(np.repeat(means, 50_000), 0.02), 0.25)
+    spans = [stats.tasks.bootstrap([rng.normal(mean, 0.02, 3) for mean in means], rng) for _ in range(times)]
+    assert 0.91 < np.mean([low <= truth <= high for low, high in spans]) < 0.99
+
+
+def test_runs_of_several_tasks_are_listed_with_the_score_of_their_own(tmp_path):
+    case = case_of(tmp_path, several(tmp_path, ["lm", "copy"], 2))
+    sheet = sections.runs(case).sheets[0]
+    assert sheet.head[3] == "test/loss or test/accuracy" and "–" not in [row[3] for row in sheet.rows]
 
 
 def test_one_task_has_no_tables_of_several(tmp_path):

@@ -190,6 +190,24 @@ def test_a_margin_may_be_a_share_of_the_training_steps(tmp_path):
     assert row(few, "two").p == 1
 
 
+def test_a_margin_of_steps_is_that_of_the_strata_that_a_claim_is_about(tmp_path):
+    def score(levels: Levels, seed: int) -> float:
+        slope = {0.001: 0.3, 0.01: 0.1}[levels["optim.lr"]]
+        return float(2 - slope * math.log(levels.get("train.steps", 800) / 800) + NOISE[seed, 0])
+
+    rates = {"optim.lr": [0.001, 0.01]}
+    steps = rates | {"train.steps": [800, 640, 1000]}
+    exchange = load_study(tmp_path, fabricate(tmp_path, steps, range(5), score, study="x-exchange"))
+    exchange.manifest["reference"] = {"train.steps": 800}
+    for cell in exchange.manifest["cells"]:
+        cell["reference"] = cell["levels"]["train.steps"] == 800
+    same = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": "2 %"}
+    claims = {str(rate): entry(same | {"at": {"optim.lr": rate}}) for rate in rates["optim.lr"]}
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]} | rates, range(5), score, claims=claims))
+    study.beside["exchange"] = exchange
+    assert list(evidence.claims(study)["margin"]) == pytest.approx([0.3 * math.log(1.02), 0.1 * math.log(1.02)])
+
+
 def test_unequal_divergence_withholds_the_verdict_and_shows_ranks(tmp_path):
     claims = {"loss": entry({"less": SIDES}), "often": entry({"diverges_more": [{"ffn": "mlp"}, {"ffn": "swiglu"}]})}
     study = made(

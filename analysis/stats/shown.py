@@ -68,7 +68,8 @@ def _aggregate(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         rows.append([row.variant, str(row.runs), span, *([str(row.diverged)] if lost else [])])
     said = [
         f"Over {table['tasks'].iloc[0]} tasks: the mean of the middle half of all runs, in shares of the way from "
-        "guessing to perfect, with a bootstrap that draws runs within each task (Agarwal et al. 2021)."
+        "guessing to perfect, with a bootstrap that draws runs within each task (Agarwal et al. 2021), widened for "
+        "few runs."
     ]
     said += ["Diverged runs have no score and are not part of the mean."] * lost
     head = ["variant", "runs", "interquartile mean [95 %]", *(["diverged"] if lost else [])]

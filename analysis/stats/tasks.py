@@ -168,8 +168,16 @@ def aggregate(study: Study, rng: np.random.Generator) -> pandas.DataFrame | None
 
 
 def bootstrap(groups: list[np.ndarray], rng: np.random.Generator) -> tuple[float, float]:
-    """95 % percentile interval of the interquartile mean, runs drawn anew within each task."""
+    """95 % percentile interval of the interquartile mean, runs drawn anew within each task, widened for their number.
+
+    Runs drawn from n vary by √((n − 1)/n) less than new ones, and percentiles are a normal's, not t's: with 3 to 8 runs
+    of 3 tasks the plain interval holds the truth in 82 to 93 % of studies.  Its ends are moved off the mean by
+    √(n/(n − 1)) · t / z, n of the smallest task and t of Σ (nᵢ − 1) degrees of freedom.
+    """
     drawn = [group[rng.integers(len(group), size=(RESAMPLES, len(group)))] for group in groups]
     means = stats.trim_mean(np.concatenate(drawn, axis=1), 0.25, axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
+    ends, middle = np.quantile(means, [0.025, 0.975]), stats.trim_mean(np.concatenate(groups), 0.25)
+    n, df = min(map(len, groups)), sum(len(group) - 1 for group in groups)
+    wider = math.sqrt(n / (n - 1)) * stats.t.isf(0.025, df) / stats.norm.isf(0.025)
+    low, high = middle + wider * (ends - middle)
     return float(low), float(high)
