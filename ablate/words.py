@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 MINUS = "−"
+BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 FEW = 6  # factors that a title spells out
 
 
@@ -155,8 +156,9 @@ def worth(row: Any, steps: str = "training steps") -> str:
 
 
 def worth_told(row: Any, steps: str = "training steps") -> str:
-    """What an effect is worth in steps of its reference, and what must be known of that number."""
-    return ", ".join(part for part in (worth(row, steps), getattr(row, "worth_note", "")) if part)
+    """What an effect is worth in steps of its reference, and what must be known of that number and it does not say."""
+    notes = [note for note in getattr(row, "worth_note", "").split("; ") if not note.startswith(BEYOND)]
+    return ", ".join(filter(None, (worth(row, steps), *notes)))
 
 
 def _share(fraction: float, places: int) -> str:

@@ -451,6 +451,8 @@ def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:
     columns = ["mean", "low", "high"]
     assert np.allclose(table[table["seeds"] == 5][columns], then.effects[then.effects["family"]][columns])
     assert np.allclose(table[table["seeds"] == 8][columns], given.effects[given.effects["family"]][columns])
+    claimed = case(tmp_path / "claimed", seeds=range(8), sequential=AUTO, claims={"lower": CLAIMS["lower"]})
+    assert "looks" not in tables(claimed)  # claims are the family: effects have no simultaneous intervals
     first = table[table["facet"] == table["facet"].iloc[0]]
     assert line(drawn("looks", given).axes[0], [5, 5], [first["low"].iloc[0], first["high"].iloc[0]])
 

@@ -251,6 +251,20 @@ def test_beside_registered_claims_effects_are_exploratory_and_beside_others_not(
         assert evidence.claims(study)["family"].all() == known
 
 
+def test_a_ranking_says_no_number_where_it_says_nothing_and_where_chance_decides(tmp_path):
+    ranks = {"a": entry({"rank_correlates": [{"ffn": FFN[:4]}, [4, 3, 2, 1]]})}
+    steps = lambda levels, seed: 2 + FFN.index(levels["ffn"]) / 10 + NOISE[seed, 0]  # noqa: E731
+    kwargs: dict[str, Any] = {"factors": {"ffn": FFN[:4]}, "score": steps}
+    found = row(evidence.claims(made(tmp_path / "all", ranks, **kwargs)), "a")
+    assert found.verdict == "undecided" and found.p == pytest.approx(2 / 24)
+    assert "Spearman −1.00 [−1.00, −1.00] over the seeds" in found.sentence
+    assert "as good an order by chance: p = .083" in found.note
+    lost = lambda levels, seed: "diverged" if levels["ffn"] == "glu" and seed else "done"  # noqa: E731
+    for more in ({"seeds": [0]}, {"status": lost}):
+        found = row(evidence.claims(made(tmp_path / str(len(more)) / next(iter(more)), ranks, **kwargs, **more)), "a")
+        assert found.verdict == "undecided" and "Spearman" not in found.says
+
+
 def test_one_seed_and_no_claims_are_tables_too(tmp_path):
     found = row(evidence.claims(made(tmp_path / "one", {"a": entry({"less": SIDES})}, seeds=[0])), "a")
     assert found.verdict == "undecided" and found.note == "one seed can conclude nothing"

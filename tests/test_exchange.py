@@ -233,7 +233,7 @@ def test_what_cannot_be_told_is_said(tmp_path):
     assert (flat.worth_low, flat.worth_high) == (-1, math.inf) and "these seeds do not show" in flat.worth_note
     assert words.worth(flat) == "not bounded in training steps"
     assert words.worth_told(flat) == "not bounded in training steps, these seeds do not show what more steps do"
-    assert words.worth_told(worse) == worse.worth_note
+    assert words.worth_told(worse) == worse.worth_note and words.worth_told(far) == words.worth(far)
     bent = compared(tmp_path / "bent", -0.3, -0.03, bend=0.3)
     assert "curve bends" in bent.worth_note
     few = compared(tmp_path / "few", -0.3, -0.03, exchange_seeds=range(4))

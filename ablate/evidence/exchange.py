@@ -108,7 +108,7 @@ def worth(
         notes.append("these seeds do not show what more steps do")
     found, low, high = (_fraction(log) for log in (logs.ratio, logs.low, logs.high))
     if logs.bounded and (min(found, low) < LEAST - 1 or max(found, high) > MOST - 1):
-        notes.append(f"beyond what was measured, {LEAST:g} to {MOST:g} times the steps")
+        notes.append(f"{words.BEYOND}, {LEAST:g} to {MOST:g} times the steps")
     notes += ["the reference's curve bends"] * any(bent(curves[name]) for name in inside)
     return Worth(found, low, high, "; ".join(notes))
 

@@ -143,7 +143,11 @@ def _diverges(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
 def _ranks(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
     published = ", ".join(f"{value:g}".replace("-", MINUS) for value in claim["rank_correlates"][1])
     how = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}[row.verdict]
-    found = f": Spearman {span(row.mean, row.low, row.high, 2)} over the seeds" if math.isfinite(row.mean) else ""
+    found = (
+        f": Spearman {span(row.mean, row.low, row.high, 2)} over the seeds"
+        if row.n > 1 and math.isfinite(row.mean)
+        else ""
+    )
     return f"{row.side} {how} as published ({published}) in the {said_metric(row.metric)}{found}"
 
 
