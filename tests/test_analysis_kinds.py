@@ -186,6 +186,7 @@ def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> N
     assert np.allclose(sorted(bars[1]), sorted([means[1], means[2]])) and len(bars) == 4
     whisker = [table["start"][2] + table["low"][2], table["start"][2] + table["high"][2]]
     assert line(axis, whisker, [2, 2])
+    assert "all steps together: exploratory" in texts(drawn("waterfall", given))
     assert "family of 3" in texts(drawn("waterfall", given)) and "5 seeds" in texts(drawn("waterfall", given))
 
 

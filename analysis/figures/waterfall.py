@@ -65,8 +65,10 @@ def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
 def _caption(case: Case, strata: int) -> list[str]:
     cumulative = case.study.manifest["design"] == "cumulative"
     what = "a bar: a step from the values above it" if cumulative else "a bar: one change to the cell on top"
+    beside = (case.effects["kind"] == "cell").any() and case.effects["family"].any()
+    late = "; all steps together: exploratory" * bool(beside)
     return [
-        f"{what}; whiskers: {parts.simultaneous(case.effects)}; filled: decided",
+        f"{what}; whiskers: {parts.simultaneous(case.effects)}{late}; filled: decided",
         f"{STRATA} of {strata} strata shown; effects.csv has all" * (strata > STRATA),
         parts.warning(case.study),
     ]
