@@ -186,7 +186,8 @@ def test_every_cell_of_a_design_that_changes_one_factor_has_a_look_of_its_own():
         ("fractional", (2,) * 9),
     ]
     for design, shape in shapes:
-        looks = style.looks(manifest(design, shape))
+        study = manifest(design, shape)
+        looks = style.looks(study, style.colours(study))
         assert len(set(looks.values())) == len(looks)
 
 
