@@ -15,9 +15,12 @@ from fabricate import fabricate, plain_score
 from ablate import evidence, words
 from ablate.command import Refused
 from ablate.results import Study, load_study
+from analysis import figures
 from analysis.__main__ import main
+from analysis.case import case_of
 from analysis.export import runs_table
 from analysis.foreign import Asked
+from analysis.report.series import series
 from analysis.runs_csv import read_csv
 from analysis.safe import written
 from analysis.tables import remarks
@@ -204,6 +207,21 @@ def test_what_is_damaged_is_named_counted_and_left_out(tmp_path: Path, what: str
     assert list(lost["status"]) == ["missing"] and lost["loss"].isna().all()
     assert len(study.runs) == 6 and evidence.effects(study)["n"].item() == 2
     assert read_csv(tmp_path / "runs.csv", Asked()).notes == study.notes
+
+
+def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> None:
+    told = itertools.product("ab", range(4), (0, 10))
+    lines = [f"{cell},{seed},{step},{0.5 + 0.01 * step + 0.02 * seed}" for cell, seed, step in told]
+    study = read_csv(write(tmp_path / "a.csv", "\n".join(["cell,seed,step,accuracy", *lines])), Asked())
+    case = case_of(tmp_path, study)
+    drawn = figures.tables(case)
+    assert set(drawn["seeds"]["facet"]) == {"accuracy"} and sorted(drawn["seeds"]["value"]) == sorted(
+        study.runs["accuracy"]
+    )
+    shown = drawn["curves"].set_index(["cell", "tokens"])["mean"]
+    assert shown["a", 10] == pytest.approx(0.63) and set(drawn["curves"]["metric"]) == {"accuracy"}
+    found = series(case)
+    assert found and found["label"] == "accuracy" and [cell["n"] for cell in found["cells"]] == [4, 4]
 
 
 def test_statuses(tmp_path: Path) -> None:
