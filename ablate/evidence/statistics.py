@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
