@@ -142,6 +142,7 @@ def test_a_mistake_in_one_level_is_found_in_every_design(plan):
         assert "norm=rsm: no such norm" in text and "ffn=swigloo: no such ffn" in text and "optim.lr: -1" in text
 
 
+@pytest.mark.slow
 def test_a_design_is_trained_once_each_and_read_by_the_analysis(cli, small, tmp_path):
     from conftest import run_module
 

@@ -262,6 +262,7 @@ def test_a_dry_run_shows_width_and_difference(plan) -> None:
     assert "match" not in preview(plan("ffn=mlp,swiglu"))
 
 
+@pytest.mark.slow
 def test_a_matched_study_from_command_to_tables(cli, small, tmp_path) -> None:
     command = ["-m", "ffn=mlp,swiglu", "norm=ln,rms", "match=params", "seeds=2", *small]
     done = cli(*command)
@@ -291,6 +292,7 @@ def test_a_matched_study_from_command_to_tables(cli, small, tmp_path) -> None:
     assert "widths matched" in (folder / "effects.md").read_text()
 
 
+@pytest.mark.slow
 def test_second_run_trains_nothing_and_steps_may_differ(cli, small, tmp_path) -> None:
     command = ["-m", "ffn=mlp,swiglu", "match=flops_total", "seeds=2", *latest(*small, "train.steps=40")]
     assert cli(*command).returncode == 0

@@ -129,6 +129,7 @@ def test_a_preset_of_ones_own(small, tmp_path):
     assert config["norm"]["eps"] == 0.5 and config["ffn"]["approximate"] == "tanh"
 
 
+@pytest.mark.slow
 def test_presets_train_from_the_command_line(cli, small, tmp_path):
     done = cli("-m", "+preset=gpt2,llama", "norm=rms", "seeds=1", *small)
     assert done.returncode == 0, done.stderr

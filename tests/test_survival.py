@@ -127,6 +127,7 @@ def test_a_long_evaluation_holds_nobody_up(whose, small, tmp_path):
         pytest.param("os.kill(os.getpid(), signal.SIGKILL)", "killed by signal 9", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_cell_that_dies_hard_takes_no_other_down_under_another_launcher(strike, reason, small, tmp_path):
     own = [*hazard(tmp_path, strike), "-m", "norm=ln,hazard,rms", "seeds=1", "hydra/launcher=basic"]
     process = start(*small, *own, cwd=tmp_path)

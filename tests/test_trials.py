@@ -75,6 +75,7 @@ def test_attention_that_ignores_the_padding_mask(form: str, small: list[str], co
     assert [note for note in notes if "Blind reads padding" in note and "pads nothing" in note]
 
 
+@pytest.mark.slow
 def test_mistakes_from_the_command_line(cli: Any, small: list[str], conf: str, tmp_path: Path) -> None:
     """All at once, exit code 2, nothing on disk."""
     own = str(Path(conf).parent)

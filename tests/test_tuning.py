@@ -94,10 +94,12 @@ def test_edges_are_flagged_in_every_text(plan, capsys):
     assert [found["edge"] for found in study["tuning"]["cells"].values()] == [False, True]
     assert flag in capsys.readouterr().out
     from ablate.preview import preview
-    from analysis.tables import cells_markdown
+    from analysis.case import case_of
+    from analysis.sheet import markdown
+    from analysis.tables import cells_sheet
 
     read = load_study(done[-1].results, study["study"])
-    assert flag in preview(done[-1]) and flag in cells_markdown(read, evidence.cells(read))
+    assert flag in preview(done[-1]) and flag in markdown(cells_sheet(case_of(done[-1].results, read)))
     low = rounds(plan, "norm=ln,rms", "tune.key=optim.lr", "tune.values=[3e-3,1e-2,3e-2]")[1][-1].manifest
     assert "ln: the best optim.lr (0.003) is the smallest tried" in low["cells"][0]["notes"][-1]
 
