@@ -137,7 +137,7 @@ def worth(row: Any, steps: str = "training steps") -> str:
 
     What was measured ends at .8 and 1.25 times the steps: beyond, only that is said.
     """
-    share, low, high = (float(getattr(row, name, math.nan)) for name in ("worth", "worth_low", "worth_high"))
+    share, low, high = (float(value) for value in (row.worth, row.worth_low, row.worth_high))
     if not (math.isfinite(share) and low <= high):
         return ""
     if low == -1 and high == math.inf:
@@ -180,8 +180,6 @@ def span(mean: float, low: float, high: float, places: int) -> str:
 
 def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = None) -> str:
     """The verdict of one row of effects in words, with its reason where there is none; the metric is the row's own."""
-    if not row.verdict:  # of a study that is no comparison of variants
-        return str(row.note)
     if row.verdict in ("better", "worse"):
         less = row.lower_is_better if lower_is_better is None else lower_is_better
         lower = bool(less) == (row.verdict == "better")
@@ -204,7 +202,7 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
 
 def margin(row: Any) -> str:
     """The margin of a row of effects: "±.01", "±2 % of the training steps"; nothing without one."""
-    return bounds(row.margin, getattr(row, "margin_steps", math.nan))
+    return bounds(row.margin, row.margin_steps)
 
 
 def bounds(size: float, steps: float) -> str:
@@ -248,7 +246,7 @@ def said_metric(metric: str) -> str:
 
 def p_words(p: float, correction: str = "") -> str:
     """A p-value with more digits where it is small: "Holm p = .0003", "p < .0001"; nothing where there is none."""
-    if not _known(p):
+    if not known(p):
         return ""
     text = "< .0001" if p < 1e-4 else f"= {number(p, 4 if p < 1e-3 else 3)}"
     return f"{correction} p {text}".strip()
@@ -270,12 +268,13 @@ def scope(manifest: dict[str, Any], among: Iterable[str], base: Iterable[str] | 
     cells = {cell["id"]: cell for cell in manifest["cells"]}
     found = [cells[name] for name in among]
     params = sorted({cells[name]["params"] for name in (among if base is None else base)} - {None}, key=float)
-    sizes = dict.fromkeys(size(int(count)) for count in params if _known(count))
+    sizes = dict.fromkeys(size(int(count)) for count in params if known(count))
     tasks = dict.fromkeys(manifest["tasks"][cell["task"]]["name"] for cell in found)
     steps = sorted({cell["config"]["train"]["steps"] for cell in found if cell["config"].get("train")})
     parts = [f"{ranged(list(sizes))} parameters"] if sizes else []
     return ", ".join([*parts, ranged(list(tasks)), *([f"{ranged([str(n) for n in steps])} steps"] if steps else [])])
 
 
-def _known(value: Any) -> bool:
+def known(value: Any) -> bool:
+    """Whether a value is a finite number; None is none."""
     return value is not None and math.isfinite(value)

@@ -9,11 +9,14 @@ import argparse
 import importlib
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ablate import evidence, words
+from ablate import words
 from ablate.command import Parser, Refused, conclude
-from analysis import figures, load, report, tables, text
-from analysis.case import Case
+from analysis import load
+
+if TYPE_CHECKING:
+    from analysis.case import Case
 
 COMMANDS = {"export": "analysis.export", "verify": "analysis.verify"}
 EPILOG = """also:
@@ -40,21 +43,31 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _analyse(given: argparse.Namespace) -> int:
     study = load.study_of(given)
+
+    from analysis import figures, leftovers, report, tables, text  # slow to load, and a refusal needs none of it
+
     folder = given.to or given.results_dir / "figures" / study.manifest["study"]
     case = load.case(given.results_dir, study, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [*figures.write(case, folder), *tables.write(case, folder), *text.write(case, folder)]
+        old = leftovers.clear(folder, [*files, folder / report.NAME])
         files += report.write(case, folder)  # of what was written before
+        leftovers.remember(folder, files)
     except OSError as error:
         raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
     print("\n".join(_said(case)))
     print(f"{words.counted(len(files), 'file')} in {folder}")
+    if old:
+        print(f"removed, of an earlier analysis: {', '.join(old)}")
     return 0
 
 
 def _said(case: Case) -> list[str]:
     """The claims, the verdicts on effects, then what a reader of them must know."""
+    from ablate import evidence
+    from analysis import tables
+
     shown = evidence.headline(case.effects)
     places = words.decimals((shown["high"] - shown["low"]) / 2)
     lines = [

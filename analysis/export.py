@@ -14,7 +14,7 @@ import pandas
 
 from ablate import evidence, words
 from ablate.command import Parser, Refused, conclude
-from ablate.results import Study
+from ablate.results import Study, write_atomic
 from analysis import load
 from analysis.safe import written
 
@@ -43,7 +43,7 @@ def _export(given: argparse.Namespace) -> int:
     if study.curves.empty:
         print("no curves: nothing was logged")
     else:
-        study.curves.to_parquet(folder / "curves.parquet", index=False)
+        write_atomic(folder / "curves.parquet", study.curves.to_parquet(index=False))
         print(f"{folder / 'curves.parquet'}  {words.counted(len(study.curves), 'logged step')}")
     print("\n".join(f"damaged: {note}" for note in study.notes), end="\n" * bool(study.notes))
     return 0

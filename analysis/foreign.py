@@ -16,25 +16,10 @@ from ablate.results import Study
 from ablate.words import show
 from analysis.columns import SHAPE, direction
 from analysis.ends import ends, with_missing
+from analysis.load import Asked as Asked
 
 TASK = "runs"
 Levels = dict[str, Any]
-
-
-class Asked(NamedTuple):
-    """What the command line says about foreign runs; what it leaves open is inferred.
-
-    `reference` maps factors to levels as texts; the factors in `within` are not compared: effects are given at each of
-    their levels.
-    """
-
-    factors: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    lower: bool | None = None
-    reference: tuple[tuple[str, str], ...] = ()
-    within: tuple[str, ...] = ()
-    unpaired: bool = False
-    group: str = ""
 
 
 class Origin(NamedTuple):

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from ablate.command import Parser, Refused, choose_study, refusing
 from ablate.results import Study, load_study
-from analysis.case import Case, case_of
-from analysis.foreign import Asked
+
+if TYPE_CHECKING:
+    from analysis.case import Case
 
 NEEDED = ("factors", "reference", "seeds", "tasks", "cells")
+
+
+class Asked(NamedTuple):
+    """What the command line says about foreign runs; what it leaves open is inferred.
+
+    `reference` maps factors to levels as texts; the factors in `within` are not compared: effects are given at each of
+    their levels.
+    """
+
+    factors: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    lower: bool | None = None
+    reference: tuple[tuple[str, str], ...] = ()
+    within: tuple[str, ...] = ()
+    unpaired: bool = False
+    group: str = ""
 
 
 def read(results: Path, name: str | None) -> Study:
@@ -19,6 +37,7 @@ def read(results: Path, name: str | None) -> Study:
     with refusing(results, chosen) as manifest:
         study = load_study(results, chosen)
         study.manifest["study"] = chosen  # a copy of a study goes by the name of its folder
+        study.notes = [note.replace(f"{results}/", "") for note in study.notes]  # reports are passed on
     missing = [key for key in NEEDED if key not in study.manifest]
     if missing:
         raise Refused(f"{manifest} has no {', '.join(missing)}")
@@ -27,6 +46,8 @@ def read(results: Path, name: str | None) -> Study:
 
 def case(results: Path, study: Study, folder: Path | None = None) -> Case:
     """The case of a study.  Raises `Refused` where its manifest is none that can be computed with."""
+    from analysis.case import case_of
+
     if study.manifest.get("source"):
         return case_of(results, study, folder)
     with refusing(results, study.manifest["study"]):

@@ -163,7 +163,7 @@ MORE: dict[str, tuple[str, Write]] = {
 def _cell(row: Any, places: int) -> dict[str, str]:
     found = {"Mean": words.number(row.mean, places), "Sd": words.number(row.sd, places), "N": str(row.n)}
     found |= {name: str(getattr(row, name.lower())) for name in ("Runs", "Diverged", "Failed", "Missing")}
-    known = row.params is not None and math.isfinite(row.params)
+    known = words.known(row.params)
     found |= {"Params": f"{int(row.params):,}" if known else "–"}
     found |= {"ParamsChange": words.percent(row.params_vs_reference)} if known else {}
     found |= (

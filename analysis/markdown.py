@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ablate import words
+from ablate.results import write_atomic
 from analysis import sheet
 from analysis.case import Case
 from analysis.sections import Picture, Section, noise, sections
@@ -19,7 +20,7 @@ def write(case: Case, folder: Path, pictures: Iterable[Picture] = ()) -> Path:
     found = sections(case, pictures)
     at = 1 + [section.name for section in found].index("verdicts")
     found[at:at] = [section for section in (noise(case),) if section.items]
-    file.write_text(page(words.title(case.study.manifest), found), encoding="utf-8")
+    write_atomic(file, page(words.title(case.study.manifest), found).encode())
     return file
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -123,7 +122,7 @@ def _seeds(case: Case) -> Iterator[str]:
         yield "Seeds pair where cells see the same batches in the same order; other comparisons are unpaired (Welch)."
     elif len(table):
         yield "The cells see different batches, so that comparisons are unpaired (Welch)."
-    shared = [cell["shared_draws"] for cell in cells if not cell["reference"] and _known(cell.get("shared_draws"))]
+    shared = [cell["shared_draws"] for cell in cells if not cell["reference"] and words.known(cell.get("shared_draws"))]
     if shared and not manifest.get("source"):
         span = ranged([f"{share:.0%}".replace("%", " %") for share in sorted({min(shared), max(shared)})])
         span = span.replace(", ", " to ")
@@ -248,10 +247,6 @@ def _caveats(case: Case) -> Iterator[str]:
 def _sentence(text: str) -> str:
     """A remark as a sentence of its own."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
-
-
-def _known(value: Any) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 Part = Callable[[Case], Iterable[str]]

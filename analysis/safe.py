@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas
 
+from ablate.results import write_atomic
+
 RISKY = re.compile(r"[=+\-@\t\r]")
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
@@ -17,7 +19,7 @@ def written(table: pandas.DataFrame, file: Path) -> Path:
     safe = table.rename(columns=quoted)
     for name in safe.columns[[not pandas.api.types.is_numeric_dtype(kind) for kind in safe.dtypes]]:
         safe[name] = safe[name].map(quoted)
-    safe.to_csv(file, index=False, lineterminator="\n")
+    write_atomic(file, safe.to_csv(index=False, lineterminator="\n").encode())
     return file
 
 

@@ -11,11 +11,12 @@ import pandas
 
 from ablate import evidence, words
 from ablate.words import listed, ranged
-from analysis import methods, tables
+from analysis import methods, tables, training
 from analysis.case import Case
 from analysis.sentences import sentences
 from analysis.sheet import Sheet
 
+ALONE = "This study has one seed: nothing can be concluded from it."
 WIDE = 6  # cells beside each other; more go below each other
 STUDY_KEYS = {  # of a configuration: what belongs to the study, not to a cell's numbers
     *("study", "seeds", "seeds_max", "confirm", "reference", "match", "design", "zip", "tier", "tune", "aa"),
@@ -68,7 +69,7 @@ def verdicts(case: Case) -> Section:
     notes = [evidence.standing(case.study, case.effects, case.claims) or ""]
     notes.append(evidence.unadjusted(case.study.manifest) or "")
     if len(case.study.manifest["seeds"]) == 1:
-        notes.append("This study has one seed: nothing can be concluded from it.")
+        notes.append(ALONE)
     elif words.no_evidence(case.study.manifest):
         notes.append("This study serves another one: its differences are no effects of variants, and have no verdicts.")
     elif case.effects.empty:
@@ -99,7 +100,7 @@ def plan(case: Case) -> Section:
     seeds, cells = manifest["seeds"], manifest["cells"]
     count = f"{words.counted(len(cells), 'cell')} x {words.counted(len(seeds), 'seed')} = "
     tuned, sequence = manifest.get("tuning"), manifest.get("sequential")
-    metric = evidence.endpoint(manifest)
+    metrics = [f"{metric}{words.unit(manifest, metric)}" for metric in evidence.measures(manifest)]
     facts = [
         ("factors", "; ".join(levels)),
         ("design", manifest.get("design", "grid").replace("_", " ")),
@@ -108,7 +109,7 @@ def plan(case: Case) -> Section:
         ("seeds", ranged([words.show(seed) for seed in seeds])),
         ("seeds=auto", f"looks at {', '.join(map(str, sequence['looks']))}" if sequence else ""),
         ("task", ", ".join(dict.fromkeys(task["title"] for task in manifest["tasks"].values()))),
-        ("endpoint", f"{metric}{words.unit(manifest, metric)}, at the last step"),
+        ("endpoint", f"{' or '.join(metrics)}, at the last step"),
         ("steps", _configured(manifest, "train", "steps")),
         (
             "learning rate",
@@ -142,14 +143,10 @@ def results(case: Case) -> Section:
 
 def runs(case: Case) -> Section:
     """Every run with its status."""
-    study, own = case.study, evidence.endpoints(case.study.manifest)
+    study, metrics = case.study, evidence.endpoints(case.study.manifest)
     counts = study.runs["status"].value_counts()
     said = ", ".join(f"{counts[name]} {name}" for name in ("done", "diverged", "failed", "missing") if name in counts)
-    metrics = study.runs["cell"].map(own)
-    known = [name for name in evidence.measures(study.manifest) if name in study.runs]
-    scores = pandas.Series(math.nan, study.runs.index)
-    for name in known:
-        scores = scores.mask(metrics == name, pandas.to_numeric(study.runs[name], errors="coerce"))
+    scores = [_score(run, metrics[run["cell"]]) for run in study.runs.to_dict("records")]
     optional = {
         name: list(study.runs[name]) if name in study.runs else [None] * len(study.runs)
         for name in ("steps", "seconds")
@@ -158,7 +155,7 @@ def runs(case: Case) -> Section:
         [run.label, str(run.seed), run.status, words.number(score, 4), *(_whole(value) for value in also), _path(run)]
         for run, score, *also in zip(study.runs.itertuples(), scores, *optional.values(), strict=True)
     ]
-    head = ["cell", "seed", "status", " or ".join(evidence.measures(study.manifest)), "steps", "seconds", "run"]
+    head = ["cell", "seed", "status", " or ".join(dict.fromkeys(metrics.values())), "steps", "seconds", "run"]
     return Section(
         "runs",
         "Runs",
@@ -167,18 +164,24 @@ def runs(case: Case) -> Section:
     )
 
 
+def _score(run: dict[str, Any], metric: str) -> float:
+    """A run's number in the metric of its own task, NaN where it has none."""
+    value = run.get(metric)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else math.nan
+
+
 def _path(run: Any) -> str:
     return run.path if isinstance(run.path, str) else "–"
 
 
 def _whole(value: Any) -> str:
-    return f"{value:.0f}" if value is not None and math.isfinite(value) else "–"
+    return f"{value:.0f}" if words.known(value) else "–"
 
 
 def differences(case: Case) -> Section:
     """The settings in which cells differ, and nothing of what they share."""
     cells = case.study.manifest["cells"]
-    flat = [flattened({key: value for key, value in cell["config"].items() if key not in STUDY_KEYS}) for cell in cells]
+    flat = settings(case.study.manifest)
     keys = dict.fromkeys(key for config in flat for key in config)
     differing = [key for key in keys if len({config.get(key, "–") for config in flat}) > 1]
     labels = [cell["label"] for cell in cells]
@@ -191,6 +194,12 @@ def differences(case: Case) -> Section:
         ]
     sheet = Sheet("differences", "Settings in which cells differ", head, rows, [])
     return Section("differences", "Configuration differences", sheets=[sheet] if differing else [])
+
+
+def settings(manifest: dict[str, Any]) -> list[dict[str, str]]:
+    """The settings of each cell, without those that belong to its study."""
+    configs = [cell["config"].items() for cell in manifest["cells"]]
+    return [flattened({key: value for key, value in config if key not in STUDY_KEYS}) for config in configs]
 
 
 def flattened(node: dict[str, Any], above: str = "") -> dict[str, str]:
@@ -249,19 +258,13 @@ def provenance(case: Case) -> Section:
         ("command", manifest.get("command") or ""),
         ("planned", f"{manifest.get('created', '')}, last on {manifest['updated']}" if manifest.get("updated") else ""),
         ("versions", ", ".join(f"{name} {text}" for name, text in versions.items())),
-        ("torch of the runs", ", ".join(distinct(trained, "torch"))),
+        ("torch of the runs", ", ".join(training.distinct(trained, "torch"))),
         ("git commit", code),
-        ("device", ", ".join(distinct(trained, "device"))),
+        ("device", ", ".join(training.distinct(trained, "device"))),
         ("data", ", ".join(f"{task['name']} ({key})" for key, task in manifest["tasks"].items())),
         ("hash of the claims", str(manifest.get("claims_hash") or "")),
-        ("results", str(case.results)),
     ]
     return Section("provenance", "Provenance", facts=[(name, text) for name, text in facts if text])
-
-
-def distinct(runs: pandas.DataFrame, column: str) -> list[str]:
-    """The different values of a column that runs may not have."""
-    return [str(value) for value in runs[column].dropna().unique()] if column in runs else []
 
 
 def _pairs(runs: pandas.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

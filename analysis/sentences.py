@@ -52,8 +52,8 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
         found = f"by {size}{unit} [{', '.join(words.number(end, places) for end in ends)}]"
         within = f", a difference within {words.margin(row)}: negligible" * (row.verdict == "negligible")
         return moved(manifest, row, metric, found) + within
-    spread = words.span(row.mean, row.low, row.high, places).replace(" [", f"{unit} [") + unit * (not _known(row.low))
-    spread += f" beyond what {ALONE}" * (row.kind == "interaction")
+    spread = words.span(row.mean, row.low, row.high, places).replace(" [", f"{unit} [")
+    spread += unit * (not words.known(row.low)) + f" beyond what {ALONE}" * (row.kind == "interaction")
     if row.verdict == "none":
         return f"{subject(manifest, row)}: no verdict, {metric} {spread}"
     if row.verdict == "equivalent":
@@ -105,7 +105,7 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
     found = [] if row.family else ["exploratory"]
     found += [seeds, p_words(row.p_holm if row.family else row.p_bh, "Holm" if row.family else "BH")]
     found += ["unadjusted for looks"] if row.unadjusted else []
-    if row.verdict == "undecided" and _known(row.smallest):
+    if row.verdict == "undecided" and words.known(row.smallest):
         found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")
     decided = row.verdict in ("better", "worse", "negligible", "equivalent")
     found.append(row.note if decided else "")
@@ -118,7 +118,7 @@ def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
         return ""
     params = {cell["id"]: cell["params"] for cell in manifest["cells"]}
     sides = [_mean(params, contrast.side(sign)) for sign in (1, -1)]
-    if not all(map(_known, sides)) or not sides[1]:
+    if not all(map(words.known, sides)) or not sides[1]:
         return ""
     return f"{words.percent(sides[0] / sides[1] - 1)} parameters" if sides[0] != sides[1] else "equal parameters"
 
@@ -129,10 +129,6 @@ def unit_of(manifest: dict[str, Any], metric: str) -> str:
 
 
 def _mean(params: dict[str, Any], side: dict[str, float]) -> float:
-    if not all(_known(params[cell]) for cell in side):
+    if not all(words.known(params[cell]) for cell in side):
         return math.nan
     return sum(weight * params[cell] for cell, weight in side.items()) / sum(side.values())
-
-
-def _known(value: Any) -> bool:
-    return value is not None and math.isfinite(value)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import pandas
 
 from ablate import evidence, words
-from ablate.results import Study
+from ablate.results import Study, write_atomic
 from analysis import latex, sheet, stats
 from analysis.case import Case
 from analysis.export import runs_table
@@ -25,7 +24,7 @@ def write(case: Case, folder: Path) -> list[Path]:
     for each in sheets(case):
         for suffix, text in (("md", sheet.markdown(each)), ("tex", latex.table(each))):
             files.append(folder / f"{each.name}.{suffix}")
-            files[-1].write_text(text, encoding="utf-8")
+            write_atomic(files[-1], text.encode())
     return files
 
 
@@ -50,7 +49,8 @@ def beside(study: Study) -> dict[str, list[float]]:
     split = metrics[0].split("/")[0]  # of a tuning study the validation split: its test scores are nobody's business
     known = [name for name in study.runs if name.startswith(f"{split}/") and study.runs[name].notna().any()]
     others = [name for name in known if metrics != [name]]
-    return {name: list(evidence.cells(study, name)["mean"]) for name in others}
+    order = [cell["id"] for _, members in evidence.strata(study.manifest) for cell in members]
+    return {name: evidence.scores(study, name).mean()[order].to_list() for name in others}
 
 
 def cells_sheet(case: Case) -> Sheet:
@@ -67,9 +67,9 @@ def cells_sheet(case: Case) -> Sheet:
     for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True):
         texts = [row.name, *([row.metric] if several else []), _score(row, places)]
         texts += [f"{row.n} of {row.runs}", share(row), str(row.failed), str(row.missing)]
-        texts += [f"{int(row.params):,}" if _known(row.params) else "–"]
+        texts += [f"{int(row.params):,}" if words.known(row.params) else "–"]
         texts += [
-            "" if row.reference or not _known(row.params_vs_reference) else words.percent(row.params_vs_reference)
+            "" if row.reference or not words.known(row.params_vs_reference) else words.percent(row.params_vs_reference)
         ]
         texts += [str(row.chosen_value), words.remainder(row.match_difference)] if "match" in cells else []
         texts += [words.setting(row.tuned_value)] if "tuned" in cells else []
@@ -146,7 +146,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
     rows = []
     for row in table.itertuples():
         places = words.decimals([row.sd, (row.high - row.low) / 2])
-        spread = f" ± {words.number(row.sd, places)}" if _known(row.sd) else ""
+        spread = f" ± {words.number(row.sd, places)}" if words.known(row.sd) else ""
         texts = [
             row.label,
             "–" if row.verdict == "withheld" else words.number(row.mean, places, signed=True) + spread,
@@ -180,7 +180,7 @@ def claims_sheet(case: Case) -> Sheet | None:
         places = words.decimals([(row.high - row.low) / 2])
         status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
         share = words.number(100 * row.severity, 1)
-        passes = f"{share} % ({row.severity_n} of {row.placebo})" if _known(row.severity) else "–"
+        passes = f"{share} % ({row.severity_n} of {row.placebo})" if words.known(row.severity) else "–"
         texts = [row.name, row.says, str(row.n), words.span(row.mean, row.low, row.high, places)]
         texts += [words.p_text(row.p_holm if row.family else row.p_bh), passes, status]
         rows.append([*texts, f"{row.verdict}: {row.note}" if row.note else row.verdict])
@@ -227,7 +227,3 @@ def remarks(study: Study) -> list[str]:
             f"{words.counted(len(runs), 'run')} {status}: {named}" + ", …" * (len(runs) > NAMED) if len(runs) else ""
         )
     return [line for line in [*lines, *(f"damaged: {note}" for note in study.notes)] if line]
-
-
-def _known(value: Any) -> bool:
-    return value is not None and math.isfinite(value)

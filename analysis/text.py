@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ablate.results import write_atomic
 from analysis import bibliography, macros, markdown, methods
 from analysis.case import Case
 from analysis.figures import KINDS
@@ -22,7 +23,7 @@ def write(case: Case, folder: Path) -> list[Path]:
     for name, text in texts.items():
         if text:
             files.append(folder / name)
-            files[-1].write_text(text, encoding="utf-8")
+            write_atomic(files[-1], text.encode())
     return [*files, markdown.write(case, folder, pictures(case, folder))]
 
 

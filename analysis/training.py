@@ -86,7 +86,7 @@ def _optimiser(cells: list[dict[str, Any]], papers: str) -> str:
 def machine(case: Case) -> Iterator[str]:
     """Device, versions, commit and what the runs took, as far as they say."""
     runs, manifest = case.study.runs, case.study.manifest
-    known = {name: _distinct(runs, name) for name in ("device", "torch", "commit")}
+    known = {name: distinct(runs, name) for name in ("device", "torch", "commit")}
     python = manifest.get("versions", {}).get("python")
     if known["device"]:
         with_torch = f" with PyTorch {ranged(known['torch'])}" if known["torch"] else ""
@@ -139,5 +139,6 @@ def _spoken(name: str) -> str:
     return name if name.isupper() else re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
 
 
-def _distinct(runs: pandas.DataFrame, column: str) -> list[str]:
+def distinct(runs: pandas.DataFrame, column: str) -> list[str]:
+    """The different values of a column that runs may not have."""
     return [str(value) for value in runs[column].dropna().unique()] if column in runs else []

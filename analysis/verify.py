@@ -14,7 +14,7 @@ from typing import Any
 from ablate import words
 from ablate.command import Parser, Refused, choose_study, conclude
 from analysis import figures, load
-from analysis.case import Case, case_of
+from analysis.case import Case
 from analysis.figures.page import page_of
 from analysis.figures.stamp import read_stamp, stamp_of
 
@@ -52,11 +52,12 @@ def _stamped(file: Path) -> dict[str, Any]:
 def _case(stamped: dict[str, Any], results: Path, folder: Path | None) -> Case:
     """The study that the figure is of, as it is now, with the edits of `folder`.  Raises `Refused` where it is gone."""
     if not stamped.get("source"):
-        return case_of(results, load.read(results, choose_study(results, str(stamped["study"]))), folder)
+        return load.case(results, load.read(results, choose_study(results, str(stamped["study"]))), folder)
     parser = Parser("python -m analysis", "")
     load.add_arguments(parser)
-    parser.add_argument("--to", type=Path)
-    return case_of(results, load.study_of(parser.parse_args(shlex.split(str(stamped["command"]))[3:])), folder)
+    given = parser.parse_args(shlex.split(str(stamped["command"]))[3:])
+    given.results_dir = results  # where runs of W&B are kept
+    return load.case(results, load.study_of(given), folder)
 
 
 def _today(stamped: dict[str, Any], case: Case) -> dict[str, Any] | None:

@@ -25,7 +25,7 @@ def read_offline(folder: Path, notes: list[str]) -> list[Tracked]:
     for file in files:
         run = _read(file)
         if run is None:
-            notes.append(f"{file} is no run that can be read; left out")
+            notes.append(f"{file.parent.name}/{file.name} is no run that can be read; left out")
         else:
             found.append(run)
     if not found:

@@ -32,14 +32,15 @@ def read_wandb(target: str, asked: Asked, results: Path) -> Study:
     try:
         if Path(target).is_dir():
             runs, name = read_offline(Path(target), notes), Path(target).resolve().name
+            source = f"W&B, offline runs in {name}"  # not where: reports are passed on
         elif re.fullmatch(r"[\w.-]+/[\w.-]+", target):
-            name = target.replace("/", "-")
+            name, source = target.replace("/", "-"), f"W&B {target}"
             runs = list(fetch(target, results / "wandb" / name, notes))
         else:
             raise Refused("write ENTITY/PROJECT, or a folder that holds offline-run-* folders")
         created = max((run.created for run in runs), default=now())
         study = f"{name}-{asked.group}" if asked.group else name
-        origin = Origin(study, f"W&B {target}", created, command("--wandb", target, asked))
+        origin = Origin(study, source, created, command("--wandb", target, asked))
         return study_of_runs(runs, asked, origin, notes)
     except Refused as error:
         raise Refused(f"--wandb {target}: {error}") from None

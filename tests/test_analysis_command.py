@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fabricate import fabricate
@@ -27,7 +29,7 @@ def test_everything_is_written_and_listed(
     assert main([]) == 0
     said = capsys.readouterr().out.splitlines()
     folder = tmp_path / "figures" / "fabricated"
-    written = {path.name for path in folder.iterdir()} - {"figures.yaml"}
+    written = {path.name for path in folder.iterdir()} - {"figures.yaml", ".written.json"}
     assert said[-1] == f"{len(written)} files in {folder}" and len(said) == 4
     assert written >= set(FIGURES + TABLES)
     assert all((folder / name).stat().st_size > 100 for name in FIGURES + TABLES)
@@ -53,6 +55,69 @@ def test_torch_is_never_loaded(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=root, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
+
+
+def test_help_and_a_refusal_load_no_library_of_numbers(tmp_path: Path) -> None:
+    fabricate(tmp_path, GRID)
+    code = (
+        "import sys, analysis.__main__ as command\n"
+        f"assert command.main(['nobody', '--results-dir', {str(tmp_path)!r}]) == 2\n"
+        "try: command.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print({'numpy', 'pandas', 'scipy', 'matplotlib', 'plotly', 'jinja2'} & set(sys.modules))"
+    )
+    root = Path(__file__).parent.parent
+    ended = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert ended.stdout.endswith("set()\n") and "--runs FILE" in ended.stdout, ended.stdout + ended.stderr
+
+
+def test_what_an_earlier_analysis_wrote_does_not_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def analysed(**options: Any) -> str:
+        fabricate(tmp_path / str(len(list(tmp_path.iterdir()))), {"ffn": ["mlp", "swiglu"]}, **options)
+        newest = max(tmp_path.glob("[0-9]*"), key=lambda path: int(path.name))
+        assert main(["--results-dir", str(newest), "--to", str(folder)]) == 0
+        return capsys.readouterr().out
+
+    folder = tmp_path / "to"
+    folder.mkdir()
+    (folder / "figures.yaml").write_text("subset: {figures: [effects]}\n")
+    lost = lambda levels, seed: "failed" if seed == 2 else "done"  # noqa: E731
+    assert "removed" not in analysed(status=lost)
+    mine = folder / "divergence.png"
+    mine.write_text("of the user")
+    (folder / "losses.tex").write_text("edited by hand")
+    assert (folder / "losses.md").exists()
+    said = analysed()
+    assert "removed, of an earlier analysis: losses.md\n" in said
+    assert not (folder / "losses.md").exists() and (folder / "effects.png").exists()
+    assert mine.read_text() == "of the user" and (folder / "losses.tex").read_text() == "edited by hand"
+    assert "removed" not in analysed()
+
+
+def test_a_full_disk_leaves_the_earlier_files_whole_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})
+    folder = tmp_path / "figures" / "fabricated"
+    folder.mkdir(parents=True)
+    (folder / "figures.yaml").write_text("subset: {figures: [effects]}\n")
+    assert main(["--results-dir", str(tmp_path)]) == 0
+    capsys.readouterr()
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    fitting = iter(["effects.png", "effects.pdf", "runs.csv"])
+
+    def full(descriptor: int) -> None:
+        if next(fitting, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    (folder / "figures.yaml").write_text("subset: {figures: [effects]}\nlabels: {swiglu: SwiGLU}\n")
+    said = refused(capsys, "--results-dir", str(tmp_path))
+    assert "cannot write" in said and "No space left on device" in said
+    after = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert set(after) == set(before), "something half written stayed"
+    assert {name for name in before if after[name] != before[name]} == {"figures.yaml", "effects.png", "effects.pdf"}
+    assert after["effects.pdf"].endswith(b"%%EOF\n") and after["effects.png"].endswith(b"IEND\xaeB`\x82")
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -121,7 +186,8 @@ def test_torn_and_corrupt_results_are_named_and_counted(tmp_path: Path, capsys: 
         file.write('{"step": 8')
     assert main(["--results-dir", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert f"damaged: {folders[0]}/result.json" in said
-    assert f"damaged: {folders[1]}/metrics.jsonl: 1 torn line passed over" in said
+    torn = [folder.relative_to(tmp_path) for folder in folders[:2]]  # not where: a report is passed on
+    assert f"damaged: {torn[0]}/result.json" in said
+    assert f"damaged: {torn[1]}/metrics.jsonl: 1 torn line passed over" in said
     assert "1 run missing: ln + mlp seed 0" in said
     assert "2 of 3" in (tmp_path / "figures" / "fabricated" / "cells.md").read_text().splitlines()[2]

@@ -102,7 +102,7 @@ def test_a_damaged_or_foreign_run_is_named_counted_and_left_out(results: Path, d
     damage(run)
     study = read(results, None)
     (note,) = study.notes
-    assert DAMAGE[damage] in note and str(run) in note
+    assert DAMAGE[damage] in note and str(run.relative_to(results)) in note and str(results) not in note
     lost = study.runs.iloc[0]
     assert lost["status"] == "missing" and np.isnan(lost["test/loss"])
     assert not ((study.curves["label"] == lost["label"]) & (study.curves["seed"] == 0)).any()
@@ -115,7 +115,7 @@ def test_a_torn_configuration_is_not_compared_and_said(results: Path) -> None:
     (first(results) / "config.yaml").write_text("optim: [")
     study = read(results, None)
     (note,) = study.notes
-    assert note.startswith(f"{first(results) / 'config.yaml'} is not readable as YAML")
+    assert note.startswith(f"{first(results).relative_to(results) / 'config.yaml'} is not readable as YAML")
     assert (study.runs["status"] == "done").all()
 
 
@@ -134,7 +134,7 @@ def test_logged_lines_that_are_torn_or_gone(results: Path) -> None:
     (gone,) = [file for file in others if file.parent != run][:1]
     gone.unlink()
     study = read(results, None)
-    assert f"{run}/metrics.jsonl: 4 torn lines passed over" in study.notes
+    assert f"{run.relative_to(results)}/metrics.jsonl: 4 torn lines passed over" in study.notes
     assert "1 ended run without logged steps: no learning curve of them is shown" in study.notes
     assert (study.curves["path"] == "/".join(run.parts[-2:])).sum() == len(lines) - 2
     assert (study.runs["status"] == "done").all()  # what it ended with is whole

@@ -15,9 +15,12 @@ from fabricate import fabricate, plain_score
 from ablate import evidence, words
 from ablate.command import Refused
 from ablate.results import Study, load_study
+from analysis import figures
 from analysis.__main__ import main
+from analysis.case import case_of
 from analysis.export import runs_table
 from analysis.foreign import Asked
+from analysis.report.series import series
 from analysis.runs_csv import read_csv
 from analysis.safe import written
 from analysis.tables import remarks
@@ -211,6 +214,21 @@ def test_a_loss_that_is_not_finite_has_diverged_whatever_its_status_says(tmp_pat
     assert study.runs["status"].iloc[-1] == "diverged" and study.runs["loss"].isna().iloc[-1]
     assert "not finite and a status that does not say diverged, counted as diverged: b seed 5" in study.notes[0]
     assert evidence.effects(study)["verdict"].item() == "withheld"
+
+
+def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> None:
+    told = itertools.product("ab", range(4), (0, 10))
+    lines = [f"{cell},{seed},{step},{0.5 + 0.01 * step + 0.02 * seed}" for cell, seed, step in told]
+    study = read_csv(write(tmp_path / "a.csv", "\n".join(["cell,seed,step,accuracy", *lines])), Asked())
+    case = case_of(tmp_path, study)
+    drawn = figures.tables(case)
+    assert set(drawn["seeds"]["facet"]) == {"accuracy"} and sorted(drawn["seeds"]["value"]) == sorted(
+        study.runs["accuracy"]
+    )
+    shown = drawn["curves"].set_index(["cell", "tokens"])["mean"]
+    assert shown["a", 10] == pytest.approx(0.63) and set(drawn["curves"]["metric"]) == {"accuracy"}
+    found = series(case)
+    assert found and found["label"] == "accuracy" and [cell["n"] for cell in found["cells"]] == [4, 4]
 
 
 def test_statuses(tmp_path: Path) -> None:

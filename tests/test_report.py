@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 from fabricate import TASK, fabricate
 
+from ablate import words
 from ablate.results import load_study
 from analysis import report
 from analysis.__main__ import main
 from analysis.case import Case, case_of
 from analysis.report import page
 from analysis.report.series import POINTS, series
+from analysis.sections import plan, runs
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -94,6 +96,12 @@ def test_the_report_answers_what_a_reader_asks(analysed: Path) -> None:
     assert "shapes do not fit" in said and "2 of 12" not in said
     rows = [attributes for attributes in found.all("tr") if "data-status" in attributes]
     assert [row["data-status"] for row in rows].count("failed") == 2 and len(rows) == 12
+
+
+def test_no_file_says_where_on_this_machine_it_was_written(analysed: Path) -> None:
+    results = analysed.parents[1]
+    for file in analysed.iterdir():
+        assert str(results).encode() not in file.read_bytes(), file.name
 
 
 def test_each_sentence_of_a_note_is_said_once(analysed: Path) -> None:
@@ -234,6 +242,20 @@ def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
         lost["diverged"] and found["columns"][lost["step"]][-1] == 400 and found["columns"][lost["value"]][-1] is None
     )
     assert "1 of 3 diverged" in found["cells"][1]["name"]
+
+
+def test_each_run_is_shown_by_the_metric_of_its_own_task(tmp_path: Path) -> None:
+    tasks = {"a": TASK | {"title": "A"}, "b": TASK | {"title": "B", "metrics": {"accuracy": "max"}}}
+    factors = {"ffn": ["mlp", "swiglu"], "data": ["a", "b"]}
+    made = case(tmp_path, fabricate(tmp_path, factors, task=lambda levels: levels["data"], tasks=tasks))
+    found = series(made)
+    assert found and found["label"] == "val/loss, nats per byte or val/accuracy"
+    assert [cell["n"] for cell in found["cells"]] == [3] * 4
+    (sheet,) = runs(made).sheets
+    expected = made.study.runs["test/loss"].fillna(made.study.runs["test/accuracy"])
+    assert sheet.head[3] == "test/loss or test/accuracy"
+    assert [row[3] for row in sheet.rows] == [words.number(value, 4) for value in expected]
+    assert dict(plan(made).facts)["endpoint"] == "test/loss, nats per byte or test/accuracy, at the last step"
 
 
 def test_long_curves_keep_their_ends_and_extremes(tmp_path: Path) -> None:

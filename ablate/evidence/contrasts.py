@@ -88,10 +88,12 @@ def _factorial(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any
     factors = {name: levels for name, levels in manifest["factors"].items() if name in reference}
     others = {name: [level for level in levels if level != reference[name]] for name, levels in factors.items()}
     chains: dict[tuple[tuple[str, float], ...], list[Contrast]] = {}
+    own = {cell["id"]: cell["levels"] for cell in cells}
     for names in [*itertools.combinations(factors, 1), *itertools.combinations(factors, 2)]:
+        corners, base = _corners(own, names), _key(reference, names)
         for levels in itertools.product(*(others[name] for name in names)):
-            weights = _weights(cells, dict(zip(names, levels, strict=True)), reference)
-            if weights and _clear(cells, weights, [name for name in factors if names != (name,)]):
+            weights = _weights(corners, _key(dict(zip(names, levels, strict=True)), names), base)
+            if weights and _clear(own, weights, [name for name in factors if names != (name,)]):
                 named = any(len(others[name]) > 1 for name in names)
                 effect = _effect(names, levels, reference, stratum, named, weights)
                 chains.setdefault(_unsigned(weights), []).append(effect)
@@ -100,28 +102,42 @@ def _factorial(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any
         yield from _cells(cells, stratum)
 
 
-def _weights(cells: list[dict[str, Any]], changed: Levels, reference: Levels) -> dict[str, float]:
+def _corners(own: dict[str, Levels], names: tuple[str, ...]) -> dict[tuple[Any, ...], list[str]]:
+    """The cells at each combination of levels of these factors."""
+    found: dict[tuple[Any, ...], list[str]] = {}
+    for cell, levels in own.items():
+        found.setdefault(_key(levels, names), []).append(cell)
+    return found
+
+
+def _key(levels: Levels, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """The levels of these factors, which may be lists, as something to look up by."""
+    return tuple(tuple(levels[name]) if isinstance(levels[name], list) else levels[name] for name in names)
+
+
+def _weights(
+    corners: dict[tuple[Any, ...], list[str]], changed: tuple[Any, ...], base: tuple[Any, ...]
+) -> dict[str, float]:
     """Signed weights of the cells at each corner: −1 for each changed factor at its reference, over the corner's size.
 
     Nothing where a corner has no cell.
     """
-    corners: dict[float, list[list[str]]] = {1.0: [], -1.0: []}
+    signed: dict[float, list[list[str]]] = {1.0: [], -1.0: []}
     for ups in itertools.product((True, False), repeat=len(changed)):
-        moved = {n: changed[n] if up else reference[n] for n, up in zip(changed, ups, strict=True)}
-        corner = [cell["id"] for cell in cells if all(cell["levels"][n] == level for n, level in moved.items())]
+        corner = corners.get(tuple(new if up else old for new, old, up in zip(changed, base, ups, strict=True)))
         if not corner:
             return {}
-        corners[(-1.0) ** ups.count(False)].append(corner)
-    return {cell: sign / len(corner) for sign, found in corners.items() for corner in found for cell in corner}
+        signed[(-1.0) ** ups.count(False)].append(corner)
+    return {cell: sign / len(corner) for sign, found in signed.items() for corner in found for cell in corner}
 
 
-def _clear(cells: list[dict[str, Any]], weights: dict[str, float], factors: list[str]) -> bool:
+def _clear(own: dict[str, Levels], weights: dict[str, float], factors: list[str]) -> bool:
     """Whether no main effect of these factors is in a contrast: the weights of each level's cells sum to zero."""
     for name in factors:
         sums: dict[Any, float] = {}
-        for cell in cells:
-            level = cell["levels"][name]
-            sums[level] = sums.get(level, 0.0) + weights.get(cell["id"], 0.0)
+        for cell, weight in weights.items():
+            level = _key(own[cell], (name,))
+            sums[level] = sums.get(level, 0.0) + weight
         if any(abs(total) > 1e-9 for total in sums.values()):
             return False
     return True

@@ -37,8 +37,7 @@ def inside(row: Any) -> bool:
     """Whether the interval of a row of effects lies inside its margin; of a share of the steps, that of its worth."""
     if math.isfinite(row.margin):
         return bool(-row.margin < row.low and row.high < row.margin)
-    low, high = (float(getattr(row, name, math.nan)) for name in ("worth_low", "worth_high"))
-    return bool(within(low, high, row.margin_steps))
+    return bool(within(float(row.worth_low), float(row.worth_high), row.margin_steps))
 
 
 def margin_words(manifest: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ class Scored(NamedTuple):
 
     values  a row per seed, a column per cell, NaN where a run gave no number
     ranked  the same with diverged runs infinitely bad: for ranks only, never for a mean
+    at      the place of each cell's column in both
     """
 
     study: Study
@@ -33,6 +35,12 @@ class Scored(NamedTuple):
     values: pandas.DataFrame
     ranked: pandas.DataFrame
     ends: Ends
+    at: dict[str, int]
+
+    def of(self, cells: Iterable[str], ranked: bool = False) -> np.ndarray:
+        """The values, or ranked values, of these cells (seeds, cells): pandas' own selection is slow for many rows."""
+        table = self.ranked if ranked else self.values
+        return np.asarray(table.to_numpy()[:, [self.at[cell] for cell in cells]])
 
 
 def scored(study: Study, metric: str | None = None) -> Scored:
@@ -44,20 +52,21 @@ def scored(study: Study, metric: str | None = None) -> Scored:
     for run in study.runs[study.runs["status"] == "diverged"].itertuples():
         ranked.loc[run.seed, run.cell] = math.inf if lower[run.cell] else -math.inf
     ends: Ends = study.runs.groupby(["cell", "status"]).size().to_dict()
-    return Scored(study, {cell["id"]: cell for cell in manifest["cells"]}, metrics, lower, values, ranked, ends)
+    cells, at = {cell["id"]: cell for cell in manifest["cells"]}, {cell: i for i, cell in enumerate(values)}
+    return Scored(study, cells, metrics, lower, values, ranked, ends, at)
 
 
 def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     """The columns of `effects` that need no other row."""
     cells, names = found.cells, list(contrast.weights)
     parts, together = groups(found.study.manifest, contrast.weights)
-    estimate = paired(_sums(found.values, parts[0])) if together else welch([_sums(found.values, w) for w in parts])
+    estimate = paired(_sums(found, parts[0])) if together else welch([_sums(found, w) for w in parts])
     metrics = list(dict.fromkeys(found.metrics[name] for name in names))
     left = max(((cells[name].get("matched") or {}).get("difference", 0) for name in names), key=abs)
     return {
         "estimate": estimate,
         "reach": _reach(found, contrast, metrics),
-        "looks": sizes(found.study.manifest, [list(found.values[list(w)].dropna().index) for w in parts]),
+        "looks": sizes(found.study.manifest, [_complete(found, w) for w in parts]),
         "different": len({cells[name]["task"] for name in names}) > 1,
         "paired": together,
         "n": estimate.n,
@@ -76,10 +85,15 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
 def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
     """How far from zero a contrast of shares can be; inf of other metrics, and of shares in per cent."""
     shares = all(metric.split("/")[-1].split("@")[0] in SHARES for metric in metrics)
-    values = found.values[list(contrast.weights)].to_numpy()
+    values = found.of(contrast.weights) if shares else np.array([])
     if not shares or not (np.isnan(values) | (values >= 0) & (values <= 1)).all():
         return math.inf
     return sum(contrast.side(1).values())
+
+
+def _complete(found: Scored, cells: Iterable[str]) -> list[int]:
+    """The seeds that have a number for all of these cells."""
+    return [int(seed) for seed in found.values.index[~np.isnan(found.of(cells)).any(axis=1)]]
 
 
 def groups(manifest: dict[str, Any], weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
@@ -92,9 +106,10 @@ def groups(manifest: dict[str, Any], weights: dict[str, float]) -> tuple[list[di
     return [weights] if together else list(found.values()), together
 
 
-def _sums(values: pandas.DataFrame, weights: dict[str, float]) -> np.ndarray:
+def _sums(found: Scored, weights: dict[str, float]) -> np.ndarray:
     """The weighted sum of the cells within each seed that has them all."""
-    complete = values[list(weights)].dropna().to_numpy()
+    values = found.of(weights)
+    complete = values[~np.isnan(values).any(axis=1)]
     sums = complete @ np.array(list(weights.values()))
     # What addition leaves of two equal cells must be zero: 1e-16 in every seed would pass for a significant difference.
     size = np.abs(complete).max(initial=0.0) or 1.0
@@ -113,13 +128,14 @@ def _count(found: Scored, side: dict[str, float], status: str) -> int:
 
 def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool) -> dict[str, float]:
     """Of the two sides: size and correlation over seeds, P(better), in how many seeds or pairs the level is lower."""
-    up, down = (found.ranked[list(side)] @ np.array(list(side.values())) for side in map(contrast.side, (1, -1)))
+    sides = map(contrast.side, (1, -1))
+    up, down = (found.of(side, ranked=True) @ np.array(list(side.values())) for side in sides)
     if together:
-        seeds = up.notna() & down.notna()
-        one, other = up[seeds].to_numpy(), down[seeds].to_numpy()
+        seeds = ~np.isnan(up) & ~np.isnan(down)
+        one, other = up[seeds], down[seeds]
         pairs, ended = (one, other), np.isfinite(one) & np.isfinite(other)
     else:
-        one, other = up.dropna().to_numpy(), down.dropna().to_numpy()
+        one, other = up[~np.isnan(up)], down[~np.isnan(down)]
         pairs, ended = tuple(grid.ravel() for grid in np.meshgrid(one, other)), slice(0)
     sign = -1 if found.lower[next(iter(contrast.weights))] else 1
     lower, higher = int((pairs[0] < pairs[1]).sum()), int((pairs[0] > pairs[1]).sum())

@@ -117,26 +117,28 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """
     values, own = scores(study, metric), endpoints(study.manifest)
     rows, alone = [], len(study.manifest["cells"]) == 1
+    ends = study.runs.groupby(["cell", "status"]).size().to_dict()
     for stratum, members in strata(study.manifest):
         reference = next((cell for cell in members if cell["reference"]), None)
         for cell in members:
             name = cell["label"] + " (reference)" * (cell["reference"] and not alone)
             correlation = _correlation(values, cell, reference)
-            found = _cell(study, cell, stratum, values)
+            found = _cell(study.manifest, cell, stratum, values[cell["id"]], ends)
             rows.append({"name": name, **found, "correlation": correlation, "metric": metric or own[cell["id"]]})
     return pandas.DataFrame(rows)
 
 
-def _cell(study: Study, cell: dict[str, Any], stratum: str, values: pandas.DataFrame) -> dict[str, Any]:
-    status = study.runs.loc[study.runs["cell"] == cell["id"], "status"].value_counts()
-    count = {name: int(status.get(name, 0)) for name in ("done", "diverged", "failed", "missing")}
+def _cell(
+    manifest: dict[str, Any], cell: dict[str, Any], stratum: str, values: pandas.Series, ends: dict[Any, int]
+) -> dict[str, Any]:
+    count = {name: int(ends.get((cell["id"], name), 0)) for name in ("done", "diverged", "failed", "missing")}
     low, high = wilson(count["diverged"], count["diverged"] + count["done"])
-    found = paired(values[cell["id"]].dropna().to_numpy())
+    found = paired(values.dropna().to_numpy())
     shape = {name: cell[name] for name in ("params", "params_vs_reference", "flops_per_token", "shared_draws")}
     row = {"cell": cell["id"], "label": cell["label"], "stratum": stratum, "reference": cell["reference"]}
     row |= {"runs": sum(count.values()), **count, "n": found.n, "mean": found.mean, "sd": found.sd}
     row |= {"diverged_low": low, "diverged_high": high} | shape
-    row |= matched(study.manifest, cell) | tuned(study.manifest, cell)
+    row |= matched(manifest, cell) | tuned(manifest, cell)
     return row | {"notes": "; ".join(cell["notes"])}
 
 
@@ -153,5 +155,6 @@ def matched(manifest: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
 def _correlation(values: pandas.DataFrame, cell: dict[str, Any], reference: dict[str, Any] | None) -> float:
     if reference is None or cell is reference or cell["batches"] != reference["batches"]:
         return math.nan
-    both = values[[cell["id"], reference["id"]]].dropna().to_numpy()
-    return correlated(both[:, 0], both[:, 1])
+    one, other = values[cell["id"]].to_numpy(), values[reference["id"]].to_numpy()
+    both = ~np.isnan(one) & ~np.isnan(other)
+    return correlated(one[both], other[both])

@@ -10,7 +10,7 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import words
+from ablate import evidence, words
 from analysis.case import Case
 from analysis.figures import parts, style
 from analysis.figures.kind import Kind, Page
@@ -26,9 +26,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 
     wanted: the side of zero that is claimed, −1 or 1; 0 where it is the band ±margin.
     """
-    if not case.study.manifest.get("claims"):
-        return None
-    found = parts.claims_of(case)
+    found = case.claims
     if found.empty:
         return None
     facets = [_facet(case, row) for row in found.itertuples(index=False)]
@@ -96,7 +94,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         if np.isfinite(row.low):
             axis.plot([row.low, row.high], [y, y], color=style.INK, lw=1.3, marker="|", ms=4)
         if np.isfinite(row.mean):
-            inside = style.INK if row.verdict in ("supported", "contradicted") else "white"
+            inside = style.INK if row.verdict in evidence.DECIDED else "white"
             axis.plot(row.mean, y, "o", ms=4.5, color=style.INK, markerfacecolor=inside, zorder=3)
     axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
     axis.set_xlim(low, high)

@@ -10,7 +10,7 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import words
+from ablate import evidence, words
 from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import style
@@ -30,7 +30,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     high, n.  Seconds are counted from the first row that was logged, and averaged over seeds.
     """
     study, logged = case.study, case.study.curves
-    metrics = _metrics(study.manifest, set(logged))
+    metrics = metrics_of(study.manifest, set(logged))
     by = "tokens" if "tokens" in logged else "step"  # runs of other programs may not say how many tokens they saw
     logged = logged.rename(columns={by: "tokens"})
     if logged.empty or "tokens" not in logged or not set(metrics.values()) & set(logged):
@@ -51,9 +51,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     return result.reset_index(drop=True)
 
 
-def _metrics(manifest: dict[str, Any], logged: set[str]) -> dict[str, str]:
+def metrics_of(manifest: dict[str, Any], logged: set[str]) -> dict[str, str]:
     """Of each cell the validation metric, or its endpoint where that alone was logged."""
-    found = {cell: (f"val/{metric.split('/')[-1]}", metric) for cell, metric in style.metrics(manifest).items()}
+    found = {cell: (f"val/{metric.split('/')[-1]}", metric) for cell, metric in evidence.endpoints(manifest).items()}
     return {cell: own if own in logged and name not in logged else name for cell, (name, own) in found.items()}
 
 
@@ -63,17 +63,22 @@ def _units(manifest: dict[str, Any], metrics: dict[str, str]) -> dict[str, str]:
 
 def _known(study: Study, logged: pandas.DataFrame, metrics: dict[str, str]) -> pandas.DataFrame:
     """What done and diverged runs logged of their metric: cell, seed, status, tokens, seconds, value."""
-    rows = logged[["cell", "seed"]].assign(value=math.nan)
+    rows = logged[["cell", "seed"]].assign(value=values_of(logged, metrics))
     for name in ("tokens", "seconds"):
         rows[name] = pandas.to_numeric(logged[name], errors="coerce") if name in logged else math.nan
-    whose = rows["cell"].map(metrics)
-    for metric in set(metrics.values()) & set(logged):
-        rows["value"] = rows["value"].where(whose != metric, pandas.to_numeric(logged[metric], errors="coerce"))
     rows = rows.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
     rows["seconds"] -= rows.groupby(["cell", "seed"])["seconds"].transform("min")
     # A diverged run's last row may hold no finite loss; its tokens still say where it ended.
     known = np.isfinite(rows["value"]) & (rows["status"] == "done") | (rows["status"] == "diverged")
     return rows[known & rows["tokens"].notna()]
+
+
+def values_of(logged: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
+    """What each row has of the metric of its cell, NaN where it has none."""
+    whose, found = logged["cell"].map(metrics), pandas.Series(math.nan, logged.index)
+    for metric in set(metrics.values()) & set(logged):
+        found = found.where(whose != metric, pandas.to_numeric(logged[metric], errors="coerce"))
+    return found
 
 
 def band(rows: pandas.DataFrame) -> pandas.DataFrame:

@@ -23,20 +23,15 @@ COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "l
 
 def table(case: Case) -> pandas.DataFrame:
     """The rows of the family, else all: what `evidence.effects` has, label, result (as text), metric, facet, margin."""
-    manifest, shown = case.study.manifest, evidence.headline(case.effects)
+    shown = evidence.headline(case.effects)
     rows = shown[COLUMNS].assign(metric=shown["metric"], margin=shown["margin"])
-    rows["facet"] = [_difference(manifest, name) for name in rows["metric"]]
+    rows["facet"] = [parts.difference_label(case.study, name) for name in rows["metric"]]
     where = [f" at {stratum}" for stratum in shown["stratum"]]
     rows["label"] = [label.removesuffix(at) for label, at in zip(shown["label"], where, strict=True)]
     rows["drawn"] = shown["mean"].notna() & (shown["verdict"] != "withheld")
     rows["result"] = _results(rows)
     rows.attrs["caption"] = _caption(case, shown, rows)
     return rows
-
-
-def _difference(manifest: dict[str, Any], metric: str) -> str:
-    better = "lower" if evidence.lower_is_better(manifest, metric) else "higher"
-    return f"difference in {metric}{words.unit(manifest, metric)} ({better} is better)"
 
 
 def _results(rows: pandas.DataFrame) -> list[str]:
@@ -68,7 +63,7 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     band = rows["margin"].dropna().drop_duplicates()
     grey = f"; grey: the margin ±{words.plain(float(band.iloc[0]))}" if len(band) == 1 else ""
     grey = grey or "; grey: each row's margin" * bool(len(band))
-    return [f"{how}{seeds}, {pairing}; filled: better or worse{grey}", evidence.unadjusted(case.study.manifest) or ""]
+    return [f"{how}{seeds}, {pairing}; filled: decided{grey}", evidence.unadjusted(case.study.manifest) or ""]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -180,7 +175,7 @@ def _cap(known: pandas.DataFrame) -> float:
     if known.empty:
         return 1.0
     reach = known[["low", "high"]].abs().max(axis=1)
-    needed = [*known["mean"].abs(), *reach[known["verdict"].isin(["better", "worse"])], 3 * reach.median()]
+    needed = [*known["mean"].abs(), *reach[known["verdict"].isin(evidence.DECIDED)], 3 * reach.median()]
     return float(np.nanmax([*needed, 0.0])) * 1.05 or 1.0
 
 
@@ -190,7 +185,7 @@ def _effect(axis: Axes, y: float, row: Any, cap: float, colour: str) -> None:
         axis.plot(ends, [y, y], color=colour, lw=1.4, solid_capstyle="butt")
         for end, true, arrow in zip(ends, (row.low, row.high), "<>", strict=True):
             axis.plot(end, y, marker="|" if end == true else arrow, color=colour, ms=4, clip_on=False)
-    inside = colour if row.verdict in ("better", "worse") else "white"
+    inside = colour if row.verdict in evidence.DECIDED else "white"
     axis.plot(row.mean, y, "o", ms=4.5, color=colour, markerfacecolor=inside, zorder=3)
 
 

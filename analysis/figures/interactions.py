@@ -52,8 +52,9 @@ def table(case: Case) -> pandas.DataFrame | None:
     if not blocks:
         return None
     kept = sorted(sorted(range(len(blocks)), key=lambda i: -_size(case, blocks[i]))[:PAIRS])
-    values = evidence.scores(study, evidence.endpoint(study.manifest))
-    rows = [row for i in kept for row in _block(case, values, *blocks[i])]
+    metrics = evidence.endpoints(study.manifest)
+    values = {metric: evidence.scores(study, metric) for metric in set(metrics.values())}
+    rows = [row for i in kept for row in _block(case, values[metrics[blocks[i][1][0]["id"]]], *blocks[i])]
     made = pandas.DataFrame(rows, columns=COLUMNS)
     known = made["half"]
     made.attrs = {
@@ -114,8 +115,9 @@ def _numbers(
     if ids == base:
         return found | {"difference": 0.0, "half": math.nan}
     if len({batches[cell] for cell in [*ids, *base]}) == 1:
-        both = values[[*ids, *base]].dropna()
-        change = evidence.paired((both[ids].mean(axis=1) - both[base].mean(axis=1)).to_numpy())
+        at = {cell: i for i, cell in enumerate(values)}
+        one, other = (values.to_numpy()[:, [at[cell] for cell in side]].mean(axis=1) for side in (ids, base))
+        change = evidence.paired((one - other)[~np.isnan(one - other)])
     else:
         signed = [(cell, 1 / len(ids)) for cell in ids] + [(cell, -1 / len(base)) for cell in base]
         change = evidence.welch([values[cell].dropna().to_numpy() * weight for cell, weight in signed])

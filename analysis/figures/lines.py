@@ -36,7 +36,7 @@ def lines(case: Case, x: str, facets: list[str]) -> pandas.DataFrame | None:
     rest = _lines(manifest, x, facets)
     apart = [*facets, *style.roles(manifest | {"factors": {name: manifest["factors"][name] for name in rest}})[2]]
     within = [name for name in rest if name not in apart]
-    metrics = style.metrics(manifest)
+    metrics = evidence.endpoints(manifest)
     scored: dict[str, pandas.DataFrame] = {}
     rows = []
     for row in case.cells.itertuples():

@@ -87,7 +87,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         if np.isfinite(row.low):
             axis.plot([row.seeds] * 2, [row.low, row.high], color=shade, lw=1.3, zorder=2)
         if np.isfinite(row.mean) and row.verdict != "withheld":
-            inside = shade if row.verdict in parts.DECIDED else "white"
+            inside = shade if row.verdict in evidence.DECIDED else "white"
             axis.plot(row.seeds, row.mean, "o", color=shade, markerfacecolor=inside, ms=4.5, zorder=3)
     if rows["verdict"].eq("withheld").any():
         axis.text(0.97, 0.95, "withheld", ha="right", va="top", transform=axis.transAxes, color=style.MUTED)

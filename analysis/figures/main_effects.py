@@ -79,7 +79,8 @@ def _row(estimate: Estimate, comparable: bool) -> dict[str, Any]:
 
 def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[Estimate]:
     """The mean over each group of cells, with the error of `table`; Welch's where the cells saw different batches."""
-    values = evidence.scores(study, evidence.endpoint(study.manifest))[[cell["id"] for cell in cells]]
+    metric = evidence.endpoints(study.manifest)[cells[0]["id"]]  # one mean is of one metric
+    values = evidence.scores(study, metric)[[cell["id"] for cell in cells]]
     if len({cell["batches"] for cell in cells}) > 1:
         return [evidence.welch([values[cell].dropna().to_numpy() / len(ids) for cell in ids]) for ids in groups]
     complete, place = values.dropna().to_numpy(), {cell: i for i, cell in enumerate(values)}

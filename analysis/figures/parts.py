@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, words
 from ablate.results import Study
-from analysis.case import Case
 from analysis.figures import style
 from analysis.figures.kind import Page
 from analysis.figures.scales import Short
@@ -89,9 +88,9 @@ def columns_of(page: Page, names: Sequence[str]) -> tuple[int, int]:
 
 
 def axis_label(study: Study, metric: str | None = None) -> str:
-    """The metric with its unit."""
-    metric = metric or evidence.endpoint(study.manifest)
-    return metric + words.unit(study.manifest, metric)
+    """The metric with its unit; without one all that cells are compared by."""
+    metrics = [metric] if metric else evidence.measures(study.manifest)
+    return " or ".join(name + words.unit(study.manifest, name) for name in metrics)
 
 
 def one_metric(study: Study) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -109,10 +108,10 @@ def other_metrics(study: Study) -> str:
 
 
 def difference_label(study: Study, metric: str | None = None) -> str:
-    """A difference in the metric, its unit, and which way is better."""
-    metric = metric or evidence.endpoint(study.manifest)
-    better = "lower" if evidence.lower_is_better(study.manifest, metric) else "higher"
-    return f"difference in {axis_label(study, metric)} ({better} is better)"
+    """A difference in the metric, its unit, and which way is better where that is the same for all metrics."""
+    metrics = [metric] if metric else evidence.measures(study.manifest)
+    ways = {"lower" if evidence.lower_is_better(study.manifest, name) else "higher" for name in metrics}
+    return f"difference in {axis_label(study, metric)}" + f" ({min(ways)} is better)" * (len(ways) == 1)
 
 
 def simultaneous(shown: pandas.DataFrame) -> str:
@@ -157,12 +156,6 @@ def limits(values: Sequence[float] | np.ndarray, share: float = 0.08) -> tuple[f
         return 0.0, 1.0
     margin = share * float(np.ptp(known)) or 0.01 * abs(float(known[0])) or 0.01
     return float(known.min()) - margin, float(known.max()) + margin
-
-
-def claims_of(case: Case) -> pandas.DataFrame:
-    """The study's claims with their verdicts, once computed where the case has them."""
-    found = getattr(case, "claims", None)
-    return evidence.claims(case.study) if found is None else found
 
 
 def drawn(draw: Draw) -> Draw:

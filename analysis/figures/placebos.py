@@ -42,7 +42,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     rows += _effects(case, {kind: floor.sd for kind, floor in floors.items() if floor.n > 1})
     made = pandas.DataFrame(rows, columns=COLUMNS)
     made.attrs = {
-        "x": parts.difference_label(case.study),
+        "x": parts.difference_label(case.study, evidence.endpoint(placebos.manifest)),
         "places": words.decimals((made["high"] - made["low"]) / 2),
         "caption": _caption(case, placebos, made),
     }
@@ -60,9 +60,9 @@ def _placebo(placebos: Study, kind: str, floor: Floor) -> list[dict[str, Any]]:
 
 def _effects(case: Case, floors: dict[str, float]) -> list[dict[str, Any]]:
     study, effects = case.study, case.effects
-    values = evidence.scores(study, evidence.endpoint(study.manifest))
+    metric = evidence.endpoint(case.study.beside["placebos"].manifest)
+    values = evidence.scores(study, metric)
     pairs = list(zip(evidence.contrasts(study.manifest), effects.itertuples(), strict=True))
-    metric = evidence.endpoint(study.manifest)  # of which the placebos speak
     single = [pair for pair in pairs if pair[1].kind in SINGLE and pair[1].n and pair[1].metric == metric]
     first = sorted(single, key=lambda pair: pair[1].p if pair[1].p == pair[1].p else 2.0)[:MOST]
     rows: list[dict[str, Any]] = []
@@ -82,7 +82,8 @@ def _caption(case: Case, placebos: Study, made: pandas.DataFrame) -> list[str]:
     reference = next(cell for cell in placebos.manifest["cells"] if cell["levels"][KEY] is None)
     n = parts.seeds(made.loc[made["role"] == "placebo", "n"])
     effects = int((made["role"] == "effect").sum())
-    there = int((case.effects["kind"].isin(SINGLE) & case.effects["n"].gt(0)).sum())
+    alike = case.effects[case.effects["metric"] == evidence.endpoint(placebos.manifest)]
+    there = int((alike["kind"].isin(SINGLE) & alike["n"].gt(0)).sum())
     return [
         f"dots: one seed's difference; placebos: {reference['label']} against itself, {n}, bar: mean ± 1 SD",
         f"effects: {parts.simultaneous(case.effects)}" * bool(effects),
@@ -113,7 +114,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         if np.isfinite(low):
             axis.plot([low, high], [y - 0.14] * 2, color=shade, lw=1.3, zorder=2)
         if np.isfinite(row.mean):
-            inside = shade if row.role == "placebo" or row.verdict in parts.DECIDED else "white"
+            inside = shade if row.role == "placebo" or row.verdict in evidence.DECIDED else "white"
             axis.plot(row.mean, y - 0.14, "D", color=shade, markerfacecolor=inside, ms=3.2, zorder=4)
     axis.margins(x=0.05)
     parts.few_ticks(axis, page)

@@ -29,12 +29,11 @@ def table(case: Case) -> pandas.DataFrame | None:
     different shares of runs to divergence.  rho and verdict are those of the claim: Spearman within seeds,
     with its interval.
     """
-    claims = case.study.manifest.get("claims") or {}
-    ranked = {name: entry["claim"] for name, entry in claims.items() if RELATION in entry["claim"]}
+    entries = case.study.manifest.get("claims") or {}
+    ranked = [row for row in case.claims.itertuples(index=False) if row.relation == RELATION]
     if not ranked:
         return None
-    judged = {row.name: row for row in parts.claims_of(case).itertuples(index=False)}
-    found = [_claim(case.study, name, claim, judged[name]) for name, claim in ranked.items()]
+    found = [_claim(case.study, row.name, entries[row.name]["claim"], row) for row in ranked]
     made = pandas.DataFrame([row for rows in found for row in rows], columns=COLUMNS)
     made.attrs = {"caption": _caption(case.study, made)}
     return made

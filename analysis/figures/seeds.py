@@ -27,7 +27,7 @@ def table(case: Case) -> pandas.DataFrame:
     """
     study = case.study
     batches = {cell["id"]: cell["batches"] for cell in study.manifest["cells"]}
-    metrics = style.metrics(study.manifest)
+    metrics = evidence.endpoints(study.manifest)
     scores = {metric: evidence.scores(study, metric) for metric in dict.fromkeys(metrics.values())}
     facets = {metric: metric + words.unit(study.manifest, metric) for metric in scores}
     rows = []
@@ -50,11 +50,11 @@ def _ordered(case: Case) -> list[Any]:
     rows = list(case.cells.itertuples())
     if manifest.get("design") == "cumulative" or not _unordered(manifest):
         return rows
-    lower = evidence.lower_is_better(manifest, evidence.endpoint(manifest))
+    lower = {metric: evidence.lower_is_better(manifest, metric) for metric in evidence.measures(manifest)}
     strata = list(dict.fromkeys(row.stratum for row in rows))
 
     def key(row: Any) -> tuple[int, bool, float]:
-        score = row.mean if lower else -row.mean
+        score = row.mean if lower[row.metric] else -row.mean
         return strata.index(row.stratum), not row.reference, score if math.isfinite(score) else math.inf
 
     return sorted(rows, key=key)

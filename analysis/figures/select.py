@@ -13,7 +13,7 @@ from analysis.figures import style
 from analysis.figures.edits import Edits, shown_cells
 from analysis.figures.page import relabelled
 
-TOLD = ("better", "worse", "negligible", "equivalent", "withheld")
+TOLD = (*evidence.DECIDED, "withheld")
 TEXTS = ("name", "label", "facet")  # columns in which the user's names stand
 
 

@@ -108,7 +108,7 @@ def _sensitivity(line: pandas.DataFrame, starts: dict[str, float]) -> float:
 
 def _starts(case: Case) -> dict[str, float]:
     """The loss at initialisation of each cell: the mean over its runs of the first validation, before any step."""
-    curves, metrics = case.study.curves, style.metrics(case.study.manifest)
+    curves, metrics = case.study.curves, evidence.endpoints(case.study.manifest)
     if "step" not in curves:
         return {}
     first = curves[curves["step"] == 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from ablate import evidence, words
+from ablate.results import write_atomic
 
 WIDTH = 5.5  # inches: the text width of a paper in one column; two columns have 6.9
 DPI = 250
@@ -141,19 +143,16 @@ def nothing(drawn: Figure, why: str) -> Figure:
 def save(drawn: Figure, folder: Path, name: str, stamp: dict[str, str]) -> list[Path]:
     """Write PDF and PNG with `stamp` in both; the same figure gives the same bytes."""
     files = [folder / f"{name}.pdf", folder / f"{name}.png"]
-    drawn.savefig(files[1], dpi=DPI, metadata={**stamp, "Software": None})
+    _write(drawn, files[1], DPI, {**stamp, "Software": None})
     drawn.set_layout_engine("none")  # the layout is found; finding it again takes most of the time
-    drawn.savefig(files[0], metadata={**stamp, "CreationDate": None})
+    _write(drawn, files[0], "figure", {**stamp, "CreationDate": None})
     return files
 
 
-def metrics(manifest: dict[str, Any]) -> dict[str, str]:
-    """The metric of each cell by its id: the study's endpoint, of several tasks the first metric of the cell's own."""
-    split, _, whole = evidence.endpoint(manifest).partition("/")
-    if len(manifest["tasks"]) == 1:
-        return {cell["id"]: f"{split}/{whole}" for cell in manifest["cells"]}
-    first = {name: next(iter(task["metrics"])) for name, task in manifest["tasks"].items()}
-    return {cell["id"]: f"{split}/{first[cell['task']]}" for cell in manifest["cells"]}
+def _write(drawn: Figure, file: Path, dpi: float | str, metadata: dict[str, Any]) -> None:
+    buffer = io.BytesIO()
+    drawn.savefig(buffer, format=file.suffix[1:], dpi=dpi, metadata=metadata)
+    write_atomic(file, buffer.getvalue())
 
 
 def numeric(levels: list[Any]) -> bool:

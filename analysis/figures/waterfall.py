@@ -120,7 +120,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
 
 
 def _bar_at(axis: Axes, y: int, row: Any, shade: str) -> None:
-    filled = row.verdict in parts.DECIDED
+    filled = row.verdict in evidence.DECIDED
     left, width = min(row.start, row.end), abs(row.end - row.start)
     axis.barh(y, width, 0.56, left, color=shade if filled else "white", edgecolor=shade, lw=0.9, zorder=2)
     if np.isfinite(row.low):

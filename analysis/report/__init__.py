@@ -7,17 +7,20 @@ from pathlib import Path
 import plotly.offline
 
 from ablate import words
+from ablate.results import write_atomic
 from analysis.case import Case
 from analysis.report import page
 from analysis.report.blocks import Curves
 from analysis.report.parts import parts, warnings
 from analysis.sections import question
 
+NAME = "report.html"
+
 
 def write(case: Case, folder: Path) -> list[Path]:
     """Write report.html beside the figures and tables, which are there already."""
-    file = folder / "report.html"
-    file.write_text(html(case, folder), encoding="utf-8", newline="\n")
+    file = folder / NAME
+    write_atomic(file, html(case, folder).encode())
     return [file]
 
 

@@ -13,7 +13,7 @@ from analysis.report.pictures import pictures
 from analysis.report.provenance import hashes
 from analysis.report.series import series
 from analysis.report.settings import common
-from analysis.sections import Section, noise, sections
+from analysis.sections import ALONE, Section, noise, sections
 from analysis.sheet import Sheet
 
 QUESTIONS = {
@@ -32,7 +32,6 @@ SECTIONS |= {"runs": "runs", "methods": "made", "provenance": "made"}
 SHEETS = {"effects": "help", "claims": "help", "cells": "compared"}
 FIGURES = {"effects": "help", "curves": "training", "seeds": "training", "placebos": "trust"}
 UNTITLED = ("verdicts", "plan", "left-out", "runs")  # the question above says it already
-DECIDED = ("better", "worse", "negligible", "equivalent")
 FEW = 8  # sentences that are read one by one
 LONG = 40  # rows beyond which a table is folded
 
@@ -61,7 +60,7 @@ def warnings(case: Case) -> list[str]:
     manifest, runs = case.study.manifest, case.study.runs
     said = [words.role(manifest), evidence.unadjusted(manifest) or ""]
     if len(manifest["seeds"]) == 1:
-        said.append("This study has one seed: nothing can be concluded from it.")
+        said.append(ALONE)
     if not (runs["status"] == "done").any():
         said.append("No run ended with a result: there is nothing to compare.")
     return [line for line in said if line]
@@ -85,7 +84,7 @@ def _blocks(case: Case, section: Section, said: set[str]) -> Iterator[Block]:
 def _findings(case: Case, section: Section) -> Iterator[Block]:
     """The sentences of the verdicts; where they are many a count, and first those that decide something."""
     verdicts = evidence.headline(case.effects)["verdict"].tolist()
-    told = [(line, verdict in DECIDED) for line, verdict in zip(section.items, verdicts, strict=True)]
+    told = [(line, verdict in evidence.DECIDED) for line, verdict in zip(section.items, verdicts, strict=True)]
     if len(told) <= FEW:
         yield from [Findings(told, [])] * bool(told)
         return
@@ -96,7 +95,7 @@ def _findings(case: Case, section: Section) -> Iterator[Block]:
 
 
 def _rank(verdict: str) -> int:
-    return DECIDED.index(verdict) if verdict in DECIDED else len(DECIDED)
+    return evidence.DECIDED.index(verdict) if verdict in evidence.DECIDED else len(evidence.DECIDED)
 
 
 def _sheet(sheet: Sheet, said: set[str], folded: bool = False) -> Iterator[Block]:

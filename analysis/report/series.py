@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate import evidence, words
+from ablate import words
 from analysis import figures
 from analysis.case import Case
+from analysis.figures.curves import metrics_of, values_of
 from analysis.figures.page import page_of
 
 AXES = ("step", "tokens", "seconds")
@@ -25,8 +26,8 @@ Columns = dict[str, np.ndarray]
 def series(case: Case) -> Series | None:
     """The curves of every cell by the axes that were logged; None where no run logged the metric at any step."""
     manifest = case.study.manifest
-    metric = "val/" + evidence.endpoint(manifest).split("/")[-1]
-    rows, axes = _rows(case, metric)
+    metrics = metrics_of(manifest, set(case.study.curves))
+    rows, axes = _rows(case, metrics)
     if rows.empty:
         return None
     runs = _runs(rows, axes)
@@ -47,8 +48,9 @@ def series(case: Case) -> Series | None:
             }
         )
     longest = int(rows.groupby(["cell", "seed"]).size().max())
-    label = metric + words.unit(manifest, metric)
-    shown = {"metric": metric, "label": label, "axes": {axis: _title(manifest, axis) for axis in axes}}
+    known = [metric for metric in dict.fromkeys(metrics.values()) if metric in case.study.curves]
+    label = " or ".join(metric + words.unit(manifest, metric) for metric in known)
+    shown = {"metric": " or ".join(known), "label": label, "axes": {axis: _title(manifest, axis) for axis in axes}}
     return shown | {"cells": cells, "columns": shelf.columns, "thinned": longest > points}
 
 
@@ -81,14 +83,14 @@ def _short(value: float) -> float | None:
     return int(rounded) if rounded == int(rounded) else rounded
 
 
-def _rows(case: Case, metric: str) -> tuple[pandas.DataFrame, list[str]]:
+def _rows(case: Case, metrics: dict[str, str]) -> tuple[pandas.DataFrame, list[str]]:
     """Cell, seed, status, axes and value of what done and diverged runs logged, and which axes there are."""
     curves, study = case.study.curves, case.study
-    axes = [axis for axis in AXES if axis in curves and metric in curves and curves[axis].notna().any()]
-    if not axes:
+    axes = [axis for axis in AXES if axis in curves and curves[axis].notna().any()]
+    if not axes or not set(metrics.values()) & set(curves):
         return pandas.DataFrame(), []
     logged = curves[curves[axes[0]].notna()]
-    kept = logged[["cell", "seed", *axes]].assign(value=pandas.to_numeric(logged[metric], errors="coerce"))
+    kept = logged[["cell", "seed", *axes]].assign(value=values_of(logged, metrics))
     kept[axes] = kept[axes].apply(pandas.to_numeric, errors="coerce")
     if "seconds" in axes:  # how long a start took is no part of training
         kept["seconds"] -= kept.groupby(["cell", "seed"])["seconds"].transform("min")
