@@ -23,7 +23,6 @@ NAMES, RESULTS = 0.36, 0.42  # shares of the width that names and results may ta
 SLANTED = 22  # characters of a slanted name
 Draw = Callable[[pandas.DataFrame, Page], Figure]
 EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # beside registered claims
-DECIDED = ("better", "worse", "negligible", "equivalent")
 
 
 def variant(study: Study, factor: str, level: Any) -> str:
