@@ -43,9 +43,14 @@ def tables(given: Case, **edits: Any) -> dict[str, pandas.DataFrame]:
     return figures.tables(given, Edits(**edits))
 
 
+def table_of(name: str, given: Case) -> pandas.DataFrame:
+    """The table of one figure."""
+    return tables(given, figures=[name])[name]
+
+
 def drawn(name: str, given: Case, **edits: Any) -> Figure:
     kind = next(kind for kind in figures.KINDS if kind.name == name)
-    wanted = Edits(**edits)
+    wanted = Edits(figures=[name], **edits)
     with matplotlib.rc_context(style.RC):
         return kind.draw(figures.tables(given, wanted)[name], page_of(given.study.manifest, wanted))
 
@@ -132,7 +137,11 @@ BASIC = {"effects", "seeds", "curves"}
         (lambda at: case(at, STEPS, design="cumulative"), {"waterfall"}),
         (lambda at: case(at, STEPS, design="leave_one_out"), {"waterfall"}),
         (lambda at: case(at, STEPS, design="one_at_a_time"), {"waterfall"}),
-        (lambda at: case(at, STEPS | {"init": ["a", "b"]}, design="fractional"), {"main_effects", "interactions"}),
+        pytest.param(
+            lambda at: case(at, STEPS | {"init": ["a", "b"]}, design="fractional"),
+            {"main_effects", "interactions"},
+            marks=pytest.mark.slow,  # four maps; that two fit is tested below
+        ),
         (lambda at: case(at, {"ffn": FFN}, status=lambda v, s: ["done", "done", "diverged"][s]), {"divergence"}),
         (lambda at: case(at, {"ffn": FFN}, seeds=range(5), claims=CLAIMS), {"claims", "proxy"}),
         (with_solved, {"solved"}),
@@ -159,6 +168,7 @@ def test_a_study_gets_the_figures_of_what_it_contains_and_they_fit(tmp_path: Pat
         assert used.x0 >= -0.01 and used.y0 >= -0.01 and used.x1 <= 3.31 and used.y1 <= height + 0.01, name
 
 
+@pytest.mark.slow
 def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
     digests = []
     for name in ("one", "two"):
@@ -173,7 +183,7 @@ def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> None:
     given = case(tmp_path, STEPS, design="cumulative", seeds=range(5))
-    table = tables(given)["waterfall"]
+    table = table_of("waterfall", given)
     means = [float(given.study.runs.query("cell == @cell")["test/loss"].mean()) for cell in ("c0", "c1", "c2", "c3")]
     assert list(table["role"]) == ["first", "step", "step", "step", "total"]
     assert np.allclose(table["start"], [means[0], means[0], means[1], means[2], means[0]])
@@ -194,7 +204,7 @@ def test_a_step_that_diverged_has_no_bar(tmp_path: Path) -> None:
     given = case(
         tmp_path, STEPS, design="cumulative", status=lambda v, s: "diverged" if v["ffn"] == "swiglu" else "done"
     )
-    table = tables(given)["waterfall"]
+    table = table_of("waterfall", given)
     assert np.isnan(table["end"][2]) and np.isnan(table["start"][3])
     figure = drawn("waterfall", given, width=6.9)
     assert len(figure.axes[0].patches) == 1  # + rms
@@ -203,7 +213,7 @@ def test_a_step_that_diverged_has_no_bar(tmp_path: Path) -> None:
 
 def test_changes_to_one_cell_start_at_it(tmp_path: Path) -> None:
     given = case(tmp_path, STEPS, design="leave_one_out")
-    table, means = tables(given)["waterfall"], given.cells.set_index("cell")["mean"]
+    table, means = table_of("waterfall", given), given.cells.set_index("cell")["mean"]
     reference = float(given.cells.loc[given.cells["reference"], "mean"].iloc[0])
     assert list(table["role"]) == ["first", *["change"] * 3] and np.allclose(table["start"], reference)
     assert np.allclose(sorted(table["end"]), sorted(means))
@@ -212,7 +222,7 @@ def test_changes_to_one_cell_start_at_it(tmp_path: Path) -> None:
 
 def test_main_effects_are_marginal_means_with_moreys_intervals(tmp_path: Path) -> None:
     given = case(tmp_path, {"norm": ["ln", "rms"], "ffn": FFN}, seeds=range(6))
-    table = tables(given)["main_effects"]
+    table = table_of("main_effects", given)
     assert len(table) == 6
     for row in table.itertuples():
         values, levels = score(given, **{row.factor: row.level}), {"norm": 2, "ffn": 4}[row.factor]
@@ -228,7 +238,7 @@ def test_main_effects_are_marginal_means_with_moreys_intervals(tmp_path: Path) -
 def test_main_effects_of_two_levels_agree_with_the_paired_test(tmp_path: Path) -> None:
     """With two levels the interval of the difference is √2 times that of a mean."""
     given = case(tmp_path, seeds=range(6))
-    row = tables(given)["main_effects"].query("level == 'rms'").iloc[0]
+    row = table_of("main_effects", given).query("level == 'rms'").iloc[0]
     paired = stats.ttest_rel(score(given, norm="rms"), score(given, norm="ln")).confidence_interval(0.95)
     assert np.isclose((row["high"] - row["low"]) * np.sqrt(2), paired.high - paired.low)
 
@@ -236,7 +246,7 @@ def test_main_effects_of_two_levels_agree_with_the_paired_test(tmp_path: Path) -
 def test_main_effects_over_other_batches_are_welchs(tmp_path: Path) -> None:
     factors = {"train.batch_size": [8, 16], "optim.lr": [1e-3, 3e-3]}
     given = case(tmp_path, factors, seeds=range(5), batches=lambda v: str(v["train.batch_size"]))
-    row = tables(given)["main_effects"].query("level == '16'").iloc[0]
+    row = table_of("main_effects", given).query("level == '16'").iloc[0]
     groups = [given.study.runs.query("cell == @cell")["test/loss"].to_numpy() / 2 for cell in ("c2", "c3")]
     squared = np.array([group.var(ddof=1) / 5 for group in groups])
     df = squared.sum() ** 2 / (squared**2 / 4).sum()
@@ -257,7 +267,7 @@ def test_levels_with_other_counts_of_diverged_runs_are_withheld(tmp_path: Path) 
 
 def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(tmp_path: Path) -> None:
     given = case(tmp_path, STEPS, seeds=range(6))
-    table = tables(given)["interactions"]
+    table = table_of("interactions", given)
     pair = table[table["factor"] == "norm x ffn"]
     corner = {key: score(given, norm=key[0], ffn=key[1]) for key in itertools.product(("ln", "rms"), ("mlp", "swiglu"))}
     for row in pair[pair["one"].notna()].itertuples():
@@ -294,7 +304,7 @@ def test_many_levels_are_a_map_without_numbers(tmp_path: Path) -> None:
 def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path) -> None:
     lost = {"ffn": "swiglu", "model.dim": 64}
     given = with_sizes(tmp_path, status=lambda v, s: "diverged" if v == lost and s == 0 else "done")
-    table = tables(given)["pareto"]
+    table = table_of("pareto", given)
     assert set(table["facet"]) == {"parameters", "seconds, shared machine"}
     rows = table[table["facet"] == "parameters"].set_index("cell")
     assert rows["cost"].to_dict() == {cell["id"]: cell["params"] for cell in given.study.manifest["cells"]}
@@ -320,7 +330,7 @@ def test_equal_budgets_have_no_frontier_and_foreign_studies_no_figure(tmp_path: 
 
 def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> None:
     given = with_diagnostics(tmp_path)
-    table, curves = tables(given)["diagnostics"], given.study.curves
+    table, curves = table_of("diagnostics", given), given.study.curves
     norms = [name for name in curves if name.startswith("diag/grad_norm")]
     steps = table[(table["facet"] == "gradient norm") & (table["side"] == "steps") & (table["cell"] == "c0")]
     largest = (
@@ -339,7 +349,7 @@ def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> N
 
 def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
     given = with_placebos(tmp_path)
-    table, placebos = tables(given)["placebos"], given.study.beside["placebos"]
+    table, placebos = table_of("placebos", given), given.study.beside["placebos"]
     runs = placebos.runs.pivot(index="seed", columns="cell", values="test/loss")
     difference = runs["c1"] - runs["c0"]
     own = table[(table["role"] == "placebo") & (table["name"] == "ffn drawn anew")].iloc[0]
@@ -387,7 +397,7 @@ def test_a_published_difference_to_a_level_that_diverged_unequally_is_withheld(t
 
 def test_published_differences_stand_against_ours(tmp_path: Path) -> None:
     given = case(tmp_path, {"ffn": FFN, "norm": ["ln", "rms"]}, seeds=range(5), claims={"theirs": CLAIMS["theirs"]})
-    table = tables(given)["proxy"]
+    table = table_of("proxy", given)
     for row, number in zip(table.itertuples(), PUBLISHED, strict=True):
         change = score(given, ffn=row.level) - score(given, ffn="mlp")
         assert np.isclose(row.mean, change.mean()) and np.isclose(row.published, number - PUBLISHED[0])
@@ -401,7 +411,7 @@ def test_published_differences_stand_against_ours(tmp_path: Path) -> None:
 
 def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     given = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims=CLAIMS)
-    table, judged = tables(given)["claims"], evidence.claims(given.study)
+    table, judged = table_of("claims", given), evidence.claims(given.study)
     assert np.allclose(table[["mean", "low", "high"]], judged[["mean", "low", "high"]], equal_nan=True)
     assert list(table["wanted"]) == [-1, 0, 1, 1, 1] and table["facet"].nunique() == 3
     change = score(given, ffn="swiglu") - score(given, ffn="mlp")
@@ -416,7 +426,7 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
 
 
 def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
-    table = tables(with_solved(tmp_path))["solved"]
+    table = table_of("solved", with_solved(tmp_path))
     rope = table[table["cell"] == "c0"]
     assert list(rope["step"]) == [0, 200, 240, 280, 320, 360, 800]
     assert np.allclose(rope["share"], [0, 0.2, 0.4, 0.6, 0.8, 1, 1])
@@ -429,7 +439,7 @@ def test_shares_of_diverged_runs_have_wilson_intervals(tmp_path: Path) -> None:
     given = case(
         tmp_path, {"ffn": FFN}, status=lambda v, s: ["done", "diverged", "failed"][s] if v["ffn"] == "silu" else "done"
     )
-    table = tables(given)["divergence"].set_index("name")
+    table = table_of("divergence", given).set_index("name")
     assert table.loc["silu", "share"] == 0.5 and table.loc["silu", "ended"] == 2  # a failed run counts on neither side
     for row in table.itertuples():
         low, high = proportion_confint(row.diverged, row.ended, method="wilson")
@@ -440,7 +450,7 @@ def test_shares_of_diverged_runs_have_wilson_intervals(tmp_path: Path) -> None:
 def test_of_many_cells_those_that_diverged_are_shown(tmp_path: Path) -> None:
     factors = {"norm": [f"n{i}" for i in range(6)], "ffn": [f"f{i}" for i in range(6)]}
     given = case(tmp_path, factors, seeds=[0, 1], status=lambda v, s: "diverged" if v["ffn"] == "f5" and s else "done")
-    table = tables(given)["divergence"]
+    table = table_of("divergence", given)
     assert len(table) == 24 and table["diverged"].sum() == 6
     assert "24 of 36 cells shown, those that diverged most" in texts(drawn("divergence", given))
 
@@ -448,7 +458,7 @@ def test_of_many_cells_those_that_diverged_are_shown(tmp_path: Path) -> None:
 def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:
     given = case(tmp_path / "now", seeds=range(8), sequential=AUTO)
     then = case(tmp_path / "then", seeds=range(5), sequential=AUTO | {"at": 5})
-    table = tables(given)["looks"]
+    table = table_of("looks", given)
     columns = ["mean", "low", "high"]
     assert np.allclose(table[table["seeds"] == 5][columns], then.effects[then.effects["family"]][columns])
     assert np.allclose(table[table["seeds"] == 8][columns], given.effects[given.effects["family"]][columns])
@@ -469,7 +479,7 @@ def test_names_and_colours_of_the_user_reach_every_kind(tmp_path: Path) -> None:
 
 def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
     given = case(tmp_path, seeds=[0])
-    assert tables(given)["main_effects"]["low"].isna().all()
+    assert table_of("main_effects", given)["low"].isna().all()
     assert "one seed, no interval" in texts(drawn("main_effects", given))
 
 
