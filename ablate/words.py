@@ -143,7 +143,7 @@ def worth(row: Any, steps: str = "training steps") -> str:
         return f"not bounded in {steps}" if steps else "not bounded"
     fewer = share < 0
     ends = sorted((-low, -high) if fewer else (low, high))
-    places = int((high - low) / 2 < 0.02)
+    places = worth_places(low, high)
     least, most = (f"<{MINUS}25", ">20") if fewer else (f"<{MINUS}20", ">25")
     bottom, top = (0.25, 0.2) if fewer else (0.2, 0.25)
     inside = [_share(end, places) if -bottom <= end <= top else least if end < 0 else most for end in ends]
@@ -152,6 +152,11 @@ def worth(row: Any, steps: str = "training steps") -> str:
     span = "" if over and ends[0] > top else f" [{', '.join(inside)}]"
     shown = f"more than {100 * top:.0f}" if over else _share(size, places)
     return f"worth {shown} %{span} {'fewer' if fewer else 'more'} {steps}"
+
+
+def worth_places(low: float, high: float) -> int:
+    """Decimal places of what an effect is worth, in per cent: one where its interval is narrow."""
+    return int((high - low) / 2 < 0.02)
 
 
 def _share(fraction: float, places: int) -> str:

@@ -122,15 +122,23 @@ def _effect(row: Any) -> dict[str, str]:
     found |= {"P": words.p_text(row.p_holm if row.family else row.p_bh), "N": str(row.n)}
     found |= {"Sd": words.number(row.sd, words.decimals([row.sd])), "Lost": str(tables.lost_runs(row))}
     found |= {name: write(getattr(row, column)) for name, (column, write) in MORE.items() if hasattr(row, column)}
+    if hasattr(row, "worth"):
+        places = words.worth_places(row.worth_low, row.worth_high)
+        found |= {name: _percent(getattr(row, column), places) for name, column in WORTH.items()}
+    if math.isfinite(getattr(row, "margin_steps", math.nan)):
+        found["Margin"] = f"{100 * row.margin_steps:g} %"
     return found | {"Verdict": str(row.verdict)}
 
 
 SPAN = {"Delta": "mean", "Low": "low", "High": "high"}
+WORTH = {"Worth": "worth", "WorthLow": "worth_low", "WorthHigh": "worth_high"}
 Write = Callable[[Any], str]
 
 
-def _percent(value: Any) -> str:
-    return words.number(100 * value, 0, signed=True) + r" %" * math.isfinite(value)
+def _percent(value: Any, places: int = 0) -> str:
+    if not math.isfinite(value):
+        return words.number(value, places, signed=True)
+    return f"{round(100 * value, places) + 0.0:+.{places}f} %".replace("-", words.MINUS)
 
 
 def _by_itself(value: Any) -> str:
@@ -143,9 +151,6 @@ MORE: dict[str, tuple[str, Write]] = {
     "Superiority": ("superiority", lambda value: words.number(value, 2)),
     "Smallest": ("smallest", _by_itself),
     "Margin": ("margin", _by_itself),
-    "Worth": ("worth", _percent),
-    "WorthLow": ("worth_low", _percent),
-    "WorthHigh": ("worth_high", _percent),
     "Left": ("match_difference", words.remainder),
 }
 

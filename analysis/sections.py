@@ -77,7 +77,7 @@ def verdicts(case: Case) -> Section:
         notes.append("The registered claims are what this study judges; these effects are exploratory beside them.")
     else:
         simultaneous = "simultaneous 95 % intervals" if case.effects["family"].any() else "exploratory intervals"
-        notes.append(f"Intervals are {simultaneous} over seeds; the scope of each sentence is in brackets.")
+        notes.append(f"Intervals are {simultaneous} over seeds; the scope of each sentence is in parentheses.")
     return Section("verdicts", "Verdicts", [note for note in notes if note], items=sentences(case))
 
 

@@ -62,12 +62,15 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
         one = "one seed: differences without an interval, from which nothing can be concluded"
         return [one if shown["n"].max() == 1 else ""]
     how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if known["family"].any() else ""
-    how = how or "95 % intervals of cells against the reference, false coverage rate 5 %"
+    cells = " of cells against the reference" * bool((known["kind"] == "cell").all())
+    how = how or f"95 % intervals{cells}, false coverage rate 5 %"
     pairing = "paired" if known["paired"].all() else "unpaired where batches differ (verdicts from 5 seeds on)"
     seeds = f", {words.counted(known['n'].iloc[0], 'seed')}" if known["n"].nunique() == 1 else ""
     band = rows["margin"].dropna().drop_duplicates()
     grey = f"; grey: the margin ±{words.number(band.iloc[0], 4).rstrip('0')}" if len(band) == 1 else ""
     grey = grey or "; grey: each row's margin" * bool(len(band))
+    steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
+    grey = grey or "".join(f"; margin: {words.bounds(math.nan, size)}" for size in steps)
     return [f"{how}{seeds}, {pairing}; filled: better or worse{grey}", evidence.unadjusted(case.study.manifest) or ""]
 
 
