@@ -144,7 +144,7 @@ def worth(row: Any, steps: str = "training steps") -> str:
         return f"not bounded in {steps}" if steps else "not bounded"
     fewer = share < 0
     ends = sorted((-low, -high) if fewer else (low, high))
-    places = int((high - low) / 2 < 0.02)
+    places = worth_places(low, high)
     least, most = (f"<{MINUS}25", ">20") if fewer else (f"<{MINUS}20", ">25")
     bottom, top = (0.25, 0.2) if fewer else (0.2, 0.25)
     inside = [_share(end, places) if -bottom <= end <= top else least if end < 0 else most for end in ends]
@@ -159,6 +159,11 @@ def worth_told(row: Any, steps: str = "training steps") -> str:
     """What an effect is worth in steps of its reference, and what must be known of that number and it does not say."""
     notes = [note for note in getattr(row, "worth_note", "").split("; ") if not note.startswith(BEYOND)]
     return ", ".join(filter(None, (worth(row, steps), *notes)))
+
+
+def worth_places(low: float, high: float) -> int:
+    """Decimal places of what an effect is worth, in per cent: one where its interval is narrow."""
+    return int((high - low) / 2 < 0.02)
 
 
 def _share(fraction: float, places: int) -> str:

@@ -124,23 +124,31 @@ def _effect(row: Any) -> dict[str, str]:
     found |= {"Sd": "–" if withheld else words.number(row.sd, words.decimals([row.sd]))}
     found |= {"Lost": str(tables.lost_runs(row))}
     found |= {name: write(getattr(row, column)) for name, (column, write) in MORE.items() if hasattr(row, column)}
+    if hasattr(row, "worth"):
+        places = words.worth_places(row.worth_low, row.worth_high)
+        found |= {name: _worth(getattr(row, column), places) for name, column in WORTH.items()}
     found |= {"Worth": "–"} if words.worth(row).startswith("not bounded") else {}
+    if math.isfinite(getattr(row, "margin_steps", math.nan)):
+        found["Margin"] = f"{100 * row.margin_steps:g} %"
     return found | {"Verdict": str(row.verdict)}
 
 
 SPAN = {"Delta": "mean", "Low": "low", "High": "high"}
+WORTH = {"Worth": "worth", "WorthLow": "worth_low", "WorthHigh": "worth_high"}
 Write = Callable[[Any], str]
 
 
-def _percent(value: Any) -> str:
-    return words.number(100 * value, 0, signed=True) + r" %" * math.isfinite(value)
+def _percent(value: Any, places: int = 0) -> str:
+    if not math.isfinite(value):
+        return words.number(value, places, signed=True)
+    return f"{round(100 * value, places) + 0.0:+.{places}f} %".replace("-", words.MINUS)
 
 
-def _worth(value: Any) -> str:
+def _worth(value: Any, places: int) -> str:
     """A share of the steps as far as it was measured: beyond, only that is said."""
     if value > MOST - 1 or value < LEAST - 1:
         return f"{'more' if value > 0 else 'less'} than {_percent(MOST - 1 if value > 0 else LEAST - 1)}"
-    return _percent(value)
+    return _percent(value, places)
 
 
 def _by_itself(value: Any) -> str:
@@ -153,9 +161,6 @@ MORE: dict[str, tuple[str, Write]] = {
     "Superiority": ("superiority", lambda value: words.number(value, 2)),
     "Smallest": ("smallest", _by_itself),
     "Margin": ("margin", _by_itself),
-    "Worth": ("worth", _worth),
-    "WorthLow": ("worth_low", _worth),
-    "WorthHigh": ("worth_high", _worth),
     "Left": ("match_difference", words.remainder),
 }
 

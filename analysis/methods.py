@@ -180,7 +180,7 @@ def _claims(case: Case) -> Iterator[str]:
     before = int(case.claims["registered"].sum())
     yield (
         f"The study file makes {words.counted(len(case.claims), 'claim')}, of which {before or 'none'} "
-        f"{'were' if before != 1 else 'was'} registered: written before both sides had a result."
+        f"{'were' if before != 1 else 'was'} registered: written before any seed had results on both sides."
     )
     if before:
         yield (

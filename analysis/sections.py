@@ -81,7 +81,7 @@ def verdicts(case: Case) -> Section:
         simultaneous = (
             "simultaneous 95 % intervals" if known["family"].any() or known.empty else "exploratory intervals"
         )
-        notes.append(f"Intervals are {simultaneous} over seeds; the scope of each sentence is in brackets.")
+        notes.append(f"Intervals are {simultaneous} over seeds; the scope of each sentence is in parentheses.")
     return Section("verdicts", "Verdicts", [note for note in notes if note], items=sentences(case))
 
 

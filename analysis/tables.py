@@ -186,7 +186,8 @@ def claims_sheet(case: Case) -> Sheet | None:
         rows.append([*texts, f"{row.verdict}: {row.note}" if row.note else row.verdict])
     p = "p (Holm; post hoc: BH)"
     head = ["claim", "found", "n", "difference [95 %]", p, "false passes on placebos", "written", "verdict"]
-    said = "Intervals and p are corrected for the number of claims; registered: written before both sides had a result."
+    said = "Intervals and p are corrected for the number of claims; "
+    said += "registered: written before any seed had results on both sides."
     return Sheet("claims", "Claims", head, rows, [said])
 
 

@@ -5,6 +5,7 @@ Exit codes: 0 it matches; 1 it does not; 2 it cannot be told.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import shlex
 import sys
@@ -25,17 +26,27 @@ def main(arguments: list[str] | None = None) -> int:
     """Verify one file; the exit code."""
     parser = Parser("python -m analysis verify", "Whether a figure still is what the results on disk give.")
     parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that python -m analysis has made")
-    given = parser.parse_args(arguments)
-    return conclude(parser.prog, lambda: _verify(given.file, given.results_dir))
+    parser.epilog = "A figure in RESULTS/figures/STUDY is held against RESULTS, unless --results-dir says otherwise."
+    usual = Path(parser.get_default("results_dir"))
+    given = parser.parse_args(arguments, argparse.Namespace(results_dir=None))
+    return conclude(parser.prog, lambda: _verify(given.file, given.results_dir, usual))
 
 
-def _verify(file: Path, results: Path) -> int:
+def _verify(file: Path, results: Path | None, usual: Path) -> int:
     stamped = _stamped(file)
+    results = results or _around(file, str(stamped["study"])) or usual
     case = _case(stamped, results, file.parent if (file.parent / "figures.yaml").exists() else None)
     now = _today(stamped, case)
     differences = _differences(stamped, now, case)
     print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
     return 1 if differences else 0
+
+
+def _around(file: Path, study: str) -> Path | None:
+    """The results folder in whose figures/STUDY the file lies, where it holds the study."""
+    above = [*file.resolve().parents, Path()]
+    there = above[1].name == "figures" and (above[2] / "studies" / study / "manifest.json").is_file()
+    return above[2] if there else None
 
 
 def _stamped(file: Path) -> dict[str, Any]:

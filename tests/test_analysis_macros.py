@@ -158,3 +158,15 @@ def test_claims_have_their_numbers(tmp_path: Path) -> None:
         assert rows[name][-1].startswith(read[f"{stem}Verdict"]) and read[f"{stem}N"] == rows[name][2]
     assert read["ablClaimGatedBetterVerdict"] == "supported" and read["ablClaimSameTwoMargin"] == ".010"
     assert len([name for name in read if name.startswith("ablClaim") and name.endswith("Sd")]) == 2
+
+
+def test_worth_and_a_margin_in_steps_are_written_as_in_the_tables(tmp_path: Path) -> None:
+    margin = {"value": "5 %", "written": "2026-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+    found = case(tmp_path, {"norm": ["ln", "rms"]}, seeds=range(5), margin=margin)
+    row = {"worth": 0.0004, "worth_low": -0.016, "worth_high": 0.0164}
+    read = commands(found._replace(effects=found.effects.assign(**row)))
+    assert words.worth(next(found.effects.assign(**row).itertuples())).startswith("worth 0.0 % [−1.6, 1.6] more")
+    assert [read[f"ablNormRmsWorth{end}"] for end in ("", "Low", "High")] == [
+        r"+0.0 \%", r"\ensuremath{-}1.6 \%", r"+1.6 \%"
+    ]  # fmt: skip
+    assert read["ablNormRmsMargin"] == r"5 \%"

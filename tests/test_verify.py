@@ -110,6 +110,8 @@ def test_figures_of_a_csv(tmp_path: Path, capsys: Capture) -> None:
     assert verify(file, tmp_path, capsys)[0] == 0
     found = stamp.read_stamp(file.read_bytes())
     assert found is not None and found["content"] == stamp.content(found["command"]) != ""
+    report = (file.parent / "report.md").read_text()
+    assert "lines join the runs of a seed\n" in report  # whether they saw equal batches, the CSV does not say
     table.write_text(table.read_text().replace("2.04", "2.05"))
     code, said = verify(file, tmp_path, capsys)
     assert code == 1 and "1 run changed: mlp seed 4" in said
@@ -136,3 +138,15 @@ def test_comments_are_no_other_code() -> None:
     code = 'def f(a: int) -> int:\n    """One."""\n    return a + 1  # why\n'
     assert stamp._code(code) == stamp._code('def f(a: int) -> int:\n    """Two."""\n\n    return (a + 1)\n')
     assert stamp._code(code) != stamp._code(code.replace("+ 1", "+ 2"))
+
+
+def test_a_figure_is_held_against_the_results_that_it_lies_in(
+    drawn: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["verify", str(drawn / "effects.pdf")]) == 0
+    moved = tmp_path / "effects.pdf"
+    moved.write_bytes((drawn / "effects.pdf").read_bytes())
+    assert main(["verify", str(moved)]) == 2 and "no results folder at results" in capsys.readouterr().err
+    assert main(["verify", str(drawn / "effects.pdf"), "--results-dir", "none"]) == 2

@@ -63,6 +63,8 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     band = rows["margin"].dropna().drop_duplicates()
     grey = f"; grey: the margin ±{words.plain(float(band.iloc[0]))}" if len(band) == 1 else ""
     grey = grey or "; grey: each row's margin" * bool(len(band))
+    steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
+    grey = grey or "".join(f"; margin: {words.bounds(math.nan, size)}" for size in steps)
     return [f"{how}{seeds}, {pairing}; filled: decided{grey}", evidence.unadjusted(case.study.manifest) or ""]
 
 

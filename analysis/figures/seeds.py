@@ -41,7 +41,8 @@ def table(case: Case) -> pandas.DataFrame:
         rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
     found = pandas.DataFrame(rows)
     runs = f"a dot per run, {words.counted(len(study.manifest['seeds']), 'seed')} per cell"
-    found.attrs["caption"] = [f"{runs}; bar: mean; lines join the runs of a seed that saw equal batches"]
+    alike = "" if set(batches.values()) == {"seed"} else " that saw equal batches"  # a CSV that says nothing of them
+    found.attrs["caption"] = [f"{runs}; bar: mean; lines join the runs of a seed{alike}"]
     return found
 
 
