@@ -144,7 +144,7 @@ def _percent(value: Any, places: int = 0) -> str:
     return f"{round(100 * value, places) + 0.0:+.{places}f} %".replace("-", words.MINUS)
 
 
-def _worth(value: Any, places: int) -> str:
+def _worth(value: Any, places: int = 0) -> str:
     """A share of the steps as far as it was measured: beyond, only that is said."""
     if value > MOST - 1 or value < LEAST - 1:
         return f"{'more' if value > 0 else 'less'} than {_percent(MOST - 1 if value > 0 else LEAST - 1)}"
