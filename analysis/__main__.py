@@ -50,6 +50,10 @@ def _analyse(given: argparse.Namespace) -> int:
         raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
     print("\n".join(_said(case)))
     print(f"{words.counted(len(files), 'file')} in {folder}")
+    names = [kind.name for kind in figures.KINDS if kind.name not in case.drawn]
+    old = [name for name in names if (folder / f"{name}.pdf").exists()]
+    if old:
+        print(f"not drawn now, there from before: {', '.join(old)}")
     return 0
 
 
