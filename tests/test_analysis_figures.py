@@ -274,7 +274,7 @@ def test_captions_say_n_and_looks(tmp_path: Path) -> None:
 def test_captions_say_the_margin_in_steps_and_which_rows_are_exploratory(tmp_path: Path) -> None:
     entry = {"written": "2026-01-01T00:00:00+00:00", "registered": True, "earlier": []}
     steps = made(tmp_path / "steps", {"norm": ["ln", "rms"]}, seeds=range(5), margin=entry | {"value": "5 %"})
-    assert "filled: better or worse; margin: ±5 % of the training steps" in texts(forest(steps)).replace("\n", " ")
+    assert "filled: decided; margin: ±5 % of the training steps" in texts(forest(steps)).replace("\n", " ")
     claim = entry | {"claim": {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}}
     claimed = made(tmp_path / "claimed", seeds=range(5), claims={"rms_better": claim})
     assert "95 % intervals, false coverage rate 5 %, 5 seeds, paired" in texts(forest(claimed)).replace("\n", " ")
