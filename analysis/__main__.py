@@ -58,15 +58,8 @@ def _analyse(given: argparse.Namespace) -> int:
         raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
     print("\n".join(_said(case)))
     print(f"{words.counted(len(files), 'file')} in {folder}")
-<<<<<<< HEAD
     if old:
         print(f"removed, of an earlier analysis: {', '.join(old)}")
-=======
-    names = [kind.name for kind in figures.KINDS if kind.name not in case.drawn]
-    old = [name for name in names if (folder / f"{name}.pdf").exists()]
-    if old:
-        print(f"not drawn now, there from before: {', '.join(old)}")
->>>>>>> ruse
     return 0
 
 

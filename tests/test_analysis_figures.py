@@ -277,7 +277,9 @@ def test_captions_say_the_margin_in_steps_and_which_rows_are_exploratory(tmp_pat
     assert "filled: decided; margin: ±5 % of the training steps" in texts(forest(steps)).replace("\n", " ")
     claim = entry | {"claim": {"less": [{"norm": "rms"}, {"norm": "ln"}], "metric": "test/loss"}}
     claimed = made(tmp_path / "claimed", seeds=range(5), claims={"rms_better": claim})
-    assert "95 % intervals, false coverage rate 5 %, 5 seeds, paired" in texts(forest(claimed)).replace("\n", " ")
+    assert "exploratory 95 % intervals (false coverage rate 5 %), 5 seeds, paired" in texts(forest(claimed)).replace(
+        "\n", " "
+    )
 
 
 def test_zero_finished_runs_say_so(tmp_path: Path) -> None:

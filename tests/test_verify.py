@@ -150,12 +150,3 @@ def test_a_figure_is_held_against_the_results_that_it_lies_in(
     moved.write_bytes((drawn / "effects.pdf").read_bytes())
     assert main(["verify", str(moved)]) == 2 and "no results folder at results" in capsys.readouterr().err
     assert main(["verify", str(drawn / "effects.pdf"), "--results-dir", "none"]) == 2
-
-
-def test_figures_that_are_there_from_before_are_named(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
-    (drawn / "figures.yaml").write_text("subset: {figures: [seeds]}\n")
-    assert main(["fabricated", "--results-dir", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.endswith(f"files in {drawn}\nnot drawn now, there from before: effects\n")
-    (drawn / "effects.pdf").unlink()
-    assert main(["fabricated", "--results-dir", str(tmp_path)]) == 0
-    assert "from before" not in capsys.readouterr().out
