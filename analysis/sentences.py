@@ -74,13 +74,13 @@ def moved(manifest: dict[str, Any], row: Any, metric: str, found: str) -> str:
 
 
 def subject(manifest: dict[str, Any], row: Any) -> str:
-    """What is compared: "swiglu in place of mlp", "rms with swiglu", "rms + swiglu", at its stratum."""
+    """What is compared: "swiglu in place of mlp", "rms together with swiglu", "rms + swiglu", at its stratum."""
     where = f" at {row.stratum}" * bool(row.stratum)
     if row.kind == "main":
         return f"{named(manifest, row.factor, row.level)} in place of {row.reference}{where}"
     if row.kind == "interaction" and ", or " not in row.label:
         pairs = zip(row.factor.split(" x "), row.level.split(", "), strict=False)
-        return " with ".join(named(manifest, factor, level) for factor, level in pairs) + where
+        return " together with ".join(named(manifest, factor, level) for factor, level in pairs) + where
     if row.kind == "cell" and row.verdict in ("better", "worse", "negligible"):
         return f"{row.level}{where}"
     return str(row.label)

@@ -78,7 +78,10 @@ def test_an_interaction_is_told_against_the_two_changes_alone(tmp_path: Path) ->
     assert mean["norm: rms − ln"] + mean["ffn: swiglu − mlp"] == pytest.approx(both)
     numbers: dict[str, Any] = {"mean": -0.01, "low": -0.015, "high": -0.005}
     said = about(found, "norm x ffn", verdict="better", **numbers)
-    assert "rms with swiglu: the test loss is lower by .0100 nats per byte [.0050, .0150] than the two alone" in said
+    assert (
+        "rms together with swiglu: the test loss is lower by .0100 nats per byte [.0050, .0150] than the two alone"
+        in said
+    )
     said = about(found, "norm x ffn", verdict="undecided", note="", mean=0.01, low=-0.01, high=0.03)
     assert "undecided, test loss +.010 nats per byte [−.010, +.030] beyond what the two alone add up to (" in said
 
@@ -113,7 +116,9 @@ def test_interactions_and_bare_levels(tmp_path: Path) -> None:
     assert sentences(found)[1].startswith("optim.lr=0.002 in place of 0.001: ")
     both = case(tmp_path, study="both", seeds=range(8))
     said = about(both, "norm x ffn", verdict="better", mean=-0.03, low=-0.04, high=-0.02, note="")
-    assert said.startswith("rms with swiglu: the test loss is lower by .030 nats per byte [.020, .040] than the two ")
+    assert said.startswith(
+        "rms together with swiglu: the test loss is lower by .030 nats per byte [.020, .040] than the two "
+    )
 
 
 def test_accuracy_has_no_unit_and_rises(tmp_path: Path) -> None:
