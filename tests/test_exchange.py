@@ -277,6 +277,7 @@ def test_a_margin_in_steps_is_as_wide_in_both_directions():
     assert not within(-1.0, math.inf, 0.02) and not within(math.nan, math.nan, 0.02)
 
 
+@pytest.mark.slow
 def test_the_real_command_trains_them_and_goes_on_where_one_is_lost(cli, small, tmp_path):
     command = ["-m", *small, "norm=ln,rms", "seeds=2", "exchange=true", "study=s", "train.parallel=1"]
     done = cli(*command)

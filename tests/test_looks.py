@@ -203,6 +203,7 @@ def test_wrong_combinations_are_refused(overrides, message, plan):
         plan("norm=ln,rms", *overrides)
 
 
+@pytest.mark.slow
 def test_the_real_command_line_stops_early_and_again_trains_nothing(cli, small, tmp_path):
     command = ["-m", "optim.lr=1e-2,1e-9", "seeds=auto", *small]
     done = cli(*command)

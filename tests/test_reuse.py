@@ -188,6 +188,7 @@ def package(tmp_path) -> list[str]:
     return ["user=[mine]", f"--config-dir={tmp_path / 'conf'}"]
 
 
+@pytest.mark.slow
 def test_an_edited_part_on_the_command_line(cli, package, small, tmp_path):
     own = {"PYTHONPATH": str(tmp_path / "code")}
     given = ["-m", "norm=ln,half", "seeds=1", *small, *package]
