@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.margins import fraction_of
+from ablate.margins import fraction_of, history
 from ablate.relations import RELATIONS, holds, relation_of, sides_of, weighed
 from ablate.schema import Problem
 
@@ -192,7 +192,7 @@ def register(
             entries[name] = {key: old[key] for key in old if key not in LEAVING}
             continue
         seen = _seen(claim, cells, scored)
-        entries[name] = {"claim": claim, "written": when, "registered": not seen, "earlier": _history(old)}
+        entries[name] = {"claim": claim, "written": when, "registered": not seen, "earlier": history(old, "claim")}
     withdrawn = {
         name: entry if "seen" in entry else entry | {"withdrawn": when, "seen": _seen(entry["claim"], cells, scored)}
         for name, entry in before.items()
@@ -207,10 +207,3 @@ def _seen(claim: dict[str, Any], cells: list[dict[str, Any]], scored: dict[int, 
     """Whether a seed has cells of more than one side scored; of a claim that names no cells here that is not known."""
     sides = sides_of(claim, cells)
     return not all(sides) or any(sum(bool(side & done) for side in sides) > 1 for done in scored.values())
-
-
-def _history(old: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """The texts that an edited claim had, oldest first."""
-    if not old:
-        return []
-    return [*old["earlier"], {key: old[key] for key in ("claim", "written", "registered")}]

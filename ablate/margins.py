@@ -54,5 +54,9 @@ def registered_margin(
     if old and old["value"] == margin:
         return old
     seen = any(len(cells) > 1 for cells in scored.values())
-    history = [*old["earlier"], {key: old[key] for key in ("value", "written", "registered")}] if old else []
-    return {"value": margin, "written": when, "registered": not seen, "earlier": history}
+    return {"value": margin, "written": when, "registered": not seen, "earlier": history(old, "value")}
+
+
+def history(old: dict[str, Any] | None, what: str) -> list[dict[str, Any]]:
+    """The texts that an edited entry of a manifest had, under `what`, and when each was written; oldest first."""
+    return [*old["earlier"], {key: old[key] for key in (what, "written", "registered")}] if old else []

@@ -17,6 +17,7 @@ from scipy import stats
 
 from ablate import words
 from ablate.evidence.contrasts import Contrast, strata
+from ablate.evidence.rows import groups
 from ablate.evidence.runs import endpoints, scores
 from ablate.evidence.statistics import interval, p_value, paired
 from ablate.results import Study
@@ -178,22 +179,21 @@ def _parts(
     each of these groups is one group.
     """
     batches = {cell["id"]: cell["batches"] for cell in manifest["cells"]}
-    groups: dict[str, dict[str, float]] = {}
-    for cell, weight in weights.items():
-        groups.setdefault(batches[cell], {})[cell] = weight
-    if all(abs(sum(group.values())) < 1e-9 for group in groups.values()):
-        groups = {curves[0][0].batches: weights}
+    independent, together = groups(manifest, weights)
+    by_batches = {batches[next(iter(group))]: group for group in independent}
+    if together:
+        by_batches = {curves[0][0].batches: weights}
         curves = [(curve._replace(batches=curves[0][0].batches), share) for curve, share in curves]
     parts, lost = list[np.ndarray](), False
-    for name in {**groups, **dict.fromkeys(curve.batches for curve, _ in curves)}:
-        own = groups.get(name, {})
+    for name in {**by_batches, **dict.fromkeys(curve.batches for curve, _ in curves)}:
+        own = by_batches.get(name, {})
         slopes_here = [curve.all * share for curve, share in curves if curve.batches == name]
         sums = values[list(own)].dropna() @ pandas.Series(own, dtype=float)
         columns = ([sums] if own else []) + slopes_here
-        together = pandas.concat(columns, axis=1, join="inner").to_numpy(float)
-        sides = [together[:, : bool(own)].sum(1), together[:, bool(own) :].sum(1)]
+        complete = pandas.concat(columns, axis=1, join="inner").to_numpy(float)
+        sides = [complete[:, : bool(own)].sum(1), complete[:, bool(own) :].sum(1)]
         parts.append(np.stack(sides, axis=1))
-        lost |= bool(own) and len(together) < len(sums)
+        lost |= bool(own) and len(complete) < len(sums)
     return parts, lost
 
 
