@@ -123,12 +123,12 @@ def unit(manifest: dict[str, Any], metric: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A wall time: 48 s, 1 min 48 s, 2 h 03 min."""
+    """A wall time: 8.1 s, 48 s, 1 min 08 s, 2 h 03 min."""
     whole = round(seconds)
     if whole < 60:
-        return f"{whole} s"
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
+        return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
