@@ -154,12 +154,14 @@ def particulars_sheet(case: Case) -> Sheet | None:
         ]
         rows.append([*texts, *(_particular(name, getattr(row, name), places) for name in known)])
     head = ["effect", "difference, mean ± SD", "seeds", *known.values()]
-    notes = [
-        "d_z: mean / SD of the paired differences; P(A>B): how often the level is better than the reference, over all "
-        "pairs of their seeds, each side's mean over its cells, diverged runs last."
-    ]
+    told = {
+        "d_z": "d_z: mean / SD of the paired differences",
+        "superiority": "P(A>B): how often the level is better than the reference, over all pairs of their seeds, each "
+        "side's mean over its cells, diverged runs last",
+    }
+    said = "; ".join(text for name, text in told.items() if name in known)
     title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
-    return Sheet("particulars", title, head, rows, notes * ("d_z" in known)) if rows else None
+    return Sheet("particulars", title, head, rows, [f"{said}."] * bool(said)) if rows else None
 
 
 def _particular(name: str, value: float, places: int) -> str:

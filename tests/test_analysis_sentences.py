@@ -11,6 +11,7 @@ import pytest
 from fabricate import fabricate
 
 from ablate.results import load_study
+from ablate.words import p_text
 from analysis.case import Case, case_of
 from analysis.sentences import p_words, sentence, sentences
 
@@ -137,3 +138,4 @@ def test_small_p_keep_a_digit() -> None:
         "Holm p = .0003", "Holm p = .031", "Holm p < .0001", "Holm p = 1.000",
     ]  # fmt: skip
     assert p_words(math.nan, "Holm") == ""
+    assert [p_text(p) for p in (0.0003, 0.031, 1e-9, 1.0, math.nan)] == [".0003", ".031", "< .0001", "1.000", "–"]
