@@ -36,8 +36,8 @@ def title(manifest: dict[str, Any]) -> str:
         return str(manifest["study"])
     if design == "grid":
         return " x ".join(factors)
-    named = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
-    return f"{named}, {design.replace('_', ' ')}"
+    varied = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
+    return f"{varied}, {design.replace('_', ' ')}"
 
 
 def role(manifest: dict[str, Any]) -> str:

@@ -175,15 +175,17 @@ def _height(kind: str, rows: pandas.DataFrame) -> float:
 
 def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     """The pair, and what is known of its interaction: all of one, the largest of several."""
-    where = " at ".join(filter(None, [page.label(rows["factor"].iloc[0]), rows["facet"].iloc[0]]))
+    pair = " x ".join(map(page.label, rows["factor"].iloc[0].split(" x ")))
+    where = " at ".join(filter(None, [pair, rows["facet"].iloc[0]]))
     found = list(rows[rows["one"].isna()].itertuples())
     if not found:  # its levels are not in the user's subset
         return [where]
     known = [row for row in found if np.isfinite(row.mean)] or found[:1]
     largest = max(known, key=lambda row: abs(row.mean))
-    named = f"largest of {len(found)}, {page.label(largest.level)}: " if len(found) > 1 else ""
+    level = ", ".join(map(page.label, largest.level.split(", ")))
+    named = f"largest of {len(found)}, {level}: " if len(found) > 1 else ""
     said = parts.said(largest, words.decimals([(largest.high - largest.low) / 2]))
-    return [where, named + said] + [page.label(largest.note)] * largest.note.startswith("aliased")
+    return [where, named + said] + [largest.note] * largest.note.startswith("aliased")
 
 
 def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any], inches: float) -> None:

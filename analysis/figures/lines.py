@@ -43,7 +43,7 @@ def lines(case: Case, x: str, facets: list[str]) -> pandas.DataFrame | None:
         cell = next(each for each in manifest["cells"] if each["id"] == row.cell)
         metric = metrics[row.cell]
         scored[metric] = scored.get(metric, evidence.scores(case.study, metric))
-        rows.append(_row(cell, row, x, within, apart, scored[metric][row.cell].dropna()))
+        rows.append(_row(manifest, cell, row, x, within, apart, scored[metric][row.cell].dropna()))
     found = pandas.DataFrame(rows)
     found = found.sort_values(["facet", "x"], key=_first_seen, kind="stable")
     if found.groupby(["label", "facet"])["x"].nunique().max() < 2:
@@ -72,10 +72,12 @@ def _lines(manifest: dict[str, Any], x: str, facets: list[str]) -> list[str]:
     return found
 
 
-def _row(cell: Cell, row: Any, x: str, within: list[str], apart: list[str], known: pandas.Series) -> dict[str, Any]:
+def _row(
+    manifest: dict[str, Any], cell: Cell, row: Any, x: str, within: list[str], apart: list[str], known: pandas.Series
+) -> dict[str, Any]:
     levels = cell["levels"]
-    label = " + ".join(words.show(levels[name]) for name in within)
-    facet = ", ".join(f"{name}={words.show(levels[name])}" for name in apart)
+    label = " + ".join(words.named(manifest, levels[name]) for name in within)
+    facet = ", ".join(words.assigned(manifest, name, levels[name]) for name in apart)
     sd = known.std(ddof=1) if len(known) > 1 else 0.0
     mean = known.mean() if len(known) else math.nan
     about = {"cell": cell["id"], "label": label or "all runs", "facet": facet, "x": float(levels[x])}

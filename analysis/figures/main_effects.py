@@ -66,7 +66,9 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
     level = len({row["diverged"] for row in rows}) == 1
     groups = marginal(case.study, list(levels.values()), cells)
     return [
-        {"factor": factor, "level": words.show(each), "name": words.show(each)} | _row(estimate, level) | row
+        {"factor": factor, "level": words.show(each), "name": words.named(case.study.manifest, each)}
+        | _row(estimate, level)
+        | row
         for each, estimate, row in zip(levels, groups, rows, strict=True)
     ]
 

@@ -27,8 +27,8 @@ EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # beside r
 
 def variant(study: Study, factor: str, level: Any) -> str:
     """A variant by itself: swiglu, optim.lr=0.001."""
-    shown = words.show(level)
-    return shown if factor in study.manifest["components"] else f"{factor}={shown}"
+    manifest = study.manifest
+    return words.named(manifest, level) if factor in manifest["components"] else words.assigned(manifest, factor, level)
 
 
 def rows(axis: Axes, page: Page, names: Sequence[str], results: Sequence[str]) -> None:

@@ -53,7 +53,7 @@ def _placebo(placebos: Study, kind: str, floor: Floor) -> list[dict[str, Any]]:
     cells = {cell["levels"][KEY]: cell["id"] for cell in placebos.manifest["cells"]}
     values = evidence.scores(placebos, evidence.endpoint(placebos.manifest))
     differences = (values[cells[kind]] - values[cells[None]]).dropna()
-    who = {"factor": "", "level": "", "name": TITLES.get(kind, f"{kind} drawn anew")}
+    who = {"factor": "", "level": "", "name": TITLES.get(kind, f"{words.named(placebos.manifest, kind)} drawn anew")}
     dots = [who | {"role": "dot", "seed": seed, "value": value} for seed, value in differences.items()]
     return [who | {"role": "placebo", "mean": float(differences.mean()), "sd": floor.sd, "n": floor.n}, *dots]
 

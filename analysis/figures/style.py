@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from ablate import evidence, words
 from ablate.results import write_atomic
 
-WIDTH = 5.5  # inches: the text width of a paper in one column; two columns have 6.9
 DPI = 250
 CHARACTERS = 19.2  # of a caption, per inch
 INK, MUTED, FAINT = "#222222", "#999999", "#e5e5e5"
@@ -45,6 +44,7 @@ RC = {
     "axes.edgecolor": INK,
     "lines.linewidth": 1.1,
     "legend.frameon": False,
+    "text.parse_math": False,  # a $ in a label is a dollar
     "figure.constrained_layout.w_pad": 0.07,
     "pdf.fonttype": 42,  # TrueType: what publishers accept
 }

@@ -52,7 +52,8 @@ def _first(stratum: str, cell: Any) -> dict[str, Any]:
 
 def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
     if study.manifest["design"] != "cumulative":
-        role, name = "change", f"{row.factor}: {row.level} for {row.reference}"
+        factor, level, base = (words.named(study.manifest, key) for key in (row.factor, row.level, row.reference))
+        role, name = "change", f"{factor}: {level} for {base}"
     elif row.kind == "step":
         role, name = "step", f"+ {parts.variant(study, row.factor, row.level)}"
     else:
