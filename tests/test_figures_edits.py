@@ -60,6 +60,14 @@ def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
     assert page_of(case.study.manifest, edits).colours == page_of(case.study.manifest, figures.Edits()).colours
 
 
+def test_figures_to_choose_from_are_those_that_the_study_has(tmp_path: Path) -> None:
+    case = made(tmp_path, factors={"ffn": ["mlp", "swiglu"]})
+    figures.write(case, case.folder)
+    (line,) = (line for line in figures.edits_file(case).read_text().splitlines() if "figures: [" in line)
+    drawn = [kind.name for kind in figures.KINDS if (case.folder / f"{kind.name}.png").exists()]
+    assert line == f"  # figures: [{', '.join(drawn)}]" and "effects" in drawn and "sensitivity" not in drawn
+
+
 def test_labels_stand_in_every_table(tmp_path: Path) -> None:
     case = made(tmp_path, "labels: {ln: LayerNorm, glu: GLU, swiglu: SwiGLU, optim.lr: learning rate}\n")
     tables = figures.tables(case)
