@@ -149,7 +149,7 @@ def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
         case = made(tmp_path / name, factors, score=valley, tasks=tasks, task=task)
         table, drawn = figures.tables(case)[name], draw(name, case)
         panels = [axis for axis in drawn.axes if axis.get_visible()]
-        assert [axis.get_title("left") for axis in panels] == ["data=stdlib", "data=dates"]
+        assert [axis.get_title() for axis in panels] == ["data=stdlib", "data=dates"]
         assert [axis.get_ylabel() for axis in panels] == ["test/loss, nats per byte", "test/accuracy"]
         assert "test/loss or test/accuracy: mean over 3 seeds" in table.attrs["caption"][0]
         scored = evidence.scores(case.study)
