@@ -74,7 +74,7 @@ def _measured(manifest: dict[str, Any]) -> list[tuple[Cell, str]]:
 
 
 def _first_seen(column: pandas.Series) -> pandas.Series:
-    return column if column.dtype != object else column.map({name: i for i, name in enumerate(column.unique())})
+    return column if pandas.api.types.is_numeric_dtype(column) else column.map({name: i for i, name in enumerate(column.unique())})
 
 
 def _lines(manifest: dict[str, Any], x: str, facets: list[str]) -> list[str]:
