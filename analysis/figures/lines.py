@@ -74,7 +74,9 @@ def _measured(manifest: dict[str, Any]) -> list[tuple[Cell, str]]:
 
 
 def _first_seen(column: pandas.Series) -> pandas.Series:
-    return column if pandas.api.types.is_numeric_dtype(column) else column.map({name: i for i, name in enumerate(column.unique())})
+    if pandas.api.types.is_numeric_dtype(column):
+        return column
+    return column.map({name: i for i, name in enumerate(column.unique())})
 
 
 def _lines(manifest: dict[str, Any], x: str, facets: list[str]) -> list[str]:

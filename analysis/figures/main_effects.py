@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ablate.evidence import Estimate
 from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import parts, style
+from analysis.figures.fold import fold
 from analysis.figures.kind import Kind, Page
 
 DESIGNS = ("grid", "fractional")
@@ -142,7 +142,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             if j % per_row:
                 axis.tick_params(labelleft=False)
         for row in block:
-            row[0].set_ylabel(textwrap.fill(table.attrs["y"], 16))
+            row[0].set_ylabel(fold(table.attrs["y"], 0.8, 7))
     return drawn
 
 
