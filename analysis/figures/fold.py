@@ -10,6 +10,7 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.ft2font import FT2Font, LoadFlags
 
 SIZE = 6.5  # points: of names, results and legends
+PIXELS = 1.04  # how much wider a text gets where its letters are fitted to pixels
 
 
 @functools.cache
@@ -27,7 +28,7 @@ def _advance(character: str) -> float:
 
 def width_of(text: str, size: float = SIZE) -> float:
     """The inches that the longest line of a text takes at a size in points."""
-    return max(sum(map(_advance, line)) for line in text.split("\n")) * size / 72
+    return max(sum(map(_advance, line)) for line in text.split("\n")) * PIXELS * size / 72
 
 
 def fold(text: str, inches: float, size: float = SIZE) -> str:
