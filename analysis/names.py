@@ -48,7 +48,10 @@ def _beside(study: Study, labels: Labels, by_label: Mapping[str, str]) -> Study:
     for cell in study.manifest["cells"]:
         whose = [name for name in by_label if cell["label"] == name or cell["label"].startswith(f"{name}, ")]
         name = max(whose, key=len, default="")
-        cells.append(cell | {"label": by_label.get(name, "") + cell["label"].removeprefix(name)})
+        changed = cell["label"].removeprefix(name)
+        for kind in cell["levels"].values():  # of a placebo, what is drawn anew
+            changed = f", {labels.get(kind, kind)} drawn anew" if changed == f", {kind} drawn anew" else changed
+        cells.append(cell | {"label": by_label.get(name, "") + changed})
     return dataclasses.replace(study, manifest=study.manifest | {"shown": dict(labels), "cells": cells})
 
 

@@ -8,10 +8,13 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from fabricate import fabricate
 
+from ablate.results import study_folder
 from analysis.__main__ import main
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"], "optim.lr": [0.001, 0.01]}
@@ -21,16 +24,19 @@ LOST = {"norm": "rms", "ffn": "glu", "optim.lr": 0.01}
 LABELS = {"ln": "L_n <b>norm</b>", "rms": "50 % of $x$", "glu": "G&L#U", "ffn": "{FFN}^2", "optim.lr": "rate"}
 
 
-def analysed(results: Path, labels: dict[str, str]) -> tuple[Path, str]:
+def analysed(
+    results: Path, labels: dict[str, str], factors: dict[str, list[Any]] = GRID, **manifest: Any
+) -> tuple[Path, str]:
     """The folder of a whole analysis with these labels, of the same runs every time, and what was printed."""
     lost = lambda levels, seed: "diverged" if levels == LOST and seed == 1 else "done"  # noqa: E731
     papers = {"ffn=glu": "Dauphin et al. 2016, arXiv 1612.08083"}
-    fabricate(results, GRID, seeds=range(5), status=lost, claims={"gated": ENTRY}, papers=papers)
+    manifest |= {"claims": {"gated": ENTRY}, "papers": papers}
+    fabricate(results, factors, seeds=range(5), status=lost, **manifest)
     folder, said = results / "figures" / "fabricated", io.StringIO()
     folder.mkdir(parents=True)
     (folder / "figures.yaml").write_text(json.dumps({"subset": {"figures": ["seeds"]}, "labels": labels}))
     with contextlib.redirect_stdout(said):
-        assert main(["--results-dir", str(results)]) == 0
+        assert main(["fabricated", "--results-dir", str(results)]) == 0
     return folder, said.getvalue()
 
 
@@ -123,6 +129,33 @@ def test_a_figure_with_labels_is_verified(labelled: tuple[Path, str], capsys: py
         assert "figures.yaml has changed since; no run has changed" in capsys.readouterr().out
     finally:
         edits.write_text(before)
+
+
+def test_placebos_and_what_noise_does_have_the_labels(tmp_path: Path) -> None:
+    """Placebos are a study of their own, which knows nothing of the labels."""
+    moved = {None: 0.0, "ffn": 0.012, "chaos": 0.003}
+
+    def noisy(levels: dict[str, Any], seed: int) -> float:
+        return 2 + 0.01 * seed + moved[levels["seed.placebo"]] * float(np.random.default_rng([seed, 7]).normal())
+
+    fabricate(
+        tmp_path, {"seed.placebo": list(moved)}, seeds=range(12), score=noisy, study="aa", placebo_of="fabricated"
+    )
+    manifest = study_folder(tmp_path, "aa") / "manifest.json"
+    content = json.loads(manifest.read_text())
+    for cell in content["cells"]:  # as a sweep calls them
+        kind = cell["levels"]["seed.placebo"]
+        cell["label"] = "ln + mlp" + (f", {kind} drawn anew" if kind == "ffn" else f", {kind}" if kind else "")
+    manifest.write_text(json.dumps(content))
+    labels = {name: text for name, text in LABELS.items() if name != "optim.lr"} | {"mlp": "MLP"}
+    two = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"]}
+    folder, said = analysed(tmp_path, labels, two, placebos="aa")
+    report = read(folder, "report.md")
+    assert "placebos (aa=12, L_n \\<b>norm\\</b> + MLP): " in report
+    assert "({FFN}^2 drawn anew; 95 % upper bound" in report
+    assert "seeds each: {FFN}^2 drawn anew and chaos." in read(folder, "methods.md")
+    assert "12 of {FFN}^2 drawn anew" in read(folder, "claims.md")
+    assert "ffn drawn anew" not in report + said and "ln + mlp" not in report + said
 
 
 def test_labels_that_are_each_others_names_are_not_mixed_up(tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
     )
     sources = ", ".join(f"{SOURCES[kind]} {_short(sd)}" for kind, sd in split(known).items())
     alike = table[table["metric"] == endpoint(placebos.manifest)]  # placebos say nothing of another task's metric
-    return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(alike, own)]
+    return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(manifest, alike, own)]
 
 
 def _undrawn(manifest: dict[str, Any], table: pandas.DataFrame, kinds: list[str]) -> str:
@@ -133,14 +133,15 @@ def _short(value: float) -> str:
     return f"< {words.number(least, places)}" if 0 < value < least / 2 else words.number(value, places)
 
 
-def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
+def _needed(manifest: dict[str, Any], table: pandas.DataFrame, own: list[Floor]) -> list[str]:
     """Seeds for round differences, at the larger upper bound of an SD: the placebos' or that of the effects seen.
 
     Placebos alone would promise too much where nothing of a component is drawn, since chaos is less than what variants
     differ in.
     """
-    drawn = {"chaos": "the SD of chaos"}
-    spreads = [(row.upper, drawn.get(row.kind, f"the SD with {row.kind} drawn anew")) for row in own]
+    drawn = {row.kind: f"the SD with {words.named(manifest, row.kind)} drawn anew" for row in own}
+    drawn["chaos"] = "the SD of chaos"
+    spreads = [(row.upper, drawn[row.kind]) for row in own]
     spreads += [
         (upper_bound(seen.sd, seen.n), "the SD of the effects seen")
         for seen in (noise(table) if len(table) else [])

@@ -12,6 +12,7 @@ from scipy import stats
 from ablate.evidence.placebo import KEY, SOURCES
 from ablate.evidence.runs import scores
 from ablate.results import Study
+from ablate.words import named
 
 LEAST = 12  # differences; fewer say too little about the tails
 RESAMPLES = 10_000
@@ -76,7 +77,8 @@ def differences_of(
     cells = {cell["levels"][KEY]: cell["id"] for cell in placebos.manifest["cells"]} if placebos else {}
     own = [kind for kind in cells if kind in about] if together else ["data"]
     kinds = [kind for kind in own or ["chaos"] if kind in cells]
-    said = " and ".join(SOURCES.get(kind, f"{kind} drawn anew") for kind in kinds)
+    manifest = placebos.manifest if placebos else {}
+    said = " and ".join(SOURCES.get(kind, f"{named(manifest, kind)} drawn anew") for kind in kinds)
     if not placebos or metric not in placebos.runs:
         return said, np.array([])
     values = scores(placebos, metric)
