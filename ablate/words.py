@@ -18,15 +18,26 @@ def show(level: Any) -> str:
     return f"{level:.6g}" if isinstance(level, float) else str(level)
 
 
+def named(manifest: dict[str, Any], name: Any) -> str:
+    """A factor or a level as people shall read it: by the user's labels, which `shown` holds, else as it is typed."""
+    text = show(name)
+    return str((manifest.get("shown") or {}).get(text, text))
+
+
+def assigned(manifest: dict[str, Any], factor: str, level: Any) -> str:
+    """A factor with its level, optim.lr=0.001, as people shall read them."""
+    return f"{named(manifest, factor)}={named(manifest, level)}"
+
+
 def title(manifest: dict[str, Any]) -> str:
     """What a study varies, and how where it is no grid: "norm x ffn", "norm, ffn, init one at a time"."""
-    factors, design = list(manifest["factors"]), manifest.get("design", "grid")
+    factors, design = [named(manifest, name) for name in manifest["factors"]], manifest.get("design", "grid")
     if not factors:
         return str(manifest["study"])
     if design == "grid":
         return " x ".join(factors)
-    named = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
-    return f"{named}, {design.replace('_', ' ')}"
+    varied = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
+    return f"{varied}, {design.replace('_', ' ')}"
 
 
 def role(manifest: dict[str, Any]) -> str:

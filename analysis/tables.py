@@ -19,8 +19,11 @@ NAMED = 12  # runs without a number that are named one by one
 
 
 def write(case: Case, folder: Path) -> list[Path]:
-    """Write every table: NAME.csv with all columns, NAME.md and NAME.tex with those that people read."""
-    files = [written(frame, folder / f"{name}.csv") for name, frame in frames(case).items()]
+    """Write every table: NAME.csv with all columns, NAME.md and NAME.tex with those that people read.
+
+    Labels of the user are for people: CSV keeps the names as they are.
+    """
+    files = [written(frame, folder / f"{name}.csv") for name, frame in frames(case.plain or case).items()]
     for each in sheets(case):
         for suffix, text in (("md", sheet.markdown(each)), ("tex", latex.table(each))):
             files.append(folder / f"{each.name}.{suffix}")

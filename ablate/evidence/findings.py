@@ -26,7 +26,7 @@ from ablate.evidence.verdicts import barred
 from ablate.margins import fraction_of
 from ablate.relations import about, compared, relation_of, weighed
 from ablate.results import Study
-from ablate.words import counted, number, p_words, ranks, show
+from ablate.words import counted, named, number, p_words, ranks
 
 Claim = dict[str, Any]
 Span = tuple[float, float]
@@ -143,24 +143,27 @@ def _notes(row: SimpleNamespace, relation: str) -> list[str]:
 def contrast_of(claim: Claim, study: Study) -> Contrast:
     """The difference that a claim is about."""
     one, other = weighed(claim, study.manifest["cells"])
-    sides = [side_words(side) for side in compared(claim)]
+    sides = [side_words(study.manifest, side) for side in compared(claim)]
     weights = one | {cell: -weight for cell, weight in other.items()}
-    return Contrast("claim", "", sides[0], sides[1], at_words(claim), " against ".join(sides), weights)
+    return Contrast("claim", "", sides[0], sides[1], at_words(study.manifest, claim), " against ".join(sides), weights)
 
 
-def side_words(side: dict[str, Any]) -> str:
+def side_words(manifest: dict[str, Any], side: dict[str, Any]) -> str:
     """A side of a claim: "geglu, swiglu", or "ffn=swiglu with optim.lr=0.001"."""
     parts = []
     for key, asked in side.items():
-        levels = ", ".join(map(show, asked if isinstance(asked, list) else [asked]))
+        levels = ", ".join(named(manifest, level) for level in (asked if isinstance(asked, list) else [asked]))
         plain = len(side) == 1 and "." not in key and levels not in ("none", "null", "true", "false")
-        parts.append(levels if plain else f"{key}={levels}")
+        parts.append(levels if plain else f"{named(manifest, key)}={levels}")
     return " with ".join(parts)
 
 
-def at_words(claim: Claim) -> str:
+def at_words(manifest: dict[str, Any], claim: Claim) -> str:
     """What a claim fixes: "norm=ln, optim.lr=0.001"."""
-    return ", ".join(side_words({key: level, "": ""}).split(" with ")[0] for key, level in claim.get("at", {}).items())
+    fixed = ((key, level if isinstance(level, list) else [level]) for key, level in claim.get("at", {}).items())
+    return ", ".join(
+        f"{named(manifest, key)}={', '.join(named(manifest, level) for level in levels)}" for key, levels in fixed
+    )
 
 
 def _columns(row: SimpleNamespace) -> dict[str, Any]:
@@ -200,7 +203,7 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     reason = "" if n > 1 else "one seed can conclude nothing" if n else "no seed has every run it needs"
     reason = reason or "no run diverged on either side" * (not any(shares))
     p = math.nan if reason else min(1.0, looks * found.p)
-    words = [side_words(side) for side in compared(claim)]
+    words = [side_words(study.manifest, side) for side in compared(claim)]
     share = shares[0] - shares[1]
     spread = f"{counts[0][0]} of {counts[0][1]} runs diverged against {counts[1][0]} of {counts[1][1]}"
     placebos, size, seen = study.beside.get("placebos"), (len(sides[0]), len(sides[1])), had(study.manifest, n)
@@ -234,7 +237,8 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     n = len(values)
     looks, seen = planned_looks(study.manifest), had(study.manifest, n)
     diverged = [sum(all_scores.ends.get((cell, "diverged"), 0) for cell in side) / len(side) for side in sides]
-    levels, published = [side_words(side) for side in compared(claim)], np.array(claim["rank_correlates"][1], float)
+    levels = [side_words(study.manifest, side) for side in compared(claim)]
+    published = np.array(claim["rank_correlates"][1], float)
     lone = [all_scores.metrics[cell] for side in sides for cell in side]
     uneven = len(set(diverged)) > 1
     reason = _unranked(all_scores, sides, published, rng) if uneven else ""

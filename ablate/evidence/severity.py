@@ -12,7 +12,7 @@ from scipy import stats
 from ablate.evidence.placebo import KEY, SOURCES
 from ablate.evidence.runs import scores
 from ablate.results import Study
-from ablate.words import counted
+from ablate.words import counted, named
 
 LEAST = 12  # differences; fewer say too little about the tails
 RESAMPLES = 10_000
@@ -91,7 +91,8 @@ def fitting(placebos: Study | None, about: Collection[str], together: bool) -> t
     cells = {cell["levels"][KEY]: cell["id"] for cell in placebos.manifest["cells"]} if placebos else {}
     own = [kind for kind in cells if kind in about] if together else ["data"]
     kinds = [kind for kind in own or ["chaos"] if kind in cells]
-    said = " and ".join(SOURCES.get(kind, f"{kind} drawn anew") for kind in kinds)
+    manifest = placebos.manifest if placebos else {}
+    said = " and ".join(SOURCES.get(kind, f"{named(manifest, kind)} drawn anew") for kind in kinds)
     return cells.get(None, ""), [cells[kind] for kind in kinds], said
 
 
