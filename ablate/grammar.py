@@ -1,7 +1,7 @@
 """The grammar of claims: one relation between two sides, as in {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}]}.
 
 A side maps factors to levels, and levels of other factors are averaged unless `at` fixes them.  What is wrong is told
-as pairs of a key and a message.  Needs neither torch nor Hydra: claims about runs of other programs are read by it, too.
+as pairs of a key and a message.  Without torch and Hydra: claims about runs of other programs are read by it, too.
 """
 
 from __future__ import annotations

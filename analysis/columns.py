@@ -68,15 +68,16 @@ def levels(texts: list[str]) -> list[Any]:
     return [known[text] for text in texts]
 
 
-def choose_metrics(names: list[str], asked: list[str]) -> list[str]:
+def choose_metrics(names: list[str], asked: list[str], claimed: list[str]) -> list[str]:
     """The metric columns, the endpoint first: those asked for, else the loss of the test split, else its first metric.
 
-    Raises Refused where there is none.
+    Columns that claims name are metrics, too.  Raises Refused where there is none.
     """
     if lost := [name for name in asked if name not in names]:
         raise Refused(f"--metric {lost[0]}: there is no such column; there are {', '.join(names)}")
     found = [name for name in names if looks_like_metric(name)]
     order = [*asked, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
+    order += [name for name in claimed if name in names]
     if not order:
         raise Refused(f"no column is a metric by its name; write --metric NAME; there are {', '.join(names)}")
     return list(dict.fromkeys(order))

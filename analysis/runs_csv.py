@@ -17,6 +17,7 @@ from ablate.words import counted
 from analysis.columns import SHAPE, choose_factors, choose_metrics, levels, number
 from analysis.foreign import Asked, Origin, assemble, command, when
 from analysis.safe import unquoted
+from analysis.study_file import claimed_metrics, wanted_factors
 
 NEEDED = "cell or a column per factor, seed, and a metric such as test/loss"
 SHOWN = 8  # line numbers that a note spells out
@@ -33,9 +34,9 @@ def read_csv(file: Path, asked: Asked) -> Study:
     if "seed" not in table:
         raise Refused(f"{file} has no column seed; needed are {NEEDED}; there are {', '.join(table.columns)}")
     try:
-        metrics = choose_metrics(list(table.columns), list(asked.metrics))
+        metrics = choose_metrics(list(table.columns), list(asked.metrics), claimed_metrics(asked.described))
         table = _typed(file, table, metrics, notes)
-        factors, left = choose_factors(table, metrics, list(asked.factors))
+        factors, left = choose_factors(table, metrics, wanted_factors(asked, list(table.columns)))
         if not factors:
             raise Refused(f"no column is a factor; needed are {NEEDED}; there are {', '.join(table.columns)}")
         if left:
@@ -44,7 +45,7 @@ def read_csv(file: Path, asked: Asked) -> Study:
             own = list(table[name]) if name == "cell" else levels(list(table[name]))
             table[name] = pandas.Series(own, table.index, dtype=object)
         table.index = pandas.Index([f"line {line}" for line in table.index])
-        origin = Origin(file.stem, file.name, when(file), command("--runs", str(file), asked))
+        origin = Origin(asked.described.study or file.stem, file.name, when(file), command("--runs", str(file), asked))
         return assemble(table, factors, metrics, asked, origin, notes)
     except Refused as error:
         raise Refused(f"{file}: {error}") from None
