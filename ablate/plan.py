@@ -239,8 +239,7 @@ def settle(draft: Draft) -> Plan:
         "cells": rows,
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
-        **companions(results, earlier, rows),
-        **draft.extra,
+        **(companions(results, earlier, rows) | draft.extra),
     }
     if draft.looks:
         notes.append(f"seeds=auto: looks at {', '.join(map(str, draft.looks))}; now at {settings['seeds']}")

@@ -24,12 +24,16 @@ Levels = dict[str, Any]
 
 
 class Origin(NamedTuple):
-    """Where runs come from: the study's name, the file or project, when it was written, the command that reads it."""
+    """Where runs come from: the study's name, the file or project, when it was written, the command that reads it.
+
+    `remarks` say what a reader must know of how they were read.
+    """
 
     study: str
     source: str
     created: str
     command: str
+    remarks: tuple[str, ...] = ()
 
 
 def command(flag: str, source: str, asked: Asked) -> str:
@@ -92,7 +96,7 @@ def assemble(
         "design": layout.design,
         "endpoint": metrics[0],
         "tasks": {TASK: _task(origin, metrics, lower)},
-        "remarks": [_remark(origin, metrics[0], lower, reference, pairing)],
+        "remarks": [_remark(origin, metrics[0], lower, reference, pairing), *origin.remarks],
     }
     ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
     manifest |= judged(asked.described, factors, known, cells, ways)
@@ -128,8 +132,14 @@ def _refuse_repeated(table: pandas.DataFrame) -> None:
         what = f"{first['label']}, seed {first['seed']}" + (f", step {first['step']:g}" if "step" in keys else "")
         raise Refused(
             f"{same.index[0]} and {same.index[1]} are both {what}; name the columns in which they differ with "
-            "--factors, or give each run a seed of its own"
+            "--factors, or give each run a seed of its own" + _uncounted(table)
         )
+
+
+def _uncounted(table: pandas.DataFrame) -> str:
+    """What to say of rows that may be steps of one run."""
+    axis = next((name for name in ("epoch", "Epoch", "tokens", "steps") if name in table), "")
+    return f"; if {axis} counts what was trained, call it step" if axis and "step" not in table else ""
 
 
 def _first(own: pandas.DataFrame, column: str) -> float:

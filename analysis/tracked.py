@@ -55,7 +55,7 @@ def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list
     settings = pandas.DataFrame([{name: _text(value) for name, value in row.items()} for _, row in kept]).fillna("")
     settings = settings.drop(columns=[name for name in settings if name in metrics])
     wanted = wanted_factors(asked, list(settings))
-    factors, _ = choose_factors(settings.drop(columns="params", errors="ignore"), metrics, wanted, ())
+    factors, _ = choose_factors(settings.drop(columns="params", errors="ignore"), metrics, wanted, True)
     if not factors:
         raise Refused("no setting varies between the runs; name factors with --factors")
     typed = {name: levels(list(settings[name])) for name in factors}
