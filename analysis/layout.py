@@ -83,28 +83,40 @@ def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], asked: 
     every = list(levels.values())
     if lost := [name for name in asked.within if name not in every[0]]:
         raise Refused(f"{lost[0]} is no factor of these runs; the factors are {', '.join(every[0])}")
-    wanted = {}
-    for name, text in (dict(asked.described.reference) | dict(asked.reference)).items():
-        where = "--reference" if name in dict(asked.reference) else f"{asked.described.file}: reference"
-        if name not in every[0]:
-            here = f"{where}: " * (where != "--reference")
-            raise Refused(f"{here}{name} is no factor of these runs; the factors are {', '.join(every[0])}")
-        wanted[name] = level_of(text, factors[name])
-        if wanted[name] not in factors[name]:
-            there = ", ".join(map(show, factors[name]))
-            raise Refused(f"{where} {name}={text}: there is no such level; there are {there}")
+    wanted = _wanted(factors, asked)
     fitting = [each for each in every if all(each[name] == level for name, level in wanted.items())]
     if not fitting:
         told = ",".join(f"{name}={show(level)}" for name, level in wanted.items())
-        raise Refused(f"--reference {told}: no run has all of these levels")
+        raise Refused(f"{_where(asked, '')} {told}: no run has all of these levels")
     if asked.described.design == "cumulative":
-        fitting.sort(key=lambda each: sum(factors[name].index(each[name]) for name in dict(asked.described.factors)))
+        ordered = [name for name in factors if _order(asked.described, name)]
+        fitting.sort(key=lambda each: sum(factors[name].index(each[name]) for name in ordered))
     compared = [[name for name in each if name not in asked.within] for each in fitting]
     if not compared[0]:
         raise Refused(f"--within {','.join(asked.within)}: no factor is left to compare")
     found = [{name: each[name] for name in names} for each, names in zip(fitting, compared, strict=True)]
     around = (each for each in found if asked.described.design in AROUND and _shown(levels, each) == "one_at_a_time")
     return next(around, found[0])
+
+
+def _wanted(factors: dict[str, list[Any]], asked: Asked) -> Levels:
+    """The levels of the reference that the command line asks for, and beside them those of the study file."""
+    found = {}
+    for name, text in (dict(asked.described.reference) | dict(asked.reference)).items():
+        where = _where(asked, name)
+        if name not in factors:
+            raise Refused(f"{where}: {name} is no factor of these runs; the factors are {', '.join(factors)}")
+        found[name] = level_of(text, factors[name])
+        if found[name] not in factors[name]:
+            there = ", ".join(map(show, factors[name]))
+            raise Refused(f"{where} {name}={text}: there is no such level; there are {there}")
+    return found
+
+
+def _where(asked: Asked, name: str) -> str:
+    """Who says what the reference's level of a factor is, or of any."""
+    typed = name in dict(asked.reference) if name else asked.reference
+    return "--reference" if typed else f"{asked.described.file}: reference"
 
 
 def _shown(levels: dict[str, Levels], reference: Levels) -> str:

@@ -181,6 +181,14 @@ def test_the_order_of_steps_comes_from_the_file_whatever_that_of_the_rows(tmp_pa
     assert list(evidence.effects(native)["kind"]) == ["step"] * 3 + ["cell"]
 
 
+def test_factors_of_the_command_line_are_fewer_than_those_of_the_file(tmp_path: Path) -> None:
+    native, file = shuffled(tmp_path, {"ffn": ["mlp", "glu", "swiglu"]}, "cumulative")
+    asked = described(tmp_path, design="cumulative", factors={"ffn": GRID["ffn"], "seed": ["0", "1"]})
+    found = evidence.effects(read_csv(file, asked._replace(factors=("ffn",))))
+    columns = ["label", "mean", "low", "verdict"]
+    pandas.testing.assert_frame_equal(evidence.effects(native)[columns], found[columns])
+
+
 @pytest.mark.parametrize("design", ["one_at_a_time", "leave_one_out"])
 def test_the_reference_is_what_all_cells_differ_from_in_one_factor(tmp_path: Path, design: str) -> None:
     native, file = shuffled(tmp_path, GRID, design)
