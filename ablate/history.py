@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.lengths import untested
-from ablate.results import Corrupt, Run, read_manifest
+from ablate.results import BESIDE, Corrupt, Run, read_manifest
 from ablate.schema import TUNING_SEEDS
 
 
@@ -20,6 +20,21 @@ def read_earlier(results: Path, name: str) -> tuple[dict[str, Any], list[str]]:
         return {}, []
     except Corrupt as error:
         return {}, [f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"]
+
+
+def companions(results: Path, earlier: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Placebo and exchange studies of earlier commands that this one did not ask for, and that belong to its cells.
+
+    Each holds a reference cell of this study, unchanged: what was measured on others says nothing of these.
+    """
+    references = {row["id"] for row in rows if row["reference"]}
+    found = {}
+    for role in (role for role in BESIDE if earlier.get(role)):
+        cells = read_earlier(results, earlier[role])[0].get("cells", [])
+        own = {cell["id"] for cell in cells if cell["reference"]}
+        if own and own <= references:
+            found[role] = earlier[role]
+    return found
 
 
 def other_looks(results: Path, name: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:

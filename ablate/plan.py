@@ -27,7 +27,16 @@ from ablate.compose import COMPOSING, Command, Composed, Composer, damaged, pars
 from ablate.experiment import Asked, key_of, read_study
 from ablate.factors import BASE, Layout, arrange, factors_of, is_component, labels_of, levels_of
 from ablate.gate import Checked, Gate
-from ablate.history import choose_seeds, other_looks, read_earlier, same_runs, status_of, to_test, without_weights
+from ablate.history import (
+    choose_seeds,
+    companions,
+    other_looks,
+    read_earlier,
+    same_runs,
+    status_of,
+    to_test,
+    without_weights,
+)
 from ablate.identity import cell_name, numbers, run_key
 from ablate.looks import looks_before, sequence_of
 from ablate.margins import registered_margin, without_unit
@@ -230,7 +239,7 @@ def settle(draft: Draft) -> Plan:
         "cells": rows,
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
-        **draft.extra,
+        **(companions(results, earlier, rows) | draft.extra),
     }
     if draft.looks:
         notes.append(f"seeds=auto: looks at {', '.join(map(str, draft.looks))}; now at {settings['seeds']}")

@@ -12,6 +12,7 @@ from typing import Any
 from ablate.margins import wrong_margin
 from ablate.schema import TUNING_SEEDS, Problem
 
+TAKEN = ("export", "verify")  # commands of `python -m analysis`, which takes a study's name in the same place
 NO_SEEDS = "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
 
 
@@ -28,7 +29,11 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
     elif isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):
         message = f"{TUNING_SEEDS.start} and above are tuning's, and never scored; write smaller ones"
         found.append(Problem("seeds", message))
-    if name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
+    if name in TAKEN or (name or "").startswith("-"):
+        told = "is a command" if name in TAKEN else "begins as an option does"
+        message = f"{name!r} {told}, so that python -m analysis would not take it for a study; write another name"
+        found.append(Problem("study", message))
+    elif name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
         found.append(Problem("study", f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"))
     if (
         None not in (config["seed"]["init"], config["seed"]["data"])

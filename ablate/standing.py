@@ -81,7 +81,8 @@ def unsettled(rounds: list[Round]) -> bool:
     looks = manifest.get("sequential") or {}
     more = bool(looks) and len(manifest["seeds"]) < max(looks.get("looks", []), default=0)
     there = [one.manifest["seeds"] for one in rounds if one.manifest.get("exchange_of") == manifest["study"]]
-    return more or (bool(manifest.get("exchange")) and manifest["seeds"] not in there)
+    asked = manifest["cells"][0]["config"].get("exchange")  # by this command, not by an earlier one
+    return more or (bool(asked and manifest.get("exchange")) and manifest["seeds"] not in there)
 
 
 def report(rounds: list[Round], width: int, height: int = 1000) -> Group:

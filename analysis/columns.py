@@ -28,10 +28,17 @@ NEITHER = (
         "tuned_value",
         "tuned_at_edge",
     ),
+    *("runtime", "user", "sweep", "global_step", "trainer/global_step"),
 )
+ALIASES = {  # what else the columns that every table needs are called, without case, dots and underscores
+    "seed": ("seed", "randomseed", "rngseed"),
+    "step": ("step", "globalstep", "iteration"),
+    "status": ("status", "state"),
+}
 LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
 HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
 WHOLE = re.compile(r"[+-]?\d{1,15}")
+_prefix = re.compile(r"^(config|hparams|trainer)[./]")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -42,9 +49,31 @@ def direction(metric: str) -> bool | None:
     return low if low != high else None
 
 
+def called(names: list[str]) -> dict[str, str]:
+    """The columns that stand for seed, step and status under other names: `Seed`, `_step`, `config.seed`.
+
+    Raises Refused where two columns do.
+    """
+    found = {}
+    for wanted, known in ALIASES.items():
+        alike = {name: re.sub(r"[^a-z0-9]", "", _prefix.sub("", name.casefold())) for name in names}
+        for alias in known if wanted not in names else ():
+            if likely := [name for name, plain in alike.items() if plain == alias]:
+                if len(likely) > 1:
+                    raise Refused(f"columns {likely[0]} and {likely[1]} may both be the {wanted}; call one {wanted}")
+                found[likely[0]] = wanted
+                break
+    return found
+
+
+def is_neither(name: str) -> bool:
+    """Whether a column is of those that people export beside factors and metrics: `host`, `_timestamp`, `Created`."""
+    return name.casefold().strip("_ ") in NEITHER
+
+
 def looks_like_metric(name: str) -> bool:
     """Whether a column is a metric by its name: `test/loss`, `val_acc`, `perplexity`."""
-    return name not in (*KEYS, *NEITHER) and ("/" in name or direction(name) is not None)
+    return name not in KEYS and not is_neither(name) and ("/" in name or direction(name) is not None)
 
 
 def number(text: str) -> float | None:
@@ -63,34 +92,40 @@ def levels(texts: list[str]) -> list[Any]:
         read = int
     elif all(NUMBER.fullmatch(text) for text in given):
         read = float
-    elif given <= {"true", "false", "True", "False"}:
-        read = {"true": True, "True": True, "false": False, "False": False}.__getitem__
+    elif {text.lower() for text in given} <= {"true", "false"}:
+        read = _is_true
     known = {text: read(text) for text in given} | {"": None}
     return [known[text] for text in texts]
 
 
-def choose_metrics(names: list[str], asked: list[str]) -> list[str]:
+def _is_true(text: str) -> bool:
+    return text.lower() == "true"
+
+
+def choose_metrics(names: list[str], asked: list[str], claimed: list[str]) -> list[str]:
     """The metric columns, the endpoint first: those asked for, else the loss of the test split, else its first metric.
 
-    Raises Refused where there is none.
+    Columns that claims name are metrics, too.  Raises Refused where there is none.
     """
     if lost := [name for name in asked if name not in names]:
         there = ", ".join(name for name in names if name not in KEYS) or "none"
         raise Refused(f"--metric {lost[0]}: there is no such column; there are {there}")
     found = [name for name in names if looks_like_metric(name)]
     order = [*asked, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
+    order += [name for name in claimed if name in names]
     if not order:
         raise Refused(f"no column is a metric by its name; write --metric NAME; there are {', '.join(names)}")
     return list(dict.fromkeys(order))
 
 
 def choose_factors(
-    table: pandas.DataFrame, metrics: list[str], asked: list[str], neither: tuple[str, ...] = NEITHER
+    table: pandas.DataFrame, metrics: list[str], asked: list[str], tracked: bool = False
 ) -> tuple[list[str], list[str]]:
     """The columns that are factors, and those that are neither factor nor metric although they vary.
 
     Without `asked`, a factor is a column with at least two values and no more than there are cells, the most rows that
-    one seed has at one step; of two columns that always change together the first.  Raises Refused.
+    one seed has at one step; of two columns that always change together the first.  What is `tracked` has no columns
+    beside settings and metrics.  Raises Refused.
     """
     names = list(table.columns)
     if asked:
@@ -104,15 +139,22 @@ def choose_factors(
     most = most if most > 1 else len(table) // 2  # where each run has a seed of its own
     found: dict[tuple[int, ...], str] = {}
     left = []
-    for name in (name for name in names if name not in (*KEYS, *neither, *metrics)):
-        count = table[name].nunique()
-        if 2 <= count <= most and _within(table, name):
-            found.setdefault(tuple(pandas.factorize(table[name])[0]), name)
+    for name in (name for name in names if name not in (*KEYS, *metrics) and (tracked or not is_neither(name))):
+        codes = _codes(table[name])
+        count = max(codes, default=0) + 1
+        if 2 <= count <= most and _within(table, codes):
+            found.setdefault(codes, name)
         if count > 1 and name not in found.values():
-            left.append(name)
+            left.append(name or "(unnamed)")
     return list(found.values()) or ["cell"] * ("cell" in names), left
 
 
-def _within(table: pandas.DataFrame, name: str) -> bool:
-    """Whether a column has one value in each cell, where cells are named."""
-    return "cell" not in table or bool(table.groupby("cell")[name].nunique().le(1).all())
+def _codes(column: pandas.Series) -> tuple[int, ...]:
+    """Levels as numbers in the order in which they appear: 64 and 64.0 are one, 1e-3 and .001, too."""
+    known: dict[Any, int] = {}
+    return tuple(known.setdefault(level, len(known)) for level in levels(list(column)))
+
+
+def _within(table: pandas.DataFrame, codes: tuple[int, ...]) -> bool:
+    """Whether a column has one level in each cell, where cells are named."""
+    return "cell" not in table or len({*zip(table["cell"], codes, strict=True)}) == table["cell"].nunique()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import math
 import shlex
 from pathlib import Path
@@ -16,19 +15,25 @@ from ablate.results import Study
 from ablate.words import show
 from analysis.columns import SHAPE, direction
 from analysis.ends import ends, with_missing
+from analysis.layout import arrange, label_of, labels_of
 from analysis.load import Asked as Asked
+from analysis.study_file import judged
 
 TASK = "runs"
 Levels = dict[str, Any]
 
 
 class Origin(NamedTuple):
-    """Where runs come from: the study's name, the file or project, when it was written, the command that reads it."""
+    """Where runs come from: the study's name, the file or project, when it was written, the command that reads it.
+
+    `remarks` say what a reader must know of how they were read.
+    """
 
     study: str
     source: str
     created: str
     command: str
+    remarks: tuple[str, ...] = ()
 
 
 def command(flag: str, source: str, asked: Asked) -> str:
@@ -39,6 +44,7 @@ def command(flag: str, source: str, asked: Asked) -> str:
     way = [] if asked.lower is None else ["--lower" if asked.lower else "--higher"]
     words = ["python", "-m", "analysis", flag, source, *given, *way, *["--unpaired"] * asked.unpaired]
     words += ["--group", asked.group] if asked.group else []
+    words += ["--study", asked.described.file] if asked.described.file else []
     return shlex.join(words)
 
 
@@ -62,20 +68,20 @@ def assemble(
     rows = list(zip(*(table[name] for name in factors), strict=True))
     ids = _ids(table, rows)
     levels = {ids[row]: dict(zip(factors, row, strict=True)) for row in ids}
-    labels = {name: _label(each) for name, each in levels.items()}
     table = table.assign(cell=[ids[row] for row in rows])
-    table["label"] = table["cell"].map(labels)
+    own = table.groupby("cell", sort=False)["label"].agg(set).to_dict() if "label" in table else {}
+    table["label"] = table["cell"].map({name: label_of(each) for name, each in levels.items()})
     table["path"] = table["path"].fillna("") if "path" in table else table.index  # where a run can be looked up
     _refuse_repeated(table)
-    reference = _reference(levels, asked)
-    given = levels
-    levels, reference, design = _design(levels, reference)
+    layout = arrange(levels, asked)
+    labels = labels_of(layout, own)
+    table["label"] = table["cell"].map(labels)
+    given, levels, known, reference = levels, layout.levels, layout.factors, layout.reference
     runs = ends(table, metrics, notes)
     shape = {name: {key: _first(own, key) for key in SHAPE} for name, own in runs.groupby("cell", sort=False)}
     shown, pairing = _batches(runs, asked.unpaired)
     cells = [_cell(name, levels[name], labels[name], reference, shape[name], shown[name]) for name in levels]
     runs = with_missing(runs, notes).assign(batches=lambda found: found["cell"].map(shown))
-    known = {name: list(dict.fromkeys(each[name] for each in levels.values())) for name in next(iter(levels.values()))}
     runs["path"] = runs["path"].fillna("")
     runs["error"] = runs["error"].astype(object).where(runs["error"].notna(), None)
     for key in SHAPE:
@@ -87,11 +93,13 @@ def assemble(
         list(dict.fromkeys(["cell", "label", "seed", "status", *known, *factors, *SHAPE, "batches", *runs.columns]))
     ]
     manifest = _manifest(cells, runs, known, reference, origin) | {
-        "design": design,
+        "design": layout.design,
         "endpoint": metrics[0],
         "tasks": {TASK: _task(origin, metrics, lower)},
-        "remarks": [_remark(origin, metrics[0], lower, reference, pairing)],
+        "remarks": [_remark(origin, metrics[0], lower, reference, pairing), *origin.remarks],
     }
+    ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
+    manifest |= judged(asked.described, factors, known, cells, ways)
     axes = [name for name in ("path", "step", "tokens", "seconds") if name in table]
     curves = table[["cell", "label", "seed", *axes, *metrics]] if "step" in table else table[["cell", "seed"]][:0]
     return Study(manifest, runs, curves.reset_index(drop=True), notes)
@@ -124,62 +132,14 @@ def _refuse_repeated(table: pandas.DataFrame) -> None:
         what = f"{first['label']}, seed {first['seed']}" + (f", step {first['step']:g}" if "step" in keys else "")
         raise Refused(
             f"{same.index[0]} and {same.index[1]} are both {what}; name the columns in which they differ with "
-            "--factors, or give each run a seed of its own"
+            "--factors, or give each run a seed of its own" + _uncounted(table)
         )
 
 
-def _reference(levels: dict[str, Levels], asked: Asked) -> Levels:
-    """The levels that differences are measured against: those of the first cell that has the levels asked for."""
-    every = list(levels.values())
-    if lost := [name for name in (*dict(asked.reference), *asked.within) if name not in every[0]]:
-        raise Refused(f"{lost[0]} is no factor of these runs; the factors are {', '.join(every[0])}")
-    for name, level in asked.reference:
-        there = list(dict.fromkeys(show(each[name]) for each in every))
-        if level not in there:
-            raise Refused(f"--reference {name}={level}: there is no such level; there are {', '.join(there)}")
-    fitting = [each for each in every if all(show(each[name]) == level for name, level in asked.reference)]
-    if not fitting:
-        wanted = ",".join(f"{name}={level}" for name, level in asked.reference)
-        raise Refused(f"--reference {wanted}: no run has all of these levels")
-    compared = {name: level for name, level in fitting[0].items() if name not in asked.within}
-    if not compared:
-        raise Refused(f"--within {','.join(asked.within)}: no factor is left to compare")
-    return compared
-
-
-def _design(levels: dict[str, Levels], reference: Levels) -> tuple[dict[str, Levels], Levels, str]:
-    """Levels, reference and design: `grid` where every combination of the compared levels is there in each stratum,
-    `one_at_a_time` where each cell differs from the reference in one factor; else all cells as levels of one factor,
-    `variant`, so that each is compared with the reference.
-    """
-    strata: dict[tuple[Any, ...], set[tuple[Any, ...]]] = {}
-    for each in levels.values():
-        outside = tuple(level for name, level in each.items() if name not in reference)
-        strata.setdefault(outside, set()).add(tuple(each[name] for name in reference))
-    if all(cells == set(itertools.product(*map(set, zip(*cells, strict=True)))) for cells in strata.values()):
-        return levels, reference, "grid"
-    base = tuple(reference.values())
-    changed = [sum(map(_differ, base, each)) for cells in strata.values() for each in cells]
-    if max(changed) == 1:
-        return levels, reference, "one_at_a_time"
-    merged = {
-        name: {"variant": _label({key: each[key] for key in reference})}
-        | {key: level for key, level in each.items() if key not in reference}
-        for name, each in levels.items()
-    }
-    return merged, {"variant": _label(reference)}, "grid"
-
-
-def _differ(one: Any, other: Any) -> bool:
-    return bool(one != other)
-
-
-def _label(levels: Levels) -> str:
-    """A cell's levels: variants by their name, numbers and dotted keys with their key."""
-    return " + ".join(
-        level if isinstance(level, str) and "." not in name else f"{name}={show(level)}"
-        for name, level in levels.items()
-    )
+def _uncounted(table: pandas.DataFrame) -> str:
+    """What to say of rows that may be steps of one run."""
+    axis = next((name for name in ("epoch", "Epoch", "tokens", "steps") if name in table), "")
+    return f"; if {axis} counts what was trained, call it step" if axis and "step" not in table else ""
 
 
 def _first(own: pandas.DataFrame, column: str) -> float:

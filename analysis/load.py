@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ablate.command import Parser, Refused, choose_study, refusing
 from ablate.results import Study, load_study
@@ -13,6 +13,20 @@ if TYPE_CHECKING:
     from analysis.case import Case
 
 NEEDED = ("factors", "reference", "seeds", "tasks", "cells")
+
+
+class Described(NamedTuple):
+    """What a study file says, as texts but for the margin; `factors` holds levels in their order."""
+
+    file: str = ""
+    study: str = ""
+    question: str = ""
+    factors: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    reference: tuple[tuple[str, str], ...] = ()
+    design: str = ""
+    margin: float | None = None
+    claims: Any = None
+    at: Any = None
 
 
 class Asked(NamedTuple):
@@ -29,6 +43,7 @@ class Asked(NamedTuple):
     within: tuple[str, ...] = ()
     unpaired: bool = False
     group: str = ""
+    described: Described = Described()  # by a study file; where both say something, the command line counts
 
 
 def read(results: Path, name: str | None) -> Study:
@@ -62,6 +77,9 @@ def add_arguments(parser: Parser) -> None:
         "--runs", metavar="FILE", type=Path, help="a CSV: cell or factors, seed, metrics [, status, step]"
     )
     runs.add_argument("--wandb", metavar="ENTITY/PROJECT", help="runs on W&B, or a folder of offline runs")
+    runs.add_argument(
+        "--study", dest="study_file", metavar="YAML", type=Path, help="a study file: reference, design, margin, claims"
+    )
     runs.add_argument("--factors", metavar="A,B", type=_words, help="columns or settings that are compared")
     runs.add_argument("--metric", metavar="NAME", type=_words, help="the endpoint, e.g. test/loss")
     direction = runs.add_mutually_exclusive_group()
@@ -89,6 +107,13 @@ def study_of(given: argparse.Namespace) -> Study:
     ]
     if len(sources) > 1:
         raise Refused(f"{' and '.join(sources)} are different runs; leave all but one out")
+    if given.study_file and (given.runs or given.wandb):
+        from analysis.study_file import read_study_file
+
+        asked = asked._replace(described=read_study_file(given.study_file))
+    elif given.study_file:
+        told = "is a study file beside --runs or --wandb; a study of ours is named without it"
+        raise Refused(f"--study {given.study_file} {told}: python -m analysis NAME")
     if given.runs:
         from analysis.runs_csv import read_csv
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,16 @@ import pandas
 from ablate.command import Refused
 from ablate.results import Study
 from ablate.words import counted
-from analysis.columns import SHAPE, choose_factors, choose_metrics, levels, number
+from analysis.charts import is_chart, unfolded
+from analysis.columns import SHAPE, called, choose_factors, choose_metrics, is_neither, levels, number
 from analysis.foreign import Asked, Origin, assemble, command, when
 from analysis.safe import unquoted
+from analysis.study_file import claimed_metrics, wanted_factors
 
 NEEDED = "cell or a column per factor, seed, and a metric such as test/loss"
+SEPARATOR = re.compile(r"sep=.", re.IGNORECASE)  # a line that tells spreadsheets how to cut the others
+PER_CENT = re.compile(r"([^%]*\d\.?) ?%")
+WHOLE = re.compile(r"[+-]?\d+")
 SHOWN = 8  # line numbers that a note spells out
 TEXTS = ("batches", "path", "error")
 STATUSES = {name: name for name in ("done", "diverged", "failed", "missing")}
@@ -30,21 +36,27 @@ def read_csv(file: Path, asked: Asked) -> Study:
     """The study that a CSV file holds.  Raises `Refused` in one line that says which columns are needed."""
     notes: list[str] = []
     table = _texts(file)
-    if "seed" not in table:
-        raise Refused(f"{file} has no column seed; needed are {NEEDED}; there are {', '.join(table.columns)}")
     try:
-        metrics = choose_metrics(list(table.columns), list(asked.metrics))
+        table = unfolded(table) if is_chart(list(table.columns)) else table
+        read_as = called(list(table.columns))
+        table = _once(file, table.rename(columns=read_as), notes)
+        if "seed" not in table:
+            raise Refused(f"no column seed; needed are {NEEDED}; there are {', '.join(table.columns)}")
+        metrics = choose_metrics(list(table.columns), list(asked.metrics), claimed_metrics(asked.described))
         table = _typed(file, table, metrics, notes)
-        factors, left = choose_factors(table, metrics, list(asked.factors))
+        factors, left = choose_factors(table, metrics, wanted_factors(asked, list(table.columns)))
         if not factors:
-            raise Refused(f"no column is a factor; needed are {NEEDED}; there are {', '.join(table.columns)}")
+            varied = [name for name in table if is_neither(name) and 2 <= table[name].nunique() <= len(table) // 2]
+            hint = f"; {varied[0]} is none unless you write --factors {varied[0]}" if varied else ""
+            raise Refused(f"no column is a factor{hint}; needed are {NEEDED}; there are {', '.join(table.columns)}")
         if left:
             notes.append(f"columns that are neither factor nor metric, left out: {', '.join(left)}")
         for name in factors:
             own = list(table[name]) if name == "cell" else levels(list(table[name]))
             table[name] = pandas.Series(own, table.index, dtype=object)
         table.index = pandas.Index([f"line {line}" for line in table.index])
-        origin = Origin(file.stem, file.name, when(file), command("--runs", str(file), asked))
+        origin = Origin(asked.described.study or file.stem, file.name, when(file), command("--runs", str(file), asked))
+        origin = origin._replace(remarks=tuple(f"{name} is read as {plain}" for name, plain in read_as.items()))
         return assemble(table, factors, metrics, asked, origin, notes)
     except Refused as error:
         raise Refused(f"{file}: {error}") from None
@@ -58,19 +70,20 @@ def _texts(file: Path) -> pandas.DataFrame:
         raise Refused(f"{file} is no CSV: it is not text in UTF-8") from None
     except OSError as error:
         raise Refused(f"{file} cannot be read ({error.strerror})") from None
-    lines = enumerate(text.splitlines())
+    lines = ((number, line) for number, line in enumerate(text.splitlines()) if not SEPARATOR.fullmatch(line.strip()))
     top, head = next(((number, line) for number, line in lines if line.strip()), (0, ""))
     if not head or "\0" in text[:4096]:
         raise Refused(f"{file} is {'no CSV' if head else 'empty'}; needed are columns: {NEEDED}")
     separator = max(",;\t", key=head.count)
     names = [unquoted(name.strip()) for name in next(csv.reader([head], delimiter=separator))]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise Refused(f"{file} has two columns called {twice[0] or '(empty)'}")
+        raise Refused(f"{file} has two columns called {twice[0] or '(unnamed)'}")
     if len(names) < 3:
         raise Refused(f"{file} has the columns {', '.join(names)[:80]}; needed are {NEEDED}")
     table = _cut(file, text, separator, top, names)
     table.index = table.index + top + 2
-    table = table.fillna("").apply(lambda column: column.str.strip().map(unquoted))
+    table = table.fillna("").apply(lambda column: column.str.replace(r"\s*[\r\n]\s*", " ", regex=True).str.strip())
+    table = table.apply(lambda column: column.map(unquoted))
     table = table[(table != "").any(axis=1)]
     if table.empty:
         raise Refused(f"{file} has a head but no rows")
@@ -101,20 +114,28 @@ def _with_points(table: pandas.DataFrame) -> pandas.DataFrame:
     return table.apply(lambda column: column.str.replace(r"^([+-]?\d*),(\d+)$", r"\1.\2", regex=True))
 
 
+def _once(file: Path, table: pandas.DataFrame, notes: list[str]) -> pandas.DataFrame:
+    """The rows without those that repeat another one in every column, as files that were put together twice have."""
+    again = table.duplicated()
+    if again.any():
+        notes.append(f"{_rows(file, table.index[again])} left out: another row is the same in every column")
+    return table[~again]
+
+
 def _typed(file: Path, table: pandas.DataFrame, metrics: list[str], notes: list[str]) -> pandas.DataFrame:
     """Seeds, steps, metrics and budgets as numbers, statuses as ours; what is none is named and left out."""
-    for name, whole in (("seed", True), *((["step", False],) if "step" in table else ())):
-        read = table[name].map(number)
-        bad = [not _is_number(value, bool(whole)) for value in read]
-        if any(bad):
-            what = "no whole number" if whole else "no number"
-            notes.append(f"{_rows(file, table.index[bad])} left out: {name} is {what}")
-        table, read = table[~np.array(bad)], read[~np.array(bad)]
-        table = table.assign(**{name: read.astype(int) if whole else read.astype(float)})
-    if table.empty:
-        raise Refused("no row has a seed that is a whole number")
+    if "step" in table and (table["step"] == "").all():
+        table = table.drop(columns="step")
+    for name, what in (("seed", "whole number"), *((("step", "number"),) if "step" in table else ())):
+        read = [_whole(text) if name == "seed" else number(text) for text in table[name]]
+        good = np.array([value is not None and np.isfinite(value) for value in read])
+        if not good.all():
+            notes.append(f"{_rows(file, table.index[~good])} left out: {name} is no {what}")
+        if not good.any():
+            raise Refused(f"no row has a {name} that is a {what}")
+        table = table[good].assign(**{name: [value for value, kept in zip(read, good, strict=True) if kept]})
     for name in [*metrics, *(name for name in (*SHAPE, "tokens", "seconds") if name in table)]:
-        table = table.assign(**{name: _numbers(file, table[name], notes)})
+        table = table.assign(**{name: _numbers(file, table[name], notes, needed=name == metrics[0])})
     for name in (name for name in TEXTS if name in table):
         table = table.assign(**{name: table[name].where(table[name] != "", None)})
     if "status" not in table:
@@ -127,20 +148,42 @@ def _typed(file: Path, table: pandas.DataFrame, metrics: list[str], notes: list[
     return table.assign(status=status.map(STATUSES).fillna("missing"))
 
 
-def _is_number(value: Any, whole: bool) -> bool:
-    return value is not None and np.isfinite(value) and (not whole or value == int(value))
+def _whole(text: str) -> int | None:
+    """The whole number that a text is, with all its digits; None for what is none, or more than 64 bits hold."""
+    value = int(text) if WHOLE.fullmatch(text) else number(text)
+    whole = value is not None and np.isfinite(float(value)) and value == int(value) and abs(value) < 2**63
+    return int(value) if whole and value is not None else None
 
 
-def _numbers(file: Path, column: pandas.Series, notes: list[str]) -> np.ndarray:
-    """A column's numbers, infinite where they are not finite, NaN where nothing is, or no number, which is noted."""
-    read = [number(text) if text else np.nan for text in column]
+def _numbers(file: Path, column: pandas.Series, notes: list[str], needed: bool) -> np.ndarray:
+    """A column's numbers, infinite where they are not finite, NaN where nothing is, or no number, which is noted.
+
+    Shares in per cent stay in per cent.  Raises Refused where only some have the sign, or nothing is a number in a
+    column that is `needed`.
+    """
+    texts, given = _without_sign(column), (column != "").to_numpy()
+    read = [number(text) if text else np.nan for text in texts]
     bad = np.array([value is None for value in read])
     if bad.any():
         first = column[bad].iloc[0][:20]
+        if needed and bad.sum() == given.sum():
+            raise Refused(f"{column.name}: no row has a number, but “{first}” for one")
         notes.append(f"{column.name} of {_rows(file, column.index[bad])} left out: no number, “{first}” for one")
     values = np.array([np.nan if value is None else value for value in read], dtype=float)
-    given = (column != "").to_numpy() & ~bad
-    return np.where(given & ~np.isfinite(values), np.inf, values)
+    return np.where(given & ~bad & ~np.isfinite(values), np.inf, values)
+
+
+def _without_sign(column: pandas.Series) -> list[str]:
+    """Texts such as “91.5 %” without the sign where all numbers have it."""
+    found = [PER_CENT.fullmatch(text) for text in column]
+    if not any(found):
+        return list(column)
+    plain = [text for text, sign in zip(column, found, strict=True) if text and not sign and number(text) is not None]
+    if plain and any(np.isfinite(float(text)) for text in plain):
+        raise Refused(
+            f"{column.name}: some numbers are in per cent, others, {plain[0]} for one, are not; write all alike"
+        )
+    return [sign[1] if sign else text for text, sign in zip(column, found, strict=True)]
 
 
 def _rows(file: Path, lines: Iterable[Any]) -> str:

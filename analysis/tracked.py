@@ -13,6 +13,7 @@ from ablate.results import Study
 from ablate.words import counted
 from analysis.columns import choose_factors, choose_metrics, levels
 from analysis.foreign import Asked, Origin, assemble
+from analysis.study_file import claimed_metrics, wanted_factors
 
 STATES = {"finished": "done", "crashed": "failed", "failed": "failed", "killed": "failed"}
 SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value")
@@ -49,10 +50,12 @@ def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list
         notes.append(f"{counted(len(lost), 'run')} without a seed left out: {_few(lost)}")
     kept = [(run, row) for run, row in zip(runs, told, strict=True) if isinstance(row["seed"], int)]
     numbers = list(dict.fromkeys(name for run, _ in kept for row in (*run.history, run.summary) for name in row))
-    metrics = choose_metrics([name for name in numbers if not name.startswith("_")], list(asked.metrics))
+    logged_names = [name for name in numbers if not name.startswith("_")]
+    metrics = choose_metrics(logged_names, list(asked.metrics), claimed_metrics(asked.described))
     settings = pandas.DataFrame([{name: _text(value) for name, value in row.items()} for _, row in kept]).fillna("")
     settings = settings.drop(columns=[name for name in settings if name in metrics])
-    factors, _ = choose_factors(settings.drop(columns="params", errors="ignore"), metrics, list(asked.factors), ())
+    wanted = wanted_factors(asked, list(settings))
+    factors, _ = choose_factors(settings.drop(columns="params", errors="ignore"), metrics, wanted, True)
     if not factors:
         raise Refused("no setting varies between the runs; name factors with --factors")
     typed = {name: levels(list(settings[name])) for name in factors}

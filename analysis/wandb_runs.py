@@ -39,7 +39,7 @@ def read_wandb(target: str, asked: Asked, results: Path) -> Study:
         else:
             raise Refused("write ENTITY/PROJECT, or a folder that holds offline-run-* folders")
         created = max((run.created for run in runs), default=now())
-        study = f"{name}-{asked.group}" if asked.group else name
+        study = asked.described.study or (f"{name}-{asked.group}" if asked.group else name)
         origin = Origin(study, source, created, command("--wandb", target, asked))
         return study_of_runs(runs, asked, origin, notes)
     except Refused as error:

@@ -36,6 +36,18 @@ def test_everything_is_written_and_listed(
     assert any(line.startswith("ffn: swiglu − mlp  −.05") and line.endswith("better (lower loss)") for line in said)
 
 
+def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ablate.settings import TAKEN
+    from analysis.__main__ import COMMANDS
+
+    assert set(TAKEN) == set(COMMANDS)
+    fabricate(tmp_path, {"norm": ["ln"]}, study="export", seeds=[0])
+    assert main(["--results-dir", str(tmp_path), "--", "export"]) == 0
+    assert "files in" in capsys.readouterr().out and (tmp_path / "figures" / "export" / "report.md").exists()
+
+
 def test_the_newest_study_is_meant_unless_one_is_named(tmp_path: Path) -> None:
     for age, name in enumerate(["third", "first", "second"]):
         fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, study=name)

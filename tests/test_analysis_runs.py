@@ -251,7 +251,7 @@ def test_statuses(tmp_path: Path) -> None:
         (b"\xff\xfea\x00,\x00", "is no CSV: it is not text in UTF-8"),
         (b'{"a": 1}\n', "needed are cell or a column per factor, seed, and a metric"),
         (b"just words\nmore\n", "needed are cell or a column per factor, seed"),
-        (b"ffn,Seed,loss\na,0,1\n", "has no column seed; needed are .*; there are ffn, Seed, loss"),
+        (b"ffn,sead,loss\na,0,1\n", "no column seed; needed are .*; there are ffn, sead, loss"),
         (b"ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; write --metric NAME; there are ffn"),
         (b"ffn,seed,loss\n", "has a head but no rows"),
         (b"ffn,seed,loss\na,0,1\nb,0,1,2,3\n", "is no CSV: Expected 3 fields in line 3, saw 5"),

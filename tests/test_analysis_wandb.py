@@ -18,6 +18,7 @@ from ablate.sync import Mirror
 from analysis import wandb_runs
 from analysis.__main__ import main
 from analysis.foreign import Asked
+from analysis.study_file import read_study_file
 from analysis.wandb_offline import records
 
 pytest.importorskip("wandb")
@@ -78,6 +79,25 @@ def test_a_recorded_project(online: list[dict[str, Any]], tmp_path: Path) -> Non
     means = ends.groupby("kind")["y"].mean()
     assert table["mean"].iloc[0] == pytest.approx(means["swiglu"] - means["mlp"], abs=1e-12)
     assert len(study.curves) == sum(len(run["history"]) for run in online)
+
+
+def test_a_study_file_judges_runs_of_a_project(
+    online: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "study: gated\nreference: {ffn.kind: swiglu}\nmargin: 0.5\nclaims:\n"
+        "  gated: {less: [{ffn.kind: swiglu}, {ffn.kind: mlp}], at: {optim.lr: 1e-3}}\n"
+    )
+    asked = Asked(described=read_study_file(file))
+    study = wandb_runs.read_wandb("someone/glu", asked, tmp_path)
+    assert study.manifest["study"] == "gated" and study.manifest["reference"]["ffn.kind"] == "swiglu"
+    (claim,) = evidence.claims(study).itertuples()
+    assert not claim.registered and claim.side == "ffn.kind=swiglu" and study.manifest["margin"]["value"] == 0.5
+    file.write_text(file.read_text().replace("mlp", "mpl"))
+    assert main(["--wandb", "someone/glu", "--study", str(file), "--results-dir", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "claims.gated: less: ffn.kind has no level mpl; did you mean mlp?" in said
 
 
 def test_a_finished_run_is_fetched_once(online: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -112,6 +112,25 @@ def test_status_knows_them_and_waits_for_them(plan, capsys):
     assert "exchange runs (s-exchange): 9 runs: 9 done" in capsys.readouterr().out
 
 
+def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
+    command = ["norm=ln,rms", "study=s"]
+    score = lambda levels, lr, seed: planted(levels, 0.001, seed)  # noqa: E731
+    _, done, _ = rounds(plan, *command, "exchange=true", "aa=3", score=score)
+    results, links = done[-1].results, {"exchange": "s-exchange", "placebos": "s-aa"}
+    before = evidence.effects(load_study(results, "s"))
+    for more, trained in (([], 0), (["seeds=4"], 2)):
+        assert rounds(plan, *command, *more, score=score)[2] == trained, "no exchange runs that nobody asked for"
+        assert links.items() <= read_manifest(results, "s").items()
+        assert not unsettled(rounds_of(results, "s"))
+        study = load_study(results, "s")
+        assert set(study.beside) == {"exchange", "placebos"} and evidence.effects(study)["worth"].notna().all()
+    assert before["worth_note"].item() == "" and "over 3 seeds" in evidence.effects(study)["worth_note"].item()
+    other = plan(*command, "reference={norm:rms}").manifest
+    assert not links.keys() & other.keys(), "what was measured on another reference says nothing of this one"
+    shutil.rmtree(results / "studies" / "s-exchange")
+    assert plan(*command).manifest.keys() & links.keys() == {"placebos"}
+
+
 def test_strata_of_other_lengths_are_each_scaled(text):
     shape = ["model.dim=16", "model.layers=1", "model.heads=2", "data=text", f"data.path={text}", "dry_run=true"]
     draft = draft_study(["norm=ln,rms", "scale=tiny,small", "exchange=true", *shape], None)

@@ -55,6 +55,8 @@ MISTAKES = {
     "confirm=0": ["confirm", "at least 1"],
     "study=" + "x" * 101: ["study", "up to 100 letters"],
     "study=a/b": ["study", "cannot name a folder"],
+    "study=verify": ["study", "'verify' is a command, so that python -m analysis would not take it for a study"],
+    "study=-x": ["study", "'-x' begins as an option does"],
     "reference={norm:rms}": ["reference", "norm is not compared here"],
     "norm=ln,ln": ["has a value twice; write each once"],
     "norm=[ln,rms]": ["takes one variant; to compare several write norm=ln,rms"],

@@ -21,6 +21,7 @@ LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words"},
     {"margins"},
     {"relations"},
+    {"grammar"},
     {"lease", "tidy"},
     {"model", "data", "optim", "average"},
     {"build", "metrics"},
@@ -44,7 +45,7 @@ ALLOWED = {
     "data": {"data"},
     "results": {"files", "lease", "tidy"},
     "tidy": {"words"},
-    "evidence": {"results", "evidence", "words", "margins", "relations"},
+    "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
 ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.

@@ -68,5 +68,7 @@ def _value(entry: dict[str, Any]) -> str:
 
 
 def _when(entry: dict[str, Any]) -> str:
+    if not entry["written"]:
+        return "post hoc: nothing tells that it was written before the results"
     day = str(entry["written"])[:10]
     return f"registered {day}, before any result" if entry["registered"] else f"post hoc: written {day}, after results"

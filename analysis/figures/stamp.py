@@ -47,10 +47,11 @@ def command(manifest: dict[str, Any]) -> str:
 
 
 def content(typed: str) -> str:
-    """SHA-256 of the file that a command reads runs from; nothing where it reads none."""
-    arguments = shlex.split(typed)
-    given = arguments[arguments.index("--runs") + 1 :][:1] if "--runs" in arguments else []
-    return hashlib.sha256(Path(given[0]).read_bytes()).hexdigest()[:16] if given and Path(given[0]).is_file() else ""
+    """SHA-256 of the files that a command reads runs, and what is asked of them, from; nothing where it reads none."""
+    given = shlex.split(typed)
+    named = [Path(given[given.index(flag) + 1]) for flag in ("--runs", "--study") if flag in given[:-1]]
+    data = b"".join(file.read_bytes() for file in named if file.is_file())
+    return hashlib.sha256(data).hexdigest()[:16] if data else ""
 
 
 def table_hash(table: pandas.DataFrame, page: Page) -> str:
