@@ -43,7 +43,7 @@ def latex(case: Case) -> str:
     """The paragraph as LaTeX; \\cite needs references.bib."""
     marked = [cite(case.study.manifest, text, lambda papers: "\0" + _keys(papers) + "\0") for text in methods(case)]
     lines = [_escaped(text) for text in marked]
-    return "\\paragraph{Methods.}\n" + "\n".join(lines) + "\n"
+    return "\\paragraph{Methods.}\n{\\emergencystretch=5em\n" + "\n".join(lines) + "\\par}\n"
 
 
 def _named(papers: list[Paper]) -> str:
