@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not (shutil.which("pdflatex") and shutil.which("bibtex")),
-        reason="no pdflatex: as root, apt-get install texlive-latex-base texlive-latex-recommended lmodern",
+        reason="no pdflatex: as root, apt-get install texlive-latex-recommended lmodern",
     ),
 ]
 HOSTILE = [
