@@ -131,11 +131,21 @@ def _seeds(case: Case) -> Iterator[str]:
 
 def _endpoint(case: Case) -> Iterator[str]:
     manifest = case.study.manifest
-    metrics = [said_metric(metric) + _unit(manifest, metric) for metric in evidence.measures(manifest)]
+    found = evidence.measures(manifest)
+    metrics = [said_metric(metric) + _unit(manifest, metric) for metric in found]
+    if len(found) > 1:
+        metrics = [f"{said} of {_tasks(manifest, metric)}" for said, metric in zip(metrics, found, strict=True)]
     settings = [cell["config"].get("eval", {}) for cell in manifest["cells"]]
     sizes = sorted({setting["tokens"] for setting in settings if "tokens" in setting})
-    about = f", over about {ranged([f'{size:,}' for size in sizes])} positions of held-out data" if sizes else ""
+    about = f", over up to {ranged([f'{size:,}' for size in sizes])} positions of held-out data" if sizes else ""
     yield f"The endpoint is {listed(metrics)} at the last step{about}."
+
+
+def _tasks(manifest: dict[str, Any], metric: str) -> str:
+    """The tasks whose cells are compared by a metric."""
+    by_cell = evidence.endpoints(manifest)
+    tasks = dict.fromkeys(cell["task"] for cell in manifest["cells"] if by_cell[cell["id"]] == metric)
+    return listed(manifest["tasks"][task]["name"] for task in tasks)
 
 
 def _unit(manifest: dict[str, Any], metric: str) -> str:
@@ -220,9 +230,8 @@ def _losses(case: Case) -> Iterator[str]:
             "value at initialisation at two evaluations in a row."
         )
     total = words.counted(len(study.runs), "run")
-    yield (
-        f"Of {total}, {listed(lost)}; none of them is given a number." if lost else f"All {total} ended with a number."
-    )
+    every = f"All {total}" if len(study.runs) > 1 else "The one run"
+    yield f"Of {total}, {listed(lost)}; none of them is given a number." if lost else f"{every} ended with a number."
     if (case.effects["verdict"] == "withheld").any():
         yield "Where the two sides of an effect lost different numbers of runs to divergence, the verdict is withheld."
 
