@@ -77,9 +77,11 @@ class WandB:
             os.environ.pop(name, None)
         import wandb
 
-        settings = wandb.Settings(silent=True, console="off", init_timeout=10, disable_git=True, disable_code=True)
+        settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
         settings.save_code = settings.x_save_requirements = False
-        settings.finish_timeout, settings.finish_timeout_raises = 25, True  # a network that is gone is waited for, else
+        if self.mode == "online":  # a network that is gone is waited for, else; offline, only a busy machine is
+            settings.init_timeout = 10
+            settings.finish_timeout, settings.finish_timeout_raises = 25, True
         settings.x_disable_stats = settings.x_disable_meta = True  # they would tell about the mirror, not the training
         told: dict[str, Any] = card._asdict()
         told |= {"dir": str(told.pop("results")), "project": self.project, "entity": self.entity, "mode": self.mode}

@@ -142,7 +142,7 @@ def test_a_request_to_stop_keeps_checkpoints_and_ends_children(number, code, sma
     process = start(*small, *MANY, "train.steps=100000", "train.checkpoint_seconds=1000", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 5))
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == code, err
     assert "checkpoints are kept" in err and "Traceback" not in err
     assert list((tmp_path / "results").glob("runs/*/*/checkpoint.pt"))
@@ -224,7 +224,7 @@ def test_a_stopped_sweep_whose_folder_was_moved_continues_from_its_checkpoints(s
     process = start(*small, *one, cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 20))
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     [checkpoint] = (tmp_path / "results").glob("runs/*/*/checkpoint.pt")
     assert process.returncode == 143 and not checkpoint.with_name("result.json").exists()
     (tmp_path / "results").rename(tmp_path / "moved")

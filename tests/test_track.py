@@ -8,13 +8,12 @@ import pty
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import read_terminal
+from hazard import wait_for
 
 from ablate.results import MetricsWriter, Run, write_json, write_manifest
 from ablate.sync import Mirror
@@ -80,20 +79,13 @@ def end(results: Path, path: str, status: str = "done", ended: str = "2026-01-01
 
 def sync(results: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ablate.sync", "--results-dir", str(results), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | environment)
 
 
 def start_mirror(results: Path, **environment: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "ablate.track", STUDY, "--follow", "--results-dir", str(results)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 20) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, "waited in vain"
-        time.sleep(0.05)
 
 
 def folders(results: Path) -> list[Path]:
@@ -190,10 +182,10 @@ def test_a_mirror_follows_a_sweep_and_ends_with_it(tmp_path: Path, monkeypatch: 
     end(results, paths[1])
     wait_for(lambda: len(mirrored(results)) == 2)
     end(results, paths[2])  # in the last moment
-    assert mirror.communicate(timeout=20) == ("", "")
+    assert mirror.communicate(timeout=120) == ("", "")
     assert mirror.returncode == 0 and len(mirrored(results)) == 3
     end(results, paths[3])
-    assert second.communicate(timeout=20) == ("", "")
+    assert second.communicate(timeout=120) == ("", "")
     assert second.returncode == 0 and [line["path"] for line in mirrored(results)] == paths
     assert len(folders(results)) == 4 and not list(elsewhere.iterdir())
 
@@ -206,11 +198,16 @@ def test_a_killed_mirror_leaves_no_duplicate(tmp_path: Path) -> None:
     mirror = start_mirror(tmp_path)
     wait_for(lambda: len(folders(tmp_path)) > len(mirrored(tmp_path)) > 0)
     mirror.send_signal(signal.SIGKILL)
-    mirror.communicate(timeout=20)
+    mirror.communicate(timeout=120)
     assert len(mirrored(tmp_path)) < len(paths)
     with open(tmp_path / "studies" / STUDY / "mirror.jsonl", "a") as file:
         file.write('{"path": "torn')
-    assert sync(tmp_path).returncode == 0
+    for _ in range(3):  # on a machine that stands still W&B's own service gives up, and what was not replayed is said
+        answer = sync(tmp_path)
+        assert answer.returncode == 0
+        if not answer.stderr:
+            break
+        assert "nothing is lost, `python -m ablate.sync` tries again" in answer.stderr
     # A folder that the kill caught empty is none.
     runs = [read_back(folder) for folder in folders(tmp_path) if list(folder.glob("run-*.wandb"))]
     history = {run["display_name"]: len(run["history"]) for run in runs}
@@ -285,7 +282,7 @@ def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, se
     log(tmp_path, path, range(0, 20, 10))  # killed and continued from a checkpoint, so the file is shorter
     log(tmp_path, path, range(0, 40, 10))
     wait_for(lambda: ["log", 30] in events(server))
-    mirror.communicate(timeout=20)
+    mirror.communicate(timeout=120)
     end(tmp_path, path)
     assert "wandb (online): 1 replayed now" in sync(tmp_path).stdout
     assert events(server) == [
@@ -321,7 +318,7 @@ def test_a_wandb_that_is_broken_harms_nothing(tmp_path: Path, server: Path, brok
     answer = sync(tmp_path, WANDB_MODE="offline")
     assert answer.returncode == 0 and answer.stderr.count("\n") == 1 and "nothing is lost" in answer.stderr
     mirror = start_mirror(tmp_path, WANDB_MODE="offline")
-    assert mirror.communicate(timeout=20)[1].count("\n") == 1 and mirror.returncode == 0
+    assert mirror.communicate(timeout=120)[1].count("\n") == 1 and mirror.returncode == 0
     assert mirrored(tmp_path) == []
 
 
@@ -330,7 +327,7 @@ def test_a_wandb_that_hangs_ends_with_the_grace_of_the_mirror(tmp_path: Path, se
     end(tmp_path, make_study(tmp_path)[0])
     program = "import sys; from ablate import track; track.GRACE = 0.5; sys.exit(track.main())"
     command = [sys.executable, "-c", program, STUDY, "--follow", "--results-dir", str(tmp_path)]
-    answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+    answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     assert answer.returncode == 0 and f"`python -m ablate.sync {STUDY}` mirrors the rest" in answer.stderr
 
 
