@@ -108,7 +108,7 @@ def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[
     """One table of all or of some rows; the last has the notes."""
     widths = [max(map(len, texts)) for texts in zip(*sheet.rows, strict=True)] or [0] * len(sheet.head)
     last, later = number == count, number > 1
-    star = "*" * (sum(min(max(width, 8), LINE) + 2 for width in widths) > NARROW)  # the same as without in one column
+    star = "*" * (sum(min(max(width, 10), LINE) + 2 for width in widths) > NARROW)  # the same as without in one column
     return [
         rf"\begin{{table{star}}}",
         *[r"\addtocounter{table}{-1}"] * later,
@@ -136,7 +136,7 @@ def _column(right: bool, width: int) -> str:
 
 def _head(text: str, right: bool, width: int) -> str:
     """A column's head, in as many lines as keep it no wider than what stands below."""
-    lines = textwrap.wrap(_cut(text), min(max(width, 8), LINE), break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(_cut(text), min(max(width, 10), LINE), break_long_words=False, break_on_hyphens=False)
     if len(lines) < 2:
         return _cell(text)
     stacked = r" \\ ".join(map(_cell, lines))

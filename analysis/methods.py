@@ -224,6 +224,8 @@ def _losses(case: Case) -> Iterator[str]:
     study = case.study
     counts = study.runs["status"].value_counts()
     lost = [f"{counts[name]} {name}" for name in ("diverged", "failed", "missing") if counts.get(name)]
+    bare = int(counts.get("done", 0) - case.cells["n"].sum())
+    lost += [f"{bare} done without the endpoint"] * (bare > 0)
     if not study.manifest.get("source"):
         yield (
             "A run counts as diverged where its loss is not finite, or its validation loss is more than 10 % above its "

@@ -86,6 +86,7 @@ FEATURES: list[tuple[str, dict[str, Any], str]] = [
     ("one seed", {"seeds": [0]}, r"One seed gives no interval and no verdict: nothing can be concluded"),
     ("unpaired", {"batches": str, "seeds": range(6)}, r"comparisons are unpaired \(Welch\)"),
     ("failures", {"status": lambda v, s: "failed" if s == 1 else "done"}, r"Of 12 runs, 4 failed; none of them is"),
+    ("no scores", {"score": lambda v, s: None if s == 1 else 2.0}, r"Of 12 runs, 4 done without the endpoint; none"),
     ("withheld", {"status": lambda v, s: "diverged" if v["ffn"] == "swiglu" and s else "done", "seeds": range(4)},
      r"the verdict is withheld"),
     ("averaging", {}, r"an average of the weights \(ema\)"),
