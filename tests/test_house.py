@@ -43,7 +43,7 @@ ALLOWED = {
     "model": {"model"},
     "data": {"data"},
     "results": {"files", "lease", "tidy"},
-    "tidy": set(),
+    "tidy": {"words"},
     "evidence": {"results", "evidence", "words", "margins", "relations"},
 }
 ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}

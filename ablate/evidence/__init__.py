@@ -29,7 +29,7 @@ from ablate.evidence.statistics import (
 )
 from ablate.evidence.tuning import common, common_rows, tuned
 from ablate.evidence.verdicts import Noise, effects, headline, noise
-from ablate.evidence.wording import claim_lines, claim_words
+from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
 
 __all__ = [
     "ALPHA",
@@ -64,6 +64,7 @@ __all__ = [
     "margin_words",
     "matched",
     "measures",
+    "moved",
     "noise",
     "nominal",
     "overall",
@@ -74,8 +75,10 @@ __all__ = [
     "registered",
     "scores",
     "seeds_needed",
+    "sized",
     "smallest_difference",
     "split",
+    "spread",
     "standing",
     "strata",
     "tuned",

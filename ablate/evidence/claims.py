@@ -12,11 +12,11 @@ from ablate.evidence.exchange import WORTH, Worth
 from ablate.evidence.family import corrected
 from ablate.evidence.findings import FINDERS, Finding
 from ablate.evidence.runs import unadjusted
-from ablate.evidence.severity import HIGHEST, LEAST, Severity
+from ablate.evidence.severity import HIGHEST, Severity
 from ablate.evidence.wording import claim_says, claim_sentence
 from ablate.relations import relation_of
 from ablate.results import Study
-from ablate.words import counted, no_evidence
+from ablate.words import no_evidence
 
 VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
 COLUMNS = [
@@ -77,9 +77,8 @@ def _judged(finding: Finding, level: float) -> dict[str, Any]:
     if outcome and passes.rate > HIGHEST:
         notes.append("would pass on too many placebos to count")
         outcome = 0
-    elif outcome and finding.severity and math.isnan(passes.rate):
-        few = f", {counted(passes.n, 'placebo')} are too few" * bool(passes.n)
-        notes.append(f"false passes not measured{few}: aa={LEAST} measures them")
+    elif outcome and math.isnan(passes.rate):
+        notes.append(f"false passes not measured{passes.why}")
     told = finding.worth(level) if finding.worth else Worth()
     return told._asdict() | {
         "low": low,
