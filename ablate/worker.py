@@ -225,12 +225,16 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def git() -> dict[str, Any] | None:
-    """Commit of the checkout that this code is in, and whether it has changes; None outside a checkout."""
-    folder = Path(__file__).resolve().parent
+    """Commit of the checkout that this code is in, and whether it has changes; None outside a checkout.
+
+    Installed below somebody's repository, as in its .venv, the code is not that of the repository's commit.
+    """
+    file = Path(__file__).resolve()
+    asked = (["ls-files", "--error-unmatch", file.name], ["rev-parse", "HEAD"], ["status", "--porcelain"])
     try:
-        commit, status = (
-            subprocess.run(["git", *what], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
-            for what in (["rev-parse", "HEAD"], ["status", "--porcelain"])
+        _, commit, status = (
+            subprocess.run(["git", *what], cwd=file.parent, capture_output=True, text=True, check=True).stdout.strip()
+            for what in asked
         )
     except (OSError, subprocess.CalledProcessError):
         return None

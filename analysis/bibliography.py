@@ -91,9 +91,10 @@ def _entry(paper: Paper, variants: list[str]) -> str:
     about = known().get(paper.arxiv) or known().get(f"{paper.who} {paper.year}") or {}
     fields = {"author": about.get("author") or _authors(paper.who), "title": escape(about.get("title", ""))}
     fields |= {"year": paper.year, "eprint": paper.arxiv, "archivePrefix": "arXiv" * bool(paper.arxiv)}
+    fields["howpublished"] = f"arXiv:{paper.arxiv}" * bool(paper.arxiv)  # styles older than arXiv show no eprint
     fields["title"] = f"{{{fields['title']}}}" if fields["title"] else ""  # in braces of its own: capitals stay
     lines = [f"  {name} = {{{text}}}," for name, text in fields.items() if text]
-    used = ", ".join(re.sub(r"\s+", " ", name) for name in variants)
+    used = ", ".join(re.sub(r"[\s@]+", " ", name) for name in variants)  # BibTeX reads an entry at any @
     return "\n".join([f"% {used}", f"@misc{{{paper.key},", *lines, "}", ""])
 
 

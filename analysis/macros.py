@@ -59,9 +59,10 @@ def page(case: Case) -> str:
 
 
 def either_mode(text: str) -> str:
-    """A text as LaTeX for running text and for formulas."""
+    """A text as LaTeX for running text and for formulas, where words and dashes need a box."""
     escaped = escape(text).replace("$-$", r"\ensuremath{-}").replace(r"\textless{}", r"\ensuremath{<}")
-    return re.sub(r"\$([^$]*[^$\\])\$", r"\\ensuremath{\1}", escaped)
+    escaped = re.sub(r"\$([^$]*[^$\\])\$", r"\\ensuremath{\1}", escaped)
+    return rf"\mbox{{{escaped}}}" if re.search(r"[^\W\d_]|–", text) else escaped
 
 
 def spelled(text: str) -> str:

@@ -43,7 +43,7 @@ def latex(case: Case) -> str:
     """The paragraph as LaTeX; \\cite needs references.bib."""
     marked = [cite(case.study.manifest, text, lambda papers: "\0" + _keys(papers) + "\0") for text in methods(case)]
     lines = [_escaped(text) for text in marked]
-    return "\\paragraph{Methods.}\n" + "\n".join(lines) + "\n"
+    return "\\paragraph{Methods.}\n{\\emergencystretch=5em\n" + "\n".join(lines) + "\\par}\n"
 
 
 def _named(papers: list[Paper]) -> str:
@@ -135,11 +135,21 @@ def _seeds(case: Case) -> Iterator[str]:
 
 def _endpoint(case: Case) -> Iterator[str]:
     manifest = case.study.manifest
-    metrics = [said_metric(metric) + _unit(manifest, metric) for metric in evidence.measures(manifest)]
+    found = evidence.measures(manifest)
+    metrics = [said_metric(metric) + _unit(manifest, metric) for metric in found]
+    if len(found) > 1:
+        metrics = [f"{said} of {_tasks(manifest, metric)}" for said, metric in zip(metrics, found, strict=True)]
     settings = [cell["config"].get("eval", {}) for cell in manifest["cells"]]
     sizes = sorted({setting["tokens"] for setting in settings if "tokens" in setting})
-    about = f", over about {ranged([f'{size:,}' for size in sizes])} positions of held-out data" if sizes else ""
+    about = f", over up to {ranged([f'{size:,}' for size in sizes])} positions of held-out data" if sizes else ""
     yield f"The endpoint is {listed(metrics)} at the last step{about}."
+
+
+def _tasks(manifest: dict[str, Any], metric: str) -> str:
+    """The tasks whose cells are compared by a metric."""
+    by_cell = evidence.endpoints(manifest)
+    tasks = dict.fromkeys(cell["task"] for cell in manifest["cells"] if by_cell[cell["id"]] == metric)
+    return listed(manifest["tasks"][task]["name"] for task in tasks)
 
 
 def _unit(manifest: dict[str, Any], metric: str) -> str:
@@ -218,15 +228,16 @@ def _losses(case: Case) -> Iterator[str]:
     study = case.study
     counts = study.runs["status"].value_counts()
     lost = [f"{counts[name]} {name}" for name in ("diverged", "failed", "missing") if counts.get(name)]
+    bare = int(counts.get("done", 0) - case.cells["n"].sum())
+    lost += [f"{bare} done without the endpoint"] * (bare > 0)
     if not study.manifest.get("source"):
         yield (
             "A run counts as diverged where its loss is not finite, or its validation loss is more than 10 % above its "
             "value at initialisation at two evaluations in a row."
         )
     total = words.counted(len(study.runs), "run")
-    yield (
-        f"Of {total}, {listed(lost)}; none of them is given a number." if lost else f"All {total} ended with a number."
-    )
+    every = f"All {total}" if len(study.runs) > 1 else "The one run"
+    yield f"Of {total}, {listed(lost)}; none of them is given a number." if lost else f"{every} ended with a number."
     if (case.effects["verdict"] == "withheld").any():
         yield "Where the two sides of an effect lost different numbers of runs to divergence, the verdict is withheld."
 

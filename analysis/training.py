@@ -35,11 +35,19 @@ def model(case: Case) -> Iterator[str]:
     papers = mention(case.study.manifest, "model", "preset")
     size = ranged(list(sizes))
     yield f"The models are {f'{form} Transformers'.strip()}{papers} of {listed(shape)}, with {size} parameters{extra}."
-    shared = {part: {_class(cell["config"].get(part)) for cell in cells} for part in PARTS}
-    common = {part: found.pop() for part, found in shared.items() if len(found) == 1}
+    common = {part: _class(cells[0]["config"].get(part)) for part in PARTS if _shared(case.study.manifest, cells, part)}
     named = [f"{part} {name}{mention(case.study.manifest, part)}" for part, name in common.items() if name]
     if named:
         yield f"All cells share {listed(named)}."
+
+
+def _shared(manifest: dict[str, Any], cells: list[dict[str, Any]], part: str) -> bool:
+    """Whether all cells have the same component, but for what factors and matching set in it."""
+    chosen = [key for factor in manifest["factors"] for key in factor.split("+")] + ["ffn.hidden"]
+    own = {key.partition(".")[2] for key in chosen if key.startswith(f"{part}.")}
+    nodes = [cell["config"].get(part) for cell in cells]
+    bare = [{k: v for k, v in node.items() if k not in own} if isinstance(node, dict) else node for node in nodes]
+    return all(node == bare[0] for node in bare)
 
 
 def data(case: Case) -> Iterator[str]:
@@ -67,7 +75,10 @@ def loop(case: Case) -> Iterator[str]:
         yield f"The optimiser is {optimiser}."
     peak, warmup, floor = (_all(cells, "optim", key) for key in ("lr", "warmup", "floor"))
     schedules = {cell["config"]["optim"].get("schedule") for cell in cells}
-    if peak and len(schedules) == 1 and (schedule := schedules.pop()) in FALLS:
+    shortest = min(cell["config"]["train"]["steps"] for cell in cells)
+    if any((cell["config"]["optim"].get("warmup") or 0) >= shortest for cell in cells):
+        yield f"The learning rate rises linearly towards {peak}, which it would reach after {warmup} steps."
+    elif peak and len(schedules) == 1 and (schedule := schedules.pop()) in FALLS:
         rise = f"rises linearly over {warmup} steps to {peak}" if warmup not in ("", "0") else f"starts at {peak}"
         yield f"The learning rate {rise} and {FALLS[schedule].format(floor)}."
     averages = {cell["config"]["train"].get("average", "none") for cell in cells} - {"none"}
@@ -95,10 +106,13 @@ def machine(case: Case) -> Iterator[str]:
     if known["commit"]:
         changed = " with changes that were not committed" * bool(runs["dirty"].fillna(False).astype(bool).any())
         commits = listed(commit[:12] for commit in known["commit"])
-        yield f"The code is that of commit{'s' * (len(known['commit']) > 1)} {commits}{changed}."
+        theirs = sorted({name for cell in manifest["cells"] for name in cell["config"].get("user") or ()})
+        beside = f", beside {listed(theirs)}, whose version is not recorded" if theirs else ""
+        yield f"The code is that of commit{'s' * (len(known['commit']) > 1)} {commits}{changed}{beside}."
     if "seconds" in runs and runs["seconds"].notna().any():
         took = words.duration(float(runs["seconds"].sum()))
-        yield f"Training and evaluation took {took} in sum over runs{_compute(case)}; speed is not compared."
+        speed = "" if manifest.get("timing") == "isolated" else "; speed is not compared"
+        yield f"Training and evaluation took {took} in sum over runs{_compute(case)}{speed}."
 
 
 def _compute(case: Case) -> str:
@@ -110,7 +124,7 @@ def _compute(case: Case) -> str:
         for cell in done
         if cell["flops_per_token"] and cell["config"].get("train")
     ]
-    return f", {sum(amounts):.1e} forward FLOPs of training".replace("e+", "e") if amounts else ""
+    return f", {words.setting(float(f'{sum(amounts):.1e}'))} forward FLOPs of training" if amounts else ""
 
 
 def _passes(manifest: dict[str, Any], cell: dict[str, Any]) -> float | None:

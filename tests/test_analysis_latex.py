@@ -18,7 +18,7 @@ SPECIAL = r"\ _ % & # $ { } ~ ^ < > | ' ` " + '"'
 # What TeX understands in our texts: named commands, escaped characters, formulas of one command, plain characters.
 COMMAND = re.compile(
     r"\\(?:textbackslash|textasciitilde|textasciicircum|textless|textgreater|textbar|textquotedbl|textasciigrave"
-    r"|textquotesingle|ldots)\{\}|\\[_%&#${}]|\$(?:-|\^2|\\[a-zA-Z]+)\$|\{\}|~|[^\\{}$&#^_%~]"
+    r"|ldots|allowbreak)\{\}|\\[_%&#${}]|\$(?:-|[_^][\d-]|\\[a-zA-Z]+)\$|\{\}|[^\\{}$&#^_%~]"
 )
 
 
@@ -26,7 +26,7 @@ def read(text: str) -> str:
     """What TeX prints of an escaped text; fails on anything that it would take for a command."""
     shown = {r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^", r"\textless{}": "<"}
     shown |= {r"\textgreater{}": ">", r"\textbar{}": "|", r"\textquotedbl{}": '"', r"\textasciigrave{}": "`"}
-    shown |= {r"\textquotesingle{}": "'", r"\ldots{}": "…", "{}": "", "~": "\u00a0"}
+    shown |= {r"\ldots{}": "…", r"\allowbreak{}": "", "{}": ""}
     shown |= {command: character for character, command in latex.SYMBOLS.items() if "$" in command}
     found, at = "", 0
     while at < len(text):
@@ -39,9 +39,16 @@ def read(text: str) -> str:
 
 
 def cells(row: str) -> list[str]:
-    """The cells of a row of a tabular."""
+    """The cells of a row of a tabular, those of several lines as one."""
     assert row.endswith(r" \\")
-    return re.split(r"(?<!\\)&", row.removesuffix(r" \\"))
+    stacked = re.compile(r"\\begin\{tabular\}\[b\]\{@\{\}[lr]@\{\}\}(.*?)\\end\{tabular\}")
+    row = stacked.sub(lambda found: " ".join(map(bare, found[1].split(r" \\ "))), row.removesuffix(r" \\"))
+    return [bare(cell) for cell in re.split(r"(?<!\\)&", row)]
+
+
+def bare(cell: str) -> str:
+    """A cell without the braces that keep its bracket from the row above."""
+    return re.sub(r"^\{([\[*].*)\}$", r"\1", cell.strip())
 
 
 def tabular(text: str) -> list[list[str]]:
@@ -54,7 +61,8 @@ def tabular(text: str) -> list[list[str]]:
     assert depth == 0
     lines = text.splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith(r"\begin{tabular}"))
-    columns = re.fullmatch(r"\\begin\{tabular\}\{@\{\}([lrp]+)@\{\}\}", lines[begin].replace(r"{.3\linewidth}", ""))
+    plain = lines[begin].replace(r">{\raggedright\arraybackslash}p{15em}", "p")
+    columns = re.fullmatch(r"\\begin\{tabular\}\{@\{\}([lrp]+)@\{\}\}", plain)
     end = next(i for i, line in enumerate(lines) if line.startswith(r"\end{tabular}"))
     rows = [cells(line) for line in lines[begin + 1 : end] if not line.endswith("rule")]
     assert columns and {len(row) for row in rows} == {len(columns[1])}
@@ -62,7 +70,17 @@ def tabular(text: str) -> list[list[str]]:
 
 
 def test_every_special_character_comes_out_as_it_went_in() -> None:
-    for text in (SPECIAL, SPECIAL[::-1], r"\input{/etc/passwd}", "100 % & more_of $x^2$", "a--b---c", "{}" * 3, "~~"):
+    for text in (
+        SPECIAL,
+        SPECIAL[::-1],
+        "d'a ''b'' ,,c",
+        "l'été",
+        r"\input{/etc/passwd}",
+        "100 % & more_of $x^2$",
+        "a--b---c",
+        "{}" * 3,
+        "~~",
+    ):
         assert read(latex.escape(text)) == text
     for text in ("−.053 ± .004 × 2", "α = β² ≤ ε", "naïve Delétang", "≥ … ⊙ √"):
         assert read(latex.escape(text)) == text
@@ -75,15 +93,25 @@ def test_nothing_breaks_a_line_or_a_comment() -> None:
 
 def test_a_cell_cannot_be_taken_for_the_argument_of_the_row_above() -> None:
     text = latex.table(Sheet("x", "T", ["a", "b"], [["[2em]", "1"], ["*", "2"]], []))
-    rows = tabular(text)
-    assert rows[1][0] == "{[2em]} " and rows[2][0] == "{*} "
+    assert "\n{[2em]} & 1" in text and "\n{*} & 2" in text and tabular(text)
+
+
+def test_what_has_no_letter_is_its_parts_or_its_code() -> None:
+    assert latex.escape("ﬁn naïve Škoda €") == "fin naïve Škoda €" and latex.escape("e\u0301") == "é"
+    assert latex.escape("中x☃") == "[U+4E2D]x[U+2603]" and latex.escape("a\u200bb") == "a[U+200B]b"
+    assert latex.escape("10⁻³ h₂ μ") == "10$^-$$^3$ h$_2$ $\\mu$"
+
+
+def test_endless_words_have_places_to_break() -> None:
+    assert "allowbreak" not in latex.escape("x" * 23) and read(latex.escape("_" * 99)) == "_" * 99
+    assert max(map(len, latex.escape("x" * 99).split(r"\allowbreak{}"))) == 6
 
 
 def test_a_hostile_sheet_is_a_table_all_the_same() -> None:
     hostile = [SPECIAL, r"\end{tabular}\immediate\write18{rm}", "a & b \\\\ c", "% gone"]
     found = Sheet("x", "50 % & more", hostile, [hostile, hostile[::-1]], ["a note_of #1"])
     rows = tabular(latex.table(found))
-    assert [[read(cell.strip()) for cell in row] for row in rows] == [hostile, hostile, hostile[::-1]]
+    assert [list(map(read, row)) for row in rows] == [hostile, hostile, hostile[::-1]]
     assert r"\caption{50 \% \& more}" in latex.table(found) and r"a note\_of \#1" in latex.table(found)
 
 
@@ -104,7 +132,7 @@ def test_the_tables_of_studies_parse(tmp_path: Path, options: dict[str, Any]) ->
     for each in written:
         rows = tabular(latex.table(each))
         expected = [[text.replace("–", "--") for text in row] for row in [each.head, *each.rows]]
-        assert [[read(cell.strip()) for cell in row] for row in rows] == expected
+        assert [list(map(read, row)) for row in rows] == expected
 
 
 def test_columns_of_numbers_are_flush_right() -> None:
@@ -117,7 +145,38 @@ def test_columns_of_sentences_are_broken_into_lines() -> None:
     text = latex.table(
         Sheet("x", "T", ["a", "b"], [["ln", "a sentence that is a good deal longer than any label is"]], [])
     )
-    assert r"\begin{tabular}{@{}lp{.3\linewidth}@{}}" in text and tabular(text)
+    assert r"\begin{tabular}{@{}l>{\raggedright\arraybackslash}p{15em}@{}}" in text and tabular(text)
+
+
+def test_a_head_is_no_wider_than_its_column() -> None:
+    text = latex.table(Sheet("x", "T", ["a", "p (Holm; exploratory: BH)"], [["ln", ".001"]], []))
+    assert r"\begin{tabular}[b]{@{}r@{}}p (Holm; \\ exploratory: \\ BH)\end{tabular} \\" in text
+    assert tabular(text)[0] == ["a", "p (Holm; exploratory: BH)"]
+
+
+def test_a_table_of_more_rows_than_a_page_takes_comes_in_parts_under_one_number() -> None:
+    rows = [[f"cell {number}", "1"] for number in range(600)]
+    text = latex.table(Sheet("x", "T", ["cell", "n"], rows, ["a note"]))
+    parts = text.split(r"\begin{table}")[1:]
+    assert [row for part in parts for row in tabular(part)[1:]] == rows and len(parts) == 15
+    assert max(len(tabular(part)) for part in parts) <= 41 and all(tabular(part)[0] == ["cell", "n"] for part in parts)
+    assert [part.count(r"\addtocounter{table}{-1}") for part in parts] == [0] + [1] * 14
+    assert r"\label{tab:x}" in parts[0] and r"\label{tab:x-15}" in parts[14] and "T (2 of 15)" in parts[1]
+    assert [("a note" in part) for part in parts] == [False] * 14 + [True] and text.count(r"\clearpage") == 1
+    tall = latex.table(Sheet("x", "T", ["cell"], [["a long reason, " * 16] for _ in range(20)], []))
+    assert tall.count(r"\begin{table}") == 5
+
+
+def test_wide_tables_span_both_columns_of_a_paper() -> None:
+    narrow = latex.table(Sheet("x", "T", ["a", "b"], [["ln", "1"]], []))
+    wide = latex.table(Sheet("x", "T", list("abcdefgh"), [["12345678"] * 8], []))
+    assert r"\begin{table}" in narrow and r"\begin{table*}" in wide and r"\end{table*}" in wide
+
+
+def test_what_is_too_much_for_a_page_is_cut_and_said() -> None:
+    text = latex.table(Sheet("x", "T", ["a"], [["y " * 500]], [f"note {number}." for number in range(20)]))
+    assert read(tabular(text)[1][0]).endswith("…") and len(read(tabular(text)[1][0])) <= latex.MOST
+    assert "note 11." in text and "note 12." not in text and "8 more in x.md" in text
 
 
 def test_markdown_shows_texts_as_they_are() -> None:

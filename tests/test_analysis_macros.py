@@ -28,7 +28,7 @@ def commands(found: Case) -> dict[str, str]:
     read = [COMMAND.fullmatch(line) for line in lines]
     assert all(read), [line for line, match in zip(lines, read, strict=True) if not match]
     assert len({match[1] for match in read if match}) == len(read)
-    return {match[1]: match[2] for match in read if match}
+    return {match[1]: re.sub(r"^\\mbox\{(.*)\}$", r"\1", match[2]) for match in read if match}
 
 
 STUDIES: list[dict[str, Any]] = [
@@ -102,6 +102,15 @@ def test_a_withheld_effect_has_no_number_to_cite(tmp_path: Path) -> None:
     read = commands(diverged)
     assert {read[f"ablFfnSwiglu{field}"] for field in ("Delta", "Low", "High")} == {"--"}
     assert read["ablFfnSwigluVerdict"] == "withheld" and read["ablFfnSwigluLost"] == "6"
+
+
+def test_values_are_set_alike_in_text_and_in_formulas() -> None:
+    assert (
+        macros.either_mode("−1.6 %") == r"\ensuremath{-}1.6 \%"
+        and macros.either_mode("< .001") == r"\ensuremath{<} .001"
+    )
+    assert macros.either_mode("undecided") == r"\mbox{undecided}" and macros.either_mode("–") == r"\mbox{--}"
+    assert macros.either_mode("3e-3") == r"\mbox{3e-3}" and macros.either_mode("1,234") == "1,234"
 
 
 def test_names_that_would_be_equal_are_told_apart_in_the_order_of_the_tables(tmp_path: Path) -> None:

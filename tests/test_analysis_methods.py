@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -85,6 +86,7 @@ FEATURES: list[tuple[str, dict[str, Any], str]] = [
     ("one seed", {"seeds": [0]}, r"One seed gives no interval and no verdict: nothing can be concluded"),
     ("unpaired", {"batches": str, "seeds": range(6)}, r"comparisons are unpaired \(Welch\)"),
     ("failures", {"status": lambda v, s: "failed" if s == 1 else "done"}, r"Of 12 runs, 4 failed; none of them is"),
+    ("no scores", {"score": lambda v, s: None if s == 1 else 2.0}, r"Of 12 runs, 4 done without the endpoint; none"),
     ("withheld", {"status": lambda v, s: "diverged" if v["ffn"] == "swiglu" and s else "done", "seeds": range(4)},
      r"the verdict is withheld"),
     ("averaging", {}, r"an average of the weights \(ema\)"),
@@ -116,7 +118,7 @@ def test_a_plain_study_is_described_whole(tmp_path: Path) -> None:
         "The learning rate was not tuned: all cells share it.",
         "Every cell was trained with 3 seeds (0, 1, 2).",
         "For a given seed, cells that are compared see the same batches in the same order, so that seeds pair.",
-        "The endpoint is test loss (nats per byte) at the last step, over about 16,384 positions of held-out data.",
+        "The endpoint is test loss (nats per byte) at the last step, over up to 16,384 positions of held-out data.",
         "Effects are main effects and two-way interactions, computed within each seed.",
         "(Bonferroni, 3 effects)",
         "All other comparisons are exploratory",
@@ -137,6 +139,47 @@ def test_the_models_of_different_cells_are_given_as_ranges(tmp_path: Path) -> No
 
     text = said(tmp_path, factors={"optim.lr": [1e-3, 3e-3]}, change=change)
     assert "to 1e-3, 3e-3 and falls" in text and "was not tuned" not in text
+
+
+def test_a_component_that_varies_is_not_shared_although_its_class_is(tmp_path: Path) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        for cell in manifest["cells"]:
+            level = cell["levels"]["ffn"]
+            cell["config"]["ffn"] = {"_target_": "ablate.model.ffn.MLP", "activation": level, "hidden": len(level)}
+            cell["config"]["init"] = {"_target_": "ablate.model.init.GPT2", "std": cell["levels"]["init.std"]}
+
+    text = said(tmp_path, factors={"ffn": ["gelu", "relu2"], "init.std": [0.02, 0.04]}, change=change)
+    assert "All cells share norm LayerNorm and init GPT2." in text
+    text = said(tmp_path, study="norms", factors={"init.std": [0.02, 0.04], "norm": ["ln", "rms"]},
+                change=lambda manifest: [cell["config"].update(ffn={"_target_": "x.MLP", "hidden": i})
+                                         for i, cell in enumerate(manifest["cells"])])  # fmt: skip
+    assert "All cells share norm LayerNorm and ffn MLP." in text
+
+
+def test_a_rate_that_never_rose_to_its_peak_does_not_fall(tmp_path: Path) -> None:
+    text = said(tmp_path, change=in_cells("optim", "warmup", 800))
+    assert "rises linearly towards 1e-3, which it would reach after 800 steps." in text and "falls" not in text
+
+
+def test_each_endpoint_is_that_of_its_tasks(tmp_path: Path) -> None:
+    task = {"kind": "seq2seq", "token": "symbol", "yardsticks": {}, "train_tokens": None}
+    tasks = {"f0": task | {"name": "copy", "title": "copy", "metrics": {"accuracy": "max"}},
+             "f1": task | {"name": "dates", "title": "dates", "metrics": {"exact": "max"}}}  # fmt: skip
+    text = said(tmp_path, factors={"data": ["copy", "dates"], "norm": ["ln", "rms"]}, tasks=tasks,
+                task=lambda levels: "f0" if levels["data"] == "copy" else "f1")  # fmt: skip
+    assert "The endpoint is test accuracy of copy and test exact of dates at the last step" in text
+
+
+def test_one_run_is_one_and_code_of_the_users_is_named(tmp_path: Path) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        for cell in manifest["cells"]:
+            cell["config"]["user"] = ["my_package"]
+
+    found = case(tmp_path, factors={}, seeds=[0], change=change)
+    assert "The one run ended with a number." in methods.markdown(found)
+    runs = found.study.runs.assign(device="cpu", torch="2.13", commit="0123456789abcdef", dirty=False)
+    text = " ".join(training.machine(found._replace(study=dataclasses.replace(found.study, runs=runs))))
+    assert "commit 0123456789ab, beside my_package, whose version is not recorded." in text
 
 
 def test_runs_of_other_programs_are_not_described(tmp_path: Path) -> None:

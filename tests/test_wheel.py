@@ -1,0 +1,112 @@
+"""The wheel holds what the checkout holds, and works from a folder with nothing in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, SHAPE, STEPS
+
+from ablate import catalogue
+
+PLACES = {"conf/": "ablate/_conf/", "experiments/": "ablate/_experiments/"}
+
+
+def test_the_wheel_puts_variants_and_studies_where_the_package_looks_for_them() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {f"{place}/": f"{to}/" for place, to in wheel["force-include"].items()} == PLACES
+    assert catalogue.CHECKOUT
+    source = Path(catalogue.__file__).read_text(encoding="utf-8")
+    assert set(re.findall(r'PACKAGE / "(\w+)"', source)) == {Path(place).name for place in PLACES.values()}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    pytest.importorskip("hatchling", reason="no hatchling: pip install 'ablate[wheel]'")
+    folder = tmp_path_factory.mktemp("wheel")
+    done(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder), folder=ROOT)
+    (file,) = folder.glob("*.whl")
+    return file
+
+
+def done(*command: str, folder: Path, **environment: str) -> str:
+    """What a command says, without an installed checkout in its way; fails where it fails."""
+    variables = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"} | environment
+    ended = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    return ended.stdout + ended.stderr
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_every_file_of_the_checkout_that_runs_need(wheel: Path) -> None:
+    listed = done("git", "ls-files", "-co", "--exclude-standard", "--deduplicate", folder=ROOT).splitlines()
+    expected = {name for name in listed if name.startswith(("ablate/", "analysis/", "hydra_plugins/"))}
+    for place, to in PLACES.items():
+        expected |= {to + name.removeprefix(place) for name in listed if name.startswith(place)}
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert held == {name for name in expected if name.startswith(tuple(PLACES.values())) or (ROOT / name).exists()}
+    assert {"analysis/papers.yaml", "ablate/py.typed", "ablate/_conf/config.yaml"} <= held
+
+
+@pytest.mark.slow
+def test_everything_works_from_the_wheel_alone(wheel: Path, text: Path, tmp_path: Path) -> None:
+    site, folder = tmp_path / "site", tmp_path / "empty"
+    folder.mkdir()
+    pip = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site), str(wheel)]
+    done(sys.executable, *pip, folder=folder)
+
+    def said(*command: str) -> str:
+        return done(sys.executable, *command, folder=folder, PYTHONPATH=f"{site}{os.pathsep}{folder}")
+
+    where = said("-c", "import ablate, analysis, hydra_plugins.ablate_plugins as h; print(ablate, analysis, h)")
+    assert where.count(f"'{site}{os.sep}") == 3
+    shown = said(str(site / "bin" / "ablate"), "--help")
+    assert "Root mean square" in shown or "RMS" in shown
+    assert "8 cells x 8 seeds" in said("-m", "ablate", "+experiment=glu_variants", "dry_run=true")
+    assert [path.name for path in folder.iterdir()] == []
+
+    quick = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "seeds=2"]
+    assert "4 runs, 0 diverged, 0 failed" in said("-m", "ablate", "-m", "norm=ln,rms", *quick)
+    assert "norm: rms − ln" in said("-m", "analysis")
+    (report,) = folder.glob("results/figures/*/report.html")
+    assert "Plotly" in report.read_text(encoding="utf-8")
+    assert "0 to do" in said("-m", "ablate", "-m", "norm=ln,rms", *quick, "dry_run=true")
+    own_norm(folder)
+    own = ["--config-dir", "my_conf", "user=[my_package]"]
+    assert "2 runs, 0 diverged, 0 failed" in said("-m", "ablate", "-m", "norm=max", *own, *quick)
+
+
+def own_norm(folder: Path) -> None:
+    """The norm that README.md writes, as a user's package and folder of variants."""
+    chapter = (ROOT / "README.md").read_text(encoding="utf-8").partition("## A norm of your own")[2]
+    for language, name in (("python", "my_package/norms.py"), ("yaml", "my_conf/norm/max.yaml")):
+        code = re.search(rf"```{language}\n(.*?)```", chapter, re.DOTALL)
+        assert code
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(code[1], encoding="utf-8")
+    (folder / "my_package" / "__init__.py").touch()
+
+
+def test_code_installed_below_a_repository_is_not_of_its_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ablate import worker
+
+    for name in ("theirs.py", ".venv/worker.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    name = ["-c", "user.name=x", "-c", "user.email=x@y.z", "-c", "commit.gpgsign=false"]
+    done("git", "init", "-q", folder=tmp_path)
+    done("git", "add", "theirs.py", folder=tmp_path)
+    done("git", *name, "commit", "-qm", "theirs", folder=tmp_path)
+    for file, known in (("theirs.py", True), (".venv/worker.py", False)):
+        monkeypatch.setattr(worker, "__file__", str(tmp_path / file))
+        found = worker.git.__wrapped__()
+        assert (found is not None) == known and (found is None or len(found["commit"]) == 40)
