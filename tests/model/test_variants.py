@@ -328,9 +328,16 @@ def test_a_classifier_refuses_what_it_could_not_learn_with() -> None:
         built({"norm": "instance"}, form=("encoder", "classification"))
 
 
+ADMITTED = [(form, [cell for cell in COVER if admits(form, cell)]) for form in FORMS if form != LM]
+
+
 @pytest.mark.parametrize(
     ("form", "cell"),
-    [(form, cell) for form in FORMS if form != LM for cell in COVER if admits(form, cell)],
+    [
+        pytest.param(form, cell, marks=[pytest.mark.slow] * (i > 2))
+        for form, cells in ADMITTED
+        for i, cell in enumerate(cells)
+    ],
     ids=in_a_test,
 )
 def test_other_forms_compile_too(form: tuple[str, str], cell: dict[str, str]) -> None:
