@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ablate.command import resembling, studies
 from ablate.results import Run, Study, load_study, noted
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def load(path: str | Path) -> LoadedRun | Study:
     A study has `runs` and `curves` as DataFrames; `ablate.evidence.effects(study)` gives its effects.  Raises
     FileNotFoundError where there is neither, `Corrupt` where it cannot be read.
     """
-    named = Path(os.environ.get("ABLATE_RESULTS", "results")) / "studies" / path
-    for folder in (Path(path).resolve(), named.resolve()):
+    results = Path(os.environ.get("ABLATE_RESULTS", "results"))
+    for folder in (Path(path).resolve(), (results / "studies" / path).resolve()):
         if (folder / "config.yaml").exists():
             return load_run(folder)
         if (folder / "manifest.json").exists():
@@ -82,8 +83,11 @@ def load(path: str | Path) -> LoadedRun | Study:
             for note in study.notes:
                 warnings.warn(note, stacklevel=2)
             return study
+    beside = Path(path).parent
+    there = studies(beside.parent if beside.name == "studies" else results)
     raise FileNotFoundError(
         f"{path} is no run and no study; name a folder results/runs/<cell>/s<seed>-<key> or results/studies/<study>"
+        + f"; {resembling(Path(path).name, there)}" * bool(there)
     )
 
 

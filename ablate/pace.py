@@ -66,14 +66,6 @@ def makespan(running: Sequence[float], queued: Sequence[float]) -> float:
     return max(places)
 
 
-def duration(seconds: float) -> str:
-    """Seconds as people write them: 8.1 s, 1 min 48 s, 2 h 03 min."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
 def _last(rows: list[dict[str, Any]], name: str) -> str:
     values = [row[name] for row in rows if name in row]
     return "" if not values else f"{values[-1]:.3f}" if isinstance(values[-1], float | int) else "not finite"

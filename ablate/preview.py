@@ -6,6 +6,7 @@ from typing import Any
 
 from ablate.match import CHOSEN
 from ablate.plan import Plan
+from ablate.words import counted, percent, remainder
 
 
 def preview(plan: Plan) -> str:
@@ -15,8 +16,7 @@ def preview(plan: Plan) -> str:
     cells, seeds = plan.manifest["cells"], plan.manifest["seeds"]
     tasks = ", ".join(task["title"] for task in plan.manifest["tasks"].values())
     test = sum(status == "untested" for status in plan.statuses.values())
-    counts = {"cell": len(cells), "seed": len(seeds), "run": len(plan.statuses)}
-    cell, seed, run = (f"{count} {noun}{'s' * (count != 1)}" for noun, count in counts.items())
+    cell, seed, run = counted(len(cells), "cell"), counted(len(seeds), "seed"), counted(len(plan.statuses), "run")
     runs = f"{cell} x {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
     where = f"study {plan.manifest['study']} in {plan.folder}"
     held = [f"match={plan.manifest['match']}: {cells[0]['matched']['quantity']}"] if matching(plan) else []
@@ -35,7 +35,7 @@ def about(manifest: dict[str, Any]) -> list[str]:
     lines = [f"question: {manifest['question']}"] if manifest.get("question") else []
     lines += [f"tier: {manifest['tier']}"] if manifest["tier"] else []
     lines += [f"zip: {', '.join(manifest['zip'])} change together"] if manifest["zip"] else []
-    return lines + ([f"{len(claims)} claim{'s' * (len(claims) != 1)}, {said}"] if claims else [])
+    return lines + ([f"{counted(len(claims), 'claim')}, {said}"] if claims else [])
 
 
 def columns(rows: list[tuple[str, ...]]) -> list[str]:
@@ -57,9 +57,9 @@ def row(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:
     return (
         cell["label"] + (" (reference)" if cell["reference"] else ""),
         f"{cell['params']:,}",
-        percent(cell["params"], reference["params"]),
+        percent(cell["params"] / reference["params"] - 1),
         f"{cell['flops_per_token']:,.0f}",
-        percent(cell["flops_per_token"], reference["flops_per_token"]),
+        percent(cell["flops_per_token"] / reference["flops_per_token"] - 1),
         f"{100 * cell['shared_draws']:.0f} %",
         *matched(plan, cell),
         str(len(statuses) - done),
@@ -79,15 +79,10 @@ def matched(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:
     if not found:
         return ()
     section, key = found[0].split(".")
-    return str(config[section][key]), f"{100 * cell['matched']['difference']:+.2f} %"
+    return str(config[section][key]), remainder(cell["matched"]["difference"])
 
 
 def is_reference_of(plan: Plan, other: dict[str, Any], cell: dict[str, Any]) -> bool:
     """Whether a cell is what another one is compared with: the reference of the same stratum."""
     strata = [key for key in plan.manifest["factors"] if key not in plan.manifest["reference"]]
     return other["reference"] and all(other["levels"][key] == cell["levels"][key] for key in strata)
-
-
-def percent(value: float, reference: float) -> str:
-    """A difference in per cent of the reference."""
-    return f"{100 * (value / reference - 1):+.1f} %"

@@ -16,9 +16,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ablate.pace import duration, makespan, rates
+from ablate.pace import makespan, rates
 from ablate.results import read_manifest
 from ablate.watched import Watched, printable, watched
+from ablate.words import duration
 
 TICK = 0.5  # seconds between looks
 HEARTBEAT = 30.0  # seconds without a plain line after which one says that the sweep is alive

@@ -30,6 +30,12 @@ def compared(claim: dict[str, Any]) -> list[Side]:
     return [{factor: level} for level in levels]
 
 
+def about(claim: dict[str, Any]) -> set[str]:
+    """The keys whose levels differ between the sides."""
+    sides = compared(claim)
+    return {key for side in sides for key in side if any(other.get(key) != side[key] for other in sides)}
+
+
 def holds(levels: dict[str, Any], side: Side) -> bool:
     """Whether a cell's levels are among those of a side; a zipped factor is found by any of its keys."""
     alone = _alone(levels)

@@ -15,6 +15,7 @@ from ablate.command import manifest_of, refusing, studies
 from ablate.progress import View, running_table
 from ablate.results import Corrupt, read_manifest
 from ablate.watched import STATES, Watched, printable, watched
+from ablate.words import counted
 
 NAMED = 4  # failed and damaged runs that are spelled out
 ROUNDS = {
@@ -107,7 +108,7 @@ def progress(view: View) -> str:
     number = {state: len(runs) for state, runs in view.by_state().items()}
     parts = [f"{number.get(state, 0)} {state}" for state in STATES if state in number or state == "done"]
     left = "" if view.ended() == len(view.runs) else f", {view.left() or 'time left unknown'}"
-    return f"{len(view.runs)} run{'s' * (len(view.runs) != 1)}: {', '.join(parts)}{left}"
+    return f"{counted(len(view.runs), 'run')}: {', '.join(parts)}{left}"
 
 
 def forgotten(manifest: dict[str, Any]) -> str:
@@ -123,7 +124,7 @@ def _title(manifest: dict[str, Any]) -> str:
     factors = " ".join(f"{key}={','.join(map(str, levels))}" for key, levels in manifest["factors"].items())
     cells, seeds = len(manifest["cells"]), len(manifest["seeds"])
     tasks = ", ".join(dict.fromkeys(task.get("title", key) for key, task in manifest["tasks"].items()))
-    size = f"{cells} cell{'s' * (cells != 1)} x {seeds} seed{'s' * (seeds != 1)}"
+    size = f"{counted(cells, 'cell')} x {counted(seeds, 'seed')}"
     looks = (manifest.get("sequential") or {}).get("looks", [])
     auto = f"looks at {', '.join(map(str, looks))} seeds" * bool(looks)
     return "; ".join(filter(None, [f"{base_of(manifest)}: {factors}".rstrip(": "), size, auto, tasks]))

@@ -258,9 +258,17 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     )
     if table.empty or manifest.get("confirms") or words.no_evidence(manifest):
         return again + figures
+    if not (status == "done").any():
+        return again + _slower(study) * bool((status == "diverged").any()) + figures
     # A confirmation has seeds of its own, and counts them beforehand.
     command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]
     return f"{again}next: {shlex.join(command)} confirm=8      {figures}"
+
+
+def _slower(study: Study) -> str:
+    """What to try where runs diverged and none ended with a number: there is nothing to confirm."""
+    rate = min(cell["config"]["optim"]["lr"] for cell in study.manifest["cells"])
+    return f"next: no run ended with a number; try a lower optim.lr, {words.scientific(float(f'{rate / 3:.1g}'))} say\n"
 
 
 def _columns(*columns: list[str]) -> list[str]:

@@ -8,6 +8,8 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ablate.words import counted
+
 if TYPE_CHECKING:
     import pandas
 
@@ -175,7 +177,7 @@ def mixed(runs: pandas.DataFrame) -> list[str]:
         if len(counts) > 1:
             odd = runs.loc[kinds[kinds != counts.index[0]].index]
             named = ", ".join(f"{run.label} seed {run.seed}" for run in odd.head(NAMED).itertuples())
-            each = ", ".join(f"{name} ({count} run{'s' * (count != 1)})" for name, count in counts.items())
+            each = ", ".join(f"{name} ({counted(count, 'run')})" for name, count in counts.items())
             more = ", …" * (len(odd) > NAMED)
             notes.append(f"runs differ in {what}: {each}; the fewer: {named}{more}; kept")
     return notes

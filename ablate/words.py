@@ -18,15 +18,26 @@ def show(level: Any) -> str:
     return f"{level:.6g}" if isinstance(level, float) else str(level)
 
 
+def named(manifest: dict[str, Any], name: Any) -> str:
+    """A factor or a level as people shall read it: by the user's labels, which `shown` holds, else as it is typed."""
+    text = show(name)
+    return str((manifest.get("shown") or {}).get(text, text))
+
+
+def assigned(manifest: dict[str, Any], factor: str, level: Any) -> str:
+    """A factor with its level, optim.lr=0.001, as people shall read them."""
+    return f"{named(manifest, factor)}={named(manifest, level)}"
+
+
 def title(manifest: dict[str, Any]) -> str:
     """What a study varies, and how where it is no grid: "norm x ffn", "norm, ffn, init one at a time"."""
-    factors, design = list(manifest["factors"]), manifest.get("design", "grid")
+    factors, design = [named(manifest, name) for name in manifest["factors"]], manifest.get("design", "grid")
     if not factors:
         return str(manifest["study"])
     if design == "grid":
         return " x ".join(factors)
-    named = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
-    return f"{named}, {design.replace('_', ' ')}"
+    varied = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
+    return f"{varied}, {design.replace('_', ' ')}"
 
 
 def role(manifest: dict[str, Any]) -> str:
@@ -123,12 +134,12 @@ def unit(manifest: dict[str, Any], metric: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A wall time: 48 s, 1 min 48 s, 2 h 03 min."""
+    """A wall time: 8.1 s, 48 s, 1 min 08 s, 2 h 03 min."""
     whole = round(seconds)
     if whole < 60:
-        return f"{whole} s"
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
     if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
+        return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
@@ -171,8 +182,8 @@ def _share(fraction: float, places: int) -> str:
 
 
 def p_text(p: float) -> str:
-    """A p-value to three places, "< .001" below; "–" for none."""
-    return "< .001" if p < 0.001 else number(p, 3)
+    """A p-value with more digits where it is small: .031, .0003, "< .0001"; "–" for none."""
+    return "< .0001" if p < 1e-4 else number(p, 4 if p < 1e-3 else 3)
 
 
 def span(mean: float, low: float, high: float, places: int) -> str:
@@ -250,11 +261,10 @@ def said_metric(metric: str) -> str:
 
 
 def p_words(p: float, correction: str = "") -> str:
-    """A p-value with more digits where it is small: "Holm p = .0003", "p < .0001"; nothing where there is none."""
+    """A p-value in a sentence: "Holm p = .0003", "p < .0001"; nothing where there is none."""
     if not known(p):
         return ""
-    text = "< .0001" if p < 1e-4 else f"= {number(p, 4 if p < 1e-3 else 3)}"
-    return f"{correction} p {text}".strip()
+    return f"{correction} p {'= ' * (p >= 1e-4)}{p_text(p)}".strip()
 
 
 def listed(names: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from ablate.command import Refused
 
 SHAPE = ("params", "flops_per_token")
 KEYS = ("cell", "seed", "step", "status", "batches", "params", "flops_per_token", "label", "path", "error")
+RUNS = ("seed", "step", "status")  # of KEYS, what can be no factor even if it is asked for
 # Columns that people export beside them, no factor whatever they hold.
 NEITHER = (
     *("tokens", "seconds", "time", "epoch", "lr", "grad_norm", "host", "id", "run", "run_id", "name", "note", "notes"),
@@ -107,7 +108,8 @@ def choose_metrics(names: list[str], asked: list[str], claimed: list[str]) -> li
     Columns that claims name are metrics, too.  Raises Refused where there is none.
     """
     if lost := [name for name in asked if name not in names]:
-        raise Refused(f"--metric {lost[0]}: there is no such column; there are {', '.join(names)}")
+        there = ", ".join(name for name in names if name not in KEYS) or "none"
+        raise Refused(f"--metric {lost[0]}: there is no such column; there are {there}")
     found = [name for name in names if looks_like_metric(name)]
     order = [*asked, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
     order += [name for name in claimed if name in names]
@@ -127,8 +129,11 @@ def choose_factors(
     """
     names = list(table.columns)
     if asked:
+        there = ", ".join(name for name in names if name == "cell" or name not in (*KEYS, *metrics)) or "none"
         if lost := [name for name in asked if name not in names]:
-            raise Refused(f"--factors {lost[0]}: there is no such column; there are {', '.join(names)}")
+            raise Refused(f"--factors {lost[0]}: there is no such column; there are {there}")
+        if lost := [name for name in asked if name in RUNS]:
+            raise Refused(f"--factors {lost[0]}: {lost[0]} says which run it is or how it ended; there are {there}")
         return asked, []
     most = int(table.groupby([name for name in ("seed", "step") if name in names]).size().max())
     most = most if most > 1 else len(table) // 2  # where each run has a seed of its own

@@ -86,22 +86,27 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     study = {"Seeds": len(case.study.manifest["seeds"]), "Cells": len(case.cells), "Runs": len(case.study.runs)}
     study |= {name.title(): int(counts.get(name, 0)) for name in ("done", "diverged", "failed", "missing")}
     yield f"{PREFIX}Study", "the study", {name: str(count) for name, count in study.items()}
-    for row in case.effects.itertuples():
+    plain = case.plain or case  # of names come commands, which a label must not change in a paper's text
+    for row, key in zip(case.effects.itertuples(), plain.effects.itertuples(), strict=True):
         about = f"{row.label}, {row.metric}, {'family' if row.family else 'exploratory'}"
-        yield PREFIX + effect_name(row), about, _effect(row)
-    cells = case.cells.assign(**tables.beside(case.study))
+        yield PREFIX + effect_name(key), about, _effect(row)
+    cells, keys = case.cells.assign(**tables.beside(case.study)), plain.cells[["label", "stratum"]]
     places = words.decimals([cells["sd"].max()])
     others = [name for name in cells if "/" in name]
-    for row, *also in zip(cells.itertuples(), *(cells[name] for name in others), strict=True):
-        where = f" at {row.stratum}" * bool(row.stratum)
+    for row, key, *also in zip(cells.itertuples(), keys.itertuples(), *(cells[name] for name in others), strict=True):
         scores = {spelled(name): words.number(value, places) for name, value in zip(others, also, strict=True)}
         yield (
-            f"{PREFIX}Cell{spelled(row.label + where)}",
-            f"cell {row.label}{where}, {row.metric}",
+            f"{PREFIX}Cell{spelled(_placed(key))}",
+            f"cell {_placed(row)}, {row.metric}",
             _cell(row, places) | scores,
         )
     for row in case.claims.itertuples():
         yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", _claim(row)
+
+
+def _placed(row: Any) -> str:
+    """A cell's label with its stratum."""
+    return row.label + f" at {row.stratum}" * bool(row.stratum)
 
 
 def effect_name(row: Any) -> str:

@@ -68,16 +68,20 @@ def _design(case: Case) -> Iterator[str]:
         yield "One configuration was trained, so that nothing is compared."
         return
     varied = [
-        f"{listed(words.show(level) + mention(manifest, f'{name}={words.show(level)}') for level in levels)} as {name}"
+        f"{listed(_cited(manifest, name, level) for level in levels)} as {words.named(manifest, name)}"
         for name, levels in factors.items()
     ]
     how = f", {DESIGNS[manifest.get('design', 'grid')]}" if len(factors) > 1 else ""
     named = ", and ".join([*[", ".join(varied[:-1])] * (len(varied) > 1), varied[-1]])
     yield f"We compared {named}{how}: {words.counted(len(manifest['cells']), 'cell')}."
-    reference = ", ".join(f"{name}={words.show(level)}" for name, level in manifest["reference"].items())
-    within = [name for name in factors if name not in manifest["reference"]]
+    reference = ", ".join(words.assigned(manifest, *each) for each in manifest["reference"].items())
+    within = [words.named(manifest, name) for name in factors if name not in manifest["reference"]]
     yield f"The reference is {reference}" + f", within each level of {listed(within)}" * bool(within) + "."
     yield from map(_sentence, manifest.get("remarks", ()))
+
+
+def _cited(manifest: dict[str, Any], factor: str, level: Any) -> str:
+    return words.named(manifest, level) + mention(manifest, f"{factor}={words.show(level)}")
 
 
 def _matching(case: Case) -> Iterator[str]:
@@ -230,7 +234,9 @@ def _losses(case: Case) -> Iterator[str]:
 def _noise(case: Case) -> Iterator[str]:
     placebos, exchange = case.study.beside.get("placebos"), case.study.beside.get("exchange")
     if placebos:
-        kinds = [cell["label"].partition(", ")[2] for cell in placebos.manifest["cells"] if not cell["reference"]]
+        cells = placebos.manifest["cells"]
+        copied = next((f"{cell['label']}, " for cell in cells if cell["reference"]), "")
+        kinds = [cell["label"].removeprefix(copied) for cell in cells if not cell["reference"]]
         seeds = words.counted(len(placebos.manifest["seeds"]), "seed")
         yield f"What noise alone makes was measured with copies of the reference cell, {seeds} each: {listed(kinds)}."
     if exchange:

@@ -56,7 +56,7 @@ def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
 def question(case: Case) -> Section:
     """What was asked, and where the answer holds."""
     manifest = case.study.manifest
-    asked = manifest.get("question") or _asked(list(manifest["factors"]))
+    asked = manifest.get("question") or _asked([words.named(manifest, name) for name in manifest["factors"]])
     return Section("question", "Question", [line for line in (asked, words.role(manifest)) if line])
 
 
@@ -95,8 +95,11 @@ def claims(case: Case) -> Section:
 def plan(case: Case) -> Section:
     """The design as facts: factors, reference, cells, seeds, task, what was matched and tuned."""
     manifest = case.study.manifest
-    levels = [f"{name}: {', '.join(map(words.show, found))}" for name, found in manifest["factors"].items()]
-    reference = ", ".join(f"{name}={words.show(level)}" for name, level in manifest["reference"].items())
+    levels = [
+        f"{words.named(manifest, name)}: {', '.join(words.named(manifest, level) for level in found)}"
+        for name, found in manifest["factors"].items()
+    ]
+    reference = ", ".join(words.assigned(manifest, *each) for each in manifest["reference"].items())
     seeds, cells = manifest["seeds"], manifest["cells"]
     count = f"{words.counted(len(cells), 'cell')} x {words.counted(len(seeds), 'seed')} = "
     tuned, sequence = manifest.get("tuning"), manifest.get("sequential")

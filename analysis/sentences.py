@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas
 
@@ -41,54 +41,76 @@ def where(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
 
 def finding(manifest: dict[str, Any], row: Any) -> str:
     """The effect and its verdict in words, without what they rest on."""
-    metric, unit = said_metric(row.metric), unit_of(manifest, row.metric)
-    places = words.decimals([(row.high - row.low) / 2])
+    about = subject(manifest, row)
     if row.verdict == "withheld" or not row.n:
         rank = f"; diverged ranked worst: {words.ranks(row)}" if row.diverged + row.diverged_reference else ""
-        return f"{subject(manifest, row)}: {row.verdict}, {row.note}{rank}"
+        return f"{about}: {row.verdict}, {row.note}{rank}"
     if row.verdict in ("better", "worse", "negligible"):
-        size = words.number(abs(row.mean), places)
-        ends = sorted((abs(row.low), abs(row.high)))
-        found = f"by {size}{unit} [{', '.join(words.number(end, places) for end in ends)}]"
         within = f", a difference within {words.margin(row)}: negligible" * (row.verdict == "negligible")
-        return moved(manifest, row, metric, found) + within
-    spread = words.span(row.mean, row.low, row.high, places).replace(" [", f"{unit} [")
-    spread += unit * (not words.known(row.low)) + f" beyond what {ALONE}" * (row.kind == "interaction")
-    if row.verdict == "none":
-        return f"{subject(manifest, row)}: no verdict, {metric} {spread}"
-    if row.verdict == "equivalent":
-        return f"{subject(manifest, row)}: equivalent within {words.margin(row)}, {metric} {spread}"
-    why = f" ({row.note})" * bool(row.note)
-    return f"{subject(manifest, row)}: undecided{why}, {metric} {spread}"
+        return moved(manifest, row) + within
+    why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
+    told = {"none": "no verdict", "equivalent": f"equivalent within {words.margin(row)}"}.get(row.verdict, "undecided")
+    return f"{about}: {told}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
 
 
-def moved(manifest: dict[str, Any], row: Any, metric: str, found: str) -> str:
-    """A decided effect: which way the metric moves."""
-    down = row.mean < 0
-    if row.kind == "interaction":
-        side = "lower" if down else "higher"
-        return f"{subject(manifest, row)}: the {metric} is {side} {found} than {ALONE}"
-    verb = "lowers" if down else "raises"
-    other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
-    return f"{subject(manifest, row)} {verb} the {metric} {found}{other}"
+def moved(manifest: dict[str, Any], row: Any) -> str:
+    """A decided effect: which way the metric moves, or of an interaction the difference that one change makes to it."""
+    if row.kind != "interaction":
+        other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
+        return evidence.moved(manifest, row, subject(manifest, row), other)
+    pair, metric = paired(manifest, row), f"the {said_metric(row.metric)}"
+    what, than = (f"{pair.difference} to {metric}", f"with {pair.other} than with {pair.base}") if pair else ("", "")
+    way = "lower" if row.mean < 0 else "higher"
+    by = f"{way} by {evidence.sized(manifest, row)}"
+    return f"{subject(manifest, row)}: {what or metric} is {by} {than or f'than {ALONE}'}"
+
+
+def beyond(manifest: dict[str, Any], row: Any) -> str:
+    """What the number of an interaction is a difference of; nothing for other effects."""
+    pair = paired(manifest, row) if row.kind == "interaction" else None
+    if pair:
+        return f": {pair.difference} with {pair.other}, minus that with {pair.base}"
+    return f" beyond what {ALONE}" * (row.kind == "interaction")
 
 
 def subject(manifest: dict[str, Any], row: Any) -> str:
-    """What is compared: "swiglu in place of mlp", "rms together with swiglu", "rms + swiglu", at its stratum."""
+    """What is compared: "swiglu in place of mlp", "interaction of rms and swiglu", "rms + swiglu", at its stratum."""
     where = f" at {row.stratum}" * bool(row.stratum)
     if row.kind == "main":
-        return f"{named(manifest, row.factor, row.level)} in place of {row.reference}{where}"
-    if row.kind == "interaction" and ", or " not in row.label:
-        pairs = zip(row.factor.split(" x "), row.level.split(", "), strict=False)
-        return " together with ".join(named(manifest, factor, level) for factor, level in pairs) + where
+        base = words.named(manifest, row.reference)
+        return f"{named(manifest, row.factor, row.level)} in place of {base}{where}"
+    if row.kind == "interaction":
+        pair = paired(manifest, row)
+        return f"interaction of {f'{pair.other} and {pair.one}{where}' if pair else row.label}"
     if row.kind == "cell" and row.verdict in ("better", "worse", "negligible"):
         return f"{row.level}{where}"
     return str(row.label)
 
 
+class Pair(NamedTuple):
+    """The changes that interact: `one` with the difference that it makes, by whether there is `other` or its `base`."""
+
+    one: str
+    difference: str
+    other: str
+    base: str
+
+
+def paired(manifest: dict[str, Any], row: Any) -> Pair | None:
+    """The two changes of an interaction; None where one number stands for several interactions."""
+    factors, levels, bases = row.factor.split(" x "), row.level.split(", "), row.reference.split(", ")
+    if ", or " in row.label or {len(factors), len(levels), len(bases)} != {2}:
+        return None
+    other, one = (named(manifest, *each) for each in zip(factors, levels, strict=True))
+    base = named(manifest, factors[0], bases[0])
+    return Pair(one, f"the difference that {one} in place of {words.named(manifest, bases[1])} makes", other, base)
+
+
 def named(manifest: dict[str, Any], factor: str, level: str) -> str:
     """A level as people say it: swiglu, optim.lr=0.003, norm=none."""
-    return level if factor in manifest.get("components", []) and level not in BARE else f"{factor}={level}"
+    shown = words.named(manifest, level)
+    alone = factor in manifest.get("components", []) and (level not in BARE or shown != level)
+    return shown if alone else words.assigned(manifest, factor, level)
 
 
 def averaged(manifest: dict[str, Any], row: Any) -> str:
@@ -96,7 +118,7 @@ def averaged(manifest: dict[str, Any], row: Any) -> str:
     if row.kind != "main" or manifest.get("design", "grid") not in ("grid", "fractional"):
         return ""
     others = [name for name in manifest["factors"] if name in manifest["reference"] and name != row.factor]
-    return f", averaged over {listed(others)}" if others else ""
+    return f", averaged over {listed(words.named(manifest, name) for name in others)}" if others else ""
 
 
 def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast | None) -> list[str]:

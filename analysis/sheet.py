@@ -41,7 +41,7 @@ def markdown(sheet: Sheet) -> str:
 def inline(text: str) -> str:
     """Text that Markdown shows as it is within a line."""
     text = re.sub(r"\s+", " ", text)
-    return re.sub(r"([\\`*]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|!(?=\[)|(?<=\])\()", r"\\\1", text)
+    return re.sub(r"([\\`*$]|<(?=[A-Za-z/!?])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|!(?=\[)|(?<=\])\()", r"\\\1", text)
 
 
 def paragraph(text: str) -> str:

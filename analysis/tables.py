@@ -19,8 +19,11 @@ NAMED = 12  # runs without a number that are named one by one
 
 
 def write(case: Case, folder: Path) -> list[Path]:
-    """Write every table: NAME.csv with all columns, NAME.md and NAME.tex with those that people read."""
-    files = [written(frame, folder / f"{name}.csv") for name, frame in frames(case).items()]
+    """Write every table: NAME.csv with all columns, NAME.md and NAME.tex with those that people read.
+
+    Labels of the user are for people: CSV keeps the names as they are.
+    """
+    files = [written(frame, folder / f"{name}.csv") for name, frame in frames(case.plain or case).items()]
     for each in sheets(case):
         for suffix, text in (("md", sheet.markdown(each)), ("tex", latex.table(each))):
             files.append(folder / f"{each.name}.{suffix}")
@@ -154,12 +157,14 @@ def particulars_sheet(case: Case) -> Sheet | None:
         ]
         rows.append([*texts, *(_particular(name, getattr(row, name), places) for name in known)])
     head = ["effect", "difference, mean ± SD", "seeds", *known.values()]
-    notes = [
-        "d_z: mean / SD of the paired differences; P(A>B): how often the level is better than the reference, over all "
-        "pairs of their seeds, each side's mean over its cells, diverged runs last."
-    ]
+    told = {
+        "d_z": "d_z: mean / SD of the paired differences",
+        "superiority": "P(A>B): how often the level is better than the reference, over all pairs of their seeds, each "
+        "side's mean over its cells, diverged runs last",
+    }
+    said = "; ".join(text for name, text in told.items() if name in known)
     title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
-    return Sheet("particulars", title, head, rows, notes * ("d_z" in known)) if rows else None
+    return Sheet("particulars", title, head, rows, [f"{said}."] * bool(said)) if rows else None
 
 
 def _particular(name: str, value: float, places: int) -> str:

@@ -24,8 +24,10 @@ STEPS = ["train.steps=6", "train.eval_every=3", "train.log_every=2", "optim.warm
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus cache that no other session has filled, and no tracking service's key."""
-    folder = tmp_path_factory.mktemp("cache")
+    """A corpus cache that no other session has filled, one for all workers, and no tracking service's key."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "cache"
+    folder.mkdir(exist_ok=True)
     os.environ |= {"ABLATE_CACHE": str(folder), "WANDB_MODE": "offline"}
     for name in ("ABLATE_RESULTS", "WANDB_API_KEY"):
         os.environ.pop(name, None)

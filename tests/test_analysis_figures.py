@@ -21,8 +21,8 @@ from ablate import evidence
 from ablate.results import Study, load_study
 from analysis import figures
 from analysis.case import Case, case_of
+from analysis.edits import Edits
 from analysis.figures import curves, style
-from analysis.figures.edits import Edits
 from analysis.figures.page import page_of
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}

@@ -24,8 +24,8 @@ from ablate import evidence
 from ablate.results import load_study
 from analysis import figures
 from analysis.case import Case, case_of
+from analysis.edits import Edits
 from analysis.figures import style
-from analysis.figures.edits import Edits
 from analysis.figures.page import page_of
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -469,9 +469,12 @@ def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:
 
 
 def test_names_and_colours_of_the_user_reach_every_kind(tmp_path: Path) -> None:
+    file = tmp_path / "figures" / "fabricated" / "figures.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("labels: {swiglu: SwiGLU}\n")
     given = with_placebos(tmp_path)
     for name in ("main_effects", "interactions", "placebos"):
-        figure = drawn(name, given, labels={"swiglu": "SwiGLU"}, colours={("ffn", "swiglu"): "#ff00ff"})
+        figure = drawn(name, given, colours={("ffn", "swiglu"): "#ff00ff"})
         assert "SwiGLU" in texts(figure) and "swiglu" not in texts(figure), name
     lines = drawn("main_effects", given, colours={("ffn", "swiglu"): "#ff00ff"}).axes[1].lines
     assert "#ff00ff" in [each.get_color() for each in lines]

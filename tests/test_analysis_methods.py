@@ -196,7 +196,7 @@ def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:
     assert "on cpu x86_64 with PyTorch 2.6.0 and Python 3.11.4." in text
     assert "The code is that of commit f75e98ff2e4d with changes that were not committed." in text
     flops = count * 250_000 * 1024 * 800
-    assert f"took 18 min 0 s in sum over runs, {flops:.1e} forward".replace("e+", "e") in text
+    assert f"took 18 min 00 s in sum over runs, {flops:.1e} forward".replace("e+", "e") in text
 
 
 def test_latex_cites_and_escapes(tmp_path: Path) -> None:

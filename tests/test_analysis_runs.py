@@ -276,16 +276,20 @@ def test_wrong_files_are_one_line(
 
 
 def test_wrong_options_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path / "a.csv", rows({"a": 2.0, "b": 2.1}, 3, "ffn,seed,loss", "{cell},{seed},{loss}"))
+    file = write(tmp_path / "a.csv", rows({"a": 2.0, "b": 2.1}, 3, "ffn,seed,status,loss", "{cell},{seed},done,{loss}"))
     for options, said in [
         (["--runs", "none.csv"], "none.csv cannot be read (No such file or directory)"),
         (["--runs", str(tmp_path)], "cannot be read (Is a directory)"),
         (["--runs", str(file), "STUDY"], "STUDY and --runs are different runs"),
         (
             ["--runs", str(file), "--factors", "nrm"],
-            "--factors nrm: there is no such column; there are ffn, seed, loss",
+            "--factors nrm: there is no such column; there are ffn\n",
         ),
-        (["--runs", str(file), "--metric", "bpb"], "--metric bpb: there is no such column"),
+        (
+            ["--runs", str(file), "--factors", "status"],
+            "--factors status: status says which run it is or how it ended; there are ffn\n",
+        ),
+        (["--runs", str(file), "--metric", "bpb"], "--metric bpb: there is no such column; there are ffn, loss\n"),
         (["--runs", str(file), "--reference", "ffn=c"], "--reference ffn=c: there is no such level; there are a, b"),
         (["--runs", str(file), "--reference", "norm=c"], "norm is no factor of these runs; the factors are ffn"),
         (["--runs", str(file), "--within", "ffn"], "no factor is left to compare"),

@@ -11,6 +11,7 @@ import pytest
 from fabricate import fabricate
 
 from ablate.results import load_study
+from ablate.words import p_text
 from analysis.case import Case, case_of
 from analysis.sentences import p_words, sentence, sentences
 
@@ -70,7 +71,7 @@ def test_each_verdict_has_its_words(tmp_path: Path, changed: dict[str, Any], sai
     assert found.startswith(said), found
 
 
-def test_an_interaction_is_told_against_the_two_changes_alone(tmp_path: Path) -> None:
+def test_an_interaction_is_told_as_a_difference_of_differences(tmp_path: Path) -> None:
     """Main effects are means over the other factor: they add up to what both changes do, whatever the interaction."""
     found = case(tmp_path, seeds=range(5))
     mean = found.effects.query("kind != 'cell'").set_index("label")["mean"]
@@ -78,12 +79,25 @@ def test_an_interaction_is_told_against_the_two_changes_alone(tmp_path: Path) ->
     assert mean["norm: rms − ln"] + mean["ffn: swiglu − mlp"] == pytest.approx(both)
     numbers: dict[str, Any] = {"mean": -0.01, "low": -0.015, "high": -0.005}
     said = about(found, "norm x ffn", verdict="better", **numbers)
-    assert (
-        "rms together with swiglu: the test loss is lower by .0100 nats per byte [.0050, .0150] than the two alone"
-        in said
-    )
+    assert said.startswith(
+        "interaction of rms and swiglu: the difference that swiglu in place of mlp makes to the test loss is lower by "
+        ".0100 nats per byte [.0050, .0150] with rms than with ln ("
+    ), said
     said = about(found, "norm x ffn", verdict="undecided", note="", mean=0.01, low=-0.01, high=0.03)
-    assert "undecided, test loss +.010 nats per byte [−.010, +.030] beyond what the two alone add up to (" in said
+    assert said.startswith(
+        "interaction of rms and swiglu: undecided, test loss +.010 nats per byte [−.010, +.030]: the difference that "
+        "swiglu in place of mlp makes with rms, minus that with ln ("
+    ), said
+
+
+def test_the_number_of_an_interaction_is_the_difference_of_the_two_differences_that_it_is_told_as(
+    tmp_path: Path,
+) -> None:
+    found = case(tmp_path, seeds=range(5))
+    mean = found.cells.set_index("label")["mean"]
+    with_rms, with_ln = (mean[f"{norm} + swiglu"] - mean[f"{norm} + mlp"] for norm in ("rms", "ln"))
+    row = found.effects.set_index("label").loc["norm x ffn"]
+    assert row["mean"] == pytest.approx(with_rms - with_ln)
 
 
 def test_what_an_effect_is_worth_comes_with_what_must_be_known_of_it(tmp_path: Path) -> None:
@@ -116,9 +130,7 @@ def test_interactions_and_bare_levels(tmp_path: Path) -> None:
     assert sentences(found)[1].startswith("optim.lr=0.002 in place of 0.001: ")
     both = case(tmp_path, study="both", seeds=range(8))
     said = about(both, "norm x ffn", verdict="better", mean=-0.03, low=-0.04, high=-0.02, note="")
-    assert said.startswith(
-        "rms together with swiglu: the test loss is lower by .030 nats per byte [.020, .040] than the two "
-    )
+    assert said.startswith("interaction of rms and swiglu: the difference that swiglu in place of mlp makes to the ")
 
 
 def test_accuracy_has_no_unit_and_rises(tmp_path: Path) -> None:
@@ -137,3 +149,4 @@ def test_small_p_keep_a_digit() -> None:
         "Holm p = .0003", "Holm p = .031", "Holm p < .0001", "Holm p = 1.000",
     ]  # fmt: skip
     assert p_words(math.nan, "Holm") == ""
+    assert [p_text(p) for p in (0.0003, 0.031, 1e-9, 1.0, math.nan)] == [".0003", ".031", "< .0001", "1.000", "–"]

@@ -9,10 +9,11 @@ import pandas
 import pytest
 from fabricate import fabricate
 
-from ablate import evidence
+from ablate import evidence, words
 from ablate.results import Study, load_study
 from analysis import tables
 from analysis.case import case_of
+from analysis.sentences import sentence
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -66,7 +67,8 @@ def test_effects_say_family_and_exploratory(tmp_path: Path) -> None:
     page = (folder / "effects.md").read_text()
     row = next(evidence.effects(study).query("label == 'ffn: swiglu − mlp'").itertuples())
     shown = cell(page, "ffn: swiglu − mlp")
-    assert shown[1:3] == ["6", "0"] and shown[4:] == ["< .001", "better (lower loss)", "family"]
+    assert shown[1:3] == ["6", "0"] and shown[4:] == [words.p_text(row.p_holm), "better (lower loss)", "family"]
+    assert row.p_holm < 0.001 and f"Holm p {shown[4]}" in sentence(study.manifest, row).replace("p = ", "p ")
     numbers = shown[3].replace("−", "-").replace("[", "").replace("]", "").replace(",", "").split()
     assert [float(number) for number in numbers] == pytest.approx([row.mean, row.low, row.high], abs=6e-4)
     assert cell(page, "rms + mlp against ln + mlp")[-1] == "exploratory"

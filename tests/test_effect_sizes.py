@@ -15,6 +15,8 @@ from statsmodels.stats.power import TTestPower
 from ablate import evidence
 from ablate.results import Study, load_study
 from ablate.summary import summary
+from analysis.case import case_of
+from analysis.tables import particulars_sheet
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 NOISE = np.random.default_rng(11).normal(0, 0.01, (40, 8))
@@ -77,6 +79,15 @@ def test_superiority_ranks_diverged_runs_last_and_ties_count_half(tmp_path: Path
     assert found.superiority == pytest.approx((1 + 0.5 + 0 + 0) / 4)
     assert found.verdict == "withheld" and math.isnan(found.smallest) and math.isnan(found.d_z)
     assert math.isnan(of(made(tmp_path / "grid", GRID), "norm x ffn").superiority), "no runs of one kind with another's"
+
+
+@pytest.mark.parametrize("batches", [lambda levels: "b0", str])
+def test_one_or_two_seeds_say_nothing_of_how_often_a_level_is_better(tmp_path: Path, batches: Any) -> None:
+    for n in (1, 2, 3):
+        study = made(tmp_path / str(n), {"norm": ["ln", "rms"]}, seeds=range(n), batches=batches)
+        assert math.isnan(of(study, "norm: rms − ln").superiority) == (n < 3)
+        sheet = particulars_sheet(case_of(tmp_path / str(n), study))
+        assert sheet and ("P(A>B)" in sheet.head) == (n > 2) == any("P(A>B): how often" in note for note in sheet.notes)
 
 
 def test_runs_without_a_number_are_counted_by_effect(tmp_path: Path) -> None:

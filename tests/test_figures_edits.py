@@ -13,38 +13,41 @@ from ablate.command import Refused
 from ablate.results import load_study
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.figures.edits import WIDTHS, edits_of, write_defaults
-from analysis.figures.page import page_of, relabelled
+from analysis.edits import WIDTHS, edits_of, write_defaults
+from analysis.figures import style
+from analysis.figures.page import page_of
+from analysis.names import cell_label
 
 FACTORS = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 0.01]}
 
 
 def made(results: Path, text: str | None = None, factors: dict[str, list[object]] = FACTORS) -> Case:
     """The case of a fabricated study, with this figures.yaml."""
-    case = case_of(results, load_study(results, fabricate(results, factors)))
+    study = load_study(results, fabricate(results, factors))
     if text is not None:
-        figures.edits_file(case).parent.mkdir(parents=True)
-        figures.edits_file(case).write_text(text)
-    return case
+        file = results / "figures" / study.manifest["study"] / "figures.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    return case_of(results, study)
 
 
 def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -> None:
     case = made(tmp_path)
     before = figures.tables(case)
     file = figures.edits_file(case)
-    write_defaults(file, case.study.manifest, ["effects"])
+    write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
     assert figures.edits(case) == edits_of(Path("nowhere"), case.study.manifest, [])
     assert all(table.equals(before[name]) for name, table in figures.tables(case).items())
     assert "# mlp: mlp" in file.read_text() and "# ffn: [mlp, glu, swiglu]" in file.read_text()
     file.write_text("width: single\n")
-    write_defaults(file, case.study.manifest, ["effects"])
+    write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
     assert figures.edits(case).width == WIDTHS["single"]
 
 
 def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
     case = made(tmp_path, factors={"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "optim.lr": [1e-5, 1, True]})
     file, kinds = figures.edits_file(case), [kind.name for kind in figures.KINDS]
-    write_defaults(file, case.study.manifest, kinds)
+    write_defaults(file, case.study.manifest, kinds, style.colours(case.study.manifest))
     lines = file.read_text().splitlines()
     file.write_text("\n".join(line.replace("# ", "", 1) if line.startswith("  #") else line for line in lines))
     edits = figures.edits(case)
@@ -55,6 +58,14 @@ def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
         == {"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "optim.lr": ["1e-05", "1", "true"]}
     )
     assert page_of(case.study.manifest, edits).colours == page_of(case.study.manifest, figures.Edits()).colours
+
+
+def test_figures_to_choose_from_are_those_that_the_study_has(tmp_path: Path) -> None:
+    case = made(tmp_path, factors={"ffn": ["mlp", "swiglu"]})
+    figures.write(case, case.folder)
+    (line,) = (line for line in figures.edits_file(case).read_text().splitlines() if "figures: [" in line)
+    drawn = [kind.name for kind in figures.KINDS if (case.folder / f"{kind.name}.png").exists()]
+    assert line == f"  # figures: [{', '.join(drawn)}]" and "effects" in drawn and "sensitivity" not in drawn
 
 
 def test_labels_stand_in_every_table(tmp_path: Path) -> None:
@@ -69,10 +80,23 @@ def texts(table: pandas.DataFrame) -> list[str]:
     return [name for name in ("name", "label", "facet") if name in table]
 
 
-def test_a_label_replaces_whole_names_once() -> None:
-    names = {"glu": "GLU", "pre": "pre-LN", "ln": "ln (ours)", "0.001": "small"}
-    assert relabelled("glu + swiglu + reglu-x", names) == "GLU + swiglu + reglu-x"
-    assert relabelled("pre, lr=0.001, 0.0015, 10.001, ln", names) == "pre-LN, lr=small, 0.0015, 10.001, ln (ours)"
+@pytest.mark.parametrize(
+    ("label", "levels", "shown"),
+    [
+        ("glu + reglu-x", {"a": "glu", "b": "reglu-x"}, "GLU + reglu-x"),
+        ("pre + 0.001 + ln", {"a": "pre", "optim.lr": 0.001, "b": "ln"}, "pre-LN + small + ln (ours)"),
+        ("ln + optim.lr=0.001", {"a": "ln", "optim.lr": 0.001}, "ln (ours) + rate=small"),
+        ("+ glu", {"a": "glu", "b": "ln"}, "+ GLU"),
+        ("ln glu + 0.0015", {"a": "ln glu", "optim.lr": 0.0015}, "ln glu + 0.0015"),
+        ("rms, glu + 1e-05", {"norm+ffn": "rms+glu", "c": 1e-5}, "both + tiny"),
+        ("model.dim=16, model.layers=2", {"model.dim+model.layers": "16+2"}, "wide"),
+        ("base", {"a": "glu"}, "base"),
+    ],
+)
+def test_a_cell_is_called_by_the_labels_of_its_own_levels(label: str, levels: dict[str, object], shown: str) -> None:
+    labels = {"glu": "GLU", "pre": "pre-LN", "ln": "ln (ours)", "0.001": "small", "optim.lr": "rate"}
+    labels |= {"rms+glu": "both", "1e-05": "tiny", "16+2": "wide"}
+    assert cell_label({"label": label, "levels": levels}, labels) == shown
 
 
 def test_order_is_of_rows_and_legend(tmp_path: Path) -> None:
@@ -127,6 +151,9 @@ def test_more_than_fits_is_left_out_and_said(tmp_path: Path) -> None:
         ("width: 300", "width is 300; write single"),
         ("labels: {swigul: SwiGLU}", "labels names swigul, which is no factor or level; did you mean swiglu?"),
         ("labels: [a]", 'labels must be entries of the form `name: value`, not ["a"]'),
+        ("labels: {mlp: GLU, glu: GLU}", "labels give mlp and glu the same name, GLU; write different ones"),
+        ("labels: {norm: ffn}", "labels give norm and ffn the same name, ffn; write different ones"),
+        ("labels: {glu: ' '}", "labels.glu is empty; write a name"),
         ("order: {ffn: [mlp, swigul]}", "order.ffn has no level swigul; did you mean swiglu?"),
         ("order: {fnn: [mlp]}", "order names fnn, which is no factor; did you mean ffn?"),
         ("order: {ffn: mlp}", 'order.ffn must be a list of levels, [a, b], not "mlp"'),
@@ -141,8 +168,7 @@ def test_more_than_fits_is_left_out_and_said(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_are_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
-    case = made(tmp_path, text + "\n")
     with pytest.raises(Refused) as refused:
-        figures.tables(case)
+        figures.tables(made(tmp_path, text + "\n"))
     assert said in str(refused.value) and "\n" not in str(refused.value)
-    assert str(figures.edits_file(case)) in str(refused.value)
+    assert str(tmp_path / "figures" / "fabricated" / "figures.yaml") in str(refused.value)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fabricate import fabricate
+from fabricate import TASK, fabricate
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import words
+from ablate import evidence, words
 from ablate.results import Run, load_study, read_manifest
 from analysis import figures
 from analysis.case import Case, case_of
@@ -94,7 +94,9 @@ def test_a_tuned_study_shows_what_was_tried(tmp_path: Path) -> None:
     assert table["mean"].tolist()[:2] == [2.2, 2.0] and math.isnan(table["mean"][2])
     assert table.loc[table["best"], "x"].tolist() == [1e-3, 1e-2]
     assert table["label"].tolist() == ["ln"] * 3 + ["rms (best at the edge)"] * 3
-    assert "nothing of it is scored" in table.attrs["caption"][0] and table.attrs["y"].startswith("val/loss")
+    assert "nothing of it is scored" in table.attrs["caption"][0] and list(table.attrs["y"].values()) == [
+        "val/loss, nats per byte"
+    ]
     assert len(draw("sensitivity", case).axes[0].texts) == 1
 
 
@@ -132,3 +134,28 @@ def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> No
         for line in points(axis)
         if len(line) == 4
     )
+
+
+def test_each_task_has_a_panel_with_its_own_metric(tmp_path: Path) -> None:
+    """More accuracy is better, more loss is worse: at the same rates the best of one is the worst of the other."""
+    tasks = {"f0": TASK, "f1": TASK | {"title": "dates", "metrics": {"accuracy": "max", "loss": "min"}}}
+    task = lambda levels: {"stdlib": "f0", "dates": "f1"}[levels["data"]]  # noqa: E731
+    for number, name in (("optim.lr", "sensitivity"), ("model.layers", "depth"), ("model.dim", "width")):
+        factors = {
+            "norm": ["ln", "rms"],
+            number: RATES if number == "optim.lr" else [2, 4, 8],
+            "data": ["stdlib", "dates"],
+        }
+        case = made(tmp_path / name, factors, score=valley, tasks=tasks, task=task)
+        table, drawn = figures.tables(case)[name], draw(name, case)
+        panels = [axis for axis in drawn.axes if axis.get_visible()]
+        assert [axis.get_title() for axis in panels] == ["data=stdlib", "data=dates"]
+        assert [axis.get_ylabel() for axis in panels] == ["test/loss, nats per byte", "test/accuracy"]
+        assert "test/loss or test/accuracy: mean over 3 seeds" in table.attrs["caption"][0]
+        scored = evidence.scores(case.study)
+        assert table["mean"].tolist() == pytest.approx([scored[cell].mean() for cell in table["cell"]])
+        assert {label.split(" (")[0] for label in table["label"]} == {"ln", "rms"}
+        if name == "sensitivity":
+            best = table[table["best"]].set_index("facet")["x"]
+            assert set(best["data=stdlib"]) == {1e-3} and set(best["data=dates"]) <= {1e-4, 1e-2}
+            assert table["label"].str.contains("best at the edge at data=dates").all()

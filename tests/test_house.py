@@ -21,7 +21,6 @@ LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words"},
     {"margins"},
     {"relations"},
-    {"grammar"},
     {"lease", "tidy"},
     {"model", "data", "optim", "average"},
     {"build", "metrics"},
@@ -44,8 +43,8 @@ ALLOWED = {
     "model": {"model"},
     "data": {"data"},
     "results": {"files", "lease", "tidy"},
-    "tidy": set(),
-    "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
+    "tidy": {"words"},
+    "evidence": {"results", "evidence", "words", "margins", "relations"},
 }
 ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.

@@ -22,6 +22,7 @@ from rich.console import Console
 from ablate import pace, progress
 from ablate.results import MetricsWriter, Run, read_manifest, write_json, write_manifest
 from ablate.watched import watched
+from ablate.words import duration
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 100
@@ -225,12 +226,8 @@ def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
 
 
 def test_durations() -> None:
-    assert [pace.duration(seconds) for seconds in (8.14, 48.4, 108, 7384)] == [
-        "8.1 s",
-        "48 s",
-        "1 min 48 s",
-        "2 h 03 min",
-    ]
+    shown = ["8.1 s", "10 s", "48 s", "1 min 00 s", "1 min 08 s", "1 h 00 min", "2 h 03 min"]
+    assert [duration(seconds) for seconds in (8.14, 9.96, 48.4, 59.7, 68, 3599.6, 7384)] == shown
 
 
 SWEEP = """

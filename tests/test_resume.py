@@ -150,7 +150,7 @@ def test_a_request_to_stop_keeps_checkpoints_and_ends_children(number, code, sma
 
 
 def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):
-    process = start(*small, *MANY, "train.steps=1000", "train.parallel=2", cwd=tmp_path)
+    process = start(*small, *MANY, "train.steps=1000", "seeds=1", "train.parallel=2", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
     listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
     workers = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.worker" in line]
@@ -158,12 +158,12 @@ def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):
     out, _ = process.communicate(timeout=240)
     assert process.returncode == 1
     statuses = [json.loads(path.read_text())["status"] for path in tmp_path.glob("results/runs/*/*/result.json")]
-    assert sorted(statuses) == ["done", "done", "done", "failed"]
+    assert sorted(statuses) == ["done", "failed"]
     assert "killed by signal 9" in out
 
 
 def test_a_worker_that_is_told_to_stop_does_not_stop_the_sweep(small, tmp_path):
-    process = start(*small, *MANY, "train.parallel=1", cwd=tmp_path)
+    process = start(*small, *MANY, "seeds=1", "train.parallel=1", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
     listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
     [worker] = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.worker" in line]
@@ -171,7 +171,7 @@ def test_a_worker_that_is_told_to_stop_does_not_stop_the_sweep(small, tmp_path):
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, out + err
     results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
-    assert [result["status"] for result in results] == ["done"] * 4
+    assert [result["status"] for result in results] == ["done"] * 2
 
 
 def test_numbers_of_changed_code_do_not_pass_for_the_planned(planned, monkeypatch):

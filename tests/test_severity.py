@@ -9,24 +9,35 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fabricate import Levels, fabricate
-from test_claim_verdicts import NOISE, entry, row
+from fabricate import Levels, always_done, fabricate
+from scipy import stats
+from test_claim_verdicts import FFN, NOISE, PUBLISHED, entry, ranked, row, stairs
 
 from ablate import evidence
+from ablate.evidence import ranking
+from ablate.evidence.divergence import RESAMPLES, false_passes
 from ablate.evidence.findings import rule_of
 from ablate.evidence.severity import Noisy, severity
 from ablate.results import Study, load_study
 
 Placebo = Callable[[str | None, int], float]
+Ending = Callable[[Levels, int], str]
 
 
-def placebos(folder: Path, value: Placebo, seeds: int = 12, kinds: tuple[str, ...] = ("ffn", "data", "chaos")) -> Study:
+def placebos(
+    folder: Path,
+    value: Placebo,
+    seeds: int = 12,
+    kinds: tuple[str, ...] = ("ffn", "data", "chaos"),
+    status: Ending = always_done,
+) -> Study:
     """A study of placebos whose differences to the plain runs are `value`."""
     name = fabricate(
         folder,
         {"seed.placebo": [None, *kinds]},
         seeds=range(seeds),
         score=lambda levels, seed: 2.0 + (levels["seed.placebo"] is not None) * value(levels["seed.placebo"], seed),
+        status=status,
         study="x-aa",
         placebo_of="x",
     )
@@ -141,8 +152,114 @@ def test_placebos_without_the_metric_measure_nothing(tmp_path):
     sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
     found = claimed(tmp_path, gaussian, less=sides, metric="val/loss")
     assert found.severity > 0
-    found = claimed(tmp_path / "other", gaussian, less=sides, metric="test/loss@128")
+    found = claimed(tmp_path / "other", gaussian, less=sides, metric="test/bpb")
     assert math.isnan(found.severity)
+
+
+def test_placebos_that_move_nothing_are_not_too_few(tmp_path):
+    found = claimed(tmp_path, lambda kind, seed: 0.0)
+    assert found.verdict == "supported" and "false passes not measured: no placebo moved anything" in found.note
+
+
+@pytest.mark.parametrize(("squares", "levels"), [((1.0,) * 6, 6), ((1.0, 1.0, 1.0, 0.01, 1.0), 5)])
+def test_levels_of_noise_rank_as_published_as_often_as_the_claim_s_own_rule_lets_them(monkeypatch, squares, levels):
+    """One resample at a time, by the function that judges a claim."""
+    monkeypatch.setattr(ranking, "RESAMPLES", 4000)
+    published, rng, level, times = PUBLISHED[:levels], np.random.default_rng(0), 0.2, 600
+    pool = np.random.default_rng(9).standard_t(3, 14)
+    passed = 0
+    for _ in range(times):
+        noise = rng.choice(np.concatenate([pool, -pool]), (8, levels)) * np.sqrt(squares)
+        found = ranking.rank_correlation(noise, published, rng)
+        passed += found.mean > 0 and max(found.p_seeds, found.p_orders) <= level
+    measured = ranking.false_passes(pool, squares, [8], level, published, np.random.default_rng(1))
+    assert 0.02 < measured == pytest.approx(passed / times, abs=3 * math.sqrt(measured / times))
+    often = ranking.false_passes(pool, squares, [5, 8], level, published, np.random.default_rng(1))
+    few = ranking.false_passes(pool, squares, [4, 8], level, published, np.random.default_rng(1))
+    assert often > 1.2 * measured and few == measured, "each look may pass, but none of fewer than five seeds"
+
+
+def pairs_of(both: int, one: int, none: int) -> np.ndarray:
+    """Placebos and plain runs, of which both, one or none diverged."""
+    return np.repeat([[1, 1], [1, 0], [0, 0]], [both, one, none], axis=0)
+
+
+def test_pairs_of_placebos_diverge_more_on_one_side_as_often_as_mcnemars_test_says():
+    n, pairs, level = 12, pairs_of(3, 8, 9), 0.3
+    expected = sum(
+        stats.binom.pmf(k, n, 8 / 20) * stats.binom.pmf(wins, k, 0.5)
+        for k in range(1, n + 1)
+        for wins in range(k // 2 + 1, k + 1)
+        if stats.binomtest(wins, k).pvalue <= level
+    )
+    measured = false_passes(pairs, (1, 1), True, [n], level, np.random.default_rng(0))
+    assert 0.05 < measured == pytest.approx(expected, abs=3 * math.sqrt(expected / RESAMPLES))
+    looks = false_passes(pairs, (1, 1), True, [8, n], level, np.random.default_rng(0))
+    assert looks > measured
+
+
+def test_runs_of_placebos_on_other_batches_diverge_more_as_often_as_fishers_test_says():
+    n, pairs, level = 10, pairs_of(2, 8, 10), 0.3
+    expected = sum(
+        stats.binom.pmf(a, n, 0.3) * stats.binom.pmf(b, n, 0.3)
+        for a in range(n + 1)
+        for b in range(a)
+        if stats.fisher_exact([[a, n - a], [b, n - b]]).pvalue <= level
+    )
+    measured = false_passes(pairs, (1, 1), False, [n], level, np.random.default_rng(0))
+    assert 0.03 < measured == pytest.approx(expected, abs=3 * math.sqrt(expected / RESAMPLES))
+
+
+@pytest.mark.parametrize("cells", [(2, 2), (1, 3)])
+def test_placebos_of_sides_of_several_cells_pass_no_more_often_than_the_level_says(cells):
+    pairs = pairs_of(2, 10, 8)
+    measured = false_passes(pairs, cells, True, [8], 0.1, np.random.default_rng(0))
+    assert 0.005 < measured < 0.05 + 3 * math.sqrt(0.05 / RESAMPLES)
+
+
+def lost_by(folder: Path, seeds: int, status: Ending) -> Any:
+    """The verdict on a claim that mlp diverges more, which its own runs support, beside placebos."""
+    placebos(folder, gaussian, seeds, status=status)
+    claim = {"a": entry({"diverges_more": [{"ffn": "mlp"}, {"ffn": "swiglu"}]})}
+    name = fabricate(
+        folder,
+        {"ffn": ["mlp", "swiglu"]},
+        range(8),
+        status=lambda levels, seed: "diverged" if levels["ffn"] == "mlp" else "done",
+        study="x",
+        claims=claim,
+        placebos="x-aa",
+    )
+    return row(evidence.claims(load_study(folder, name)), "a")
+
+
+def test_a_claim_about_divergence_is_judged_on_placebos_that_diverge(tmp_path):
+    some = lambda levels, seed: "diverged" if (levels["seed.placebo"], seed % 3) == ("ffn", 1) else "done"  # noqa: E731
+    found = lost_by(tmp_path / "some", 12, some)
+    k = stats.binom.pmf(np.arange(9), 8, 1 / 3)
+    assert found.verdict == "supported" and found.severity_n == 12
+    assert found.severity == pytest.approx(sum(k[6:] / 2.0 ** np.arange(6, 9)), abs=0.002)
+    none = lost_by(tmp_path / "none", 12, always_done)
+    assert none.verdict == "supported" and none.severity == 0
+    assert "false passes on placebos .0 % (12 of ffn drawn anew, of which none diverged)" in none.sentence
+    few = lost_by(tmp_path / "few", 8, always_done)
+    assert math.isnan(few.severity) and "not measured, 8 placebos are too few: aa=12 measures them" in few.note
+
+
+def test_a_claim_about_a_ranking_is_judged_on_placebos(tmp_path):
+    def judged(folder: Path, seeds: int) -> Any:
+        if seeds:
+            placebos(folder, gaussian, seeds)
+        name = fabricate(
+            folder, {"ffn": FFN}, range(8), stairs(1.0), study="x", claims={"a": entry(ranked())}, placebos="x-aa"
+        )
+        return row(evidence.claims(load_study(folder, name)), "a")
+
+    found = judged(tmp_path / "all", 12)
+    assert found.verdict == "supported" and 0 < found.severity < 0.03 and found.severity_n == 12
+    assert "12 of ffn drawn anew" in found.sentence
+    assert "not measured, 8 placebos are too few" in judged(tmp_path / "few", 8).note
+    assert "false passes not measured: aa=12 measures them" in judged(tmp_path / "none", 0).note
 
 
 def test_severity_is_the_same_every_time_and_its_own_for_each_claim(tmp_path):

@@ -103,6 +103,23 @@ def test_a_study_in_which_nothing_ended_has_no_numbers(tmp_path: Path) -> None:
     assert "undecided: no seed has every run it needs" in said
 
 
+@pytest.mark.parametrize(
+    ("ending", "hint"),
+    [
+        ({"diverged"}, ["next: no run ended with a number; try a lower optim.lr, 3e-4 say"]),
+        ({"diverged", "done"}, ["confirm=8"]),
+        ({"failed"}, []),
+        ({"missing"}, []),
+    ],
+)
+def test_without_a_number_there_is_nothing_to_confirm(tmp_path: Path, ending: set[str], hint: list[str]) -> None:
+    ends = sorted(ending)
+    said = text(tmp_path, status=lambda levels, seed: ends[seed % len(ends)])
+    assert all(each in said for each in hint)
+    assert said.count("next: ") == len(hint) and said.splitlines()[-1].endswith(f"--results-dir {tmp_path}")
+    assert said.count("confirm=8") == hint.count("confirm=8")
+
+
 def test_damage_is_named(tmp_path: Path) -> None:
     name = fabricate(tmp_path, GRID, score=scored)
     study = load_study(tmp_path, name)

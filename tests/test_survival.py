@@ -55,10 +55,10 @@ def wait_until(moment: str, process: subprocess.Popen, results: Path, pick: rand
     time.sleep(pick.uniform(0, {"start": 5, "training": 1, "result": 0.1}[moment]))
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
 def test_kill_9_at_any_moment_loses_nothing_but_time(kills, small, tmp_path):
     results, whole, pick = tmp_path / "results", tmp_path / "whole", random.Random(kills)
-    few = [*small, *SWEEP, *(["seeds=3"] if kills > 3 else [])]
+    few = [*small, *SWEEP, *(["seeds=3"] if kills > 2 else [])]
     for i in range(kills):
         process = start(*few, cwd=tmp_path)
         wait_until(("training", "result", "start", "training")[i % 4], process, results, pick)
@@ -71,7 +71,7 @@ def test_kill_9_at_any_moment_loses_nothing_but_time(kills, small, tmp_path):
     out, err = last.communicate(timeout=600)
     assert last.returncode == 0 and "undecided" in out, out + err
     start(*few, f"results_dir={whole}", cwd=tmp_path).communicate(timeout=600)
-    assert len(numbers(whole)) == (6 if kills > 3 else 4) and numbers(results) == numbers(whole)
+    assert len(numbers(whole)) == (6 if kills > 2 else 4) and numbers(results) == numbers(whole)
     wait_for(lambda: session_is_gone(last.pid), 30)
 
 
@@ -181,7 +181,8 @@ def on_a_full_disk(folder: Path, size: int, space: int, *arguments: str) -> subp
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.parametrize("space", [150, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 12, 40, 90))])
+@pytest.mark.slow
+@pytest.mark.parametrize("space", [1, 12, 40, 90, 150])
 def test_a_full_disk_ends_the_sweep_in_one_line_and_more_space_continues_it(space, small, tmp_path):
     """The small text's run takes about 60 KiB when it is done, and more while it goes on."""
     small = [text for text in small if not text.startswith("results_dir=")]

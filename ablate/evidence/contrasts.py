@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.words import show
+from ablate.words import assigned, named, show
 
 Levels = dict[str, Any]
 
@@ -19,7 +19,8 @@ class Contrast:
     """A weighted sum of cells whose weights sum to zero; positive weights are the side of `level`.
 
     kind is `main`, `interaction`, `step` or `cell`; weights map cell ids to numbers; stratum is "" or as
-    "optim.lr=0.001"; note says what else the sum is made of.
+    "optim.lr=0.001"; note says what else the sum is made of.  Of factor, level and reference the keys are kept, of a
+    `cell` the labels; stratum, label and note are what people read, with the user's labels.
     """
 
     kind: str
@@ -51,7 +52,8 @@ def strata(manifest: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
     outside = [factor for factor in manifest["factors"] if factor not in manifest["reference"]]
     grouped: dict[str, list[dict[str, Any]]] = {}
     for cell in manifest["cells"]:
-        grouped.setdefault(", ".join(f"{name}={show(cell['levels'][name])}" for name in outside), []).append(cell)
+        stratum = ", ".join(assigned(manifest, name, cell["levels"][name]) for name in outside)
+        grouped.setdefault(stratum, []).append(cell)
     return list(grouped.items())
 
 
@@ -94,8 +96,8 @@ def _factorial(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any
         for levels in itertools.product(*(others[name] for name in names)):
             weights = _weights(corners, _key(dict(zip(names, levels, strict=True)), names), base)
             if weights and _clear(own, weights, [name for name in factors if names != (name,)]):
-                named = any(len(others[name]) > 1 for name in names)
-                effect = _effect(names, levels, reference, stratum, named, weights)
+                several = any(len(others[name]) > 1 for name in names)
+                effect = _effect(manifest, names, levels, stratum, several, weights)
                 chains.setdefault(_unsigned(weights), []).append(effect)
     yield from map(_together, chains.values())
     if len(factors) > 1:
@@ -165,18 +167,20 @@ def _together(chain: list[Contrast]) -> Contrast:
 
 
 def _effect(
+    manifest: dict[str, Any],
     names: tuple[str, ...],
     levels: tuple[Any, ...],
-    reference: Levels,
     stratum: str,
-    named: bool,
+    several: bool,
     weights: dict[str, float],
 ) -> Contrast:
-    level, base = ", ".join(map(show, levels)), ", ".join(show(reference[name]) for name in names)
-    factor, where = " x ".join(names), f" at {stratum}" * bool(stratum)
+    base, where = [manifest["reference"][name] for name in names], f" at {stratum}" * bool(stratum)
+    keys = " x ".join(names), ", ".join(map(show, levels)), ", ".join(map(show, base))
+    factor = " x ".join(named(manifest, name) for name in names)
+    level, other = (", ".join(named(manifest, each) for each in those) for those in (levels, base))
     if len(names) == 1:
-        return Contrast("main", factor, level, base, stratum, f"{factor}: {level} − {base}{where}", weights)
-    return Contrast("interaction", factor, level, base, stratum, factor + f": {level}" * named + where, weights)
+        return Contrast("main", *keys, stratum, f"{factor}: {level} − {other}{where}", weights)
+    return Contrast("interaction", *keys, stratum, factor + f": {level}" * several + where, weights)
 
 
 def _cells(cells: list[dict[str, Any]], stratum: str) -> Iterator[Contrast]:
@@ -195,7 +199,7 @@ def _changed(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]
         if base and cell["id"] in found:
             name, level = found[cell["id"]]
             weights = {cell["id"]: 1.0, base["id"]: -1.0}
-            yield _effect((name,), (level,), manifest["reference"], stratum, True, weights)
+            yield _effect(manifest, (name,), (level,), stratum, True, weights)
 
 
 def _steps(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]) -> Iterator[Contrast]:

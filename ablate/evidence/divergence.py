@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,12 @@ import pandas
 
 from ablate.evidence.contrasts import contrasts
 from ablate.evidence.rows import groups
+from ablate.evidence.severity import LEAST, Severity, fitting, unmeasured
 from ablate.evidence.statistics import benjamini_hochberg, holm, wilson
 from ablate.results import Study
 
 LEVEL = 0.05
+RESAMPLES = 2000  # of exact tests, which take their time
 NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
 COUNTS = [f"{name}{side}" for side in ("", "_reference") for name in ("diverged", "ended", "low", "high")]
 TESTED = ["n", "paired", "p", "p_holm", "p_bh", "family", "verdict"]
@@ -65,24 +67,80 @@ def _compared(study: Study, lost: pandas.DataFrame, level: list[str], reference:
     counts = [(int(side.sum().sum()), int(side.notna().sum().sum())) for side in sides]
     weights = {cell: 1 / len(level) for cell in level} | {cell: -1 / len(reference) for cell in reference}
     paired = groups(study.manifest, weights)[1]
-    # A seed's share of diverged runs on each side, in whole numbers: counts times the other side's number of cells.
     sums = [side.sum(axis=1, skipna=False) for side in sides]
-    whole = [sums[0] * len(reference), sums[1] * len(level)]
-    if paired and len(level) != len(reference):
-        complete = sums[0].notna() & sums[1].notna()
-        one_side, other_side = (side[complete].to_numpy(int) for side in sums)
-        n, p = int(complete.sum()), redealt(one_side, other_side, len(level), len(reference))
-    elif paired:
-        known = whole[0].notna() & whole[1].notna()
-        n, p = int(known.sum()), sign_flips(map(int, (whole[0] - whole[1])[known]))
-    else:
-        one, other = ([int(value) for value in side.dropna()] for side in whole)
-        n, p = min(len(one), len(other)), reshuffled(one, other)
+    both = sums[0].notna() & sums[1].notna()
+    one, other = (side[both if paired else side.notna()].to_numpy(int) for side in sums)
+    n, p = min(len(one), len(other)), exact_p(one, other, (len(level), len(reference)), paired)
     row: dict[str, Any] = {}
     for suffix, (count, of) in zip(("", "_reference"), counts, strict=True):
         low, high = wilson(count, of)
         row |= {f"{name}{suffix}": value for name, value in zip(COUNTS, (count, of, low, high), strict=False)}
     return row | {"n": n, "paired": paired, "p": p}
+
+
+def exact_p(one: np.ndarray, other: np.ndarray, cells: tuple[int, int], paired: bool) -> float:
+    """Two-sided p of "no side diverges more often", from each side's number of diverged runs by seed."""
+    m, n = cells
+    if paired and m != n:
+        return redealt(one, other, m, n)
+    if paired:
+        return sign_flips(map(int, one - other))
+    # A seed's share of diverged runs in whole numbers: counts times the other side's number of cells.
+    return reshuffled([int(count) * n for count in one], [int(count) * m for count in other])
+
+
+def severity(
+    placebos: Study | None,
+    about: Collection[str],
+    cells: tuple[int, int],
+    paired: bool,
+    looks: Sequence[int],
+    level: float,
+    rng: np.random.Generator,
+) -> Severity:
+    """False passes of "diverges more": pairs of a placebo and its plain run, sides drawn, judged by the claim's rule.
+
+    A seed of sides of m and n cells is max(m, n) pairs, of which each gives a run to either side, as long as it has
+    room.  Sides of other batches take runs of pairs of their own.  `looks` holds the numbers of seeds at which the rule
+    was applied, each at the given level.  Where no placebo diverged nothing passes, and it is said.
+    """
+    plain, kinds, said = fitting(placebos, about, paired)
+    lost = _lost(placebos) if placebos else pandas.DataFrame()
+    pairs = [lost[[cell, plain]].dropna().to_numpy(int) for cell in kinds]
+    found = np.concatenate(pairs) if pairs else np.zeros((0, 2), dtype=int)
+    if len(found) < LEAST:
+        return Severity(math.nan, len(found), said, unmeasured(placebos, "runs that ended", found))
+    if not found.any():
+        return Severity(0.0, len(found), f"{said}, of which none diverged")
+    return Severity(false_passes(found, cells, paired, looks, level, rng), len(found), said)
+
+
+def false_passes(
+    pairs: np.ndarray,
+    cells: tuple[int, int],
+    paired: bool,
+    looks: Sequence[int],
+    level: float,
+    rng: np.random.Generator,
+) -> float:
+    """The share of resamples of `pairs` (pairs, 2), 1 for a diverged run, in which side one diverges more by the rule.
+
+    The p of seeds in any order is the same, so that each set of outcomes is judged once.
+    """
+    size = (RESAMPLES, max(looks, default=0), max(cells))
+    drawn = rng.permuted(pairs[rng.integers(len(pairs), size=size)], axis=-1)
+    apart = drawn if paired else rng.permuted(pairs[rng.integers(len(pairs), size=size)], axis=-1)
+    one, other = drawn[..., : cells[0], 0].sum(-1), apart[..., : cells[1], 1].sum(-1)
+    passed = np.zeros(RESAMPLES, dtype=bool)
+    for n in looks:
+        a, b = one[:, :n], other[:, :n]
+        more = a.sum(1) * cells[1] > b.sum(1) * cells[0]
+        order = np.argsort(a * (cells[1] + 1) + b, axis=1)
+        ordered = [np.take_along_axis(side, order, axis=1) for side in (a, b)] if paired else map(np.sort, (a, b))
+        outcomes, which = np.unique(np.hstack([*ordered])[more], axis=0, return_inverse=True)
+        p = np.array([exact_p(row[:n], row[n:], cells, paired) for row in outcomes])
+        passed[more] |= (p <= level)[which.ravel()]
+    return float(passed.mean())
 
 
 def sign_flips(differences: Iterable[int]) -> float:

@@ -13,19 +13,20 @@ import pandas
 
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
+from ablate.evidence.divergence import severity as divergence_severity
 from ablate.evidence.exchange import Worth
 from ablate.evidence.margin import SEEDS
-from ablate.evidence.ranking import Ranked, rank_correlation
+from ablate.evidence.ranking import Ranked, false_passes, rank_correlation
 from ablate.evidence.rows import Scored, estimate_row, groups, scored
-from ablate.evidence.sequential import nominal, overall
-from ablate.evidence.severity import Noisy, Rule, Severity, severity
+from ablate.evidence.sequential import had, nominal, overall, planned_looks
+from ablate.evidence.severity import Noisy, Rule, Severity, differences_of, severity, unmeasured
 from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.steps import in_steps, in_units, least_level, worth_of
 from ablate.evidence.verdicts import barred
 from ablate.margins import fraction_of
-from ablate.relations import compared, relation_of, weighed
+from ablate.relations import about, compared, relation_of, weighed
 from ablate.results import Study
-from ablate.words import counted, number, p_words, ranks, show
+from ablate.words import counted, named, number, p_words, ranks
 
 Claim = dict[str, Any]
 Span = tuple[float, float]
@@ -40,7 +41,7 @@ class Finding:
     span      the interval at a level; (NaN, NaN) where there is none
     outcome   at a level: 1 supported, −1 contradicted, 0 neither
     reason    why nothing can be said; `final` if no more seeds would change that
-    severity  the false passes on placebos, at a level; None where placebos say nothing about the relation
+    severity  the false passes on placebos, at a level; None where nothing can be said
     worth     the difference in training steps at a level; None without exchange runs
     """
 
@@ -142,24 +143,27 @@ def _notes(row: SimpleNamespace, relation: str) -> list[str]:
 def contrast_of(claim: Claim, study: Study) -> Contrast:
     """The difference that a claim is about."""
     one, other = weighed(claim, study.manifest["cells"])
-    sides = [side_words(side) for side in compared(claim)]
+    sides = [side_words(study.manifest, side) for side in compared(claim)]
     weights = one | {cell: -weight for cell, weight in other.items()}
-    return Contrast("claim", "", sides[0], sides[1], at_words(claim), " against ".join(sides), weights)
+    return Contrast("claim", "", sides[0], sides[1], at_words(study.manifest, claim), " against ".join(sides), weights)
 
 
-def side_words(side: dict[str, Any]) -> str:
+def side_words(manifest: dict[str, Any], side: dict[str, Any]) -> str:
     """A side of a claim: "geglu, swiglu", or "ffn=swiglu with optim.lr=0.001"."""
     parts = []
     for key, asked in side.items():
-        levels = ", ".join(map(show, asked if isinstance(asked, list) else [asked]))
+        levels = ", ".join(named(manifest, level) for level in (asked if isinstance(asked, list) else [asked]))
         plain = len(side) == 1 and "." not in key and levels not in ("none", "null", "true", "false")
-        parts.append(levels if plain else f"{key}={levels}")
+        parts.append(levels if plain else f"{named(manifest, key)}={levels}")
     return " with ".join(parts)
 
 
-def at_words(claim: Claim) -> str:
+def at_words(manifest: dict[str, Any], claim: Claim) -> str:
     """What a claim fixes: "norm=ln, optim.lr=0.001"."""
-    return ", ".join(side_words({key: level, "": ""}).split(" with ")[0] for key, level in claim.get("at", {}).items())
+    fixed = ((key, level if isinstance(level, list) else [level]) for key, level in claim.get("at", {}).items())
+    return ", ".join(
+        f"{named(manifest, key)}={', '.join(named(manifest, level) for level in levels)}" for key, levels in fixed
+    )
 
 
 def _columns(row: SimpleNamespace) -> dict[str, Any]:
@@ -184,34 +188,29 @@ def _severity(
         tuple(sum(weight**2 for weight in weights.values()) for weights in parts),
         tuple(len(found.values[list(weights)].dropna()) for weights in parts),
     )
-    had = [n for n in row.looks if n <= row.n]
-    looks = [(n, nominal(row.looks, level)) for n in had]
+    looks = [(n, nominal(row.looks, level)) for n in row.looks if n <= row.n]
     shift = 0.0 if math.isnan(margin) else margin
     return severity(found.study.beside.get("placebos"), row.metric, about(claim), noise, looks, rule, shift, rng)
 
 
-def about(claim: Claim) -> set[str]:
-    """The keys whose levels differ between the sides."""
-    sides = compared(claim)
-    return {key for side in sides for key in side if any(other.get(key) != side[key] for other in sides)}
-
-
 def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
-    """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact p; no interval.
-
-    Placebos have nothing to say of it: none of them diverges where the reference does not.
-    """
+    """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact p; no interval."""
     sides = [list(side) for side in weighed(claim, study.manifest["cells"])]
     found = SimpleNamespace(**divergence_of(study, *sides))
     n, counts = found.n, [(found.diverged, found.ended), (found.diverged_reference, found.ended_reference)]
-    looks = _looks(study)
+    looks = planned_looks(study.manifest)
     shares = [count / ended if ended else math.nan for count, ended in counts]
     reason = "" if n > 1 else "one seed can conclude nothing" if n else "no seed has every run it needs"
     reason = reason or "no run diverged on either side" * (not any(shares))
     p = math.nan if reason else min(1.0, looks * found.p)
-    words = [side_words(side) for side in compared(claim)]
+    words = [side_words(study.manifest, side) for side in compared(claim)]
     share = shares[0] - shares[1]
     spread = f"{counts[0][0]} of {counts[0][1]} runs diverged against {counts[1][0]} of {counts[1][1]}"
+    placebos, size, seen = study.beside.get("placebos"), (len(sides[0]), len(sides[1])), had(study.manifest, n)
+
+    def severity_at(level: float) -> Severity:
+        return divergence_severity(placebos, about(claim), size, found.paired, seen, level / looks, rng)
+
     return Finding(
         {"n": n, "mean": share, "sd": math.nan, "metric": "diverged", "margin": math.nan, "paired": found.paired}
         | {"side": words[0], "against": words[1], "diverged": counts[0][0], "diverged_reference": counts[1][0]},
@@ -220,12 +219,8 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         lambda level: int(math.copysign(1, share)) if p <= level else 0,
         reason,
         notes=[spread] * (not reason),
+        severity=None if reason else severity_at,
     )
-
-
-def _looks(study: Study) -> int:
-    """By how many looks a level is divided where no statistic is Student's t (Bonferroni)."""
-    return len((study.manifest.get("sequential") or {}).get("looks", [0]))
 
 
 def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
@@ -235,15 +230,15 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     orders of the levels would do as well that p, twice the exact tail over all orders, is below the level: with four
     levels none is (2/24 > .05), with five only nearly perfect ones.  p is the larger of the two.  Higher numbers go
     with higher numbers: published scores for which more is better stand with a minus against a loss.
-    Placebos have nothing to say: the ranks of noise fall alike whatever the noise, and p is exact for them.
     """
     sides = weighed(claim, study.manifest["cells"])
     all_scores = scored(study, claim.get("metric"))
     values = _level_scores(all_scores.values, sides)
     n = len(values)
-    looks = _looks(study)
+    looks, seen = planned_looks(study.manifest), had(study.manifest, n)
     diverged = [sum(all_scores.ends.get((cell, "diverged"), 0) for cell in side) / len(side) for side in sides]
-    levels, published = [side_words(side) for side in compared(claim)], np.array(claim["rank_correlates"][1], float)
+    levels = [side_words(study.manifest, side) for side in compared(claim)]
+    published = np.array(claim["rank_correlates"][1], float)
     lone = [all_scores.metrics[cell] for side in sides for cell in side]
     uneven = len(set(diverged)) > 1
     reason = _unranked(all_scores, sides, published, rng) if uneven else ""
@@ -268,7 +263,28 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         reason,
         uneven,
         _leaning(found, levels) if found and not reason else [],
+        None if reason else lambda level: _rank_severity(study, claim, sides, lone, seen, level / looks, rng),
     )
+
+
+def _rank_severity(
+    study: Study,
+    claim: Claim,
+    sides: list[dict[str, float]],
+    metrics: list[str],
+    looks: list[int],
+    level: float,
+    rng: np.random.Generator,
+) -> Severity:
+    placebos, metric = study.beside.get("placebos"), " and ".join(dict.fromkeys(metrics))
+    against = {cell: -weight for cell, weight in sides[0].items()}
+    together = all(groups(study.manifest, side | against)[1] for side in sides[1:])
+    kind, differences = differences_of(placebos, metric, about(claim), together)
+    if why := unmeasured(placebos, metric, differences):
+        return Severity(math.nan, len(differences), kind, why)
+    squares = [sum(weight**2 for weight in side.values()) for side in sides]
+    published = np.array(claim["rank_correlates"][1], float)
+    return Severity(false_passes(differences, squares, looks, level, published, rng), len(differences), kind)
 
 
 def _leaning(found: Ranked, levels: list[str]) -> list[str]:

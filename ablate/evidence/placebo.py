@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
@@ -95,31 +95,35 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
     """
     found = floors(placebos)
     known = [row for row in found if row.n >= 2]
-    reference = next(cell for cell in placebos.manifest["cells"] if cell["levels"][KEY] is None)
-    head = f"placebos (aa={len(placebos.manifest['seeds'])}, {reference['label']})"
+    manifest = placebos.manifest
+    reference = next(cell for cell in manifest["cells"] if cell["levels"][KEY] is None)
+    head = f"placebos (aa={len(manifest['seeds'])}, {reference['label']})"
     if not known:
         return [f"{head}: too few ended to say anything"]
     if not any(row.sd for row in known):
         return [f"{head}: no placebo moved anything"]
     own = [row for row in known if row.kind not in SOURCES] + [row for row in known if row.kind == "chaos"]
-    floor = _undrawn(table, [row.kind for row in own])
-    lines = [f"{head}: pure noise makes differences of SD {', '.join(map(_spread, own))}{floor}"] if own else []
+    floor = _undrawn(manifest, table, [row.kind for row in own])
+    lines = (
+        [f"{head}: pure noise makes differences of SD {', '.join(_spread(manifest, row) for row in own)}{floor}"]
+        if own
+        else []
+    )
     sources = ", ".join(f"{SOURCES[kind]} {_short(sd)}" for kind, sd in split(known).items())
     alike = table[table["metric"] == endpoint(placebos.manifest)]  # placebos say nothing of another task's metric
-    return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(alike, own)]
+    return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(manifest, alike, own)]
 
 
-def _undrawn(table: pandas.DataFrame, kinds: list[str]) -> str:
+def _undrawn(manifest: dict[str, Any], table: pandas.DataFrame, kinds: list[str]) -> str:
     """Which factors have no placebo of their own, since nothing of them is drawn at the start."""
     single = table[table["kind"].isin(SINGLE)] if len(table) else table
     left = [name for name in dict.fromkeys(single["factor"] if len(single) else []) if name not in kinds]
-    return f"; nothing of {', '.join(left)} is drawn, so that chaos is the floor there" * bool(
-        left and "chaos" in kinds
-    )
+    named = ", ".join(words.named(manifest, name) for name in left)
+    return f"; nothing of {named} is drawn, so that chaos is the floor there" * bool(left and "chaos" in kinds)
 
 
-def _spread(row: Floor) -> str:
-    kind = SOURCES.get(row.kind, f"{row.kind} drawn anew")
+def _spread(manifest: dict[str, Any], row: Floor) -> str:
+    kind = SOURCES.get(row.kind, f"{words.named(manifest, row.kind)} drawn anew")
     return f"{_short(row.sd)} ({kind}; 95 % upper bound {_short(row.upper)})"
 
 
@@ -129,14 +133,15 @@ def _short(value: float) -> str:
     return f"< {words.number(least, places)}" if 0 < value < least / 2 else words.number(value, places)
 
 
-def _needed(table: pandas.DataFrame, own: list[Floor]) -> list[str]:
+def _needed(manifest: dict[str, Any], table: pandas.DataFrame, own: list[Floor]) -> list[str]:
     """Seeds for round differences, at the larger upper bound of an SD: the placebos' or that of the effects seen.
 
     Placebos alone would promise too much where nothing of a component is drawn, since chaos is less than what variants
     differ in.
     """
-    drawn = {"chaos": "the SD of chaos"}
-    spreads = [(row.upper, drawn.get(row.kind, f"the SD with {row.kind} drawn anew")) for row in own]
+    drawn = {row.kind: f"the SD with {words.named(manifest, row.kind)} drawn anew" for row in own}
+    drawn["chaos"] = "the SD of chaos"
+    spreads = [(row.upper, drawn[row.kind]) for row in own]
     spreads += [
         (upper_bound(seen.sd, seen.n), "the SD of the effects seen")
         for seen in (noise(table) if len(table) else [])

@@ -12,6 +12,7 @@ from scipy import stats
 from ablate.evidence.placebo import KEY, SOURCES
 from ablate.evidence.runs import scores
 from ablate.results import Study
+from ablate.words import counted, named
 
 LEAST = 12  # differences; fewer say too little about the tails
 RESAMPLES = 10_000
@@ -21,11 +22,15 @@ Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
 class Severity(NamedTuple):
-    """The share of resampled placebos that pass, NaN where it was not measured; from how many differences, of what."""
+    """The share of resampled placebos that pass, from how many differences, of what; NaN where it was not measured.
+
+    `why` it was not, as the end of a sentence.
+    """
 
     rate: float
     n: int
     kind: str
+    why: str = ""
 
 
 class Noisy(NamedTuple):
@@ -52,8 +57,8 @@ def severity(
     `looks` holds n and the level of the interval at each look that was had; one pass at any of them is a pass.
     """
     kind, differences = differences_of(placebos, metric, about, len(noise.squares) == 1)
-    if len(differences) < LEAST or not np.any(differences):
-        return Severity(math.nan, len(differences), kind)
+    if why := unmeasured(placebos, metric, differences):
+        return Severity(math.nan, len(differences), kind, why)
     parts = []
     for squares, n in zip(noise.squares, noise.seeds, strict=True):
         signs = rng.choice([-1.0, 1.0], (RESAMPLES, n))
@@ -68,20 +73,35 @@ def severity(
 def differences_of(
     placebos: Study | None, metric: str, about: Collection[str], together: bool
 ) -> tuple[str, np.ndarray]:
-    """Placebo − plain over seeds, of the kinds that fit a claim, and what these are.
+    """Placebo − plain over seeds, of the kinds that fit a claim, and what these are."""
+    plain, kinds, said = fitting(placebos, about, together)
+    if not placebos or metric not in placebos.runs:
+        return said, np.array([])
+    values = scores(placebos, metric)
+    found = [(values[cell] - values[plain]).dropna().to_numpy() for cell in kinds]
+    return said, np.concatenate(found) if found else np.array([])
+
+
+def fitting(placebos: Study | None, about: Collection[str], together: bool) -> tuple[str, list[str], str]:
+    """The cell of the plain runs, those of the kinds of placebo that fit a claim, and what these are.
 
     What a claim is about is drawn anew where the model draws anything of it; else chaos is left.  Sides that saw other
-    batches differ by the order of the data at least.
+    batches, not `together`, differ by the order of the data at least.
     """
     cells = {cell["levels"][KEY]: cell["id"] for cell in placebos.manifest["cells"]} if placebos else {}
     own = [kind for kind in cells if kind in about] if together else ["data"]
     kinds = [kind for kind in own or ["chaos"] if kind in cells]
-    said = " and ".join(SOURCES.get(kind, f"{kind} drawn anew") for kind in kinds)
-    if not placebos or metric not in placebos.runs:
-        return said, np.array([])
-    values = scores(placebos, metric)
-    found = [(values[cells[kind]] - values[cells[None]]).dropna().to_numpy() for kind in kinds]
-    return said, np.concatenate(found) if found else np.array([])
+    manifest = placebos.manifest if placebos else {}
+    said = " and ".join(SOURCES.get(kind, f"{named(manifest, kind)} drawn anew") for kind in kinds)
+    return cells.get(None, ""), [cells[kind] for kind in kinds], said
+
+
+def unmeasured(placebos: Study | None, metric: str, differences: np.ndarray) -> str:
+    """Why placebos' differences do not measure false passes, as the end of a sentence; "" where they do."""
+    if n := len(differences):
+        few = f", {counted(n, 'placebo')} are too few: aa={LEAST} measures them" * (n < LEAST)
+        return few or ": no placebo moved anything" * (not np.any(differences))
+    return f": no placebo has {metric}" if placebos else f": aa={LEAST} measures them"
 
 
 def _estimates(parts: list[np.ndarray], level: float) -> tuple[np.ndarray, np.ndarray]:

@@ -94,16 +94,22 @@ def wilson(count: int, n: int) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
+FEW = 3  # values of a side; of fewer a correlation or a share of pairs says nothing
+
+
 def correlated(one: np.ndarray, other: np.ndarray) -> float:
     """Pearson's correlation of paired values; NaN below three pairs and where a side has no spread."""
-    if len(one) < 3 or not np.ptp(one) or not np.ptp(other):
+    if len(one) < FEW or not np.ptp(one) or not np.ptp(other):
         return math.nan
     return float(np.corrcoef(one, other)[0, 1])
 
 
 def superiority(better: np.ndarray, than: np.ndarray) -> float:
-    """P(A > B) + P(A = B)/2 over all pairs of a value of each side: Mann & Whitney's U over n·m (1947); NaN of none."""
-    if not len(better) or not len(than):
+    """P(A > B) + P(A = B)/2 over all pairs of a value of each side: Mann & Whitney's U over n·m (1947).
+
+    NaN where a side has fewer than three values: of one seed it is 0 or 1, whatever the variants are.
+    """
+    if min(len(better), len(than)) < FEW:
         return math.nan
     one, other = better[:, None], than[None, :]
     return float(np.mean((one > other) + 0.5 * (one == other)))

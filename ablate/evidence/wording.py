@@ -9,12 +9,13 @@ from typing import Any
 import pandas
 
 from ablate.margins import fraction_of
-from ablate.relations import relation_of, weighed
+from ablate.relations import compared, relation_of, weighed
 from ablate.words import (
     MINUS,
     bounds,
     counted,
     decimals,
+    named,
     no_evidence,
     number,
     p_words,
@@ -56,15 +57,18 @@ def claim_words(claim: dict[str, Any]) -> str:
     """A claim as it was written: "less: ffn=swiglu against ffn=mlp, gelu; margin 0.01; at norm=ln"."""
     relation = relation_of(claim)
     first, second = claim[relation]
-    sides = [_mapping(side) if isinstance(side, dict) else ", ".join(map(str, side)) for side in (first, second)]
+    sides = [_mapping(side, {}) if isinstance(side, dict) else ", ".join(map(str, side)) for side in (first, second)]
     rest = [f"{key} {claim[key]}" for key in ("metric", "margin") if key in claim]
-    rest += [f"at {_mapping(claim['at'])}"] if claim.get("at") else []
+    rest += [f"at {_mapping(claim['at'], {})}"] if claim.get("at") else []
     return "; ".join([f"{relation}: {sides[0]} against {sides[1]}", *rest])
 
 
-def _mapping(side: dict[str, Any]) -> str:
-    shown = {key: ", ".join(map(str, level)) if isinstance(level, list) else level for key, level in side.items()}
-    return " with ".join(f"{key}={level}" for key, level in shown.items())
+def _mapping(side: dict[str, Any], manifest: dict[str, Any]) -> str:
+    listed = {key: level if isinstance(level, list) else [level] for key, level in side.items()}
+    return " with ".join(
+        f"{named(manifest, key)}={', '.join(named(manifest, level) for level in levels)}"
+        for key, levels in listed.items()
+    )
 
 
 def claim_sentence(manifest: dict[str, Any], entry: dict[str, Any], row: Any) -> str:
@@ -76,7 +80,7 @@ def claim_sentence(manifest: dict[str, Any], entry: dict[str, Any], row: Any) ->
 
 def claim_says(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
     """What was found of a claim, without what it rests on."""
-    fixed = f" at {_mapping(claim['at'])}" if claim.get("at") else ""
+    fixed = f" at {_mapping(claim['at'], manifest)}" if claim.get("at") else ""
     return ABSENT * (row.verdict == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed
 
 
@@ -104,35 +108,48 @@ def _placebos(row: Any) -> str:
     return f"false passes on placebos {number(100 * row.severity, 1)} % ({row.severity_n} of {row.placebo})"
 
 
+def moved(manifest: dict[str, Any], row: Any, side: str, against: str, plural: bool = False) -> str:
+    """A decided difference: "swiglu lowers the test loss by .053 nats per byte [.027, .079] against mlp"."""
+    verb = ("lower" if row.mean < 0 else "raise") + "s" * (not plural)
+    return f"{side} {verb} the {said_metric(row.metric)} by {sized(manifest, row)}{against}"
+
+
+def sized(manifest: dict[str, Any], row: Any) -> str:
+    """A difference without its sign: ".053 nats per byte [.027, .079]"."""
+    places = decimals([(row.high - row.low) / 2])
+    ends = ", ".join(number(end, places) for end in sorted((abs(row.low), abs(row.high))))
+    return f"{number(abs(row.mean), places)}{unit(manifest, row.metric).removeprefix(',')} [{ends}]"
+
+
+def spread(manifest: dict[str, Any], row: Any) -> str:
+    """A difference as it is: "test loss −.053 nats per byte [−.079, −.027]", without interval where there is none."""
+    measure = unit(manifest, row.metric).removeprefix(",")
+    mean, bracket, ends = span(row.mean, row.low, row.high, decimals([(row.high - row.low) / 2])).partition(" [")
+    return f"{said_metric(row.metric)} {mean}{measure}{bracket}{ends}"
+
+
 def _directed(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
     """`less`, `greater`: which way the metric moves, or the interval."""
-    places = decimals([(row.high - row.low) / 2])
-    measure = unit(manifest, row.metric).removeprefix(",")
     if row.verdict == "undecided":
-        return _differs(row, places, measure)
-    verb = ("lower" if row.mean < 0 else "raise") + "s" * ("," not in row.side)
-    ends = ", ".join(number(end, places) for end in sorted((abs(row.low), abs(row.high))))
-    moved = f"{number(abs(row.mean), places)}{measure} [{ends}]"
-    return f"{row.side} {verb} the {said_metric(row.metric)} by {moved} against {row.against}"
+        return _differs(manifest, row)
+    several = any(isinstance(level, list) and len(level) > 1 for level in compared(claim)[0].values())
+    return moved(manifest, row, row.side, f" against {row.against}", several)
 
 
-def _differs(row: Any, places: int, measure: str) -> str:
-    if not math.isfinite(row.low):  # withheld, or of one seed: a number alone would be taken for a finding
-        return f"{row.side} against {row.against}"
-    shown = span(row.mean, row.low, row.high, places).replace(" [", f"{measure} [")
-    return f"{row.side} against {row.against}: {said_metric(row.metric)} {shown}"
+def _differs(manifest: dict[str, Any], row: Any) -> str:
+    between = f"{row.side} against {row.against}"
+    # Withheld, or of one seed: a number alone would be taken for a finding.
+    return f"{between}: {spread(manifest, row)}" if math.isfinite(row.low) else between
 
 
 def _equivalent(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
-    places = decimals([(row.high - row.low) / 2])
-    measure = unit(manifest, row.metric).removeprefix(",")
     asked = claim["margin"]
     share = f"{asked} of the training steps" if fraction_of(asked) is not None else ""
     known = bounds(float(f"{row.margin:.3g}"), math.nan)
     margin = f"{known} ({share})" if known and share else known or f"±{share}"
     how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[row.verdict]
     how = how if math.isfinite(row.low) else "to be inside"
-    return f"{_differs(row, places, measure)}, {how} {margin}"
+    return f"{_differs(manifest, row)}, {how} {margin}"
 
 
 def _diverges(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:

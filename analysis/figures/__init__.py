@@ -8,6 +8,7 @@ import matplotlib
 import pandas
 
 from analysis.case import Case
+from analysis.edits import FILE, Edits, edits_of, write_defaults
 from analysis.figures import (
     claims,
     curves,
@@ -29,7 +30,6 @@ from analysis.figures import (
     waterfall,
     width,
 )
-from analysis.figures.edits import Edits, edits_of, write_defaults
 from analysis.figures.kind import Kind, Page
 from analysis.figures.page import page_of
 from analysis.figures.select import select
@@ -67,7 +67,7 @@ def edits(case: Case) -> Edits:
 
 def edits_file(case: Case) -> Path:
     """Where the edits of a study's figures are."""
-    return case.folder / "figures.yaml"
+    return case.folder / FILE
 
 
 def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame]:
@@ -85,11 +85,11 @@ def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame
 def write(case: Case, folder: Path) -> list[Path]:
     """Draw what the study contains as PDF and PNG.  Raises `Refused`."""
     given = edits(case)
-    write_defaults(edits_file(case), case.study.manifest, [kind.name for kind in KINDS])
-    page, kinds = page_of(case.study.manifest, given), {kind.name: kind for kind in KINDS}
-    files = []
+    manifest, kinds, files = case.study.manifest, {kind.name: kind for kind in KINDS}, []
+    page = page_of(manifest, given)
     with matplotlib.rc_context(style.RC):
         case.drawn.update(tables(case, given))
+        write_defaults(edits_file(case), manifest, case.drawn, style.colours(manifest))
         for name, table in case.drawn.items():
             drawn = kinds[name].draw(table, page)
             files += style.save(drawn, folder, name, metadata(stamp_of(name, table, page, case.study)))

@@ -14,6 +14,7 @@ from ablate import evidence, words
 from analysis.case import Case
 from analysis.figures import parts, style
 from analysis.figures.kind import Kind, Page
+from analysis.figures.rows import Rows, crowded, rows_of
 from analysis.figures.scales import Short
 
 RANKS, SHARES = "Spearman's ρ with the published numbers", "difference in the share of diverged runs"
@@ -73,24 +74,25 @@ def _caption(case: Case, found: pandas.DataFrame, made: pandas.DataFrame) -> lis
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A forest per unit, the claimed side or band in grey behind each row."""
     panels = [rows for _, rows in table.groupby("facet", sort=False)]
-    texts = [(list(rows["label"]), list(rows["result"])) for rows in panels]
-    heights = [parts.height_of(page, *text) + 0.45 for text in texts]
+    above = crowded(page, list(table["label"]), list(table["result"]))
+    texts = [rows_of(list(rows["label"]), list(rows["result"]), page, 0.18, above) for rows in panels]
+    heights = [text.height + 0.45 for text in texts]
     drawn = page.figure(table, sum(heights))
     axes = drawn.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
     for axis, rows, text in zip(axes, panels, texts, strict=True):
-        _panel(axis, rows, page)
-        parts.rows(axis, page, *text)
+        _panel(axis, rows, text, page)
+        text.draw(axis)
         axis.set_xlabel(rows["facet"].iloc[0])
     return drawn
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, text: Rows, page: Page) -> None:
     known = rows[["mean", "low", "high"]].to_numpy(float).ravel()
     low, high = parts.limits([0.0, *known, *rows["margin"], *-rows["margin"]])
-    for y, row in enumerate(rows.itertuples(index=False)):
+    for y, row in zip(text.places, rows.itertuples(index=False), strict=True):
         edge = {-1: (low, 0.0), 1: (0.0, high)}.get(row.wanted, (-row.margin, row.margin))
         if np.isfinite(edge).all():
-            axis.fill_betweenx([y - 0.4, y + 0.4], *edge, color=style.FAINT, lw=0, zorder=0)
+            axis.fill_betweenx([y - 0.4 * text.unit, y + 0.4 * text.unit], *edge, color=style.FAINT, lw=0, zorder=0)
         if np.isfinite(row.low):
             axis.plot([row.low, row.high], [y, y], color=style.INK, lw=1.3, marker="|", ms=4)
         if np.isfinite(row.mean):

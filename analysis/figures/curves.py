@@ -101,7 +101,7 @@ def _facets(manifest: dict[str, Any]) -> dict[str, str]:
     apart, tasks = style.roles(manifest)[2], manifest["tasks"]
     found = {}
     for cell in manifest["cells"]:
-        parts = [f"{name}={words.show(cell['levels'][name])}" for name in apart]
+        parts = [words.assigned(manifest, name, cell["levels"][name]) for name in apart]
         parts += [tasks[cell["task"]]["title"]] * (len(tasks) > 1)
         found[cell["id"]] = ", ".join(parts)
     return found
@@ -114,7 +114,8 @@ def _labels(case: Case) -> dict[str, str]:
     if apart:
         names = [name for name in manifest["factors"] if name in (colour, second)]
         return {
-            cell["id"]: " + ".join(words.show(cell["levels"][name]) for name in names) for cell in manifest["cells"]
+            cell["id"]: " + ".join(words.named(manifest, cell["levels"][name]) for name in names)
+            for cell in manifest["cells"]
         }
     few = [[f"n = {row.n}"] if 0 < row.n < cells["n"].max() else [] for row in cells.itertuples()]
     remarks = [n + words.lost(row) for n, row in zip(few, cells.itertuples(), strict=True)]

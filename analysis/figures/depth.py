@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas
 
-from ablate import evidence
 from analysis.case import Case
 from analysis.figures.kind import Kind
 from analysis.figures.lines import caption, draw_lines, lines, swept
@@ -17,7 +16,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     manifest = case.study.manifest
     found = lines(case, DEPTH, []) if DEPTH in swept(manifest) else None
     if found is not None:
-        found.attrs["caption"] = [caption(found, evidence.endpoint(manifest))]
+        found.attrs["caption"] = [caption(found)]
     return found
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import parts, style
 from analysis.figures.kind import Kind, Page
+from analysis.figures.legend import legend
 
 KINDS = {
     "grad_norm": "gradient norm",
@@ -102,8 +102,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A row of two panels per kind of diagnostic: over steps, and by layer at the end."""
     kinds = list(table.groupby("facet", sort=False))
     names = dict(zip(table["cell"], table["name"], strict=True))
-    columns, below = parts.columns_of(page, list(names.values()))
-    drawn = page.figure(table, 1.5 * len(kinds) + 0.14 * below + 0.3)
+    below = legend({name: page.looks[cell] for cell, name in names.items()}, page)
+    drawn = page.figure(table, 1.5 * len(kinds) + below.height + 0.3)
     axes = drawn.subplots(len(kinds), 2, squeeze=False)
     for (title, rows), (left, right) in zip(kinds, axes, strict=True):
         _steps(left, rows, page)
@@ -118,9 +118,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             axis.set_ylim(low, high)
     axes[-1][0].set_xlabel("step")
     axes[-1][1].set_xlabel("layer")
-    looks = [page.looks[cell] for cell in names]
-    handles = [Line2D([], [], color=look.colour, ls=look.dash, marker=look.marker, ms=3) for look in looks]
-    drawn.legend(handles, list(names.values()), loc="outside lower left", ncols=columns, handlelength=3)
+    below.draw(drawn)
     return drawn
 
 

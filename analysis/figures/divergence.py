@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from analysis.case import Case
 from analysis.figures import parts, style
 from analysis.figures.kind import MOST, Kind, Page
+from analysis.figures.rows import crowded, rows_of
 
 COLUMNS = ["cell", "name", "share", "low", "high", "diverged", "ended"]
 
@@ -37,9 +38,12 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A point and an interval per cell from 0 to 1."""
     names = list(table["name"])
     results = [f"{row.diverged} of {row.ended}" if row.ended else "none ended" for row in table.itertuples()]
-    drawn = page.figure(table, 0.55 + parts.height_of(page, names, results))
+    rows = rows_of(names, results, page, 0.18, crowded(page, names, results))
+    drawn = page.figure(table, 0.55 + rows.height)
     axis = drawn.subplots()
-    for y, (cell, share, low, high) in enumerate(table[["cell", "share", "low", "high"]].to_numpy()):
+    for y, (cell, share, low, high) in zip(
+        rows.places, table[["cell", "share", "low", "high"]].to_numpy(), strict=True
+    ):
         shade = page.looks[cell].colour
         if share == share:
             axis.plot([low, high], [y, y], color=shade, lw=1.4)
@@ -47,7 +51,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     axis.set(xlim=(0, 1), xlabel="share of runs that diverged")
     axis.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
     axis.axvline(0, color=style.INK, lw=0.6)
-    parts.rows(axis, page, names, results)
+    rows.draw(axis)
     return drawn
 
 

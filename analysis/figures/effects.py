@@ -15,7 +15,7 @@ from ablate import evidence, words
 from analysis.case import Case
 from analysis.figures import parts, style
 from analysis.figures.kind import Kind, Page
-from analysis.figures.rows import bare, name_rows, pitch, wrapped
+from analysis.figures.rows import Rows, crowded, rows_of
 from analysis.figures.scales import Short
 
 COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
@@ -73,18 +73,20 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     if table.empty:
         return style.nothing(page.figure(table, 0.9), "one cell: nothing to compare")
     panels = [_grouped(group) for _, group in table.groupby("facet", sort=False)]
-    heights = [0.2 + _height(rows, page) for rows in panels]
-    drawn = page.figure(table, 0.35 + sum(heights))
-    axes = drawn.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
-    for axis, rows in zip(axes, panels, strict=True):
-        _panel(axis, rows, page)
+    above = crowded(page, list(table["label"]), list(table["result"]))
+    texts = [_rows(rows, page, above) for rows in panels]
+    drawn = page.figure(table, 0.35 + sum(0.2 + text.height for text in texts))
+    ratios = [0.2 + text.height for text in texts]
+    axes = drawn.subplots(len(panels), squeeze=False, height_ratios=ratios)[:, 0]
+    for axis, rows, text in zip(axes, panels, texts, strict=True):
+        _panel(axis, rows, text, page)
     return drawn
 
 
-def _height(rows: list[Any], page: Page) -> float:
-    if page.narrow:
-        return sum(0.18 if isinstance(row, str) else 0.19 + 0.11 * len(_above(row, page)) for row in rows)
-    return pitch([_name(row) for row in rows], 0.18, page)
+def _rows(rows: list[Any], page: Page, above: bool) -> Rows:
+    names = [row if isinstance(row, str) else str(row.label) for row in rows]
+    results = ["" if isinstance(row, str) else row.result for row in rows]
+    return rows_of(names, results, page, 0.18, above, {i for i, row in enumerate(rows) if isinstance(row, str)})
 
 
 def _grouped(shown: pandas.DataFrame) -> list[Any]:
@@ -96,18 +98,13 @@ def _grouped(shown: pandas.DataFrame) -> list[Any]:
     return rows
 
 
-def _name(row: Any) -> str:
-    return row if isinstance(row, str) else str(row.label)
-
-
-def _panel(axis: Axes, rows: list[Any], page: Page) -> None:
+def _panel(axis: Axes, rows: list[Any], text: Rows, page: Page) -> None:
     effects = [row for row in rows if not isinstance(row, str)]
     known = pandas.DataFrame([row for row in effects if row.drawn])
     cap = _cap(known)
-    places = _places(rows, page)
-    _margins(axis, rows, places)
+    _margins(axis, rows, text.places)
     axis.axvline(0, color=style.INK, lw=0.8)
-    for y, row in zip(places, rows, strict=True):
+    for y, row in zip(text.places, rows, strict=True):
         if not isinstance(row, str) and row.drawn:
             _effect(axis, y, row, cap, page.colour(row.factor, row.level))
     axis.locator_params(axis="x", nbins=5, steps=[1, 2, 2.5, 5, 10])
@@ -115,50 +112,7 @@ def _panel(axis: Axes, rows: list[Any], page: Page) -> None:
     if known.empty:
         axis.set(xlim=(-1, 1), xticks=[0])
     axis.set_xlabel(effects[0].facet)
-    if page.narrow:
-        _narrow(axis, rows, places, page)
-        return
-    name_rows(axis, [_name(row) for row in rows], ["" if isinstance(row, str) else row.result for row in rows], page)
-    for label, row in zip(axis.get_yticklabels(), rows, strict=True):
-        label.set_fontweight("bold" if isinstance(row, str) else "normal")
-
-
-def _places(rows: list[Any], page: Page) -> list[float]:
-    """Where the rows stand: one below the other; in a narrow figure with room for their text above them, in inches."""
-    if not page.narrow:
-        return [float(y) for y in range(len(rows))]
-    found, y = [], 0.0
-    for row in rows:
-        y += 0.1 if isinstance(row, str) else 0.1 + 0.11 * len(_above(row, page))
-        found.append(y)
-        y += 0.08 if isinstance(row, str) else 0.09
-    return found
-
-
-def _above(row: Any, page: Page) -> list[str]:
-    """The lines over the interval of a narrow forest: name and result on one where they fit."""
-    characters = int(style.CHARACTERS * page.width) - 4
-    if len(row.label) + len(row.result) + 2 <= characters:
-        return [row.label]
-    return [*wrapped(row.label, page, characters).split("\n"), *wrapped(row.result, page, characters).split("\n")]
-
-
-def _narrow(axis: Axes, rows: list[Any], places: list[float], page: Page) -> None:
-    """Names on the left over their intervals, results on the right, or below the name where they do not fit."""
-    axis.set_ylim(places[-1] + 0.12, 0)
-    axis.set_yticks([])
-    bare(axis, "left")
-    plain: dict[str, Any] = {"va": "center", "fontsize": 6.5, "transform": axis.get_yaxis_transform()}
-    plain |= {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.8}}  # the zero line stops at a text
-    for y, row in zip(places, rows, strict=True):
-        if isinstance(row, str):
-            axis.text(0, y, row, fontweight="bold", **plain)
-            continue
-        lines = _above(row, page)
-        for i, line in enumerate(lines):
-            axis.text(0, y - 0.11 * (len(lines) - i), line, **plain)
-        if lines == [row.label]:
-            axis.text(1, y - 0.11, row.result, ha="right", **plain)
+    text.draw(axis)
 
 
 def _margins(axis: Axes, rows: list[Any], places: list[float]) -> None:

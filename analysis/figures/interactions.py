@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import textwrap
 from typing import Any
 
 import matplotlib
@@ -18,6 +17,7 @@ from matplotlib.patches import Rectangle
 from ablate import evidence, words
 from analysis.case import Case
 from analysis.figures import parts, style
+from analysis.figures.fold import fold, width_of
 from analysis.figures.kind import Kind, Page
 from analysis.figures.main_effects import compared, interval_text, marginal
 
@@ -158,7 +158,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         else:
             _heat(axis, rows, page, table.attrs, scale, inches)
         if kind == "lines" or not lined:
-            axis.set_title("\n".join(parts.fold(line, page, 0.8) for line in _heading(rows, page)))
+            axis.set_title("\n".join(fold(line, page.width * 0.8, 7) for line in _heading(rows, page)))
         if kind == "heat" and most > WRITTEN:
             drawn.colorbar(matplotlib.cm.ScalarMappable(scale, MAP), ax=axis, label="difference", fraction=0.05)
     return drawn
@@ -175,15 +175,17 @@ def _height(kind: str, rows: pandas.DataFrame) -> float:
 
 def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     """The pair, and what is known of its interaction: all of one, the largest of several."""
-    where = " at ".join(filter(None, [page.label(rows["factor"].iloc[0]), rows["facet"].iloc[0]]))
+    pair = " x ".join(map(page.label, rows["factor"].iloc[0].split(" x ")))
+    where = " at ".join(filter(None, [pair, rows["facet"].iloc[0]]))
     found = list(rows[rows["one"].isna()].itertuples())
     if not found:  # its levels are not in the user's subset
         return [where]
     known = [row for row in found if np.isfinite(row.mean)] or found[:1]
     largest = max(known, key=lambda row: abs(row.mean))
-    named = f"largest of {len(found)}, {page.label(largest.level)}: " if len(found) > 1 else ""
+    level = ", ".join(map(page.label, largest.level.split(", ")))
+    named = f"largest of {len(found)}, {level}: " if len(found) > 1 else ""
     said = parts.said(largest, words.decimals([(largest.high - largest.low) / 2]))
-    return [where, named + said] + [page.label(largest.note)] * largest.note.startswith("aliased")
+    return [where, named + said] + [largest.note] * largest.note.startswith("aliased")
 
 
 def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any], inches: float) -> None:
@@ -199,9 +201,9 @@ def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any]
         shade = page.colour(factor[across], level)
         axis.plot(at, group["mean"], "o-", ms=3.5, color=shade, label=_folded(page, level), zorder=3)
         axis.vlines(at, group["low"], group["high"], color=shade, lw=0.9)
-    legend = max(len(line) for level, _ in groups[:LINES] for line in _folded(page, level).split("\n"))
-    parts.name_ticks(axis, [page.label(each) for each in x], inches - parts.CHARACTER * legend)
-    axis.set(xlabel=page.label(factor[along]), ylabel=textwrap.fill(attrs["y"], 16), xlim=(-0.5, len(x) - 0.5))
+    legend = max(width_of(_folded(page, level)) for level, _ in groups[:LINES])
+    parts.name_ticks(axis, [page.label(each) for each in x], inches - legend)
+    axis.set(xlabel=page.label(factor[along]), ylabel=fold(attrs["y"], 0.8, 7), xlim=(-0.5, len(x) - 0.5))
     if cells["mean"].isna().all():
         axis.set_yticks([])
     more = f" (first {LINES} of {len(groups)})" * (len(groups) > LINES)
@@ -210,7 +212,7 @@ def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any]
 
 
 def _folded(page: Page, level: str) -> str:
-    return textwrap.fill(page.label(level), 14)
+    return fold(page.label(level), 0.7)
 
 
 def _heat(

@@ -20,7 +20,7 @@ class Kind(NamedTuple):
     `table` gives all that is plotted, None where a study holds nothing of it; `attrs` of the table has `caption` (lines
     that state the band and n) and whatever else the drawing says, JSON-able.  Equal tables give equal figures.
     Columns with a meaning for all kinds: `cell` (an id) or `factor` and `level` (text) say whose a row is, so that the
-    user's subset and order reach it; `name`, `label` and `facet` are texts in which the user's names are put.
+    user's subset and order reach it; all else that is text is as people read it, see `words.named`.
     At most `most` cells, or effects, are drawn.
     """
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from typing import NamedTuple
 
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from analysis.figures.fold import fold, width_of
 from analysis.figures.page import Page
 from analysis.figures.style import Look
 
-CHARACTER, SAMPLE = 0.048, 0.5  # inches
+SAMPLE, EDGE = 0.52, 0.1  # inches: of a line's sample with the space around an entry, of the page's edges
+MOST = 5  # columns
 
 
 class Legend(NamedTuple):
@@ -25,18 +26,25 @@ class Legend(NamedTuple):
     def draw(self, figure: Figure) -> None:
         """Put the legend below the panels of a figure."""
         handles, names = self.handles.values(), self.handles.keys()
-        figure.legend(handles, names, loc="outside lower left", ncols=self.columns, handlelength=3)
+        figure.legend(handles, names, loc="outside lower left", ncols=self.columns, handlelength=3, columnspacing=1)
 
 
-def legend(looks: dict[str, Look], page: Page) -> Legend:
-    """The legend of these looks; long names take several lines."""
-    most = int((page.width - SAMPLE) / CHARACTER)
+def legend(looks: dict[str, Look], page: Page, line: bool = True, marker: bool = True) -> Legend:
+    """The legend of these looks, of what the figure draws of them; long names take several lines."""
+    room = page.width - EDGE
     handles = {
-        textwrap.fill(name, most): Line2D([], [], color=look.colour, linestyle=look.dash, marker=look.marker, ms=3)
+        fold(name, room - SAMPLE): Line2D(
+            [],
+            [],
+            color=look.colour,
+            linestyle=look.dash if line else "",
+            marker=look.marker if marker else "",
+            ms=3 if line else 3.5,
+        )
         for name, look in looks.items()
     }
-    width = CHARACTER * max(max(map(len, name.split("\n"))) for name in handles) + SAMPLE
-    columns = max(1, min(4, int(page.width / width)))
+    widest = max(map(width_of, handles), default=0.0) + SAMPLE
+    columns = max(1, min(MOST, int(room / widest)))
     rows = math.ceil(len(handles) / columns)
-    lines = rows * (1 + max(name.count("\n") for name in handles))
-    return Legend(handles, math.ceil(len(handles) / rows), 0.14 * lines)
+    lines = rows * (1 + max((name.count("\n") for name in handles), default=0))
+    return Legend(handles, math.ceil(len(handles) / max(1, rows)), 0.14 * lines)

@@ -16,6 +16,7 @@ from analysis.figures import style
 from analysis.figures.kind import Page
 from analysis.figures.legend import legend
 from analysis.figures.scales import spread, value_axis
+from analysis.stats.tasks import task_factors
 
 COUNTS = ("done", "diverged", "failed", "missing")
 Cell = dict[str, Any]
@@ -27,12 +28,13 @@ def swept(manifest: dict[str, Any]) -> list[str]:
 
 
 def lines(case: Case, x: str, facets: list[str]) -> pandas.DataFrame | None:
-    """A row per cell: cell, label (of its line), facet, x, mean, low, high (mean ± SD), n, runs and how they ended.
+    """A row per cell: cell, label (of its line), facet, metric, x, mean, low, high (± SD), n, runs and how they ended.
 
-    A line joins the cells that differ in the factor x alone; None where no line has two points.
+    A line joins the cells that differ in the factor x alone; None where no line has two points.  Tasks are facets, each
+    with its own metric.
     """
     manifest = case.study.manifest
-    facets = [name for name in facets if name != x]
+    facets = [name for name in dict.fromkeys([*facets, *_tasks(manifest)]) if name != x]
     rest = _lines(manifest, x, facets)
     apart = [*facets, *style.roles(manifest | {"factors": {name: manifest["factors"][name] for name in rest}})[2]]
     within = [name for name in rest if name not in apart]
@@ -43,19 +45,38 @@ def lines(case: Case, x: str, facets: list[str]) -> pandas.DataFrame | None:
         cell = next(each for each in manifest["cells"] if each["id"] == row.cell)
         metric = metrics[row.cell]
         scored[metric] = scored.get(metric, evidence.scores(case.study, metric))
-        rows.append(_row(cell, row, x, within, apart, scored[metric][row.cell].dropna()))
+        known = scored[metric][row.cell].dropna()
+        rows.append(_row(manifest, cell, row, x, within, apart, known) | {"metric": metric})
     found = pandas.DataFrame(rows)
     found = found.sort_values(["facet", "x"], key=_first_seen, kind="stable")
     if found.groupby(["label", "facet"])["x"].nunique().max() < 2:
         return None
-    metric = evidence.endpoint(manifest)
-    found.attrs = {"x": x, "lines": within, "y": metric + words.unit(manifest, metric), "at": sorted(set(found["x"]))}
-    found.attrs["lower"] = evidence.lower_is_better(manifest, metric)
+    found.attrs = {"x": x, "lines": within, "at": sorted(set(found["x"])), **axes_of(manifest, found)}
     return found.reset_index(drop=True)
 
 
+def axes_of(manifest: dict[str, Any], rows: pandas.DataFrame) -> dict[str, dict[str, Any]]:
+    """Of each metric the name of its axis (`y`), and whether less of it is better (`lower`)."""
+    metrics = list(dict.fromkeys(rows["metric"]))
+    names = {metric: metric + words.unit(manifest, metric) for metric in metrics}
+    return {"y": names, "lower": {metric: evidence.lower_is_better(manifest, metric) for metric in metrics}}
+
+
+def _tasks(manifest: dict[str, Any]) -> list[str]:
+    """The factors that choose the task, where that says what is measured."""
+    measured = {(manifest["tasks"][cell["task"]]["title"], metric) for cell, metric in _measured(manifest)}
+    return task_factors(manifest) if len(measured) > 1 else []
+
+
+def _measured(manifest: dict[str, Any]) -> list[tuple[Cell, str]]:
+    metrics = evidence.endpoints(manifest)
+    return [(cell, metrics[cell["id"]]) for cell in manifest["cells"]]
+
+
 def _first_seen(column: pandas.Series) -> pandas.Series:
-    return column if column.dtype != object else column.map({name: i for i, name in enumerate(column.unique())})
+    if pandas.api.types.is_numeric_dtype(column):
+        return column
+    return column.map({name: i for i, name in enumerate(column.unique())})
 
 
 def _lines(manifest: dict[str, Any], x: str, facets: list[str]) -> list[str]:
@@ -72,10 +93,12 @@ def _lines(manifest: dict[str, Any], x: str, facets: list[str]) -> list[str]:
     return found
 
 
-def _row(cell: Cell, row: Any, x: str, within: list[str], apart: list[str], known: pandas.Series) -> dict[str, Any]:
+def _row(
+    manifest: dict[str, Any], cell: Cell, row: Any, x: str, within: list[str], apart: list[str], known: pandas.Series
+) -> dict[str, Any]:
     levels = cell["levels"]
-    label = " + ".join(words.show(levels[name]) for name in within)
-    facet = ", ".join(f"{name}={words.show(levels[name])}" for name in apart)
+    label = " + ".join(words.named(manifest, levels[name]) for name in within)
+    facet = ", ".join(words.assigned(manifest, name, levels[name]) for name in apart)
     sd = known.std(ddof=1) if len(known) > 1 else 0.0
     mean = known.mean() if len(known) else math.nan
     about = {"cell": cell["id"], "label": label or "all runs", "facet": facet, "x": float(levels[x])}
@@ -83,8 +106,9 @@ def _row(cell: Cell, row: Any, x: str, within: list[str], apart: list[str], know
     return about | {name: getattr(row, name) for name in COUNTS}
 
 
-def caption(rows: pandas.DataFrame, what: str) -> str:
+def caption(rows: pandas.DataFrame) -> str:
     """What a point and the band are, and what is missing."""
+    what = " or ".join(dict.fromkeys(rows["metric"]))
     most = int(rows["n"].max())
     over = f"mean over {most} seeds, band ± 1 SD over seeds" if most > 1 else "one seed, no band"
     lost = [f"{rows[name].sum()} {name}" for name in COUNTS[2:] if rows[name].sum()]
@@ -101,16 +125,18 @@ def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
     across = 1 if page.narrow else min(len(panels), 3)
     down = math.ceil(len(panels) / across)
     drawn = page.figure(table, 1.9 * down + 0.3 + below.height)
-    axes = list(drawn.subplots(down, across, squeeze=False, sharey=True).flat)
+    several = table["metric"].nunique() > 1
+    axes = list(drawn.subplots(down, across, squeeze=False, sharey=not several).flat)
     for axis, rows in zip(axes, panels, strict=False):
         _panel(axis, rows, looks, table.attrs)
         axis.set_title(rows["facet"].iloc[0])
         axis.set_xlabel(page.label(table.attrs["x"]))
-    for i, axis in enumerate(axes):
-        axis.set_visible(i < len(panels))
-        if i % across == 0:
-            axis.set_ylabel(table.attrs["y"])
-    _headroom(axes[0], table)
+        metric = rows["metric"].iloc[0]
+        _headroom(axis, table[table["metric"] == metric])
+        if several or axes.index(axis) % across == 0:
+            axis.set_ylabel(table.attrs["y"][metric])
+    for axis in axes[len(panels) :]:
+        axis.set_visible(False)
     if len(looks) > 1 or "all runs" not in looks:
         below.draw(drawn)
     return drawn

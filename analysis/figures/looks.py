@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import textwrap
 
 import numpy as np
 import pandas
@@ -15,6 +14,7 @@ from ablate import evidence, words
 from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import parts, style
+from analysis.figures.fold import fold
 from analysis.figures.kind import Kind, Page
 
 PANELS = 12
@@ -72,11 +72,11 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for title, rows in panels:
         axis = next(free)
         _panel(axis, rows, page)
-        axis.set_title(parts.fold(str(title), page, 0.9 / per_row))
+        axis.set_title(fold(str(title), page.width / per_row - 0.6, 7))
     for axis in free:
         axis.set_visible(False)
     for row in axes:
-        row[0].set_ylabel(textwrap.fill(table.attrs["y"], 22))
+        row[0].set_ylabel(fold(table.attrs["y"], 1.15, 7))
     return drawn
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import textwrap
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ablate.evidence import Estimate
 from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import parts, style
+from analysis.figures.fold import fold
 from analysis.figures.kind import Kind, Page
 
 DESIGNS = ("grid", "fractional")
@@ -66,7 +66,9 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
     level = len({row["diverged"] for row in rows}) == 1
     groups = marginal(case.study, list(levels.values()), cells)
     return [
-        {"factor": factor, "level": words.show(each), "name": words.show(each)} | _row(estimate, level) | row
+        {"factor": factor, "level": words.show(each), "name": words.named(case.study.manifest, each)}
+        | _row(estimate, level)
+        | row
         for each, estimate, row in zip(levels, groups, rows, strict=True)
     ]
 
@@ -140,7 +142,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             if j % per_row:
                 axis.tick_params(labelleft=False)
         for row in block:
-            row[0].set_ylabel(textwrap.fill(table.attrs["y"], 16))
+            row[0].set_ylabel(fold(table.attrs["y"], 0.8, 7))
     return drawn
 
 

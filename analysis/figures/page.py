@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,22 +9,21 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import words
+from analysis.edits import Edits
 from analysis.figures import style
-from analysis.figures.edits import Edits
 
 
 class Page(NamedTuple):
-    """The manifest of the study, the width in inches, what stands for names, and the look of variants and cells."""
+    """The manifest of the study, the width in inches, and the look of variants and cells."""
 
     manifest: dict[str, Any]
     width: float
-    names: dict[str, str]  # of factors and levels, what to write instead
     colours: dict[tuple[str, str], str]  # of (factor, level as text)
     looks: dict[str, style.Look]  # of cell ids
 
-    def label(self, text: object) -> str:
-        """A text with the user's names for factors and levels; for columns that `relabelled` has not done already."""
-        return relabelled(str(text), self.names)
+    def label(self, name: object) -> str:
+        """A factor or a level as people read it."""
+        return words.named(self.manifest, name)
 
     def colour(self, factor: str, level: object) -> str:
         """The colour of a variant, ink for what is none."""
@@ -44,13 +42,4 @@ class Page(NamedTuple):
 def page_of(manifest: dict[str, Any], edits: Edits) -> Page:
     """The page of a study with the edits of its user."""
     colours = style.colours(manifest) | edits.colours
-    return Page(manifest, edits.width, edits.labels, colours, style.looks(manifest, colours))
-
-
-def relabelled(text: str, names: dict[str, str]) -> str:
-    """A text in which whole words that are names of factors and levels are replaced, each once."""
-    if not names:
-        return text
-    longest = sorted(names, key=len, reverse=True)
-    pattern = r"(?<![\w.-])(" + "|".join(map(re.escape, longest)) + r")(?![\w-]|\.\w)"
-    return re.sub(pattern, lambda found: names[found[1]], text)
+    return Page(manifest, edits.width, colours, style.looks(manifest, colours))

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from typing import Any
 
 import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from ablate import evidence, words
 from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import parts, style
+from analysis.figures.fold import fold
 from analysis.figures.kind import Kind, Page
+from analysis.figures.legend import legend
 from analysis.figures.scales import log_x
 
 LEAST = 1.05  # the largest cost over the smallest, below which cells count as equal
@@ -103,8 +103,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     per_row = min(len(panels), 1 if page.narrow else 3)
     lines = math.ceil(len(panels) / per_row)
     names = _entries(table)
-    columns, below = parts.columns_of(page, list(names.values()))
-    drawn = page.figure(table, 2.1 * lines + 0.14 * below + 0.2)
+    below = legend({name: page.looks[cell] for cell, name in names.items()}, page, line=False)
+    drawn = page.figure(table, 2.1 * lines + below.height + 0.2)
     axes = drawn.subplots(lines, per_row, squeeze=False, sharey=True)
     free = iter(axes.flat)
     for title, rows in panels:
@@ -114,9 +114,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     for axis in free:
         axis.set_visible(False)
     for row in axes:
-        row[0].set_ylabel(textwrap.fill(table.attrs["y"], 16))
-    handles = [Line2D([], [], ls="", marker=page.looks[c].marker, color=page.looks[c].colour, ms=3.5) for c in names]
-    drawn.legend(handles, list(names.values()), loc="outside lower left", ncols=columns)
+        row[0].set_ylabel(fold(table.attrs["y"], 0.8, 7))
+    below.draw(drawn)
     return drawn
 
 

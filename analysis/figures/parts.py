@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,11 +13,10 @@ from matplotlib.figure import Figure
 from ablate import evidence, words
 from ablate.results import Study
 from analysis.figures import style
+from analysis.figures.fold import fold, width_of
 from analysis.figures.kind import Page
 from analysis.figures.scales import Short
 
-CHARACTER = 0.049  # inches of a character in a row's name
-NAMES, RESULTS = 0.36, 0.42  # shares of the width that names and results may take
 SLANTED = 22  # characters of a slanted name
 Draw = Callable[[pandas.DataFrame, Page], Figure]
 EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # beside registered claims
@@ -27,40 +24,15 @@ EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # beside r
 
 def variant(study: Study, factor: str, level: Any) -> str:
     """A variant by itself: swiglu, optim.lr=0.001."""
-    shown = words.show(level)
-    return shown if factor in study.manifest["components"] else f"{factor}={shown}"
-
-
-def rows(axis: Axes, page: Page, names: Sequence[str], results: Sequence[str]) -> None:
-    """Rows from the top, names on the left, results on the right as an axis' labels, so that the layout fits them."""
-    axis.set_ylim(len(names) - 0.4, -0.6)
-    axis.set_yticks(range(len(names)), [fold(each, page, NAMES) for each in names])
-    side = axis.secondary_yaxis("right")
-    side.set_yticks(range(len(results)), [fold(each, page, RESULTS) for each in results])
-    for each, spine in ((axis, "left"), (side, "right")):
-        each.tick_params(axis="y", length=0)
-        each.spines[spine].set_visible(False)
-
-
-def fold(text: str, page: Page, share: float) -> str:
-    """A text in lines that take no more than a share of the page's width."""
-    return textwrap.fill(text, max(12, int(page.width * share / CHARACTER)), break_on_hyphens=False)
-
-
-def height_of(page: Page, names: Sequence[str], results: Sequence[str], inches: float = 0.18) -> float:
-    """The height of rows: more where a name or a result takes several lines."""
-    texts = [(name, NAMES) for name in names] + [(result, RESULTS) for result in results]
-    lines = max((fold(text, page, share).count("\n") + 1 for text, share in texts), default=1)
-    return max(2, len(names)) * (inches + 0.1 * (lines - 1))
+    manifest = study.manifest
+    return words.named(manifest, level) if factor in manifest["components"] else words.assigned(manifest, factor, level)
 
 
 def name_ticks(axis: Axes, names: Sequence[str], inches: float) -> None:
     """Names along x, each in the middle of its share of `inches`: in lines, or slanted and cut where it must be."""
-    room = int(inches / max(1, len(names)) / CHARACTER)
-    folded = [textwrap.fill(name, max(room, 1), break_long_words=False) for name in names]
-    widest = max((len(line) for name in folded for line in name.split("\n")), default=0)
-    if widest <= room:
-        axis.set_xticks(range(len(names)), folded)
+    room = inches / max(1, len(names)) - 0.05
+    if max((width_of(word) for name in names for word in name.split()), default=0.0) <= room:
+        axis.set_xticks(range(len(names)), [fold(name, room) for name in names])
         return
     cut = [name if len(name) <= SLANTED else name[: SLANTED - 1] + "…" for name in names]
     steep = inches / len(names) < 0.2
@@ -77,13 +49,6 @@ def metric_ticks(axis: Axes) -> None:
 def few_ticks(axis: Axes, page: Page) -> None:
     """As many ticks along x as stand apart beside names and results."""
     axis.locator_params(axis="x", nbins=2 if page.narrow else 5)
-
-
-def columns_of(page: Page, names: Sequence[str]) -> tuple[int, int]:
-    """Columns and lines of a legend that keeps within the page; entries fill its columns evenly."""
-    most = max(1, min(4, int(page.width / (0.052 * max(map(len, names)) + 0.45))))
-    lines = math.ceil(len(names) / most)
-    return math.ceil(len(names) / lines), lines
 
 
 def axis_label(study: Study, metric: str | None = None) -> str:

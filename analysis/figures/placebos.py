@@ -16,6 +16,7 @@ from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import parts, style
 from analysis.figures.kind import Kind, Page
+from analysis.figures.rows import crowded, rows_of
 from analysis.figures.scales import Short
 
 KEY = "seed.placebo"
@@ -53,7 +54,7 @@ def _placebo(placebos: Study, kind: str, floor: Floor) -> list[dict[str, Any]]:
     cells = {cell["levels"][KEY]: cell["id"] for cell in placebos.manifest["cells"]}
     values = evidence.scores(placebos, evidence.endpoint(placebos.manifest))
     differences = (values[cells[kind]] - values[cells[None]]).dropna()
-    who = {"factor": "", "level": "", "name": TITLES.get(kind, f"{kind} drawn anew")}
+    who = {"factor": "", "level": "", "name": TITLES.get(kind, f"{words.named(placebos.manifest, kind)} drawn anew")}
     dots = [who | {"role": "dot", "seed": seed, "value": value} for seed, value in differences.items()]
     return [who | {"role": "placebo", "mean": float(differences.mean()), "sd": floor.sd, "n": floor.n}, *dots]
 
@@ -99,28 +100,30 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     rows = [row for row in table.itertuples() if row.role != "dot"]
     names = [row.name for row in rows]
     results = [_result(row, table.attrs["places"]) for row in rows]
-    drawn = page.figure(table, 0.55 + parts.height_of(page, names, results, 0.2))
+    text = rows_of(names, results, page, 0.2, crowded(page, names, results))
+    drawn = page.figure(table, 0.55 + text.height)
     axis = drawn.subplots()
     axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
     dots = table[table["role"] == "dot"]
-    for y, row in enumerate(rows):
+    for y, row in zip(text.places, rows, strict=True):
         own = dots.loc[(dots["name"] == row.name) & (dots["factor"] == row.factor), "value"]
         shade = page.colour(row.factor, row.level) if row.role == "effect" else style.MUTED
         if row.role == "effect" and np.isfinite(row.floor):
-            axis.add_patch(Rectangle((-2 * row.floor, y - 0.42), 4 * row.floor, 0.84, color=style.FAINT, zorder=0))
-        axis.plot(own, [y + 0.16] * len(own), "o", color=shade, ms=2.6, mec="white", mew=0.3, zorder=3)
+            corner, thick = (-2 * row.floor, y - 0.42 * text.unit), 0.84 * text.unit
+            axis.add_patch(Rectangle(corner, 4 * row.floor, thick, color=style.FAINT, zorder=0))
+        axis.plot(own, [y + 0.16 * text.unit] * len(own), "o", color=shade, ms=2.6, mec="white", mew=0.3, zorder=3)
         half = row.sd if row.role == "placebo" else math.nan
         low, high = (row.mean - half, row.mean + half) if row.role == "placebo" else (row.low, row.high)
         if np.isfinite(low):
-            axis.plot([low, high], [y - 0.14] * 2, color=shade, lw=1.3, zorder=2)
+            axis.plot([low, high], [y - 0.14 * text.unit] * 2, color=shade, lw=1.3, zorder=2)
         if np.isfinite(row.mean):
             inside = shade if row.role == "placebo" or row.verdict in evidence.DECIDED else "white"
-            axis.plot(row.mean, y - 0.14, "D", color=shade, markerfacecolor=inside, ms=3.2, zorder=4)
+            axis.plot(row.mean, y - 0.14 * text.unit, "D", color=shade, markerfacecolor=inside, ms=3.2, zorder=4)
     axis.margins(x=0.05)
     parts.few_ticks(axis, page)
     axis.xaxis.set_major_formatter(Short())
     axis.set_xlabel(table.attrs["x"])
-    parts.rows(axis, page, names, results)
+    text.draw(axis)
     return drawn
 
 

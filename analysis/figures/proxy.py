@@ -54,13 +54,13 @@ def _claim(study: Study, name: str, claim: dict[str, Any], judged: Any) -> list[
         known = (mean - means[base]).dropna().to_numpy()
         estimate = evidence.paired(known if share == lost[base] else known[:0])
         low, high = evidence.interval(estimate, evidence.ALPHA)
-        shown = words.show(level)
-        row = {"facet": name, "factor": factor, "level": shown, "name": shown, "published": number - numbers[base]}
+        row = {"facet": name, "factor": factor, "level": words.show(level)}
+        row |= {"name": words.named(study.manifest, level), "published": number - numbers[base]}
         row |= {"mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
         rows.append(
             row
             | {
-                "base": words.show(levels[base]),
+                "base": words.named(study.manifest, levels[base]),
                 "rho": rho,
                 "verdict": judged.verdict,
                 "y": parts.axis_label(study, metric),
@@ -117,7 +117,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         if np.isfinite(row.low):
             axis.plot([row.published] * 2, [row.low, row.high], color=shade, lw=1.1, zorder=2)
         axis.plot(row.published, row.mean, "o", color=shade, ms=4.5, zorder=3, label=row.name)
-    base = page.label(rows["base"].iloc[0])
+    base = rows["base"].iloc[0]
     axis.set_xlabel(f"published, difference to {base}")
     axis.set_ylabel(f"here, difference to {base}\nin {rows['y'].iloc[0]}")
     for each in (axis.xaxis, axis.yaxis):

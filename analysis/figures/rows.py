@@ -1,42 +1,102 @@
-"""Rows of a figure: names on the left, results on the right; in a narrow figure both above the row."""
+"""Rows of a figure: names on the left, results on the right; where that leaves the data no room, both above the row."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
+from analysis.figures.fold import SIZE, fold, width_of
 from analysis.figures.page import Page
 
-LINE = 0.11  # inches that a further line of a name takes
+LINE = 0.11  # inches that a line of a row's text takes
+NAMES, RESULTS = 0.36, 0.42  # shares of the width that they may take beside the data
+LEAST = 0.5  # share of a narrow page that is left to the data
+BEFORE, GAP, AFTER, BODY = 0.1, 0.02, 0.09, 0.2  # inches around the data of a row with its text above, and theirs
 
 
-def wrapped(name: str, page: Page, characters: int = 0) -> str:
-    """A name in lines of so many characters, or of as many as leave room for the data beside it."""
-    return textwrap.fill(name, characters or (20 if page.narrow else int(8 * page.width)), break_on_hyphens=False)
+class Rows(NamedTuple):
+    """Texts in lines, the place of each row on the axis, the inches of all, and how much of the axis a row has."""
+
+    names: list[str]
+    results: list[str]
+    heads: Collection[int]
+    places: list[float]
+    height: float
+    unit: float
+    above: bool
+
+    def draw(self, axis: Axes) -> None:
+        """Write the texts of the rows, and set the limits that the rows need."""
+        axis.tick_params(axis="y", length=0)
+        axis.spines["left"].set_visible(False)
+        if self.above:
+            self._write_above(axis)
+            return
+        axis.set_ylim(len(self.names) - 0.4, -0.6)
+        axis.set_yticks(self.places, self.names)
+        for i, label in enumerate(axis.get_yticklabels()):
+            label.set_fontweight("bold" if i in self.heads else "normal")
+        if any(self.results):  # as an axis' labels, so that the layout fits them
+            side = axis.secondary_yaxis("right")
+            side.set_yticks(self.places, self.results)
+            side.tick_params(axis="y", length=0)
+            side.spines["right"].set_visible(False)
+
+    def _write_above(self, axis: Axes) -> None:
+        axis.set_ylim(self.places[-1] + 0.12, 0)
+        axis.set_yticks([])
+        plain: dict[str, Any] = {"va": "center", "fontsize": SIZE, "transform": axis.get_yaxis_transform()}
+        plain |= {"bbox": {"facecolor": "white", "edgecolor": "none", "pad": 0.8}}  # the zero line stops at a text
+        for i, (y, name, result) in enumerate(zip(self.places, self.names, self.results, strict=True)):
+            if i in self.heads:
+                axis.text(0, y, name, fontweight="bold", **plain)
+                continue
+            lines = name.split("\n")
+            for j, line in enumerate(lines):
+                axis.text(0, y - GAP - LINE * (len(lines) - j), line, **plain)
+            if result:
+                axis.text(1, y - GAP - LINE, result, ha="right", **plain)
 
 
-def pitch(names: list[str], inches: float, page: Page, results: Sequence[str] = ()) -> float:
-    """The height of all rows: more where a name takes several lines, or in a narrow figure a result."""
-    texts = [*names, *(results if page.narrow else ())]
-    lines = max((wrapped(text, page).count("\n") + 1 for text in texts), default=1)
-    return max(2, len(names)) * (inches + LINE * (lines - 1))
+def rows_of(
+    names: Sequence[str],
+    results: Sequence[str],
+    page: Page,
+    inches: float,
+    above: bool = False,
+    heads: Collection[int] = (),
+) -> Rows:
+    """Rows with a pitch of so many inches and more where a text takes several lines; `heads` are rows of a name alone.
+
+    With `above` texts stand above their rows, and the axis' unit is an inch.
+    """
+    if above:
+        return _rows_above(names, results, page, heads)
+    shown = [fold(name, page.width * NAMES) for name in names]
+    told = [fold(result, page.width * RESULTS) for result in results]
+    most = max((text.count("\n") for text in [*shown, *told]), default=0)
+    height = max(2, len(names)) * (inches + LINE * most)
+    return Rows(shown, told, heads, [float(y) for y in range(len(names))], height, 1.0, False)
 
 
-def name_rows(axis: Axes, names: list[str], results: list[str], page: Page) -> None:
-    """Rows from the top, their names on the left; results on the right, as an axis' labels, so that the layout fits."""
-    axis.set_ylim(len(names) - 0.4, -0.6)
-    axis.set_yticks(range(len(names)), [wrapped(name, page) for name in names])
-    bare(axis, "left")
-    if any(results):
-        side = axis.secondary_yaxis("right")
-        side.set_yticks(range(len(results)), [wrapped(result, page) if page.narrow else result for result in results])
-        bare(side, "right")
+def crowded(page: Page, names: Sequence[str], results: Sequence[str]) -> bool:
+    """Whether names and results beside the data would leave them too little of a narrow page."""
+    taken = [min(share * page.width, max(map(width_of, texts), default=0.0))
+             for texts, share in ((names, NAMES), (results, RESULTS))]  # fmt: skip
+    return page.narrow and any(results) and sum(taken) > (1 - LEAST) * page.width
 
 
-def bare(axis: Any, spine: str) -> None:
-    """An axis of rows: no ticks, no line."""
-    axis.tick_params(axis="y", length=0)
-    axis.spines[spine].set_visible(False)
+def _rows_above(names: Sequence[str], results: Sequence[str], page: Page, heads: Collection[int]) -> Rows:
+    """Each result on the line of its name where both fit, else on lines of its own below it."""
+    room, y = page.width - 0.25, 0.0
+    shown, told, places = list[str](), list[str](), list[float]()
+    for i, (name, result) in enumerate(zip(names, results, strict=True)):
+        beside = width_of(f"{name}   {result}") <= room
+        shown.append(name if beside else "\n".join(filter(None, (fold(name, room), fold(result, room)))))
+        told.append(result if beside else "")
+        y += BEFORE + (GAP + LINE * (shown[-1].count("\n") + 1)) * (i not in heads)
+        places.append(y)
+        y += AFTER
+    return Rows(shown, told, heads, places, max(y, 0.4), BODY, True)

@@ -16,7 +16,7 @@ from ablate import evidence, words
 from analysis.case import Case
 from analysis.figures import style
 from analysis.figures.kind import Kind, Page
-from analysis.figures.rows import name_rows, pitch
+from analysis.figures.rows import Rows, rows_of
 
 
 def table(case: Case) -> pandas.DataFrame:
@@ -70,16 +70,17 @@ def _unordered(manifest: dict[str, Any]) -> bool:
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A row per cell, a dot per run, lines that join the runs of a seed; what gave no number at the margin."""
     panels = [group for _, group in table.groupby("facet", sort=False)]
-    names = [list(dict.fromkeys(group["name"])) for group in panels]
-    heights = [0.25 + pitch(each, 0.22, page, list(rows["lost"])) for each, rows in zip(names, panels, strict=True)]
+    firsts = [group.drop_duplicates("cell") for group in panels]
+    texts = [rows_of(list(first["name"]), list(first["lost"]), page, 0.22) for first in firsts]
+    heights = [0.25 + text.height for text in texts]
     drawn = page.figure(table, 0.3 + sum(heights))
     axes = drawn.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
-    for axis, group in zip(axes, panels, strict=True):
-        _panel(axis, group, page)
+    for axis, group, text in zip(axes, panels, texts, strict=True):
+        _panel(axis, group, text, page)
     return drawn
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, text: Rows, page: Page) -> None:
     cells = [group for _, group in rows.groupby("cell", sort=False)]
     lines = [line for y, (one, other) in enumerate(itertools.pairwise(cells)) for line in _lines(y, one, other)]
     faint = min(1.0, 16 / max(map(len, cells)))  # lines of many seeds are a cloud that must not hide the dots
@@ -95,7 +96,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         axis.set_xticks([])
     axis.set_xlabel(rows["facet"].iloc[0])
     axis.grid(axis="y", lw=0.4, color=style.FAINT)
-    name_rows(axis, [cell["name"].iloc[0] for cell in cells], [cell["lost"].iloc[0] for cell in cells], page)
+    text.draw(axis)
 
 
 def _lines(y: int, one: pandas.DataFrame, other: pandas.DataFrame) -> list[list[tuple[float, float]]]:

@@ -1,4 +1,4 @@
-"""From the table of a kind to what its figure shows: the user's subset, order and names, and not more than fits."""
+"""From the table of a kind to what its figure shows: the user's subset and order, and not more than fits."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ import pandas
 
 from ablate import evidence, words
 from analysis.case import Case
+from analysis.edits import Edits, shown_cells
 from analysis.figures import style
-from analysis.figures.edits import Edits, shown_cells
-from analysis.figures.page import relabelled
 
 TOLD = (*evidence.DECIDED, "withheld")
-TEXTS = ("name", "label", "facet")  # columns in which the user's names stand
 
 
 def select(table: pandas.DataFrame, case: Case, edits: Edits, most: int) -> pandas.DataFrame:
-    """The rows that are shown, in the user's order and with the user's names; the caption says what is left out."""
+    """The rows that are shown, in the user's order; the caption says what is left out."""
     attrs = dict(table.attrs)
     shown, said = _shown(table, case, edits, most)
     ordered = shown.iloc[_order(shown, case.study.manifest, edits)] if edits.order else shown
-    known = {name: [relabelled(str(text), edits.labels) for text in ordered[name]] for name in TEXTS if name in ordered}
-    result = ordered.assign(**known).reset_index(drop=True)
+    result = ordered.reset_index(drop=True)
     result.attrs = attrs | {
-        "title": relabelled(attrs.get("title") or style.title(case.study.manifest), edits.labels),
+        "title": attrs.get("title") or style.title(case.study.manifest),
         "caption": [line for line in [*attrs.get("caption", []), said] if line],
     }
     return result

@@ -13,7 +13,7 @@ from analysis.case import Case
 from analysis.figures import style
 from analysis.figures.depth import DEPTH
 from analysis.figures.kind import Kind, Page
-from analysis.figures.lines import caption, draw_lines, lines, swept
+from analysis.figures.lines import axes_of, caption, draw_lines, lines, swept
 from analysis.figures.width import FIRST, WIDTH
 
 RATE = "optim.lr"
@@ -36,8 +36,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     found = lines(case, x, []) if x else None
     if found is None:
         return None
-    said = [caption(found, evidence.endpoint(manifest)), "ring: the best value of a line"]
-    return _judged(found, said, _starts(case) if x == RATE and found.attrs["lower"] else {})
+    said = [caption(found), "ring: the best value of a line"]
+    return _judged(found, said, _starts(case) if x == RATE else {})
 
 
 def _tuned(case: Case) -> pandas.DataFrame | None:
@@ -48,29 +48,38 @@ def _tuned(case: Case) -> pandas.DataFrame | None:
     if not style.numeric(values):
         return None
     facets = {cell["id"]: manifest["tasks"][cell["task"]]["title"] for cell in manifest["cells"]}
+    metrics = {cell: "val/" + metric.split("/")[-1] for cell, metric in evidence.endpoints(manifest).items()}
     for row in case.cells.itertuples():
         for value, score in zip(values, tuning["cells"][row.cell]["scores"], strict=True):
             lost = score is None
             mean = math.nan if lost else score
             about = {"cell": row.cell, "label": row.label, "facet": facets[row.cell] * (len(set(facets.values())) > 1)}
-            about |= {"x": float(value), "mean": mean, "low": mean, "high": mean, "runs": tuning["seeds"]}
+            about |= {
+                "metric": metrics[row.cell],
+                "x": float(value),
+                "mean": mean,
+                "low": mean,
+                "high": mean,
+                "runs": tuning["seeds"],
+            }
             rows.append(about | {"n": 0 if lost else tuning["seeds"], "diverged": int(lost), "failed": 0, "missing": 0})
     found = pandas.DataFrame(rows)
-    metric = "val/" + evidence.endpoint(manifest).split("/")[-1]
-    found.attrs = {"x": tuning["key"], "lines": list(manifest["factors"]), "y": metric + words.unit(manifest, metric)}
-    found.attrs |= {"at": sorted(map(float, values)), "lower": evidence.lower_is_better(manifest, metric)}
-    over = f"tuning of {tuning['key']}: {metric}, mean over {words.counted(tuning['seeds'], 'tuning seed')}, no band"
+    found.attrs = {"x": tuning["key"], "lines": list(manifest["factors"]), "at": sorted(map(float, values))}
+    found.attrs |= axes_of(manifest, found)
+    measured = " or ".join(found.attrs["y"])
+    over = f"tuning of {tuning['key']}: {measured}, mean over {words.counted(tuning['seeds'], 'tuning seed')}, no band"
     crosses = "; × at the top: a run diverged" * bool(found["diverged"].sum())
     return _judged(found, [f"{over}; nothing of it is scored{crosses}", "ring: the value that was chosen"], {})
 
 
 def _judged(found: pandas.DataFrame, said: list[str], starts: dict[str, float]) -> pandas.DataFrame:
     """With the best value of each line marked, and in its label what there is to say of it."""
-    attrs, sign = found.attrs, 1 if found.attrs["lower"] else -1
+    attrs, several = found.attrs, found["facet"].nunique() > 1
     found = found.assign(best=False)
     notes: dict[str, list[str]] = {}
-    for (label, _), line in found.groupby(["label", "facet"], sort=False):
-        whole = (sign * line["mean"]).where(line["diverged"] == 0).dropna()
+    for (label, facet), line in found.groupby(["label", "facet"], sort=False):
+        lower, where = attrs["lower"][line["metric"].iloc[0]], f" at {facet}" * several
+        whole = ((1 if lower else -1) * line["mean"]).where(line["diverged"] == 0).dropna()
         if whole.empty:
             continue
         best = whole.idxmin()
@@ -78,13 +87,15 @@ def _judged(found: pandas.DataFrame, said: list[str], starts: dict[str, float]) 
         if len(line) < FEWEST:
             continue
         if line.loc[best, "x"] in (line["x"].min(), line["x"].max()):
-            notes.setdefault(str(label), []).append("best at the edge")
-        score = _sensitivity(line, starts)
+            notes.setdefault(str(label), []).append(f"best at the edge{where}")
+        score = _sensitivity(line, starts) if lower else math.nan
         if math.isfinite(score):
-            notes.setdefault(str(label), []).append(f"sensitivity {words.number(score, 3)}")
+            notes.setdefault(str(label), []).append(f"sensitivity {words.number(score, 3)}{where}")
     told = {label: f"{label} ({', '.join(dict.fromkeys(each))})" for label, each in notes.items()}
     found["label"] = found["label"].map(lambda label: told.get(label, label))
-    edges = "; at the edge: wider values may be better" * any("best at the edge" in each for each in notes.values())
+    edges = "; at the edge: wider values may be better" * any(
+        "best at the edge" in text for each in notes.values() for text in each
+    )
     exception = (
         "sensitivity: mean over rates of min(loss, loss at initialisation) − best loss; there, and only there, a "
         "diverged run counts, at its initial loss"

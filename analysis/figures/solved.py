@@ -5,12 +5,12 @@ from __future__ import annotations
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from ablate import evidence
 from analysis.case import Case
 from analysis.figures import parts
 from analysis.figures.kind import Kind, Page
+from analysis.figures.legend import legend
 from analysis.stats.solved import SOLVED, times_of
 
 COLUMNS = ["facet", "cell", "name", "step", "share", "low", "high", "n"]
@@ -68,10 +68,10 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A stairway per cell, a panel per stratum."""
     panels = list(table.groupby("facet", sort=False))
     names = dict(zip(table["cell"], table["name"], strict=True))
-    columns, below = parts.columns_of(page, list(names.values()))
+    below = legend({name: page.looks[cell] for cell, name in names.items()}, page, marker=False)
     per_row = min(len(panels), 1 if page.narrow else 2)
     lines = -(-len(panels) // per_row)
-    drawn = page.figure(table, 1.9 * lines + 0.14 * below + 0.2)
+    drawn = page.figure(table, 1.9 * lines + below.height + 0.2)
     axes = drawn.subplots(lines, per_row, squeeze=False)
     free = iter(axes.flat)
     for title, rows in panels:
@@ -80,9 +80,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         axis.set_title(str(title))
     for axis in free:
         axis.set_visible(False)
-    looks = [page.looks[cell] for cell in names]
-    handles = [Line2D([], [], color=look.colour, ls=look.dash) for look in looks]
-    drawn.legend(handles, list(names.values()), loc="outside lower left", ncols=columns, handlelength=3)
+    below.draw(drawn)
     return drawn
 
 

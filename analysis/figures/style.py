@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,10 +11,9 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, words
 from ablate.results import write_atomic
+from analysis.figures.fold import fold
 
-WIDTH = 5.5  # inches: the text width of a paper in one column; two columns have 6.9
 DPI = 250
-CHARACTERS = 19.2  # of a caption, per inch
 INK, MUTED, FAINT = "#222222", "#999999", "#e5e5e5"
 
 # Okabe & Ito 2008 without its yellow, with a violet, a brown and a grey: any two differ by ΔE ≥ 16 for full colour
@@ -45,6 +43,7 @@ RC = {
     "axes.edgecolor": INK,
     "lines.linewidth": 1.1,
     "legend.frameon": False,
+    "text.parse_math": False,  # a $ in a label is a dollar
     "figure.constrained_layout.w_pad": 0.07,
     "pdf.fonttype": 42,  # TrueType: what publishers accept
 }
@@ -126,7 +125,7 @@ def title(manifest: dict[str, Any]) -> str:
 
 def figure(width: float, lines: list[str], height: float) -> Figure:
     """An empty figure with its title and caption on top, wrapped; `height` in inches without them."""
-    text = "\n".join(textwrap.fill(line, int(CHARACTERS * width)) for line in lines if line)
+    text = "\n".join(fold(line, 0.98 * width - 0.02, 7) for line in lines if line)
     drawn = Figure(figsize=(width, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
     drawn.suptitle(text, x=0.01, ha="left")
     return drawn

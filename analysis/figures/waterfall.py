@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -15,6 +16,7 @@ from ablate.results import Study
 from analysis.case import Case
 from analysis.figures import parts, style
 from analysis.figures.kind import Kind, Page
+from analysis.figures.rows import Rows, crowded, rows_of
 
 DESIGNS = ("cumulative", "one_at_a_time", "leave_one_out")
 STRATA = 4  # panels at most
@@ -52,7 +54,8 @@ def _first(stratum: str, cell: Any) -> dict[str, Any]:
 
 def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
     if study.manifest["design"] != "cumulative":
-        role, name = "change", f"{row.factor}: {row.level} for {row.reference}"
+        factor, level, base = (words.named(study.manifest, key) for key in (row.factor, row.level, row.reference))
+        role, name = "change", f"{factor}: {level} for {base}"
     elif row.kind == "step":
         role, name = "step", f"+ {parts.variant(study, row.factor, row.level)}"
     else:
@@ -77,15 +80,15 @@ def _caption(case: Case, strata: int) -> list[str]:
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """Bars from where a change starts to where it ends, a panel per stratum."""
     strata = [rows for _, rows in table.groupby("facet", sort=False)]
-    texts = [
-        (list(rows["name"]), [_result(row, table.attrs["places"]) for row in rows.itertuples()]) for rows in strata
-    ]
-    heights = [parts.height_of(page, *text) + 0.15 for text in texts]
+    results = [[_result(row, table.attrs["places"]) for row in rows.itertuples()] for rows in strata]
+    above = crowded(page, list(table["name"]), list(itertools.chain(*results)))
+    texts = [rows_of(list(rows["name"]), told, page, 0.18, above) for rows, told in zip(strata, results, strict=True)]
+    heights = [text.height + 0.15 for text in texts]
     drawn = page.figure(table, sum(heights) + 0.4)
     panels = drawn.subplots(len(strata), squeeze=False, height_ratios=heights)[:, 0]
     for axis, rows, text in zip(panels, strata, texts, strict=True):
-        _panel(axis, rows, page)
-        parts.rows(axis, page, *text)
+        _panel(axis, rows, text, page)
+        text.draw(axis)
         axis.set_title(rows["facet"].iloc[0])
     panels[-1].set_xlabel(table.attrs["x"])
     return drawn
@@ -98,17 +101,17 @@ def _result(row: Any, places: int) -> str:
     return parts.said(row, places)
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, text: Rows, page: Page) -> None:
     ends = rows["end"].to_numpy()
-    for y, row in enumerate(rows.itertuples()):
+    for i, (y, row) in enumerate(zip(text.places, rows.itertuples(), strict=True)):
         shade = style.INK if row.role in ("first", "total") else page.colour(row.factor, row.level)
         if row.role == "first":
             axis.plot(row.end, y, "o", ms=4.5, color=shade)
         elif np.isfinite(row.end):
-            _bar_at(axis, y, row, shade)
-        follows = y + 1 < len(rows) and rows["start"].iloc[y + 1] == ends[y]
+            _bar_at(axis, y, 0.56 * text.unit, row, shade)
+        follows = i + 1 < len(rows) and rows["start"].iloc[i + 1] == ends[i]
         if row.role in ("first", "step") and follows:  # where the next bar starts
-            axis.plot([ends[y]] * 2, [y, y + 1], color=style.MUTED, lw=0.6, zorder=1)
+            axis.plot([ends[i]] * 2, [y, text.places[i + 1]], color=style.MUTED, lw=0.6, zorder=1)
     base = rows["start"].iloc[0]
     if np.isfinite(base):
         axis.axvline(base, color=style.MUTED, lw=0.6, ls=(0, (4, 3)), zorder=0)
@@ -119,10 +122,10 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.margins(x=0.06)
 
 
-def _bar_at(axis: Axes, y: int, row: Any, shade: str) -> None:
+def _bar_at(axis: Axes, y: float, thick: float, row: Any, shade: str) -> None:
     filled = row.verdict in evidence.DECIDED
     left, width = min(row.start, row.end), abs(row.end - row.start)
-    axis.barh(y, width, 0.56, left, color=shade if filled else "white", edgecolor=shade, lw=0.9, zorder=2)
+    axis.barh(y, width, thick, left, color=shade if filled else "white", edgecolor=shade, lw=0.9, zorder=2)
     if np.isfinite(row.low):
         reach = [row.start + row.low, row.start + row.high]
         axis.plot(reach, [y, y], color=style.INK, lw=0.9, marker="|", ms=4, zorder=3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pandas
 
-from ablate import evidence
 from analysis.case import Case
 from analysis.figures.kind import Kind
 from analysis.figures.lines import caption, draw_lines, lines, swept
@@ -22,7 +21,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     others = sorted((name for name in numbers if name != WIDTH), key=lambda name: name not in FIRST)
     found = lines(case, WIDTH, others[:1])
     if found is not None:
-        found.attrs["caption"] = [caption(found, evidence.endpoint(manifest))]
+        found.attrs["caption"] = [caption(found)]
     return found
 
 

@@ -39,7 +39,7 @@ def series(case: Case) -> Series | None:
         done = sum(not run["diverged"] for run in runs.get(row.cell, []))
         cells.append(
             {
-                "name": drawn.label(row.name) + f" ({'; '.join(lost)})" * bool(lost),
+                "name": row.name + f" ({'; '.join(lost)})" * bool(lost),
                 "colour": look.colour,
                 "dash": _dash(look.dash),
                 "n": done,

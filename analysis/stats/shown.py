@@ -89,7 +89,8 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         "Solved: at least .99 of the task's first metric on the validation split, at the first evaluation that has it. "
         "A run that has not solved its task is censored at the end of its schedule, a diverged one, too.",
         f"Mean steps are restricted to {', '.join(f'{steps:,}' for steps in sorted(set(table['within'])))}; the median "
-        "is Kaplan and Meier's. Exploratory.",
+        "is Kaplan and Meier's. Where both cells saw the same batches, the log-rank test compares them within "
+        "seeds (Jung 1999). Exploratory.",
     ]
     return Sheet("solved", "Runs that solved their task", head, rows, said)
 

@@ -13,6 +13,7 @@ from ablate import evidence
 from ablate.results import Study
 
 SOLVED = 0.99  # of a metric whose best is 1
+EXACT = 20  # seeds; 2^20 signs
 
 
 def solved(study: Study) -> pandas.DataFrame | None:
@@ -22,9 +23,9 @@ def solved(study: Study) -> pandas.DataFrame | None:
     metric.  One that has not is censored at the end of the schedule, a diverged one, too: it never will.  Failed and
     missing runs are left out.  Columns: label, stratum, n, solved, share with Wilson's 95 % interval (share_low,
     share_high), median (steps, Kaplan-Meier; NaN where fewer than half got there), restricted (mean steps up to the end
-    of the shortest schedule of the stratum, `within`), and against the reference: logrank, its p (of all runs, not
-    paired), p_bh, and saved, mean over seeds of the restricted steps saved, with its 95 % interval (saved_low,
-    saved_high), paired where the batches are the same.  None where no run of such a task solved it.
+    of the shortest schedule of the stratum, `within`), and against the reference: logrank, its p, p_bh, and saved, mean
+    over seeds of the restricted steps saved, with its 95 % interval (saved_low, saved_high); both are paired where the
+    batches are the same.  None where no run of such a task solved it.
     """
     manifest, curves = study.manifest, study.curves
     metrics = {
@@ -78,16 +79,47 @@ def _against(
     if reference is None or cell is reference:
         return found
     own, base = times[cell["id"]], times[reference["id"]]
-    if own["solved"].any() or base["solved"].any():
-        with np.errstate(invalid="ignore"):  # NaN where all runs got there at once
-            found["logrank"] = float(stats.logrank(_censored(own), _censored(base)).pvalue)
     steps = [np.minimum(each["step"], within) for each in (base, own)]
     if cell["batches"] == reference["batches"]:
+        found["logrank"] = paired_logrank(own, base)
         estimate = evidence.paired((steps[0] - steps[1]).dropna().to_numpy())
     else:
+        if own["solved"].any() or base["solved"].any():
+            with np.errstate(invalid="ignore"):  # NaN where all runs got there at once
+                found["logrank"] = float(stats.logrank(_censored(own), _censored(base)).pvalue)
         estimate = evidence.welch([steps[0].to_numpy(float), -steps[1].to_numpy(float)])
     low, high = evidence.interval(estimate, 0.05)
     return found | {"saved": estimate.mean, "saved_low": low, "saved_high": high}
+
+
+def paired_logrank(own: pandas.DataFrame, base: pandas.DataFrame) -> float:
+    """Two-sided p of the log-rank statistic where the two runs of a seed belong together (Jung 1999).
+
+    The statistic is Σ dₛ, d the difference of a seed's two log-rank scores, δ − Λ(t) with Λ that of Nelson and Aalen
+    over all runs (Peto & Peto 1972).  Where the cell does not matter, the runs of a seed may change places: p is the
+    share of all signs with |Σ ±dₛ| >= |Σ dₛ|, exact up to 20 seeds that differ; of more by z = Σ dₛ / √Σ dₛ².
+    Schedules that differ are cut to the shorter.  NaN below two seeds, and where none differs.
+    """
+    seeds = own.index.intersection(base.index)
+    sides = [side.loc[seeds].to_numpy(float).T for side in (own, base)]
+    end = np.minimum(sides[0][2], sides[1][2])
+    step = np.concatenate([np.minimum(when, end) for when, _, _ in sides])
+    reached = np.concatenate([(solved > 0) & (when <= end) for when, solved, _ in sides])
+    at = np.unique(step[reached])
+    hazards = np.array([np.sum((step == when) & reached) / np.sum(step >= when) for when in at])
+    scores = reached - (at <= step[:, None]) @ hazards
+    differences = np.round(scores[: len(seeds)] - scores[len(seeds) :], 12)
+    return _over_signs(differences[differences != 0]) if len(seeds) > 1 else math.nan
+
+
+def _over_signs(differences: np.ndarray) -> float:
+    """The share of signs with |Σ ±dₛ| >= |Σ dₛ|; NaN of none."""
+    if len(differences) > EXACT:
+        return float(2 * stats.norm.sf(abs(differences.sum()) / math.sqrt(np.sum(differences**2))))
+    sums = np.zeros(1)
+    for each in differences:
+        sums = np.concatenate([sums + each, sums - each])
+    return float(np.mean(np.abs(sums) >= abs(differences.sum()) - 1e-9)) if len(differences) else math.nan
 
 
 def _censored(found: pandas.DataFrame) -> stats.CensoredData:

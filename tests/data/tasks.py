@@ -46,7 +46,7 @@ def task(name: str, kind: str) -> Task:
 @functools.cache
 def some_text() -> Path:
     """A text of words without order."""
-    file = Path(os.environ["ABLATE_CACHE"]) / "words.txt"
+    file = Path(os.environ["ABLATE_CACHE"]) / f"words-{os.getpid()}.txt"
     pick = random.Random(0)
     lines = (" ".join(pick.choices(["ant", "bee", "cat", "dog", "élan"], k=9)) for _ in range(1500))
     file.write_text("\n".join(lines))
@@ -58,6 +58,6 @@ def some_dataset() -> Path:
     """The same as a saved dataset."""
     import datasets
 
-    folder = Path(os.environ["ABLATE_CACHE"]) / "words"
+    folder = Path(os.environ["ABLATE_CACHE"]) / f"words-{os.getpid()}"
     datasets.Dataset.from_dict({"text": [some_text().read_text()]}).save_to_disk(str(folder))
     return folder

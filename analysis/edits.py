@@ -1,4 +1,7 @@
-"""figures.yaml: what a user changes for the paper; written once with the defaults, read on every run."""
+"""figures.yaml: what a user changes for the paper; written once with the defaults, read on every run.
+
+Labels reach all that people read, see `analysis.names`; the rest is about figures.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,10 @@ from matplotlib.colors import is_color_like, to_hex
 from ablate import words
 from ablate.command import Refused
 from ablate.results import write_atomic
-from analysis.figures import style
+from analysis.names import cell_label, written
 
-WIDTHS = {"single": 3.3, "text": style.WIDTH, "double": 6.9}  # inches
+FILE = "figures.yaml"
+WIDTHS = {"single": 3.3, "text": 5.5, "double": 6.9}  # inches: a column of two, a text, both columns
 NARROWEST, WIDEST = 2.5, 12.0
 KEYS = ("width", "labels", "order", "colours", "subset")
 SUBSET = ("figures", "levels", "cells")
@@ -28,7 +32,7 @@ SUBSET = ("figures", "levels", "cells")
 class Edits:
     """The entries of figures.yaml; levels are texts, what is not there is as the study has it."""
 
-    width: float = style.WIDTH
+    width: float = WIDTHS["text"]
     labels: dict[str, str] = dataclasses.field(default_factory=dict)
     order: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     colours: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
@@ -37,8 +41,16 @@ class Edits:
     cells: list[str] | None = None
 
 
-def edits_of(file: Path, manifest: dict[str, Any], kinds: Iterable[str]) -> Edits:
-    """What a user wrote in `file`; the defaults where there is no such file.  Raises `Refused`."""
+def labels_of(file: Path, manifest: dict[str, Any]) -> dict[str, str]:
+    """What a user wants to stand in place of names of factors and levels.  Raises `Refused`."""
+    return edits_of(file, manifest, None).labels
+
+
+def edits_of(file: Path, manifest: dict[str, Any], kinds: Iterable[str] | None) -> Edits:
+    """What a user wrote in `file`; the defaults where there is no such file.  Raises `Refused`.
+
+    `kinds` are the figures that there can be; None: any.
+    """
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -52,17 +64,17 @@ def edits_of(file: Path, manifest: dict[str, Any], kinds: Iterable[str]) -> Edit
             f"{file}{where}: no YAML ({getattr(error, 'problem', error)}); delete it for the defaults"
         ) from None
     try:
-        return _checked(given, manifest, list(kinds))
+        return _checked(given, manifest, None if kinds is None else list(kinds))
     except ValueError as error:
         raise Refused(f"{file}: {error}") from None
 
 
-def _checked(given: Any, manifest: dict[str, Any], kinds: list[str]) -> Edits:
+def _checked(given: Any, manifest: dict[str, Any], kinds: list[str] | None) -> Edits:
     entries = _mapping(given, "the file")
     _known(entries, KEYS, "")
     subset = _mapping(entries.get("subset"), "subset")
     _known(subset, SUBSET, "subset.")
-    cells = [cell["label"] for cell in manifest["cells"]]
+    cells = [written(cell) for cell in manifest["cells"]]
     edits = Edits(
         _width(entries.get("width")),
         _labels(_mapping(entries.get("labels"), "labels"), manifest),
@@ -82,7 +94,7 @@ def shown_cells(manifest: dict[str, Any], edits: Edits) -> list[str]:
     return [
         cell["id"]
         for cell in manifest["cells"]
-        if (edits.cells is None or cell["label"] in edits.cells)
+        if (edits.cells is None or written(cell) in edits.cells)
         and all(words.show(cell["levels"].get(name)) in kept for name, kept in edits.levels.items())
     ]
 
@@ -111,7 +123,7 @@ def _instead(name: str, allowed: Iterable[str]) -> str:
 
 def _width(value: Any) -> float:
     if value is None:
-        return style.WIDTH
+        return WIDTHS["text"]
     if isinstance(value, str) and value in WIDTHS:
         return WIDTHS[value]
     if isinstance(value, int | float) and not isinstance(value, bool) and NARROWEST <= value <= WIDEST:
@@ -156,8 +168,22 @@ def _labels(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[str, str]
             raise ValueError(f"labels names {name}, which is no factor or level; {_instead(str(name), there)}")
         if not isinstance(text, str | int | float) or isinstance(text, bool):
             raise ValueError(f"labels.{words.show(name)} must be a text, not {_shown(text)}")
-        found[words.show(name)] = str(text)
+        if not str(text).strip():
+            raise ValueError(f"labels.{words.show(name)} is empty; write a name")
+        found[words.show(name)] = " ".join(str(text).split())
+    _alike(found, manifest)
     return {name: text for name, text in found.items() if name != text}
+
+
+def _alike(labels: dict[str, str], manifest: dict[str, Any]) -> None:
+    """Refuse labels by which two factors, two levels of one factor, or two cells could not be told apart."""
+    groups = [list(manifest["factors"]), *(list(map(words.show, levels)) for levels in manifest["factors"].values())]
+    named = [[(name, labels.get(name, name)) for name in group] for group in groups]
+    for group in [*named, [(written(cell), cell_label(cell, labels)) for cell in manifest["cells"]]]:
+        first: dict[str, str] = {}
+        for name, text in group:
+            if first.setdefault(text, name) != name:
+                raise ValueError(f"labels give {first[text]} and {name} the same name, {text}; write different ones")
 
 
 def _colours(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[tuple[str, str], str]:
@@ -174,35 +200,38 @@ def _colours(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[tuple[st
     return found
 
 
-def _names(value: Any, where: str, there: list[str]) -> list[str] | None:
+def _names(value: Any, where: str, there: list[str] | None) -> list[str] | None:
     if value is None:
         return None
     if not isinstance(value, list) or not value:
         raise ValueError(f"{where} must be a list, [a, b], not {_shown(value)}")
     for name in value:
-        if name not in there:
+        if there is not None and name not in there:
             raise ValueError(f"{where} names {_shown(name)}; {_instead(str(name), there)}")
     return value
 
 
 HEAD = """\
-# What the figures of this study look like. Take the # away before what you change and run the same command again.
+# What the figures of this study look like, and what things are called wherever people read: in figures, tables, text.
+# CSV files and the names of LaTeX commands keep the names as they are. Take the # away before what you change and run
+# the same command again.
 # Statistics never change: what is left out is still part of the family. Delete this file for the defaults.
 """
 
 
-def write_defaults(file: Path, manifest: dict[str, Any], kinds: Iterable[str]) -> None:
-    """Write the defaults as comments, unless there is a file already."""
+def write_defaults(
+    file: Path, manifest: dict[str, Any], kinds: Iterable[str], colours: dict[tuple[str, str], str]
+) -> None:
+    """Write the defaults as comments, unless there is a file already; `kinds` are the figures that the study has."""
     if file.exists():
         return
     factors = {name: [words.show(level) for level in levels] for name, levels in manifest["factors"].items()}
-    colours = style.colours(manifest)
     names = dict.fromkeys(name for factor, levels in factors.items() for name in (factor, *levels))
     lines = [
         HEAD,
         f"width: text   # {', '.join(f'{name} ({width} in)' for name, width in WIDTHS.items())}, or a number of inches",
         "",
-        "labels:        # what stands in place of a name, in every figure",
+        "labels:        # what stands in place of a name, in every figure, table and sentence",
         *(f"  # {_yaml(name)}: {_yaml(name)}" for name in names),
         "",
         "order:         # of rows and of the legend",
