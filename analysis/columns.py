@@ -114,7 +114,7 @@ def choose_metrics(names: list[str], asked: list[str], claimed: list[str]) -> li
     order = [*asked, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
     order += [name for name in claimed if name in names]
     if not order:
-        raise Refused(f"no column is a metric by its name; write --metric NAME; there are {', '.join(names)}")
+        raise Refused(f"no column is a metric by its name; write --metric NAME; there are {', '.join(names) or 'none'}")
     return list(dict.fromkeys(order))
 
 

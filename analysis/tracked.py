@@ -11,12 +11,13 @@ import pandas
 from ablate.command import Refused
 from ablate.results import Study
 from ablate.words import counted
-from analysis.columns import choose_factors, choose_metrics, levels
+from analysis.columns import KEYS, WHOLE, choose_factors, choose_metrics, levels
 from analysis.foreign import Asked, Origin, assemble
 from analysis.study_file import claimed_metrics, wanted_factors
 
 STATES = {"finished": "done", "crashed": "failed", "failed": "failed", "killed": "failed"}
 SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value")
+OURS = {"params", "params_vs_reference", "shared_draws"}  # of the budget that our mirror logs
 CARRIED = ("tokens", "seconds")  # beside the metrics, for the axes of curves
 NAMED = 4
 
@@ -41,7 +42,7 @@ class Tracked(NamedTuple):
 def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list[str]) -> Study:
     """The study of tracked runs.  Raises `Refused`."""
     runs = _of_group(runs, asked)
-    mirrored = [run for run in runs if "budget" in run.config and run.job_type]
+    mirrored = [run for run in runs if _is_mirrored(run)]
     told = [_mirrored(run) if len(mirrored) == len(runs) else _plain(run) for run in runs]
     seeded = [row for row in told if isinstance(row["seed"], int)]
     if not seeded:
@@ -49,6 +50,10 @@ def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list
     if lost := [run.name for run, row in zip(runs, told, strict=True) if not isinstance(row["seed"], int)]:
         notes.append(f"{counted(len(lost), 'run')} without a seed left out: {_few(lost)}")
     kept = [(run, row) for run, row in zip(runs, told, strict=True) if isinstance(row["seed"], int)]
+    odd = {run.state for run, _ in kept} - {*STATES, "running", "pending"}
+    for state in sorted(odd):
+        names = [run.name for run, _ in kept if run.state == state]
+        notes.append(f"{counted(len(names), 'run')} in the state {state}, counted as missing: {_few(names)}")
     numbers = list(dict.fromkeys(name for run, _ in kept for row in (*run.history, run.summary) for name in row))
     logged_names = [name for name in numbers if not name.startswith("_")]
     metrics = choose_metrics(logged_names, list(asked.metrics), claimed_metrics(asked.described))
@@ -65,10 +70,10 @@ def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list
         [
             {"path": f"{run.name} ({run.id})", "seed": row["seed"], "status": row["status"], "params": row["params"]}
             | ({"batches": row["batches"]} if "batches" in row else {})
-            | {"step": float(logged["_step"])}
+            | {"step": _step(logged, number)}
             | {name: _number(logged[name]) for name in (*CARRIED, *metrics) if name in logged}
             for run, row in kept
-            for logged in _steps(run)
+            for number, logged in enumerate(_steps(run))
         ]
     )
     for name in factors:
@@ -83,7 +88,7 @@ def _of_group(runs: list[Tracked], asked: Asked) -> list[Tracked]:
     groups = list(dict.fromkeys(run.group for run in runs if run.group))
     if asked.group and asked.group not in groups:
         raise Refused(f"--group {asked.group}: there is no such group; there are {', '.join(groups) or 'none'}")
-    ours = {run.group for run in runs if "budget" in run.config and run.job_type}
+    ours = {run.group for run in runs if _is_mirrored(run)}
     if not asked.group and len(ours) > 1:
         raise Refused(f"the runs are of {len(ours)} studies; choose one with --group: {', '.join(sorted(ours))}")
     found = sorted(
@@ -95,31 +100,38 @@ def _of_group(runs: list[Tracked], asked: Asked) -> list[Tracked]:
     return found
 
 
+def _is_mirrored(run: Tracked) -> bool:
+    """Whether our own mirror has written a run: people call settings of theirs `budget`, too."""
+    budget = run.config.get("budget")
+    return bool(run.job_type) and isinstance(budget, dict) and budget.keys() >= OURS
+
+
 def _away(run: Tracked) -> float:
     """How far a run of our mirror is from the study's reference, whose first run comes first; 0 of others."""
-    budget = run.config.get("budget")
-    if not isinstance(budget, dict):
+    if not _is_mirrored(run):
         return 0.0
+    budget = run.config["budget"]
     return abs(budget.get("params_vs_reference") or 0) + abs(1 - (budget.get("shared_draws") or 0))
 
 
 def _plain(run: Tracked) -> Row:
     """Settings of any run, flat, with its seed and status."""
     config = flat(run.config)
-    seed = next((config[name] for name in SEEDS if _is_whole(config.get(name))), None)
+    seeds = [seed for seed in (_whole(config.get(name)) for name in SEEDS) if seed is not None]
     settings = {name: value for name, value in config.items() if name not in SEEDS and not name.startswith("_")}
+    taken = {*KEYS, *CARRIED} - {"cell"}  # columns of the table that this becomes
+    settings = {f"config.{name}" if name in taken else name: value for name, value in settings.items()}
     status = STATES.get(run.state, "missing")
-    return settings | {"seed": None if seed is None else int(seed), "status": status, "params": math.nan}
+    return settings | {"seed": next(iter(seeds), None), "status": status, "params": math.nan}
 
 
 def _mirrored(run: Tracked) -> Row:
     """What our own mirror says of a run: its factors are its tags, its group and job type the study and the cell."""
     config, budget = run.config, run.config["budget"]
     shared = [config.get("data"), (config.get("train") or {}).get("batch_size"), config.get("seed_data")]
-    seed: Any = config.get("seed")
     status = run.summary.get("status") or STATES.get(run.state, "missing")
     found: Row = {name: level for name, _, level in (tag.partition("=") for tag in run.tags) if level}
-    found |= {"seed": int(seed) if _is_whole(seed) else None, "status": status, "params": budget.get("params")}
+    found |= {"seed": _whole(config.get("seed")), "status": status, "params": budget.get("params")}
     return found | {"batches": json.dumps(shared, sort_keys=True)}
 
 
@@ -154,6 +166,12 @@ def _steps(run: Tracked) -> list[Row]:
     return [*run.history[:-1], {name: v for name, v in run.summary.items() if name not in logged} | last]
 
 
+def _step(logged: Row, number: int) -> float:
+    """The step of a row of the history; its number where nothing says the step."""
+    step = _number(logged.get("_step"))
+    return step if math.isfinite(step) else float(number)
+
+
 def _number(value: Any) -> float:
     """A logged number, infinite where it was not finite, NaN where it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -167,8 +185,12 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value == int(value)
+def _whole(value: Any) -> int | None:
+    """A seed, also where it was logged as a text; None for what is none."""
+    if isinstance(value, str) and WHOLE.fullmatch(value.strip()):
+        value = int(value)
+    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return int(value) if known and value == int(value) and abs(value) < 2**63 else None
 
 
 def _few(names: list[str]) -> str:

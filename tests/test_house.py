@@ -21,7 +21,6 @@ LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words"},
     {"margins"},
     {"relations"},
-    {"grammar"},
     {"lease", "tidy"},
     {"model", "data", "optim", "average"},
     {"build", "metrics"},
