@@ -53,7 +53,7 @@ def edits_of(file: Path, manifest: dict[str, Any], kinds: Iterable[str] | None) 
     """
     try:
         given = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Edits()
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{file} cannot be read ({error})") from None
