@@ -21,6 +21,7 @@ LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words"},
     {"margins"},
     {"relations"},
+    {"grammar"},
     {"lease", "tidy"},
     {"model", "data", "optim", "average"},
     {"build", "metrics"},

@@ -3,11 +3,12 @@
 effects(study)   a row per contrast: main effects, interactions, cells against the reference
 claims(study)    a row per claim of the study file: supported, contradicted or undecided
 cells(study)     a row per cell: mean and SD over seeds, what diverged, failed or is missing
+applicable, claim_problems, fixed_by, fraction_of, wrong_margin  the grammar of claims and margins
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
 from ablate.evidence.claims import claims
-from ablate.evidence.contrasts import Contrast, changes, contrasts, strata
+from ablate.evidence.contrasts import ESTIMABLE, Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.exchange import exchange_lines, within
 from ablate.evidence.family import ALPHA, registered
@@ -30,23 +31,23 @@ from ablate.evidence.statistics import (
 from ablate.evidence.tuning import common, common_rows, tuned
 from ablate.evidence.verdicts import Noise, effects, headline, noise
 from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
-<<<<<<< HEAD
 from ablate.grammar import applicable, claim_problems, fixed_by
 from ablate.margins import fraction_of, wrong_margin
-=======
->>>>>>> w6-foreign
 
 __all__ = [
     "ALPHA",
     "DECIDED",
+    "ESTIMABLE",
     "Contrast",
     "Estimate",
     "Floor",
     "Noise",
+    "applicable",
     "benjamini_hochberg",
     "cells",
     "changes",
     "claim_lines",
+    "claim_problems",
     "claim_words",
     "claims",
     "common",
@@ -58,7 +59,9 @@ __all__ = [
     "endpoint",
     "endpoints",
     "exchange_lines",
+    "fixed_by",
     "floors",
+    "fraction_of",
     "headline",
     "holm",
     "interval",
@@ -92,4 +95,5 @@ __all__ = [
     "welch",
     "wilson",
     "within",
+    "wrong_margin",
 ]

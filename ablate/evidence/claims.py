@@ -42,8 +42,9 @@ def claims(study: Study) -> pandas.DataFrame:
     family = np.array([bool(entry["registered"]) for entry in entries.values()], dtype=bool)
     p = np.array([finding.p for finding in found.values()], dtype=float)
     holm, bh, levels = corrected(p, family, study.manifest)
+    ours = not study.manifest.get("source")
     rows = [
-        finding.columns | _kind(name, entries[name]) | {"p": finding.p} | _judged(finding, level)
+        finding.columns | _kind(name, entries[name]) | {"p": finding.p} | _judged(finding, level, ours)
         for (name, finding), level in zip(found.items(), levels, strict=True)
     ]
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
@@ -68,8 +69,8 @@ def _kind(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     return which | {"registered": known, "family": known, "edited": bool(entry.get("earlier"))}
 
 
-def _judged(finding: Finding, level: float) -> dict[str, Any]:
-    """Interval, verdict and its reasons at the level that is left for one claim."""
+def _judged(finding: Finding, level: float, ours: bool) -> dict[str, Any]:
+    """Interval, verdict and its reasons at the level that is left for one claim; `ours`: placebos could be trained."""
     low, high = finding.span(level)
     outcome = finding.outcome(level)
     passes = finding.severity(level) if finding.severity else Severity(math.nan, 0, "")
@@ -78,11 +79,7 @@ def _judged(finding: Finding, level: float) -> dict[str, Any]:
         notes.append("would pass on too many placebos to count")
         outcome = 0
     elif outcome and math.isnan(passes.rate):
-<<<<<<< HEAD
         notes.append("false passes not measured" + passes.why * ours)
-=======
-        notes.append(f"false passes not measured{passes.why}")
->>>>>>> w6-foreign
     told = finding.worth(level) if finding.worth else Worth()
     return told._asdict() | {
         "low": low,
