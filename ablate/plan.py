@@ -22,11 +22,12 @@ from ablate.cells import (
     references,
     slow_starts,
 )
-from ablate.claims import applicable, fixed_by, metric_problems, register
+from ablate.claims import applicable, metric_problems, register
 from ablate.compose import COMPOSING, Command, Composed, Composer, damaged, parse
 from ablate.experiment import Asked, key_of, read_study
 from ablate.factors import BASE, Layout, arrange, factors_of, is_component, labels_of, levels_of
 from ablate.gate import Checked, Gate
+from ablate.grammar import fixed_by
 from ablate.history import (
     choose_seeds,
     companions,
