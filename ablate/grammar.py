@@ -79,7 +79,10 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
         if key not in factors:
             yield f"{where}: {key} is no factor of this study{near(str(key), list(factors))}"
             continue
-        for level in levels_of(asked):
+        several = levels_of(asked)
+        for level in (level for i, level in enumerate(several) if level in several[:i]):
+            yield f"{where}: {key} has {level} twice; write each level once"
+        for level in several:
             if level not in factors[key]:
                 known = [str(each) for each in factors[key]]
                 other = near(level, known) if isinstance(level, str) else f"; there are {', '.join(known)}"

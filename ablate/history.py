@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ablate.identity import run_key
 from ablate.lengths import untested
 from ablate.results import BESIDE, Corrupt, Run, read_manifest
 from ablate.schema import TUNING_SEEDS
@@ -22,19 +24,34 @@ def read_earlier(results: Path, name: str) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"]
 
 
-def companions(results: Path, earlier: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, str]:
-    """Placebo and exchange studies of earlier commands that this one did not ask for, and that belong to its cells.
+def companions(
+    results: Path, earlier: dict[str, Any], rows: list[dict[str, Any]], runs: list[dict[str, Any]], asked: Iterable[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Placebo and exchange studies of earlier commands, not `asked` for by this one, that belong to its cells.
 
-    Each holds a reference cell of this study, unchanged: what was measured on others says nothing of these.
+    Each holds a reference cell of this study, unchanged, with runs that are of this study, or would be at their seeds:
+    what was measured on others, or by other code, says nothing of these.  And what to say of those of other code.
     """
-    references = {row["id"] for row in rows if row["reference"]}
-    found = {}
-    for role in (role for role in BESIDE if earlier.get(role)):
-        cells = read_earlier(results, earlier[role])[0].get("cells", [])
-        own = {cell["id"] for cell in cells if cell["reference"]}
-        if own and own <= references:
-            found[role] = earlier[role]
-    return found
+    references = {row["id"]: row for row in rows if row["reference"]}
+    planned, notes = {run["path"] for run in runs}, []
+    found: dict[str, str] = {}
+    for role, name in ((role, earlier[role]) for role in BESIDE if earlier.get(role) and role not in asked):
+        manifest = read_earlier(results, name)[0]
+        own = {cell["id"] for cell in manifest.get("cells", []) if cell["reference"]}
+        if not own or not own <= references.keys():
+            continue
+        shared = [run for run in manifest["runs"] if run["cell"] in own and run["path"] not in planned]
+        if all(_is_of_now(run, references[run["cell"]], name) for run in shared):
+            found[role] = name
+        else:
+            notes.append(f"{name} was trained by other code or versions than this study is now; it is left aside")
+    return found, notes
+
+
+def _is_of_now(run: dict[str, Any], row: dict[str, Any], name: str) -> bool:
+    """Whether a run would have its key today: one of any study, or under reuse=none of the study `name` alone."""
+    configs = [row["config"] | kept for kept in ({"reuse": "same"}, {"reuse": "none", "study": name})]
+    return run["path"].rpartition("/")[2] in {run_key(config, run["seed"], row["task"]) for config in configs}
 
 
 def other_looks(results: Path, name: str, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -44,10 +44,16 @@ def levels_of(asked: Any) -> list[Any]:
 def holds(levels: dict[str, Any], side: Side) -> bool:
     """Whether a cell's levels are among those of a side; a zipped factor is found by any of its keys."""
     alone = _alone(levels)
-    return all(
-        key in alone and (alone[key] in asked or str(alone[key]) in map(str, asked))
-        for key, asked in ((key, levels_of(asked)) for key, asked in side.items())
-    )
+    return all(key in alone and _among(alone[key], levels_of(asked), key in levels) for key, asked in side.items())
+
+
+def _among(level: Any, asked: list[Any], own: bool) -> bool:
+    """Whether a level is asked for, by its text, too: that of one of several zipped keys, not its `own`, is a text.
+
+    None is no text, since people call levels None, and leave others empty.
+    """
+    texts = {str(each) for each in asked if each is not None or not own}
+    return level in asked or (level is not None and str(level) in texts)
 
 
 def _alone(levels: dict[str, Any]) -> dict[str, Any]:
@@ -86,7 +92,7 @@ def _grouped(side: list[str], levels: dict[str, dict[str, Any]], named: Collecti
     """The cells of a side by their levels of the factors that no side names."""
     found: dict[Unnamed, list[str]] = {}
     for cell in side:
-        rest = {name: str(level) for name, level in levels[cell].items() if not {name, *name.split("+")} & {*named}}
+        rest = {name: repr(level) for name, level in levels[cell].items() if not {name, *name.split("+")} & {*named}}
         found.setdefault(tuple(rest.items()), []).append(cell)
     return found
 

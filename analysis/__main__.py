@@ -46,7 +46,7 @@ def _analyse(given: argparse.Namespace) -> int:
 
     from analysis import figures, leftovers, report, tables, text  # slow to load, and a refusal needs none of it
 
-    folder = given.to or given.results_dir / "figures" / study.manifest["study"]
+    folder = load.folder_of(given, study)
     case = load.case(given.results_dir, study, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import pandas
 
 from ablate.command import Refused
+from ablate.words import show
 
 SHAPE = ("params", "flops_per_token")
 KEYS = ("cell", "seed", "step", "status", "batches", "params", "flops_per_token", "label", "path", "error")
@@ -28,7 +30,7 @@ LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse"
 HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
 WHOLE = re.compile(r"[+-]?\d{1,15}")
 SECTION = re.compile(r"^(config|hparams|trainer)[./]")  # that a tracking service puts before a setting's name
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 
 
 def direction(metric: str) -> bool | None:
@@ -74,13 +76,16 @@ def number(text: str) -> float | None:
 
 
 def levels(texts: list[str]) -> list[Any]:
-    """A factor's levels: all whole numbers, all numbers, all true or false, else texts; an empty one is null."""
+    """A factor's levels: all whole numbers, all numbers, all true or false, else texts; an empty one is null.
+
+    Numbers that would be the same once read, or shown, are texts: ids of 19 digits, say.
+    """
     given = {text for text in texts if text != ""}
     read: Any = str
     if all(WHOLE.fullmatch(text) for text in given):
         read = int
     elif all(NUMBER.fullmatch(text) for text in given):
-        read = float
+        read = float if len(set(map(Decimal, given))) == len({show(float(text)) for text in given}) else str
     elif {text.lower() for text in given} <= {"true", "false"}:
         read = _is_true
     known = {text: read(text) for text in given} | {"": None}

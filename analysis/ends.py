@@ -29,6 +29,7 @@ def ends(table: pandas.DataFrame, metrics: list[str], notes: list[str]) -> panda
     else:
         runs = table[[*kept, *metrics]].assign(ended=0.0).reset_index(drop=True)
     _name_lost(runs, metrics[0], notes)
+    _name_lengths(runs, notes)
     finite = np.isfinite(runs[metrics]).to_numpy() & (runs["status"] == "done").to_numpy()[:, None]
     runs[metrics] = runs[metrics].where(finite)
     return runs.drop(columns="ended").reindex(columns=list(dict.fromkeys([*kept, "path", "error", *metrics])))
@@ -53,6 +54,14 @@ def _name_lost(runs: pandas.DataFrame, metric: str, notes: list[str]) -> None:
             more = ", …" * (len(found) > NAMED)
             notes.append(f"{counted(len(found), 'run')} {why}, counted as {status}: {', '.join(named)}{more}")
             runs.loc[found.index, "status"] = status
+
+
+def _name_lengths(runs: pandas.DataFrame, notes: list[str]) -> None:
+    """Say where cells end at different steps: what is compared was not trained equally long."""
+    last = runs[runs["status"] == "done"].groupby("label", sort=False)["ended"].max()
+    if last.nunique() > 1:
+        told = ", ".join(f"{label} {step:.15g}" for label, step in last.head(NAMED).items())
+        notes.append(f"cells end at different steps, and are compared there: {told}" + ", …" * (len(last) > NAMED))
 
 
 def with_missing(runs: pandas.DataFrame, notes: list[str]) -> pandas.DataFrame:

@@ -37,7 +37,7 @@ def _export(given: argparse.Namespace) -> int:
     if importlib.util.find_spec("pyarrow") is None:
         raise Refused("curves.parquet needs pyarrow, which is missing: pip install 'ablate[export]'")
     study = load.study_of(given)
-    folder = given.to or given.results_dir / "figures" / study.manifest["study"]
+    folder = load.folder_of(given, study)
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{written(runs_table(study), folder / 'runs.csv')}  {words.counted(len(study.runs), 'run')}")
     if study.curves.empty:

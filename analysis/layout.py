@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any, NamedTuple
 
 from ablate import evidence
@@ -63,6 +64,10 @@ def _ordered(levels: dict[str, Levels], described: Described) -> dict[str, list[
             raise Refused(f"{described.file}: factors.{name}: no run has the level {absent}; there are {there}")
         if written and (left := [level for level in known if level not in written]):
             raise Refused(f"{described.file}: factors.{name}: runs have the level {show(left[0])}, too; add it")
+        if twice := next((level for i, level in enumerate(written) if level in written[:i]), None):
+            raise Refused(
+                f"{described.file}: factors.{name}: has {show(twice)} twice, spelled differently; write it once"
+            )
         found[name] = written or known
     return found
 
@@ -168,14 +173,15 @@ def _is_base(layout: Layout, cell: str) -> bool:
 def _merged(layout: Layout) -> Layout:
     """All cells as levels of one factor, `variant`, so that each is compared with the reference."""
     reference = layout.reference
+    called = distinct([{name: own[name] for name in reference} for own in layout.levels.values()])
     levels = {
-        cell: {"variant": label_of({name: own[name] for name in reference})}
-        | {name: level for name, level in own.items() if name not in reference}
-        for cell, own in layout.levels.items()
+        cell: {"variant": variant} | {name: level for name, level in own.items() if name not in reference}
+        for (cell, own), variant in zip(layout.levels.items(), called, strict=True)
     }
-    variants = list(dict.fromkeys(each["variant"] for each in levels.values()))
+    variants = list(dict.fromkeys(called))
     outside = {name: known for name, known in layout.factors.items() if name not in reference}
-    return Layout(levels, {"variant": variants} | outside, {"variant": label_of(reference)}, "grid")
+    base = next(levels[cell]["variant"] for cell in levels if _is_base(layout, cell))
+    return Layout(levels, {"variant": variants} | outside, {"variant": base}, "grid")
 
 
 def manifest_of(layout: Layout, labels: dict[str, str]) -> dict[str, Any]:
@@ -195,6 +201,19 @@ def label_of(levels: Levels) -> str:
     )
 
 
+def distinct(rows: list[Levels]) -> list[str]:
+    """The label of each row of levels; of rows that differ and would be called the same, with every key, as JSON."""
+    called: dict[str, set[tuple[Any, ...]]] = {}
+    for row in rows:
+        called.setdefault(label_of(row), set()).add(tuple(row.values()))
+    spelled = [
+        ", ".join(f"{name}={json.dumps(level, ensure_ascii=False)}" for name, level in row.items()) for row in rows
+    ]
+    return [
+        plain if len(called[plain]) == 1 else full for plain, full in zip(map(label_of, rows), spelled, strict=True)
+    ]
+
+
 def labels_of(layout: Layout, given: dict[str, set[str]]) -> dict[str, str]:
     """What cells are called: as `given`, where it gives each one label of its own; else by their levels.
 
@@ -203,7 +222,7 @@ def labels_of(layout: Layout, given: dict[str, set[str]]) -> dict[str, str]:
     alone = [next(iter(names)) for names in given.values() if len(names) == 1]
     if len(alone) == len(layout.levels) == len(set(alone)) and all(alone):
         return dict(zip(given, alone, strict=True))
-    full = {cell: label_of(own) for cell, own in layout.levels.items()}
+    full = dict(zip(layout.levels, distinct(list(layout.levels.values())), strict=True))
     if (
         layout.design in ("grid", "fractional")
         or len(layout.factors) < 2

@@ -127,6 +127,18 @@ def study_of(given: argparse.Namespace) -> Study:
     return read(given.results_dir, given.study)
 
 
+def folder_of(given: argparse.Namespace, study: Study) -> Path:
+    """Where a command writes.  Raises `Refused`.
+
+    Runs of other programs do not take the place of a study of ours, whose claims may be registered.
+    """
+    name = study.manifest["study"]
+    folder: Path = given.to or given.results_dir / "figures" / name
+    if study.manifest.get("source") and not given.to and (given.results_dir / "studies" / name).is_dir():
+        raise Refused(f"{folder} is for the study {name} itself, not for runs of other programs; write --to FOLDER")
+    return folder
+
+
 def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 

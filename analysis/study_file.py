@@ -137,13 +137,14 @@ def _number(text: Any) -> Any:
 
 
 def level_of(text: Any, known: list[Any]) -> Any:
-    """The level among `known` that a text means, 1e-3 for .001 say; the text itself where there is none."""
+    """The one level among `known` that a text means, 1e-3 for .001 say; the text itself where none or several are."""
     if not isinstance(text, str):
         return text
     value = _number(text)
-    by_text = [level for level in known if show(level) == text]
     equal = [level for level in known if _is_number(level) and _is_number(value) and level == value]
-    return next(iter([*by_text, *equal, *(level for level in known if show(level).lower() == text.lower())]), text)
+    by_text = [level for level in known if show(level) == text]
+    unlike = [level for level in known if show(level).lower() == text.lower()]
+    return next((found[0] for found in (by_text, equal, unlike) if len(found) == 1), text)
 
 
 def _is_number(value: Any) -> bool:

@@ -9,6 +9,7 @@ from analysis import bibliography, macros, markdown, methods
 from analysis.case import Case
 from analysis.figures import KINDS
 from analysis.sections import Picture
+from analysis.sheet import paragraph
 
 
 def write(case: Case, folder: Path) -> list[Path]:
@@ -16,7 +17,7 @@ def write(case: Case, folder: Path) -> list[Path]:
     texts = {
         "macros.tex": macros.page(case),
         "references.bib": bibliography.bibliography(case.study.manifest),
-        "methods.md": methods.markdown(case),
+        "methods.md": paragraph(methods.markdown(case).strip()) + "\n",
         "methods.tex": methods.latex(case),
     }
     files = []

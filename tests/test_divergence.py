@@ -54,6 +54,12 @@ def test_unpaired_counts_by_all_choices() -> None:
     assert reshuffled(one, other) == pytest.approx(expected.pvalue)
 
 
+def test_more_seeds_than_64_bits_can_count_ways_for() -> None:
+    one, other = [1] * 30 + [0] * 10, [1] * 70 + [0] * 90
+    expected = stats.fisher_exact([[30, 10], [70, 90]]).pvalue
+    assert reshuffled(one, other) == pytest.approx(expected) and reshuffled(other, one) == pytest.approx(expected)
+
+
 def test_exact_tests_err_no_more_often_than_they_say() -> None:
     """Over every outcome of 7 seeds, with shared and own causes of divergence, P(p <= .05) stays below .05."""
     chance = {(0, 0): 0.1, (1, 1): 0.1, (1, 0): 0.4, (0, 1): 0.4}

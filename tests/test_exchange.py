@@ -13,7 +13,7 @@ from fabricate import STEPS, TASK, fabricate
 from scipy import stats
 from test_tuning import rounds
 
-from ablate import evidence, words
+from ablate import evidence, identity, words
 from ablate.evidence.exchange import fieller, within
 from ablate.exchange import exchange_study, with_steps
 from ablate.plan import PlanError, draft_study
@@ -129,6 +129,19 @@ def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
     assert not links.keys() & other.keys(), "what was measured on another reference says nothing of this one"
     shutil.rmtree(results / "studies" / "s-exchange")
     assert plan(*command).manifest.keys() & links.keys() == {"placebos"}
+
+
+def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypatch):
+    command = ["norm=ln,rms", "study=s"]
+    rounds(plan, *command, "exchange=true", "aa=3", score=lambda levels, lr, seed: planted(levels, 0.001, seed))
+    for other in (["reuse=none"], ["seeds=[7,8]"]):
+        assert plan(*command, *other).manifest["exchange"] == "s-exchange", "of the same code, whatever the runs are"
+    monkeypatch.setattr(identity, "code_of", lambda config: {"ablate.model.norm": "edited"})
+    edited, asked = plan(*command), plan(*command, "exchange=true")
+    assert not {"exchange", "placebos"} & edited.manifest.keys(), "its slope was measured by code that is gone"
+    left = [note for note in edited.notes if "other code or versions" in note]
+    assert [note.partition(" ")[0] for note in left] == ["s-aa", "s-exchange"]
+    assert asked.manifest["exchange"] == "s-exchange" and "s-exchange was" not in " ".join(asked.notes)
 
 
 def test_strata_of_other_lengths_are_each_scaled(text):

@@ -11,6 +11,7 @@ import pytest
 
 from ablate import evidence
 from ablate.command import Refused
+from ablate.relations import holds
 from ablate.results import Study
 from analysis.__main__ import main
 from analysis.foreign import Asked
@@ -103,6 +104,44 @@ def test_one_level_spelled_in_several_ways_is_one(tmp_path: Path, levels: tuple[
     study = read(tmp_path, "\n".join(["optim.x,seed,loss", *rows]))
     assert list(study.manifest["factors"].values()) == [shown] and study.notes == []
     assert evidence.effects(study)["n"].tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        ("1234567890123456789", "1234567890123456790"),
+        ("0.12345671", "0.12345674"),
+        ("1e400", "2e400"),
+        ("", "None", "null"),
+    ],
+    ids=["ids", "six digits", "infinite", "empty"],
+)
+def test_levels_that_are_alike_when_read_or_shown_stay_apart(tmp_path: Path, levels: tuple[str, ...]) -> None:
+    study = read(tmp_path, table("x,seed,test/loss", "{c},{s},{v}", levels))
+    cells = study.manifest["cells"]
+    assert len({cell["label"] for cell in cells}) == len(study.manifest["factors"]["x"]) == len(levels)
+    for cell in cells:
+        assert [other for other in cells if holds(other["levels"], {"x": cell["levels"]["x"]})] == [cell]
+
+
+@pytest.mark.parametrize("design", ["grid", ""])
+def test_cells_whose_levels_read_alike_in_a_row_are_not_one(tmp_path: Path, design: str) -> None:
+    pairs = ["a + b,c", "a,b + c", "a,d"] if not design else ["a + b,c", "a,b + c", "a,c", "a + b,b + c"]
+    study = read(tmp_path, table("f,g,seed,test/loss", "{c},{s},{v}", tuple(pairs)))
+    assert len({cell["label"] for cell in study.manifest["cells"]}) == len(pairs)
+    assert [cell["reference"] for cell in study.manifest["cells"]].count(True) == 1
+    assert 'f="a + b", g="c"' in [cell["label"] for cell in study.manifest["cells"]]
+    assert ("variant" in study.manifest["factors"]) == (not design)
+
+
+def test_cells_that_end_at_different_steps_are_named(tmp_path: Path) -> None:
+    rows = [
+        f"{cell},{seed},{step},{value(i, seed)}" for i, cell in enumerate("ab") for seed in range(3) for step in (1, 2)
+    ]
+    told = "cells end at different steps, and are compared there: a 2, b 1"
+    assert read(tmp_path, "\n".join(["ffn,seed,step,loss", *rows])).notes == []
+    rows = [row for row in rows if not (row[0] == "b" and row.split(",")[2] == "2")]
+    assert read(tmp_path, "\n".join(["ffn,seed,step,loss", *rows])).notes == [told]
 
 
 def test_per_cent_stays_per_cent(tmp_path: Path) -> None:

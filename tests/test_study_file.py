@@ -14,6 +14,7 @@ from fabricate import fabricate, plain_score
 from test_analysis_runs import exported, verdicts
 
 from ablate import evidence
+from ablate.command import Refused
 from ablate.results import Study, load_study
 from analysis import figures
 from analysis.__main__ import main
@@ -157,6 +158,19 @@ def test_the_command_line_from_end_to_end(tmp_path: Path, runs: Path, capsys: py
     assert main(["verify", str(folder / "claims.png")]) == 1
 
 
+def test_runs_of_other_programs_do_not_take_the_place_of_a_study(
+    tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = fabricate(tmp_path / "results", GRID, range(3), plain_score)
+    (tmp_path / "study.yaml").write_text(f"study: {own}")
+    options = ["--runs", str(runs), "--study", str(tmp_path / "study.yaml")]
+    for command in ([], ["export"]):
+        assert run(tmp_path, *command, *options) == 2
+        assert f"{own} is for the study {own} itself, not for runs of" in capsys.readouterr().err
+    assert not (tmp_path / "results" / "figures").exists()
+    assert run(tmp_path, "export", *options, "--to", str(tmp_path / "out")) == 0
+
+
 def test_the_command_line_wins_over_the_file(tmp_path: Path, runs: Path) -> None:
     asked = described(
         tmp_path, factors={"ffn": ["no", "mlp"], "norm": ["rms", "ln"]}, reference={"norm": "ln", "ffn": "no"}
@@ -222,6 +236,11 @@ MISTAKES: list[tuple[str, str]] = [
     ("factors: [norm, ffn]", "factors: is no mapping; write factors: {ffn: [mlp, swiglu]}"),
     ("factors: {ffn: mlp}", "factors.ffn: is no list of levels; write [first, second]"),
     ("factors: {ffn: [no, no]}", "factors.ffn: has a level twice"),
+    (
+        "factors: {norm: [ln, rms], ffn: [mlp, no], optim.lr: [3e-5, .00003, 0.001]}",
+        "factors.optim.lr: has 3e-05 twice, spelled differently",
+    ),
+    ("claims: {a: {less: [{ffn: [no, no]}, {ffn: mlp}]}}", "claims.a: less: ffn has no twice; write each level once"),
     ("factors: {fn: [mlp, no]}", "factors.fn: there is no such column: did you mean ffn?"),
     (f"factors: {{{REST}, ffn: [mlp, glu, no]}}", "factors.ffn: no run has the level glu; there are mlp, no"),
     (f"factors: {{{REST}, ffn: [mlp]}}", "factors.ffn: runs have the level no, too; add it"),
@@ -257,6 +276,16 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     assert "study.yaml" in shown.err and not (tmp_path / "results").exists()
 
 
+def test_a_level_that_could_be_either_of_two_is_none(tmp_path: Path) -> None:
+    rows = [f"{norm},{seed},{i + seed / 10}" for i, norm in enumerate(["RMS", "Rms", "LN"]) for seed in range(5)]
+    (tmp_path / "runs.csv").write_text("\n".join(["norm,seed,loss", *rows]))
+    sides = {"less": [{"norm": "Rms"}, {"norm": "ln"}]}
+    claims = read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": sides})).manifest["claims"]
+    assert claims["a"]["claim"] == {"less": [{"norm": "Rms"}, {"norm": "LN"}]}
+    with pytest.raises(Refused, match="norm has no level rms; did you mean"):
+        read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}))
+
+
 def test_what_is_no_study_file_is_one_line(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     for options, said in [
@@ -274,8 +303,6 @@ def test_what_is_no_study_file_is_one_line(tmp_path: Path, runs: Path, capsys: p
 
 
 def test_claims_about_cells_without_a_design_say_what_to_name(tmp_path: Path) -> None:
-    from ablate.command import Refused
-
     lines = ["norm,ffn,seed,loss"]
     for (norm, ffn), seed in itertools.product([("ln", "mlp"), ("rms", "mlp"), ("rms", "glu")], range(3)):
         lines.append(f"{norm},{ffn},{seed},{plain_score({'norm': norm, 'ffn': ffn}, seed)}")

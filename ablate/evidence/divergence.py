@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -191,17 +192,21 @@ def reshuffled(one: list[int], other: list[int]) -> float:
     if not one or not other:
         return math.nan
     take, values = len(one), [*one, *other]
-    chances: dict[tuple[int, int], int] = {(0, 0): 1}  # ways to come to a number of values and their sum
-    for value in values:
-        after = dict(chances)
-        for (count, total), ways in chances.items():
-            if count < take:
-                after[count + 1, total + value] = after.get((count + 1, total + value), 0) + ways
-        chances = after
-    final = {total: ways for (count, total), ways in chances.items() if count == take}
+    final = _ways(tuple(sorted(values)), take)
     far = abs(sum(one) * len(values) - take * sum(values))  # in whole numbers, so that ties are ties
     extreme = sum(ways for total, ways in final.items() if abs(total * len(values) - take * sum(values)) >= far)
     return extreme / sum(final.values())
+
+
+@functools.lru_cache(maxsize=4096)  # resampled seeds have few outcomes, taken together
+def _ways(values: tuple[int, ...], take: int) -> dict[int, int]:
+    """In how many ways `take` of the values, none below 0, come to each sum."""
+    whole = np.int64 if math.comb(len(values), min(take, len(values) // 2)) < 2**62 else object  # which has no end
+    ways = np.zeros((take + 1, sum(values) + 1), dtype=whole)  # by how many were taken, and their sum
+    ways[0, 0] = 1
+    for value in values:
+        ways[1:, value:] = ways[1:, value:] + ways[:-1, : ways.shape[1] - value]
+    return {int(total): int(ways[take, total]) for total in np.flatnonzero(ways[take])}
 
 
 def _verdict(row: Any) -> str:
