@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from ablate.__main__ import command
 from ablate.catalogue import defaults, groups
 from ablate.plan import PlanError, plan_study
 from ablate.schema import COMPONENTS
@@ -150,7 +151,10 @@ BESIDE = {
     ("model", "bert"): ["data=mlm"],
     ("model", "encoder_decoder"): ["data=copy"],
 }
-ELSEWHERE = {"preset": "tests/test_presets.py"}, {("data", "hf"): "needs a dataset on disk: tests/data/test_hf.py"}
+ELSEWHERE = (
+    {"preset": "tests/test_presets.py", "ffn": "globs below", "attention": "globs below"},
+    {("data", "hf"): "needs a dataset on disk: tests/data/test_hf.py"},
+)
 
 
 def test_every_variant_on_disk_passes(tmp_path):
@@ -173,10 +177,10 @@ def test_a_glob_names_no_variant_twice(tmp_path):
 
 
 def test_glob_and_ranges_make_factors(tmp_path):
-    plan = plan_study(("norm=glob(*)", "optim.lr=choice(1e-3,3e-3)", f"results_dir={tmp_path}"))
-    assert sorted(plan.manifest["factors"]["norm"]) == sorted(groups()["norm"])
+    plan = plan_study(("attention=glob(*)", "optim.lr=choice(1e-3,3e-3)", f"results_dir={tmp_path}"))
+    assert sorted(plan.manifest["factors"]["attention"]) == sorted(groups()["attention"])
     assert plan.manifest["factors"]["optim.lr"] == [0.001, 0.003]
-    assert plan.manifest["reference"] == {"norm": "ln"}, "the reference model's own variant, not the first letter"
+    assert plan.manifest["reference"] == {"attention": "mha"}, "the reference model's own variant, not the first letter"
     assert sum(cell["reference"] for cell in plan.manifest["cells"]) == 2, "one reference per stratum"
 
 
@@ -186,15 +190,16 @@ def test_a_wrong_command_ends_with_2_and_leaves_nothing(cli, tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert "Traceback" not in done.stderr
     assert all(line.startswith("ablate: ") for line in done.stderr.splitlines())
-    for bad in (
-        ["--frobnicate"],
-        ["--config-dir"],
-        ["hydra.mode=RUN"],
-        ["hydra/sweeper=basic"],
-        ["study=" + "x" * 300],
-    ):
-        done = cli(*bad)
-        assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    "bad", ["--frobnicate", "--config-dir", "hydra.mode=RUN", "hydra/sweeper=basic", "study=" + "x" * 300]
+)
+def test_wrong_options_are_one_line(bad, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command([bad]) == 2 and list(tmp_path.iterdir()) == []
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.startswith("ablate: ") and shown.err.count("\n") == 1, shown.err
 
 
 def test_a_variant_of_the_users_own_may_not_bear_a_shipped_name(tmp_path):
