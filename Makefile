@@ -28,16 +28,18 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
 
+# What tests need that pip does not have: how it is found, its packages of Debian, whose tests skip without.
+define installed
+{ $(1); } >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+		apt-get install -y -qq --no-install-recommends $(2); } || \
+	echo "the tests of $(3) will skip; as root: apt-get install $(2)"
+endef
+
 $(VENV)/.all: $(VENV)/.ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,browser,wheel]'
-	command -v chromedriver >/dev/null && (command -v chromium || command -v google-chrome) >/dev/null || \
-	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
-		apt-get install -y -qq --no-install-recommends chromium chromium-driver; } || \
-	echo "the tests of report.html will skip; as root: apt-get install chromium chromium-driver"
-	command -v pdflatex >/dev/null || \
-	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
-		apt-get install -y -qq --no-install-recommends texlive-latex-recommended lmodern; } || \
-	echo "the tests of LaTeX will skip; as root: apt-get install texlive-latex-recommended lmodern"
+	$(call installed,command -v chromedriver && { command -v chromium || command -v google-chrome; },chromium chromium-driver,report.html)
+	$(call installed,command -v pdflatex,texlive-latex-recommended lmodern,LaTeX)
 	touch $@
 
 catalogue: $(VENV)/.ready

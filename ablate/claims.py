@@ -10,7 +10,6 @@ import json
 from typing import Any
 
 from ablate import grammar
-from ablate.grammar import fixed_by as fixed_by
 from ablate.grammar import near
 from ablate.margins import history
 from ablate.relations import sides_of

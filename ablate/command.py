@@ -82,6 +82,13 @@ def resembling(name: str, there: list[str]) -> str:
     return f"there are {', '.join(there[:8])}" + ", …" * (len(there) > 8)
 
 
+def no_yaml(file: Path, error: Exception) -> str:
+    """Where and why a file is no YAML, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    where = f", line {mark.line + 1}" if mark else ""
+    return f"{file}{where}: no YAML ({getattr(error, 'problem', None) or error})".replace("\n", " ")
+
+
 @contextlib.contextmanager
 def refusing(results: Path, study: str) -> Iterator[Path]:
     """The path of a study's manifest; what reading it and its results raises becomes `Refused`."""

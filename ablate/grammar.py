@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.margins import fraction_of
-from ablate.relations import RELATIONS, holds, relation_of, sides_of, weighed
+from ablate.relations import RELATIONS, holds, levels_of, relation_of, sides_of, weighed
 
 BESIDE = ("metric", "margin", "at")
 Told = tuple[str, str]
@@ -79,7 +79,7 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
         if key not in factors:
             yield f"{where}: {key} is no factor of this study{near(str(key), list(factors))}"
             continue
-        several = asked if isinstance(asked, list) else [asked]
+        several = levels_of(asked)
         for level in (level for i, level in enumerate(several) if level in several[:i]):
             yield f"{where}: {key} has {level} twice; write each level once"
         for level in several:
@@ -140,7 +140,7 @@ def _absent(claim: dict[str, Any], cells: list[dict[str, Any]]) -> str | None:
     for side in (side for side in claim[relation_of(claim)] if isinstance(side, dict)):
         whole = claim.get("at", {}) | side
         for key, asked in whole.items():
-            for level in asked if isinstance(asked, list) else [asked]:
+            for level in levels_of(asked):
                 if not any(holds(cell["levels"], whole | {key: level}) for cell in cells):
                     return f"{key}={level}"
     return None

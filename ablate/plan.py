@@ -22,11 +22,12 @@ from ablate.cells import (
     references,
     slow_starts,
 )
-from ablate.claims import applicable, fixed_by, metric_problems, register
+from ablate.claims import applicable, metric_problems, register
 from ablate.compose import COMPOSING, Command, Composed, Composer, damaged, parse
 from ablate.experiment import Asked, key_of, read_study
 from ablate.factors import BASE, Layout, arrange, factors_of, is_component, labels_of, levels_of
 from ablate.gate import Checked, Gate
+from ablate.grammar import fixed_by
 from ablate.history import (
     choose_seeds,
     companions,
@@ -204,11 +205,9 @@ def settle(draft: Draft) -> Plan:
     if settings["confirm"] and not (results / "studies" / base).exists():
         notes.append(f"{base} was never trained here, so there is nothing yet that this could confirm")
     seeds = choose_seeds(results, settings, base, earlier, [row["name"] for row in rows])
-    own_looks = [look for look in earlier.get("looks", []) if "study" not in look]
-    own_looks += looks_before(draft.looks, settings["seeds"], own_looks)
-    kept = {seed for look in own_looks if look.get("planned") != draft.looks for seed in look["seeds"]} - set(seeds)
+    own_looks, kept = looked_at(draft, earlier, seeds)
     if kept:
-        notes.append(f"seeds {', '.join(map(str, sorted(kept)))} were looked at before and stay in the study")
+        notes.append(f"seeds {', '.join(map(str, kept))} were looked at before and stay in the study")
     seeds = sorted({*seeds, *kept})
     runs = [
         {"cell": row["id"], "seed": seed, "path": f"{row['name']}/{run_key(row['config'], seed, row['task'])}"}
@@ -251,6 +250,14 @@ def settle(draft: Draft) -> Plan:
     statuses |= to_test(results, manifest, statuses, notes)
     manifest |= registered(draft, results, earlier, runs, statuses)
     return Plan(results, manifest, statuses, notes, settings["dry_run"], draft.more)
+
+
+def looked_at(draft: Draft, earlier: dict[str, Any], seeds: list[int]) -> tuple[list[dict[str, Any]], list[int]]:
+    """The looks that this study has had, and the seeds besides `seeds` that were seen in one of another plan."""
+    looks = [look for look in earlier.get("looks", []) if "study" not in look]
+    looks += looks_before(draft.looks, draft.settings["seeds"], looks)
+    seen = {seed for look in looks if look.get("planned") != draft.looks for seed in look["seeds"]}
+    return looks, sorted(seen - set(seeds))
 
 
 def registered(

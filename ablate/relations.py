@@ -36,13 +36,15 @@ def about(claim: dict[str, Any]) -> set[str]:
     return {key for side in sides for key in side if any(other.get(key) != side[key] for other in sides)}
 
 
+def levels_of(asked: Any) -> list[Any]:
+    """The levels that a side asks for of a factor, of which it names one or lists several."""
+    return asked if isinstance(asked, list) else [asked]
+
+
 def holds(levels: dict[str, Any], side: Side) -> bool:
     """Whether a cell's levels are among those of a side; a zipped factor is found by any of its keys."""
     alone = _alone(levels)
-    return all(
-        key in alone and _among(alone[key], asked if isinstance(asked, list) else [asked], key in levels)
-        for key, asked in side.items()
-    )
+    return all(key in alone and _among(alone[key], levels_of(asked), key in levels) for key, asked in side.items())
 
 
 def _among(level: Any, asked: list[Any], own: bool) -> bool:

@@ -15,23 +15,12 @@ SHAPE = ("params", "flops_per_token")
 KEYS = ("cell", "seed", "step", "status", "batches", "params", "flops_per_token", "label", "path", "error")
 RUNS = ("seed", "step", "status")  # of KEYS, what can be no factor even if it is asked for
 # Columns that people export beside them, no factor whatever they hold.
-NEITHER = (
-    *("tokens", "seconds", "time", "epoch", "lr", "grad_norm", "host", "id", "run", "run_id", "name", "note", "notes"),
-    *("date", "timestamp", "created", "updated", "started", "ended", "state", "stratum", "placebo", "match", "chosen"),
-    *(
-        "steps",
-        "device",
-        "torch",
-        "commit",
-        "dirty",
-        "chosen_value",
-        "match_difference",
-        "tuned",
-        "tuned_value",
-        "tuned_at_edge",
-    ),
-    *("runtime", "user", "sweep", "global_step", "trainer/global_step"),
-)
+NEITHER = {
+    *("tokens", "seconds", "time", "epoch", "lr", "grad_norm", "host", "id", "run", "run_id", "name", "note"),
+    *("notes", "date", "timestamp", "created", "updated", "started", "ended", "state", "stratum", "placebo"),
+    *("match", "chosen", "steps", "device", "torch", "commit", "dirty", "chosen_value", "match_difference"),
+    *("tuned", "tuned_value", "tuned_at_edge", "runtime", "user", "sweep", "global_step", "trainer/global_step"),
+}
 ALIASES = {  # what else the columns that every table needs are called, without case, dots and underscores
     "seed": ("seed", "randomseed", "rngseed"),
     "step": ("step", "globalstep", "iteration"),
@@ -40,7 +29,7 @@ ALIASES = {  # what else the columns that every table needs are called, without 
 LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
 HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
 WHOLE = re.compile(r"[+-]?\d{1,15}")
-_prefix = re.compile(r"^(config|hparams|trainer)[./]")
+SECTION = re.compile(r"^(config|hparams|trainer)[./]")  # that a tracking service puts before a setting's name
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 
 
@@ -56,15 +45,15 @@ def called(names: list[str]) -> dict[str, str]:
 
     Raises Refused where two columns do.
     """
-    found = {}
-    for wanted, known in ALIASES.items():
-        alike = {name: re.sub(r"[^a-z0-9]", "", _prefix.sub("", name.casefold())) for name in names}
-        for alias in known if wanted not in names else ():
-            if likely := [name for name, plain in alike.items() if plain == alias]:
-                if len(likely) > 1:
-                    raise Refused(f"columns {likely[0]} and {likely[1]} may both be the {wanted}; call one {wanted}")
-                found[likely[0]] = wanted
-                break
+    plain: dict[str, list[str]] = {}
+    for name in names:
+        plain.setdefault(re.sub(r"[^a-z0-9]", "", SECTION.sub("", name.casefold())), []).append(name)
+    found: dict[str, str] = {}
+    for wanted in (wanted for wanted in ALIASES if wanted not in names):
+        likely = next((plain[alias] for alias in ALIASES[wanted] if alias in plain), [])
+        if len(likely) > 1:
+            raise Refused(f"columns {likely[0]} and {likely[1]} may both be the {wanted}; call one {wanted}")
+        found |= dict.fromkeys(likely, wanted)
     return found
 
 

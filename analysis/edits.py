@@ -17,7 +17,7 @@ import yaml
 from matplotlib.colors import is_color_like, to_hex
 
 from ablate import words
-from ablate.command import Refused
+from ablate.command import Refused, no_yaml
 from ablate.results import write_atomic
 from analysis.names import cell_label, written
 from analysis.safe import ACTING, visible
@@ -59,11 +59,7 @@ def edits_of(file: Path, manifest: dict[str, Any], kinds: Iterable[str] | None) 
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(f"{file} cannot be read ({error})") from None
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise Refused(
-            f"{file}{where}: no YAML ({getattr(error, 'problem', error)}); delete it for the defaults"
-        ) from None
+        raise Refused(f"{no_yaml(file, error)}; delete it for the defaults") from None
     try:
         return _checked(given, manifest, None if kinds is None else list(kinds))
     except ValueError as error:

@@ -76,33 +76,40 @@ def assemble(
     layout = arrange(levels, asked)
     labels = labels_of(layout, own)
     table["label"] = table["cell"].map(labels)
-    given, levels, known, reference = levels, layout.levels, layout.factors, layout.reference
     runs = ends(table, metrics, notes)
     shape = {name: {key: _first(own, key) for key in SHAPE} for name, own in runs.groupby("cell", sort=False)}
     shown, pairing = _batches(runs, asked.unpaired)
-    cells = [_cell(name, levels[name], labels[name], reference, shape[name], shown[name]) for name in levels]
-    runs = with_missing(runs, notes).assign(batches=lambda found: found["cell"].map(shown))
-    runs["path"] = runs["path"].fillna("")
-    runs["error"] = runs["error"].astype(object).where(runs["error"].notna(), None)
-    for key in SHAPE:
-        runs[key] = [shape[cell][key] for cell in runs["cell"]]
-    every = {name: given[name] | levels[name] for name in levels}
-    for name in dict.fromkeys([*known, *factors]):
-        runs[name] = pandas.Series([every[cell][name] for cell in runs["cell"]], runs.index, dtype=object)
-    runs = runs[
-        list(dict.fromkeys(["cell", "label", "seed", "status", *known, *factors, *SHAPE, "batches", *runs.columns]))
-    ]
-    manifest = _manifest(cells, runs, known, reference, origin) | {
+    reference = layout.reference
+    cells = [_cell(name, own, labels[name], reference, shape[name], shown[name]) for name, own in layout.levels.items()]
+    runs = _whole(with_missing(runs, notes), cells, levels)
+    manifest = _manifest(cells, runs, layout.factors, reference, origin) | {
         "design": layout.design,
         "endpoint": metrics[0],
         "tasks": {TASK: _task(origin, metrics, lower)},
         "remarks": [_remark(origin, metrics[0], lower, reference, pairing), *origin.remarks],
     }
     ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
-    manifest |= judged(asked.described, factors, known, cells, ways)
+    manifest |= judged(asked.described, factors, layout.factors, cells, ways)
     axes = [name for name in ("path", "step", "tokens", "seconds") if name in table]
     curves = table[["cell", "label", "seed", *axes, *metrics]] if "step" in table else table[["cell", "seed"]][:0]
     return Study(manifest, runs, curves.reset_index(drop=True), notes)
+
+
+def _whole(runs: pandas.DataFrame, cells: list[dict[str, Any]], given: dict[str, Levels]) -> pandas.DataFrame:
+    """The runs with what is known of their cells, in the order of columns that studies of ours have.
+
+    Levels are those of the study's factors and, where all cells became levels of one, also those that were given.
+    """
+    by_id = {cell["id"]: cell for cell in cells}
+    levels = {name: cell["levels"] | given[name] for name, cell in by_id.items()}
+    runs = runs.assign(**{key: [by_id[name][key] for name in runs["cell"]] for key in (*SHAPE, "batches")})
+    runs["path"] = runs["path"].fillna("")
+    runs["error"] = runs["error"].astype(object).where(runs["error"].notna(), None)
+    factors = list(next(iter(levels.values())))
+    for factor in factors:
+        runs[factor] = pandas.Series([levels[name][factor] for name in runs["cell"]], runs.index, dtype=object)
+    first = ["cell", "label", "seed", "status", *factors, *SHAPE, "batches"]
+    return runs[list(dict.fromkeys([*first, *runs.columns]))]
 
 
 def _ids(table: pandas.DataFrame, rows: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], str]:

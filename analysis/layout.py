@@ -26,14 +26,6 @@ class Layout(NamedTuple):
     reference: Levels
     design: str
 
-    @property
-    def strata(self) -> dict[tuple[Any, ...], list[str]]:
-        """The cells by their levels of the factors that are not compared."""
-        found: dict[tuple[Any, ...], list[str]] = {}
-        for cell, own in self.levels.items():
-            found.setdefault(tuple(own[name] for name in own if name not in self.reference), []).append(cell)
-        return found
-
 
 def arrange(levels: dict[str, Levels], asked: Asked) -> Layout:
     """The layout that was asked for, or else one that the cells show.  Raises `Refused`."""
@@ -128,27 +120,35 @@ def _shown(levels: dict[str, Levels], reference: Levels) -> str:
     """The design that cells show: `grid` where every combination of the compared levels is there in each stratum,
     `one_at_a_time` where each cell differs from the reference in one factor; "" where they show none.
     """
-    if _lacking(Layout(levels, {}, reference, "")) is None:
+    if _lacking(levels, reference) is None:
         return "grid"
     base = reference.items()
     changed = [sum(each[name] != level for name, level in base) for each in levels.values()]
     return "one_at_a_time" if max(changed) == 1 else ""
 
 
-def _lacking(layout: Layout) -> Levels | None:
+def _strata(levels: dict[str, Levels], reference: Levels) -> list[list[str]]:
+    """The cells that have the same levels of the factors that are not compared."""
+    found: dict[tuple[Any, ...], list[str]] = {}
+    for cell, own in levels.items():
+        found.setdefault(tuple(own[name] for name in own if name not in reference), []).append(cell)
+    return list(found.values())
+
+
+def _lacking(levels: dict[str, Levels], reference: Levels) -> Levels | None:
     """A combination of the compared levels that a stratum lacks, although it has each of them; None in a grid."""
-    for cells in layout.strata.values():
-        there = {tuple(layout.levels[cell][name] for name in layout.reference): None for cell in cells}
+    for cells in _strata(levels, reference):
+        there = {tuple(levels[cell][name] for name in reference): None for cell in cells}
         known = [dict.fromkeys(column) for column in zip(*there, strict=True)]
         if lost := next((row for row in itertools.product(*known) if row not in there), None):
-            return dict(zip(layout.reference, lost, strict=True))
+            return dict(zip(reference, lost, strict=True))
     return None
 
 
 def _contradiction(layout: Layout) -> str:
     """Why the cells are not of the design that the study file says; nothing where they are."""
     if layout.design == "grid":
-        lost = _lacking(layout)
+        lost = _lacking(layout.levels, layout.reference)
         return f"no run has {label_of(lost)}; leave design out, or write another" if lost else ""
     manifest = manifest_of(layout, {cell: label_of(own) for cell, own in layout.levels.items()})
     if layout.design == "fractional":
@@ -156,7 +156,7 @@ def _contradiction(layout: Layout) -> str:
         lost_factor = next((name for name in layout.reference if name not in clear), "")
         return f"the effect of {lost_factor} is mixed with others in these runs" if lost_factor else ""
     changed = evidence.changes(manifest)
-    for cells in layout.strata.values():
+    for cells in _strata(layout.levels, layout.reference):
         alone = [cell for cell in cells if cell not in changed]
         if others := [label_of(layout.levels[cell]) for cell in alone if not _is_base(layout, cell)]:
             if layout.design in AROUND:
@@ -223,7 +223,11 @@ def labels_of(layout: Layout, given: dict[str, set[str]]) -> dict[str, str]:
     if len(alone) == len(layout.levels) == len(set(alone)) and all(alone):
         return dict(zip(given, alone, strict=True))
     full = dict(zip(layout.levels, distinct(list(layout.levels.values())), strict=True))
-    if layout.design in ("grid", "fractional") or len(layout.factors) < 2 or len(layout.strata) > 1:
+    if (
+        layout.design in ("grid", "fractional")
+        or len(layout.factors) < 2
+        or len(_strata(layout.levels, layout.reference)) > 1
+    ):
         return full
     changed = evidence.changes(manifest_of(layout, full))
     steps = layout.design == "cumulative"

@@ -24,7 +24,7 @@ from analysis.study_file import claimed_metrics, wanted_factors
 NEEDED = "cell or a column per factor, seed, and a metric such as test/loss"
 SEPARATOR = re.compile(r"sep=.", re.IGNORECASE)  # a line that tells spreadsheets how to cut the others
 PER_CENT = re.compile(r"([^%]*\d\.?) ?%")
-WHOLE = re.compile(r"[+-]?\d+")
+WHOLE = re.compile(r"[+-]?\d+")  # with all its digits, more than a float has
 SHOWN = 8  # line numbers that a note spells out
 TEXTS = ("batches", "path", "error")
 STATUSES = {name: name for name in ("done", "diverged", "failed", "missing")}
@@ -152,9 +152,11 @@ def _typed(file: Path, table: pandas.DataFrame, metrics: list[str], notes: list[
 
 def _whole(text: str) -> int | None:
     """The whole number that a text is, with all its digits; None for what is none, or more than 64 bits hold."""
-    value = int(text) if WHOLE.fullmatch(text) else number(text)
-    whole = value is not None and np.isfinite(float(value)) and value == int(value) and abs(value) < 2**63
-    return int(value) if whole and value is not None else None
+    value = number(text)
+    if value is None or not np.isfinite(value) or value != int(value):
+        return None
+    whole = int(text) if WHOLE.fullmatch(text) else int(value)
+    return whole if abs(whole) < 2**63 else None
 
 
 def _numbers(file: Path, column: pandas.Series, notes: list[str], needed: bool) -> np.ndarray:

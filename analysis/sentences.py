@@ -59,10 +59,10 @@ def moved(manifest: dict[str, Any], row: Any) -> str:
         other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
         return evidence.moved(manifest, row, subject(manifest, row), other)
     pair, metric = paired(manifest, row), f"the {said_metric(row.metric)}"
-    what, than = (f"{pair.difference} to {metric}", f"with {pair.other} than with {pair.base}") if pair else ("", "")
-    way = "lower" if row.mean < 0 else "higher"
-    by = f"{way} by {evidence.sized(manifest, row)}"
-    return f"{subject(manifest, row)}: {what or metric} is {by} {than or f'than {ALONE}'}"
+    what = f"{pair.difference} to {metric}" if pair else metric
+    than = f"with {pair.other} than with {pair.base}" if pair else f"than {ALONE}"
+    by = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
+    return f"{subject(manifest, row)}: {what} is {by} {than}"
 
 
 def beyond(manifest: dict[str, Any], row: Any) -> str:

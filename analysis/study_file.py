@@ -24,14 +24,14 @@ from typing import Any
 import yaml
 
 from ablate import evidence
-from ablate.command import Refused, resembling
+from ablate.command import Refused, no_yaml, resembling
 from ablate.words import show
+from analysis.columns import WHOLE
 from analysis.load import Asked, Described
 from analysis.safe import ACTING, visible
 
 KEYS = ("study", "question", "factors", "reference", "design", "margin", "claims", "at")
 NAME = re.compile(r"(?!-)(?=.*\w)[\w.-]{1,100}")
-WHOLE = re.compile(r"[+-]?\d{1,15}")
 
 
 class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
@@ -63,11 +63,7 @@ def read_study_file(file: Path) -> Described:
     except OSError as error:
         raise Refused(f"{file} cannot be read ({error.strerror})") from None
     except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f", line {mark.line + 1}" if mark else ""
-        raise Refused(
-            f"{file}{where}: no YAML ({getattr(error, 'problem', None) or error})".replace("\n", " ")
-        ) from None
+        raise Refused(no_yaml(file, error)) from None
     if not isinstance(content, dict):
         raise Refused(f"{file} is no mapping; write keys and values, of {', '.join(KEYS)}")
     try:
@@ -171,11 +167,11 @@ def judged(
     cells: list[dict[str, Any]],
     metrics: dict[str, bool | None],
 ) -> dict[str, Any]:
-    """The manifest's entries `question`, `claims` and `margin`; `metrics` says of each whether less is better.
+    """The manifest's entries `question`, `claims` and `margin`.
 
-    `factors` are those of the study, `columns` what was asked to be compared.
-
-    Raises `Refused` for the first claim that is none about these cells.
+    `columns` are those that are compared, `factors` those of the study, which differ where all cells are levels of one
+    factor, `variant`; `metrics` says of each whether less is better.  Raises `Refused` for the first claim that is none
+    about these cells.
     """
     at = None if described.at is None else _side(described.at, factors)
     named = described.claims

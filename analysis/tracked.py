@@ -67,22 +67,26 @@ def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list
     typed = {name: levels(list(settings[name])) for name in factors}
     cells = list(zip(*typed.values(), strict=True))
     kept, cells = _newest(kept, cells, notes)
-    table = pandas.DataFrame(
-        [
-            {"path": f"{run.name} ({run.id})", "seed": row["seed"], "status": row["status"], "params": row["params"]}
-            | ({"batches": row["batches"]} if "batches" in row else {})
-            | {"step": _step(logged, number)}
-            | {name: _number(logged[name]) for name in (*CARRIED, *metrics) if name in logged}
-            for run, row in kept
-            for number, logged in enumerate(_steps(run))
-        ]
-    )
+    table = _logged(kept, metrics)
     for name in factors:
         column = [cell[factors.index(name)] for (run, _), cell in zip(kept, cells, strict=True) for _ in _steps(run)]
         table[name] = pandas.Series(column, table.index, dtype=object)
     table = table.reindex(columns=[*table.columns, *(name for name in metrics if name not in table)])
     table.index = pandas.Index(table["path"])
     return assemble(table, factors, metrics, asked, origin, notes)
+
+
+def _logged(runs: list[tuple[Tracked, Row]], metrics: list[str]) -> pandas.DataFrame:
+    """A row per logged step, with what `_plain` or `_mirrored` tells of its run."""
+    rows = [
+        {"path": f"{run.name} ({run.id})", "seed": told["seed"], "status": told["status"], "params": told["params"]}
+        | ({"batches": told["batches"]} if "batches" in told else {})
+        | {"step": _step(logged, number)}
+        | {name: _number(logged[name]) for name in (*CARRIED, *metrics) if name in logged}
+        for run, told in runs
+        for number, logged in enumerate(_steps(run))
+    ]
+    return pandas.DataFrame(rows)
 
 
 def _of_group(runs: list[Tracked], asked: Asked) -> list[Tracked]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from ablate.claims import applicable, claim_problems, fixed_by, metric_problems, register
+from ablate.claims import applicable, claim_problems, metric_problems, register
 from ablate.designs import lay_out
+from ablate.grammar import fixed_by
 from ablate.margins import fraction_of
 from ablate.relations import sides_of, weighed
 

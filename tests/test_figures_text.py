@@ -20,7 +20,7 @@ from analysis.figures import style
 from analysis.figures.fold import SIZE, fold, width_of
 from analysis.figures.legend import legend
 from analysis.figures.page import page_of
-from analysis.figures.rows import LEAST, crowded, rows_of
+from analysis.figures.rows import crowded, rows_of
 
 KINDS = {kind.name: kind for kind in figures.KINDS}
 TEXTS = [
@@ -66,7 +66,7 @@ def test_no_line_is_wider_than_its_room_and_no_letter_is_lost(text: str, inches:
 
 def test_long_words_are_broken_behind_hyphens_first() -> None:
     assert fold("a-rather-long-name", width_of("a-rather-long")) == "a-rather-\nlong-name"
-    assert fold("abcdefgh", width_of("abcd")).replace("\n", "") == "abcdefgh"
+    assert fold("mmmmmmmm", width_of("mmmm")) == "mmmm\nmmmm"
 
 
 def made(tmp_path: Path, **options: Any) -> Case:
@@ -115,7 +115,7 @@ def test_texts_above_rows_take_the_room_that_they_need(tmp_path: Path) -> None:
     assert not crowded(page._replace(width=6.9), names, results)
     rows = rows_of(names, results, page, 0.18, above=True)
     assert rows.names[0] == "short" and rows.results == ["+.01", ""] and rows.names[1].endswith("\n" + results[1])
-    assert rows.places[1] - rows.places[0] > rows.places[0] and 0 < LEAST < 1
+    assert rows.places[1] - rows.places[0] > rows.places[0]
 
 
 def test_entries_of_a_legend_fit_the_page_in_even_columns(tmp_path: Path) -> None:

@@ -176,6 +176,8 @@ def test_seeds_keep_all_their_digits(tmp_path: Path) -> None:
     assert study.manifest["seeds"] == [first + s for s in range(5)] and evidence.effects(study)["n"].item() == 5
     study = read(tmp_path, text.replace(str(first), str(2**64)))
     assert "2 rows (lines 2, 7) left out: seed is no whole number" in study.notes[0]
+    study = read(tmp_path, text.replace(str(first), "9" * 400))
+    assert "2 rows (lines 2, 7) left out: seed is no whole number" in study.notes[0]
 
 
 REFUSED = [

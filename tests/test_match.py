@@ -52,9 +52,17 @@ def brute_force(cell: dict[str, Any], how: str, target: float, widths: range) ->
     return best
 
 
+OTHERS = [name for name in GATED_OR_NOT if name not in ("mlp", "relu")]
+
+
 @pytest.mark.parametrize("how", ["params", "flops"])
-@pytest.mark.parametrize("ffn", [name for name in GATED_OR_NOT if name not in ("mlp", "relu")])
-@pytest.mark.parametrize("dim", [16, 24])
+@pytest.mark.parametrize(
+    ("ffn", "dim"),
+    [
+        *((name, 16) for name in OTHERS),
+        *(pytest.param(name, 24, marks=[pytest.mark.slow] * (name not in ("gelu", "swiglu"))) for name in OTHERS),
+    ],
+)
 def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> None:
     planned = plan(f"match={how}", f"ffn=mlp,{ffn}", f"model.dim={dim}", "data.context=7")
     cells = by_label(planned)

@@ -268,3 +268,19 @@ def test_long_curves_keep_their_ends_and_extremes(tmp_path: Path) -> None:
     assert len(steps) <= POINTS + 2 < len(logged) and (steps[0], steps[-1]) == (0, 800)
     assert steps == sorted(set(steps))
     np.testing.assert_allclose([min(values), max(values)], [logged.min(), logged.max()], rtol=1e-5)
+
+
+def test_claims_come_first_as_sentences_and_what_they_say_is_no_column(tmp_path: Path) -> None:
+    def claim(**said: Any) -> dict[str, Any]:
+        return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+
+    sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
+    fabricate(tmp_path, GRID, claims={"gated": claim(less=sides), "same": claim(equivalent=sides, margin=1e-9)})
+    assert main(["--results-dir", str(tmp_path)]) == 0
+    text = (tmp_path / "figures" / "fabricated" / "report.html").read_text(encoding="utf-8")
+    help, others = text.split('<section id="help"')[1].split("</section>", 1)
+    assert re.findall(r"<h3>(.*)</h3>", help) == ["Claims", "Effects"]
+    assert '<li class="decided">gated (registered): supported.' in help
+    assert '<li class="decided">same (registered): contradicted.' in help
+    assert "Every claim of the study file" in help and "Every claim of the study file" not in others
+    assert '<th scope="col">claim</th>' in help and '<th scope="col">found</th>' not in help

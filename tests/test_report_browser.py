@@ -111,6 +111,15 @@ def test_controls_change_axes_and_show_every_seed(browser: Any, tmp_path: Path) 
     assert complaints(browser) == []
 
 
+def test_the_first_view_leaves_out_the_start_where_two_evaluations_follow(browser: Any, tmp_path: Path) -> None:
+    open_page(browser, written(tmp_path, fabricate(tmp_path, GRID, every=400)))  # evaluated at 0, 400 and 800
+    start, top, first = browser.execute_script("""
+        const plot = document.getElementById('curves-plot'), {xaxis, yaxis} = plot._fullLayout;
+        return [xaxis.range[0], yaxis.range[1], plot.data.find(trace => trace.meta.kind === 'mean').y[0]];
+    """)
+    assert 0 < start < 400 and top < first
+
+
 def hovered(browser: Any) -> str:
     """The words beside the pointer when it stands on the last point of the first cell's mean."""
     from selenium.webdriver import ActionChains

@@ -3,7 +3,7 @@
 effects(study)   a row per contrast: main effects, interactions, cells against the reference
 claims(study)    a row per claim of the study file: supported, contradicted or undecided
 cells(study)     a row per cell: mean and SD over seeds, what diverged, failed or is missing
-applicable, claim_problems, fixed_by, fraction_of, wrong_margin  the grammar of claims and margins
+applicable, claim_problems, fixed_by, fraction_of  the grammar of claims and margins
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
@@ -32,7 +32,7 @@ from ablate.evidence.tuning import common, common_rows, tuned
 from ablate.evidence.verdicts import Noise, effects, headline, noise
 from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
 from ablate.grammar import applicable, claim_problems, fixed_by
-from ablate.margins import fraction_of, wrong_margin
+from ablate.margins import fraction_of
 
 __all__ = [
     "ALPHA",
@@ -95,5 +95,4 @@ __all__ = [
     "welch",
     "wilson",
     "within",
-    "wrong_margin",
 ]

@@ -23,10 +23,11 @@ from ablate.evidence.severity import Noisy, Rule, Severity, differences_of, seve
 from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.steps import in_steps, in_units, least_level, worth_of
 from ablate.evidence.verdicts import barred
+from ablate.evidence.wording import at_words, side_words
 from ablate.margins import fraction_of
 from ablate.relations import about, compared, relation_of, weighed
 from ablate.results import Study
-from ablate.words import counted, named, number, p_words, ranks
+from ablate.words import counted, number, p_words, ranks
 
 Claim = dict[str, Any]
 Span = tuple[float, float]
@@ -146,24 +147,6 @@ def contrast_of(claim: Claim, study: Study) -> Contrast:
     sides = [side_words(study.manifest, side) for side in compared(claim)]
     weights = one | {cell: -weight for cell, weight in other.items()}
     return Contrast("claim", "", sides[0], sides[1], at_words(study.manifest, claim), " against ".join(sides), weights)
-
-
-def side_words(manifest: dict[str, Any], side: dict[str, Any]) -> str:
-    """A side of a claim: "geglu, swiglu", or "ffn=swiglu with optim.lr=0.001"."""
-    parts = []
-    for key, asked in side.items():
-        levels = ", ".join(named(manifest, level) for level in (asked if isinstance(asked, list) else [asked]))
-        plain = len(side) == 1 and "." not in key and levels not in ("none", "null", "true", "false")
-        parts.append(levels if plain else f"{named(manifest, key)}={levels}")
-    return " with ".join(parts)
-
-
-def at_words(manifest: dict[str, Any], claim: Claim) -> str:
-    """What a claim fixes: "norm=ln, optim.lr=0.001"."""
-    fixed = ((key, level if isinstance(level, list) else [level]) for key, level in claim.get("at", {}).items())
-    return ", ".join(
-        f"{named(manifest, key)}={', '.join(named(manifest, level) for level in levels)}" for key, levels in fixed
-    )
 
 
 def _columns(row: SimpleNamespace) -> dict[str, Any]:

@@ -104,11 +104,8 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
         return [f"{head}: no placebo moved anything"]
     own = [row for row in known if row.kind not in SOURCES] + [row for row in known if row.kind == "chaos"]
     floor = _undrawn(manifest, table, [row.kind for row in own])
-    lines = (
-        [f"{head}: pure noise makes differences of SD {', '.join(_spread(manifest, row) for row in own)}{floor}"]
-        if own
-        else []
-    )
+    spreads = ", ".join(_spread(manifest, row) for row in own)
+    lines = [f"{head}: pure noise makes differences of SD {spreads}{floor}"] * bool(own)
     sources = ", ".join(f"{SOURCES[kind]} {_short(sd)}" for kind, sd in split(known).items())
     alike = table[table["metric"] == endpoint(placebos.manifest)]  # placebos say nothing of another task's metric
     return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(manifest, alike, own)]
@@ -122,9 +119,13 @@ def _undrawn(manifest: dict[str, Any], table: pandas.DataFrame, kinds: list[str]
     return f"; nothing of {named} is drawn, so that chaos is the floor there" * bool(left and "chaos" in kinds)
 
 
+def drawn_anew(manifest: dict[str, Any], kind: str) -> str:
+    """What a kind of placebo changes of a run: "ffn drawn anew", "chaos"."""
+    return SOURCES.get(kind, f"{words.named(manifest, kind)} drawn anew")
+
+
 def _spread(manifest: dict[str, Any], row: Floor) -> str:
-    kind = SOURCES.get(row.kind, f"{words.named(manifest, row.kind)} drawn anew")
-    return f"{_short(row.sd)} ({kind}; 95 % upper bound {_short(row.upper)})"
+    return f"{_short(row.sd)} ({drawn_anew(manifest, row.kind)}; 95 % upper bound {_short(row.upper)})"
 
 
 def _short(value: float) -> str:
@@ -139,9 +140,10 @@ def _needed(manifest: dict[str, Any], table: pandas.DataFrame, own: list[Floor])
     Placebos alone would promise too much where nothing of a component is drawn, since chaos is less than what variants
     differ in.
     """
-    drawn = {row.kind: f"the SD with {words.named(manifest, row.kind)} drawn anew" for row in own}
-    drawn["chaos"] = "the SD of chaos"
-    spreads = [(row.upper, drawn[row.kind]) for row in own]
+    spreads = [
+        (row.upper, "the SD of chaos" if row.kind == "chaos" else f"the SD with {drawn_anew(manifest, row.kind)}")
+        for row in own
+    ]
     spreads += [
         (upper_bound(seen.sd, seen.n), "the SD of the effects seen")
         for seen in (noise(table) if len(table) else [])

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from ablate.evidence.placebo import KEY, SOURCES
+from ablate.evidence.placebo import KEY, drawn_anew
 from ablate.evidence.runs import scores
 from ablate.results import Study
-from ablate.words import counted, named
+from ablate.words import counted
 
 LEAST = 12  # differences; fewer say too little about the tails
 RESAMPLES = 10_000
@@ -92,7 +92,7 @@ def fitting(placebos: Study | None, about: Collection[str], together: bool) -> t
     own = [kind for kind in cells if kind in about] if together else ["data"]
     kinds = [kind for kind in own or ["chaos"] if kind in cells]
     manifest = placebos.manifest if placebos else {}
-    said = " and ".join(SOURCES.get(kind, f"{named(manifest, kind)} drawn anew") for kind in kinds)
+    said = " and ".join(drawn_anew(manifest, kind) for kind in kinds)
     return cells.get(None, ""), [cells[kind] for kind in kinds], said
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas
 
 from ablate.margins import fraction_of
-from ablate.relations import compared, relation_of, weighed
+from ablate.relations import compared, levels_of, relation_of, weighed
 from ablate.words import (
     MINUS,
     bounds,
@@ -57,18 +57,37 @@ def claim_words(claim: dict[str, Any]) -> str:
     """A claim as it was written: "less: ffn=swiglu against ffn=mlp, gelu; margin 0.01; at norm=ln"."""
     relation = relation_of(claim)
     first, second = claim[relation]
-    sides = [_mapping(side, {}) if isinstance(side, dict) else ", ".join(map(str, side)) for side in (first, second)]
+    sides = [
+        " with ".join(_pairs({}, side)) if isinstance(side, dict) else ", ".join(map(str, side))
+        for side in (first, second)
+    ]
     rest = [f"{key} {claim[key]}" for key in ("metric", "margin") if key in claim]
-    rest += [f"at {_mapping(claim['at'], {})}"] if claim.get("at") else []
+    rest += [f"at {' with '.join(_pairs({}, claim['at']))}"] if claim.get("at") else []
     return "; ".join([f"{relation}: {sides[0]} against {sides[1]}", *rest])
 
 
-def _mapping(side: dict[str, Any], manifest: dict[str, Any]) -> str:
-    listed = {key: level if isinstance(level, list) else [level] for key, level in side.items()}
-    return " with ".join(
-        f"{named(manifest, key)}={', '.join(named(manifest, level) for level in levels)}"
-        for key, levels in listed.items()
-    )
+def side_words(manifest: dict[str, Any], side: dict[str, Any]) -> str:
+    """A side of a claim: "geglu, swiglu", or "ffn=swiglu with optim.lr=0.001"."""
+    if len(side) == 1:
+        ((key, asked),) = side.items()
+        levels = _levels(manifest, asked)
+        if "." not in key and levels not in ("none", "null", "true", "false"):
+            return levels
+    return " with ".join(_pairs(manifest, side))
+
+
+def at_words(manifest: dict[str, Any], claim: dict[str, Any]) -> str:
+    """What a claim fixes: "norm=ln, optim.lr=0.001"."""
+    return ", ".join(_pairs(manifest, claim.get("at", {})))
+
+
+def _pairs(manifest: dict[str, Any], side: dict[str, Any]) -> list[str]:
+    """Factors with the levels that are asked of them: "ffn=mlp, gelu"."""
+    return [f"{named(manifest, key)}={_levels(manifest, asked)}" for key, asked in side.items()]
+
+
+def _levels(manifest: dict[str, Any], asked: Any) -> str:
+    return ", ".join(named(manifest, level) for level in levels_of(asked))
 
 
 def claim_sentence(manifest: dict[str, Any], entry: dict[str, Any], row: Any) -> str:
@@ -80,7 +99,7 @@ def claim_sentence(manifest: dict[str, Any], entry: dict[str, Any], row: Any) ->
 
 def claim_says(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
     """What was found of a claim, without what it rests on."""
-    fixed = f" at {_mapping(claim['at'], manifest)}" if claim.get("at") else ""
+    fixed = f" at {' with '.join(_pairs(manifest, claim['at']))}" if claim.get("at") else ""
     return ABSENT * (row.verdict == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed
 
 

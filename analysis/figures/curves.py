@@ -18,7 +18,8 @@ from analysis.figures.kind import Kind, Page
 from analysis.figures.legend import legend
 from analysis.figures.scales import log_x
 
-LATE = 2 / 3  # where the right panel begins at the latest, as a share of the run
+LATE = 2 / 3  # where the enlarged panel begins at the latest, as a share of the run
+LARGE = 10_000  # from here on tokens or steps are counted in thousands
 FACETS = 6  # rows of panels in one figure
 COLUMNS = ["cell", "label", "facet", "metric", "status", "seed", "tokens", "seconds", "mean", "low", "high", "n"]
 
@@ -130,14 +131,43 @@ def _caption(case: Case, rows: pandas.DataFrame) -> str:
     timed = "; seconds from the first step on, evaluation included" * bool(rows["seconds"].notna().any())
     shared = ", of runs that shared the machine" * (case.study.manifest.get("timing", "shared") != "isolated")
     what = ", ".join(dict.fromkeys(rows["metric"]))
-    return f"{what}: {over if most else 'no finished run'}; enlarged: the end{timed}{shared * bool(timed)}{cross}"
+    end = "; enlarged: the end" if _enlarged(rows) else "; without step 0" * any(map(_cut, _groups(rows)))
+    return f"{what}: {over if most else 'no finished run'}{end}{timed}{shared * bool(timed)}{cross}"
+
+
+def _groups(rows: pandas.DataFrame) -> list[pandas.DataFrame]:
+    return [group for _, group in rows.groupby("facet", sort=False)]
+
+
+def _known_at(rows: pandas.DataFrame) -> list[float]:
+    """The places after step 0 where there is a value."""
+    return sorted(set(rows.loc[np.isfinite(rows["mean"]) & (rows["tokens"] > 0), "tokens"]))
+
+
+def _start(rows: pandas.DataFrame) -> float:
+    """Where the end begins: at an evaluation, so that no line comes in through the frame, but not at step 0."""
+    done = _known_at(rows[rows["status"] == "done"])
+    early = [place for place in done if place <= LATE * rows["tokens"].max()]
+    return max(early or done[:1] if len(done) > 1 else [], default=0.0)
+
+
+def _enlarged(rows: pandas.DataFrame) -> bool:
+    """Whether the end is less than the whole, in any panel: with two or three evaluations it is not."""
+    return any(min(_known_at(group), default=math.inf) < _start(group) for group in _groups(rows))
+
+
+def _cut(rows: pandas.DataFrame) -> bool:
+    """Whether what was measured at step 0 is outside the panel that shows all the rest."""
+    return bool((rows["tokens"] == 0).any()) and _start(rows) > 0
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """The whole run on a log axis, its end enlarged, and its end against seconds; a row of panels per facet."""
-    facets = [group for _, group in table.groupby("facet", sort=False)]
-    timed = table["seconds"].notna().any()
-    columns = 3 if timed else 2
+    """The whole run on a log axis, its end enlarged, and its end against seconds; a row of panels per facet.
+
+    Where the end would be all of it, the whole stands alone, on a linear axis.
+    """
+    facets, names = _groups(table), _names(table)
+    columns = len(names)
     below = legend({row.label: page.looks[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
     many = [f"{FACETS} of {len(facets)} panels shown; subset in figures.yaml chooses"] * (len(facets) > FACETS)
     facets = facets[:FACETS]
@@ -147,47 +177,55 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         return style.nothing(drawn, "no finished run")
     panels = drawn.subplots(*shape, squeeze=False).reshape(len(facets), columns)
     for axes in panels if page.narrow else panels[-1:]:
-        for axis, name in zip(axes, _names(table, columns), strict=True):
+        for axis, name in zip(axes, names, strict=True):
             axis.set_xlabel(name)
-    for group, (whole, late, *clock) in zip(facets, panels, strict=True):
-        _facet(group, [whole, late, *clock], page)
-        whole.set_title(group["facet"].iloc[0])
-        for axis in (whole, late, *clock) if page.narrow else (whole,):
+    for group, row in zip(facets, panels, strict=True):
+        _facet(group, dict(zip(names.values(), row, strict=True)), page)
+        row[0].set_title(group["facet"].iloc[0])
+        for axis in row if page.narrow else row[:1]:
             axis.set_ylabel(table.attrs["units"][group["metric"].iloc[0]])
     below.draw(drawn)
     return drawn
 
 
-def _names(table: pandas.DataFrame, columns: int) -> list[str]:
-    tokens = table.attrs["x"] + _unit(table)[1]
-    return [tokens, f"{tokens}, the end", "seconds, the end"][:columns]
+def _names(table: pandas.DataFrame) -> dict[str, str]:
+    """The panels of a row, by the names of their axes."""
+    tokens, enlarged = table.attrs["x"] + _unit(table)[1], _enlarged(table)
+    found = {tokens: "whole", f"{tokens}, the end": "end"} if enlarged else {tokens: "all"}
+    return found | {"seconds" + ", the end" * enlarged: "clock"} if table["seconds"].notna().any() else found
 
 
 def _unit(rows: pandas.DataFrame) -> tuple[float, str]:
-    sizes = ((1e9, " (billions)"), (1e6, " (millions)"), (1e3, " (thousands)"))
-    return next((size for size in sizes if rows["tokens"].max() >= size[0]), (1.0, ""))
+    sizes = ((1e9, 1e9, " (billions)"), (1e6, 1e6, " (millions)"), (LARGE, 1e3, " (thousands)"))
+    most = rows["tokens"].max()
+    return next(((unit, name) for least, unit, name in sizes if most >= least), (1.0, ""))
 
 
-def _facet(rows: pandas.DataFrame, axes: list[Axes], page: Page) -> None:
+def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page) -> None:
     """The lines of one row of panels; a diverged run leaves the first through its top."""
-    whole, late, *clock = axes
-    rows = rows.assign(x=rows["tokens"] / _unit(rows)[0])
-    bands, end = rows[rows["status"] == "done"], rows["x"].max()
-    for panel, x in ((whole, "x"), (late, "x"), *((axis, "seconds") for axis in clock)):
-        _bands(panel, bands, x, page, marked=panel is not whole)
-    moving = rows[rows["x"] > 0]
-    shown = bands if len(bands) else moving.assign(low=moving["mean"], high=moving["mean"])
-    _limit(whole, shown[shown["x"] > 0])
-    if len(moving):
-        log_x(whole, moving["x"].min(), end * 1.04)
+    unit = _unit(rows)[0]
+    rows, start = rows.assign(x=rows["tokens"] / unit), _start(rows) / unit
+    bands, whole = rows[rows["status"] == "done"], next(iter(panels.values()))
+    for name, panel in panels.items():
+        _bands(panel, bands, "seconds" if name == "clock" else "x", page, marked=name != "whole")
+    last = bands[bands["x"] >= start]
+    for name, panel in panels.items():
+        if name == "whole":
+            _whole(panel, rows)
+        elif name == "all" and bands.empty:
+            _limit(panel, rows.assign(low=rows["mean"], high=rows["mean"]))
+        else:
+            _ending(panel, last, "seconds" if name == "clock" else "x", rows["x"].max())
     for (cell, _), run in rows[rows["status"] == "diverged"].groupby(["cell", "seed"], sort=False):
         _cross(whole, run, page.looks[str(cell)])
-    # From an evaluation on, so that no line comes in through the frame.
-    start = max(bands.loc[bands["x"] <= LATE * end, "x"], default=0.0)
-    last = bands[bands["x"] >= start]
-    _ending(late, last, "x", start, end)
-    for axis in clock:
-        _ending(axis, last, "seconds", last["seconds"].min(), last["seconds"].max())
+
+
+def _whole(axis: Axes, rows: pandas.DataFrame) -> None:
+    bands, moving = rows[rows["status"] == "done"], rows[rows["x"] > 0]
+    shown = bands if len(bands) else moving.assign(low=moving["mean"], high=moving["mean"])
+    _limit(axis, shown[shown["x"] > 0])
+    if len(moving):
+        log_x(axis, moving["x"].min(), rows["x"].max() * 1.04)
 
 
 def _bands(axis: Axes, bands: pandas.DataFrame, x: str, page: Page, marked: bool) -> None:
@@ -200,9 +238,12 @@ def _bands(axis: Axes, bands: pandas.DataFrame, x: str, page: Page, marked: bool
         axis.fill_between(rows[x], rows["low"], rows["high"], alpha=faint, lw=0, color=look.colour)
 
 
-def _ending(axis: Axes, last: pandas.DataFrame, x: str, start: float, end: float) -> None:
-    if len(last) and np.isfinite(end) and end > start:
+def _ending(axis: Axes, last: pandas.DataFrame, x: str, most: float) -> None:
+    """The part of a panel from the first of these rows on; tokens reach to where the longest run ended."""
+    start, end = last[x].min(), most if x == "x" else last[x].max()
+    if end > start:
         axis.set_xlim(start, end + 0.02 * (end - start))
+        axis.locator_params(axis="x", nbins=5)  # texts of four digits fit side by side
     _limit(axis, last)
 
 

@@ -64,13 +64,9 @@ def axes_of(manifest: dict[str, Any], rows: pandas.DataFrame) -> dict[str, dict[
 
 def _tasks(manifest: dict[str, Any]) -> list[str]:
     """The factors that choose the task, where that says what is measured."""
-    measured = {(manifest["tasks"][cell["task"]]["title"], metric) for cell, metric in _measured(manifest)}
-    return task_factors(manifest) if len(measured) > 1 else []
-
-
-def _measured(manifest: dict[str, Any]) -> list[tuple[Cell, str]]:
     metrics = evidence.endpoints(manifest)
-    return [(cell, metrics[cell["id"]]) for cell in manifest["cells"]]
+    measured = {(manifest["tasks"][cell["task"]]["title"], metrics[cell["id"]]) for cell in manifest["cells"]}
+    return task_factors(manifest) if len(measured) > 1 else []
 
 
 def _first_seen(column: pandas.Series) -> pandas.Series:
@@ -127,13 +123,13 @@ def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
     drawn = page.figure(table, 1.9 * down + 0.3 + below.height)
     several = table["metric"].nunique() > 1
     axes = list(drawn.subplots(down, across, squeeze=False, sharey=not several).flat)
-    for axis, rows in zip(axes, panels, strict=False):
+    for i, (axis, rows) in enumerate(zip(axes, panels, strict=False)):
         _panel(axis, rows, looks, table.attrs)
         axis.set_title(rows["facet"].iloc[0])
         axis.set_xlabel(page.label(table.attrs["x"]))
         metric = rows["metric"].iloc[0]
         _headroom(axis, table[table["metric"] == metric])
-        if several or axes.index(axis) % across == 0:
+        if several or i % across == 0:
             axis.set_ylabel(table.attrs["y"][metric])
     for axis in axes[len(panels) :]:
         axis.set_visible(False)

@@ -17,7 +17,11 @@ BEFORE, GAP, AFTER, BODY = 0.1, 0.02, 0.09, 0.2  # inches around the data of a r
 
 
 class Rows(NamedTuple):
-    """Texts in lines, the place of each row on the axis, the inches of all, and how much of the axis a row has."""
+    """Texts in lines, and where they stand.
+
+    `heads` are the rows of a name alone, `places` where each row is on the axis, `unit` how much of the axis a row has;
+    `height` is the inches of all.  With `above` texts stand above their rows.
+    """
 
     names: list[str]
     results: list[str]
@@ -83,9 +87,9 @@ def rows_of(
 
 def crowded(page: Page, names: Sequence[str], results: Sequence[str]) -> bool:
     """Whether names and results beside the data would leave them too little of a narrow page."""
-    taken = [min(share * page.width, max(map(width_of, texts), default=0.0))
-             for texts, share in ((names, NAMES), (results, RESULTS))]  # fmt: skip
-    return page.narrow and any(results) and sum(taken) > (1 - LEAST) * page.width
+    sides = ((names, NAMES), (results, RESULTS))
+    taken = sum(min(share * page.width, max(map(width_of, texts), default=0.0)) for texts, share in sides)
+    return page.narrow and any(results) and taken > (1 - LEAST) * page.width
 
 
 def _rows_above(names: Sequence[str], results: Sequence[str], page: Page, heads: Collection[int]) -> Rows:

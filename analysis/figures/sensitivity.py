@@ -93,14 +93,12 @@ def _judged(found: pandas.DataFrame, said: list[str], starts: dict[str, float]) 
             notes.setdefault(str(label), []).append(f"sensitivity {words.number(score, 3)}{where}")
     told = {label: f"{label} ({', '.join(dict.fromkeys(each))})" for label, each in notes.items()}
     found["label"] = found["label"].map(lambda label: told.get(label, label))
-    edges = "; at the edge: wider values may be better" * any(
-        "best at the edge" in text for each in notes.values() for text in each
-    )
+    every = " ".join(text for each in notes.values() for text in each)
+    edges = "; at the edge: wider values may be better" * ("best at the edge" in every)
     exception = (
         "sensitivity: mean over rates of min(loss, loss at initialisation) − best loss; there, and only there, a "
         "diverged run counts, at its initial loss"
-        * any("sensitivity" in text for each in notes.values() for text in each)
-    )
+    ) * ("sensitivity" in every)
     found.attrs = attrs | {"caption": [said[0], said[1] + edges, exception]}
     return found
 

@@ -37,8 +37,8 @@ def _is(kind: type) -> Callable[[object], bool]:
 
 
 def _short(text: str) -> bool:
-    """Whether a text of a table stays on one line: a few words, or a path."""
-    return len(text) < 30 or (len(text) < 80 and " " not in text)
+    """Whether a text of a table stays on one line: a few words, an interval, or a path."""
+    return len(text) < (30 if "[" in text else 24) or (len(text) < 80 and " " not in text)
 
 
 def asset(name: str) -> Markup:

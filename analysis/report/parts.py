@@ -30,7 +30,7 @@ QUESTIONS = {
 SECTIONS = {"verdicts": "help", "claims": "help", "plan": "compared", "differences": "compared", "left-out": "wrong"}
 SECTIONS |= {"runs": "runs", "methods": "made", "provenance": "made"}
 SHEETS = {"effects": "help", "claims": "help", "cells": "compared"}
-FIGURES = {"effects": "help", "curves": "training", "seeds": "training", "placebos": "trust"}
+FIGURES = {"claims": "help", "effects": "help", "curves": "training", "seeds": "training", "placebos": "trust"}
 UNTITLED = ("verdicts", "plan", "left-out", "runs")  # the question above says it already
 FEW = 8  # sentences that are read one by one
 LONG = 40  # rows beyond which a table is folded
@@ -73,11 +73,15 @@ def _blocks(case: Case, section: Section, said: set[str]) -> Iterator[Block]:
     if section.name not in UNTITLED and (text or section.items or section.facts):
         yield Heading(section.title)
     if section.name == "verdicts":
+        yield from [Heading("Effects")] * bool(section.items and len(case.claims))
         yield from _findings(case, section)
     yield from map(Text, text)
     if section.facts:
         yield Facts(section.facts)
-    if section.items and section.name != "verdicts":
+    if section.name == "claims":
+        judged = set(case.claims.loc[case.claims["verdict"] != "undecided", "sentence"])
+        yield from [Findings([(line, line in judged) for line in section.items], [])] * bool(section.items)
+    elif section.items and section.name != "verdicts":
         yield Listing(section.items)
 
 
@@ -101,8 +105,16 @@ def _rank(verdict: str) -> int:
 def _sheet(sheet: Sheet, said: set[str], folded: bool = False) -> Iterator[Block]:
     notes = [note for note in sheet.notes if note not in said]
     said.update(notes)
+    if sheet.name == "claims":  # the sentences above it say what was found, and a column of them is all that is seen
+        sheet = _without(sheet, "found")
     if sheet.rows:
         yield Table(sheet, notes, folded or (len(sheet.rows) > LONG and sheet.name != "losses"))
+
+
+def _without(sheet: Sheet, column: str) -> Sheet:
+    place = sheet.head.index(column)
+    rows = [[text for i, text in enumerate(row) if i != place] for row in sheet.rows]
+    return sheet._replace(head=[name for name in sheet.head if name != column], rows=rows)
 
 
 def _runs(case: Case, sheet: Sheet) -> Runs:

@@ -76,7 +76,7 @@
     const shown = data.cells.filter((_, i) => !hidden.has(i));
     const last = Math.max(0, ...shown.flatMap((cell) => cell.runs.map((run) => column(run[state.x]).at(-1) ?? 0)));
     const within = (cell) => column(cell.mean[state.x]).filter((x) => x >= state.from * last).length;
-    const start = shown.some((cell) => within(cell) > 2) ? state.from * last : 0;  // a line needs a few points
+    const start = shown.some((cell) => within(cell) > 1) ? state.from * last : 0;  // a line needs two points
     let low = Infinity, high = -Infinity;
     const see = (x, ...values) => values.forEach((value) => {
       if (value === null || x < start) return;
