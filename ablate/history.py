@@ -13,6 +13,8 @@ from ablate.lengths import untested
 from ablate.results import BESIDE, Corrupt, Run, read_manifest
 from ablate.schema import TUNING_SEEDS
 
+Row = dict[str, Any]
+
 
 def read_earlier(results: Path, name: str) -> tuple[dict[str, Any], list[str]]:
     """The study's manifest of an earlier command, or nothing, and what to say about a damaged one."""
@@ -25,30 +27,29 @@ def read_earlier(results: Path, name: str) -> tuple[dict[str, Any], list[str]]:
 
 
 def companions(
-    results: Path, earlier: dict[str, Any], rows: list[dict[str, Any]], runs: list[dict[str, Any]], asked: Iterable[str]
-) -> tuple[dict[str, str], list[str]]:
+    results: Path, earlier: dict[str, Any], rows: list[Row], runs: list[Row], asked: Iterable[str], notes: list[str]
+) -> dict[str, str]:
     """Placebo and exchange studies of earlier commands, not `asked` for by this one, that belong to its cells.
 
     Each holds a reference cell of this study, unchanged, with runs that are of this study, or would be at their seeds:
-    what was measured on others, or by other code, says nothing of these.  And what to say of those of other code.
+    what was measured on others, or by other code, says nothing of these.  Those of other code are noted.
     """
     references = {row["id"]: row for row in rows if row["reference"]}
-    planned, notes = {run["path"] for run in runs}, []
-    found: dict[str, str] = {}
+    planned, found = {run["path"] for run in runs}, {}
     for role, name in ((role, earlier[role]) for role in BESIDE if earlier.get(role) and role not in asked):
         manifest = read_earlier(results, name)[0]
         own = {cell["id"] for cell in manifest.get("cells", []) if cell["reference"]}
         if not own or not own <= references.keys():
             continue
-        shared = [run for run in manifest["runs"] if run["cell"] in own and run["path"] not in planned]
-        if all(_is_of_now(run, references[run["cell"]], name) for run in shared):
+        others = [run for run in manifest["runs"] if run["cell"] in own and run["path"] not in planned]
+        if all(_is_of_now(run, references[run["cell"]], name) for run in others):
             found[role] = name
         else:
             notes.append(f"{name} was trained by other code or versions than this study is now; it is left aside")
-    return found, notes
+    return found
 
 
-def _is_of_now(run: dict[str, Any], row: dict[str, Any], name: str) -> bool:
+def _is_of_now(run: Row, row: Row, name: str) -> bool:
     """Whether a run would have its key today: one of any study, or under reuse=none of the study `name` alone."""
     configs = [row["config"] | kept for kept in ({"reuse": "same"}, {"reuse": "none", "study": name})]
     return run["path"].rpartition("/")[2] in {run_key(config, run["seed"], row["task"]) for config in configs}

@@ -216,7 +216,6 @@ def settle(draft: Draft) -> Plan:
     ]
     if settings["reuse"] == "any":
         runs, rows = take_others(results, runs, rows)
-    beside, left = companions(results, earlier, rows, runs, draft.extra)
     manifest = {
         "study": name,
         "created": earlier.get("created") or now(),
@@ -239,9 +238,8 @@ def settle(draft: Draft) -> Plan:
         "cells": rows,
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
-        **(beside | draft.extra),
+        **(companions(results, earlier, rows, runs, draft.extra, notes) | draft.extra),
     }
-    notes += left
     if draft.looks:
         notes.append(f"seeds=auto: looks at {', '.join(map(str, draft.looks))}; now at {settings['seeds']}")
     notes += slow_starts([cell.config for cell in checked])

@@ -20,6 +20,7 @@ from ablate import words
 from ablate.command import Refused, no_yaml
 from ablate.results import write_atomic
 from analysis.names import cell_label, written
+from analysis.safe import ACTING, visible
 
 FILE = "figures.yaml"
 WIDTHS = {"single": 3.3, "text": 5.5, "double": 6.9}  # inches: a column of two, a text, both columns
@@ -166,7 +167,9 @@ def _labels(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[str, str]
             raise ValueError(f"labels.{words.show(name)} must be a text, not {_shown(text)}")
         if not str(text).strip():
             raise ValueError(f"labels.{words.show(name)} is empty; write a name")
-        found[words.show(name)] = " ".join(str(text).split())
+        if hidden := ACTING.search(plain := " ".join(str(text).split())):
+            raise ValueError(f"labels.{words.show(name)} holds {visible(hidden[0])}, which nobody sees; leave it out")
+        found[words.show(name)] = plain
     _alike(found, manifest)
     return {name: text for name, text in found.items() if name != text}
 

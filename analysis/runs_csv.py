@@ -18,7 +18,7 @@ from ablate.words import counted
 from analysis.charts import is_chart, unfolded
 from analysis.columns import SHAPE, called, choose_factors, choose_metrics, is_neither, levels, number
 from analysis.foreign import Asked, Origin, assemble, command, when
-from analysis.safe import unquoted
+from analysis.safe import ACTING, unquoted, visible
 from analysis.study_file import claimed_metrics, wanted_factors
 
 NEEDED = "cell or a column per factor, seed, and a metric such as test/loss"
@@ -84,6 +84,8 @@ def _texts(file: Path) -> pandas.DataFrame:
     table.index = table.index + top + 2
     table = table.fillna("").apply(lambda column: column.str.replace(r"\s*[\r\n]\s*", " ", regex=True).str.strip())
     table = table.apply(lambda column: column.map(unquoted))
+    if ACTING.search(text):
+        table = table.rename(columns=visible).apply(lambda column: column.map(visible))
     table = table[(table != "").any(axis=1)]
     if table.empty:
         raise Refused(f"{file} has a head but no rows")

@@ -28,13 +28,22 @@ from ablate.command import Refused, no_yaml, resembling
 from ablate.words import show
 from analysis.columns import WHOLE
 from analysis.load import Asked, Described
+from analysis.safe import ACTING, visible
 
 KEYS = ("study", "question", "factors", "reference", "design", "margin", "claims", "at")
 NAME = re.compile(r"(?!-)(?=.*\w)[\w.-]{1,100}")
 
 
 class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
-    """Reads every value as text, and refuses a key that is there twice."""
+    """Reads every value as text, and refuses a key that is there twice, and what nobody sees."""
+
+    def construct_scalar(self, node: Any) -> str:
+        """The text of a node."""
+        if found := ACTING.search(text := str(super().construct_scalar(node))):
+            raise yaml.MarkedYAMLError(
+                problem=f"holds {visible(found[0])}, which nobody sees", problem_mark=node.start_mark
+            )
+        return text
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         """The mapping of a node."""

@@ -13,6 +13,7 @@ from ablate.results import Study
 from ablate.words import counted
 from analysis.columns import KEYS, WHOLE, choose_factors, choose_metrics, levels
 from analysis.foreign import Asked, Origin, assemble
+from analysis.safe import visible
 from analysis.study_file import claimed_metrics, wanted_factors
 
 STATES = {"finished": "done", "crashed": "failed", "failed": "failed", "killed": "failed"}
@@ -186,7 +187,7 @@ def _number(value: Any) -> float:
 def _text(value: Any) -> str:
     if isinstance(value, list | dict):
         return json.dumps(value, sort_keys=True)
-    return "" if value is None else str(value)
+    return "" if value is None else visible(str(value))
 
 
 def _whole(value: Any) -> int | None:

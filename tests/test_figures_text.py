@@ -51,6 +51,10 @@ def test_a_text_is_as_wide_as_it_is_drawn(text: str, size: float) -> None:
     assert width <= width_of(text, size) + 0.01 and width_of(text, size) <= 1.09 * width
 
 
+def test_letters_that_the_font_lacks_take_room() -> None:
+    assert width_of("注意力 + 😀") > width_of("a + a") and "".join(fold("注意力机制", 0.3).split()) == "注意力机制"
+
+
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("inches", [0.3, 0.7, 1.5, 9.0])
 def test_no_line_is_wider_than_its_room_and_no_letter_is_lost(text: str, inches: float) -> None:

@@ -224,6 +224,7 @@ REST = "norm: [ln, rms], optim.lr: [0.001, 3e-5]"
 MISTAKES: list[tuple[str, str]] = [
     ("a: [b", "study.yaml, line 1: no YAML (expected ',' or ']'"),
     ("claims: {a: 1, a: 2}", "study.yaml, line 1: no YAML (a is given twice)"),
+    ('question: "a \\e[31m"', "study.yaml, line 1: no YAML (holds \\x1b, which nobody sees)"),
     ("&a [*a]", "study.yaml, line 1: no YAML (found unconstructable recursive node)"),
     ("", "is no mapping; write keys and values"),
     ("seeds: 5", "seeds: no such key beside runs of other programs; there are study, question, factors, reference"),

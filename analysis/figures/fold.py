@@ -20,8 +20,10 @@ def _font() -> FT2Font:
 
 @functools.cache
 def _advance(character: str) -> float:
-    """The width of a character in units of its size."""
+    """The width of a character in units of its size; that of a square for one that the font lacks."""
     font = _font()
+    if not font.get_char_index(ord(character)):
+        return 1.0
     font.set_size(100, 72)
     return float(font.load_char(ord(character), flags=LoadFlags.NO_HINTING).linearHoriAdvance) / 65536 / 100
 
