@@ -42,13 +42,14 @@ def read_csv(file: Path, asked: Asked) -> Study:
         table = _once(file, table.rename(columns=read_as), notes)
         if "seed" not in table:
             raise Refused(f"no column seed; needed are {NEEDED}; there are {', '.join(table.columns)}")
-        metrics = choose_metrics(list(table.columns), list(asked.metrics), claimed_metrics(asked.described))
+        given = list(table.columns)
+        metrics = choose_metrics(given, list(asked.metrics), claimed_metrics(asked.described))
         table = _typed(file, table, metrics, notes)
         factors, left = choose_factors(table, metrics, wanted_factors(asked, list(table.columns)))
         if not factors:
             varied = [name for name in table if is_neither(name) and 2 <= table[name].nunique() <= len(table) // 2]
             hint = f"; {varied[0]} is none unless you write --factors {varied[0]}" if varied else ""
-            raise Refused(f"no column is a factor{hint}; needed are {NEEDED}; there are {', '.join(table.columns)}")
+            raise Refused(f"no column is a factor{hint}; needed are {NEEDED}; there are {', '.join(given)}")
         if left:
             notes.append(f"columns that are neither factor nor metric, left out: {', '.join(left)}")
         for name in factors:

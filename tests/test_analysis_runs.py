@@ -258,7 +258,7 @@ def test_statuses(tmp_path: Path) -> None:
         (b"ffn,seed,ffn,loss\na,0,b,1\n", "has two columns called ffn"),
         (b"ffn,seed,loss\na,x,1\nb,y,2\n", "no row has a seed that is a whole number"),
         (b"ffn,seed,loss\na,0,1\na,0,2\nb,0,2\n", "line 2 and line 3 are both a, seed 0; name the columns in which"),
-        (b"seed,loss,note\n0,1,x\n1,2,y\n", "no column is a factor; needed are"),
+        (b"seed,loss,note\n0,1,x\n1,2,y\n", "no column is a factor; needed are .*; there are seed, loss, note$"),
         (b"cell,ffn,seed,loss\nx,a,0,1\ny,a,0,1\nz,b,0,1\n", "cells x and y have the same factors"),
         (b"ffn,seed,step,loss\na,0,1,1\na,0,1,2\nb,0,1,1\n", "line 2 and line 3 are both a, seed 0, step 1"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from pathlib import Path
 from typing import Any
@@ -134,3 +135,16 @@ def test_entries_of_a_legend_fit_the_page_in_even_columns(tmp_path: Path) -> Non
                 FigureCanvasAgg(figure).draw()
             box = figure.legends[0].get_window_extent()
             assert box.x1 <= figure.bbox.width + 1 and box.height / figure.dpi <= made_of.height + 0.2
+
+
+def test_names_below_the_maps_of_interactions_stand_apart(tmp_path: Path) -> None:
+    factors = {"norm": ["no norm at all", "RMSNorm", "LayerNorm"], "ffn": ["a gated unit", "none"]}
+    case = case_of(tmp_path, load_study(tmp_path, fabricate(tmp_path, factors)))
+    with matplotlib.rc_context(style.RC):
+        figure = drawn(case, "interactions", 3.3)
+        for axis in figure.axes:
+            names = [text for text in axis.get_xticklabels() if text.get_text()]
+            if all(text.get_rotation() == 0 for text in names):
+                boxes = [text.get_window_extent() for text in names]
+                assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes)), names
+        assert sum(bool(axis.get_xticklabels()) for axis in figure.axes) == 2

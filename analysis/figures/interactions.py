@@ -152,11 +152,13 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     top = float(table["difference"].abs().max())
     scale = Normalize(-top, top) if top > 0 else Normalize(-1, 1)
     inches = page.width / (1 + beside) - 0.9
+    # Panels below each other are as wide as the one with the widest legend leaves them.
+    shared = 0.0 if beside or not lined else 0.6 + max(_legend(rows, page) for rows in blocks)
     for axis, (kind, rows) in zip(axes, panels, strict=True):
         if kind == "lines":
             _lines(axis, rows, page, table.attrs, inches - 0.6)
         else:
-            _heat(axis, rows, page, table.attrs, scale, inches)
+            _heat(axis, rows, page, table.attrs, scale, inches - shared)
         if kind == "lines" or not lined:
             axis.set_title("\n".join(fold(line, page.width * 0.8, 7) for line in _heading(rows, page)))
         if kind == "heat" and most > WRITTEN:
@@ -188,10 +190,21 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     return [where, named + said] + [largest.note] * largest.note.startswith("aliased")
 
 
+def _along(cells: pandas.DataFrame) -> tuple[str, str]:
+    return ("one", "other") if cells["one"].nunique() > cells["other"].nunique() else ("other", "one")
+
+
+def _legend(rows: pandas.DataFrame, page: Page) -> float:
+    """How wide the names of a panel's lines are, in inches."""
+    cells = rows[rows["one"].notna()]
+    names = list(dict.fromkeys(level for level, _ in cells.groupby(_along(cells)[1], sort=False)))
+    return max(width_of(_folded(page, str(name))) for name in names[:LINES])
+
+
 def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any], inches: float) -> None:
     """The levels of the longer factor along x, a line per level of the other."""
     cells = rows[rows["one"].notna()]
-    along, across = ("one", "other") if cells["one"].nunique() > cells["other"].nunique() else ("other", "one")
+    along, across = _along(cells)
     names = str(rows["factor"].iloc[0]).split(" x ")
     factor = dict(zip(("one", "other"), names, strict=True))
     x = list(dict.fromkeys(cells[along]))
@@ -201,8 +214,7 @@ def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any]
         shade = page.colour(factor[across], level)
         axis.plot(at, group["mean"], "o-", ms=3.5, color=shade, label=_folded(page, level), zorder=3)
         axis.vlines(at, group["low"], group["high"], color=shade, lw=0.9)
-    legend = max(width_of(_folded(page, level)) for level, _ in groups[:LINES])
-    parts.name_ticks(axis, [page.label(each) for each in x], inches - legend)
+    parts.name_ticks(axis, [page.label(each) for each in x], inches - _legend(rows, page))
     axis.set(xlabel=page.label(factor[along]), ylabel=fold(attrs["y"], 0.8, 7), xlim=(-0.5, len(x) - 0.5))
     if cells["mean"].isna().all():
         axis.set_yticks([])
