@@ -336,8 +336,8 @@ def test_the_command_line_trains_a_study_file_from_anywhere(cli: Cli, folder, tm
     folder.write(seeds=1, factors={"norm": ["bn", "powernorm"]}, claims=claims, **{"norm.momentum": 0.2})
     shown = help_text(str(folder.path))
     assert "mine         What the file is for." in shown and "glu_variants Do gated FFNs" in shown
-    wrong = cli("+experiment=nine", "--config-dir", "own")
-    assert wrong.returncode == 2 and "+experiment=nine: no such study file; write one of" in wrong.stderr
+    with pytest.raises(PlanError, match=r"\+experiment=nine: no such study file; write one of"):
+        plan_study(("+experiment=nine",), str(folder.path))
     done = cli("experiment=mine", "--config-dir", "own", "train.steps=4", "study=glu")
     assert done.returncode == 0, done.stderr
     judged = "worse (registered): undecided. bn against powernorm (1 seed; one seed can conclude nothing; "

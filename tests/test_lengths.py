@@ -174,6 +174,7 @@ def test_learned_positions_are_refused_on_the_command_line(cli: Cli, small, tmp_
     assert done.returncode == 2 and "position=learned has 16 positions" in line and not (tmp_path / "results").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_tests_what_is_kept(cli: Cli, small, tmp_path):
     assert cli("seeds=2", "study=a", *small).returncode == 0
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/runs/*/*/result.json")}

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT, run_module
 from fabricate import fabricate
 
 from ablate import evidence, words
@@ -178,14 +177,12 @@ def test_a_study_file_may_have_a_margin_and_changing_it_is_the_same_study(tmp_pa
     (folder / "mine.yaml").write_text(
         "# Mine.\nscale: tiny\nfactors: {norm: [ln, rms]}\nmargin: 0.01\nexchange: false\n"
     )
-    told = [
-        run_module(
-            "ablate", "--config-dir", str(tmp_path / "conf"), "+experiment=mine", "dry_run=true", *more, cwd=ROOT
-        )
-        for more in ([], ["margin=0.02"], ["margin=0"])
-    ]
-    assert "study mine in" in told[0].stdout and "study mine in" in told[1].stdout
-    assert told[2].returncode == 2 and "margin: 0 is no size" in told[2].stderr
+    asked = "+experiment=mine", f"results_dir={tmp_path}"
+    for more, margin in ((), 0.01), (("margin=0.02",), 0.02):
+        manifest = plan_study((*asked, *more), str(tmp_path / "conf")).manifest
+        assert manifest["study"] == "mine" and manifest["margin"]["value"] == margin
+    with pytest.raises(PlanError, match="margin: 0 is no size"):
+        plan_study((*asked, "margin=0"), str(tmp_path / "conf"))
 
 
 @pytest.mark.parametrize("kind", ["tunes", "placebo_of", "exchange_of"])

@@ -149,6 +149,7 @@ def test_a_checkpoint_of_before_knows_no_parts():
 SHORT = "if self.training and len(x) > 2: raise torch.OutOfMemoryError('CUDA out of memory.')"
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_by_parts_and_says_so(small, tmp_path):
     own = [*hazard(tmp_path, SHORT), "-m", "norm=hazard,ln", "seeds=2"]
     process = start(*small, *own, cwd=tmp_path)
