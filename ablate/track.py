@@ -71,9 +71,10 @@ class WandB:
         self.runs.clear()
 
     def _begin(self, card: Card) -> Any:
-        # W&B heeds these before any argument: silent, its log-in asks nobody; an id would merge all runs into one.
+        # W&B heeds these before any argument: silent, its log-in asks nobody; an id would merge all runs into one; and
+        # the service of another process outlives a killed mirror, whose runs then are "in use" for the next one.
         os.environ |= {"WANDB_SILENT": "true", "WANDB_MODE": self.mode}
-        for name in ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_RESUME"):
+        for name in ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_RESUME", "WANDB_SERVICE"):
             os.environ.pop(name, None)
         import wandb
 
