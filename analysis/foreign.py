@@ -15,7 +15,7 @@ from ablate.results import Study
 from ablate.words import show
 from analysis.columns import SHAPE, direction
 from analysis.ends import ends, with_missing
-from analysis.layout import arrange, label_of, labels_of
+from analysis.layout import arrange, is_base, label_of, labels_of, outside
 from analysis.load import Asked as Asked
 from analysis.study_file import judged
 
@@ -190,7 +190,7 @@ def _cell(
         "name": label,
         "label": label,
         "levels": levels,
-        "reference": all(levels[factor] == level for factor, level in reference.items()),
+        "reference": is_base(levels, reference),
         **shape,
         "params_vs_reference": math.nan,
         "shared_draws": math.nan,
@@ -210,9 +210,9 @@ def _manifest(
     reference: Levels,
     origin: Origin,
 ) -> dict[str, Any]:
-    base = {_outside(cell, reference): cell["params"] for cell in cells if cell["reference"]}
+    base = {outside(cell["levels"], reference): cell["params"] for cell in cells if cell["reference"]}
     for cell in cells:
-        start = base.get(_outside(cell, reference), math.nan)
+        start = base.get(outside(cell["levels"], reference), math.nan)
         cell["params_vs_reference"] = cell["params"] / start - 1
     planned = runs[["cell", "seed"]].to_dict("records")
     return {
@@ -236,10 +236,6 @@ def _manifest(
         "runs": [run | {"path": path} for run, path in zip(planned, runs["path"], strict=True)],
         "units": {},
     }
-
-
-def _outside(cell: dict[str, Any], reference: Levels) -> tuple[Any, ...]:
-    return tuple(level for name, level in cell["levels"].items() if name not in reference)
 
 
 def _task(origin: Origin, metrics: list[str], lower: bool) -> dict[str, Any]:

@@ -131,8 +131,13 @@ def _strata(levels: dict[str, Levels], reference: Levels) -> list[list[str]]:
     """The cells that have the same levels of the factors that are not compared."""
     found: dict[tuple[Any, ...], list[str]] = {}
     for cell, own in levels.items():
-        found.setdefault(tuple(own[name] for name in own if name not in reference), []).append(cell)
+        found.setdefault(outside(own, reference), []).append(cell)
     return list(found.values())
+
+
+def outside(levels: Levels, reference: Levels) -> tuple[Any, ...]:
+    """A cell's levels of the factors that are not compared, which the cells of a stratum share."""
+    return tuple(level for name, level in levels.items() if name not in reference)
 
 
 def _lacking(levels: dict[str, Levels], reference: Levels) -> Levels | None:
@@ -158,7 +163,9 @@ def _contradiction(layout: Layout) -> str:
     changed = evidence.changes(manifest)
     for cells in _strata(layout.levels, layout.reference):
         alone = [cell for cell in cells if cell not in changed]
-        if others := [label_of(layout.levels[cell]) for cell in alone if not _is_base(layout, cell)]:
+        if others := [
+            label_of(layout.levels[cell]) for cell in alone if not is_base(layout.levels[cell], layout.reference)
+        ]:
             if layout.design in AROUND:
                 return f"{others[0]} does not differ in one factor from the reference, {label_of(layout.reference)}"
             told = f"{others[0]} is no change of one factor of the cell before it"
@@ -166,8 +173,9 @@ def _contradiction(layout: Layout) -> str:
     return ""
 
 
-def _is_base(layout: Layout, cell: str) -> bool:
-    return all(layout.levels[cell][name] == level for name, level in layout.reference.items())
+def is_base(levels: Levels, reference: Levels) -> bool:
+    """Whether a cell with these levels is what the cells of its stratum are measured against."""
+    return all(levels[name] == level for name, level in reference.items())
 
 
 def _merged(layout: Layout) -> Layout:
@@ -180,14 +188,14 @@ def _merged(layout: Layout) -> Layout:
     }
     variants = list(dict.fromkeys(called))
     outside = {name: known for name, known in layout.factors.items() if name not in reference}
-    base = next(levels[cell]["variant"] for cell in levels if _is_base(layout, cell))
+    base = next(levels[cell]["variant"] for cell, own in layout.levels.items() if is_base(own, reference))
     return Layout(levels, {"variant": variants} | outside, {"variant": base}, "grid")
 
 
 def manifest_of(layout: Layout, labels: dict[str, str]) -> dict[str, Any]:
     """The entries of a manifest that contrasts are made of."""
     cells = [
-        {"id": cell, "label": labels[cell], "levels": own, "reference": _is_base(layout, cell)}
+        {"id": cell, "label": labels[cell], "levels": own, "reference": is_base(own, layout.reference)}
         for cell, own in layout.levels.items()
     ]
     return {"factors": layout.factors, "reference": layout.reference, "design": layout.design, "cells": cells}

@@ -56,6 +56,12 @@ def test_the_newest_study_is_meant_unless_one_is_named(tmp_path: Path) -> None:
     assert read(tmp_path, "second").manifest["study"] == "second"
 
 
+def fresh_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A new interpreter, which has loaded nothing, in the checkout."""
+    root = Path(__file__).parent.parent
+    return subprocess.run([sys.executable, *arguments], cwd=root, capture_output=True, text=True)
+
+
 def test_torch_is_never_loaded(tmp_path: Path) -> None:
     fabricate(tmp_path, GRID)
     code = (
@@ -63,8 +69,7 @@ def test_torch_is_never_loaded(tmp_path: Path) -> None:
         f"assert command.main(['--results-dir', {str(tmp_path)!r}]) == 0\n"
         "assert 'torch' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )
-    root = Path(__file__).parent.parent
-    ended = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=root, capture_output=True, text=True)
+    ended = fresh_python("-W", "error", "-c", code)
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
 
@@ -78,8 +83,7 @@ def test_help_and_a_refusal_load_no_library_of_numbers(tmp_path: Path) -> None:
         "except SystemExit: pass\n"
         "print({'numpy', 'pandas', 'scipy', 'matplotlib', 'plotly', 'jinja2'} & set(sys.modules))"
     )
-    root = Path(__file__).parent.parent
-    ended = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    ended = fresh_python("-c", code)
     assert ended.stdout.endswith("set()\n") and "--runs FILE" in ended.stdout, ended.stdout + ended.stderr
 
 
