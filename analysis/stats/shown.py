@@ -24,8 +24,9 @@ def _documents(table: pandas.DataFrame, effects: pandas.DataFrame) -> Sheet:
         rows.append([row.label, *over, str(row.documents)])
     head = ["effect", "over seeds", "over documents", "documents"]
     said = (
-        "The interval over seeds says what other runs would give on this text; the one over documents, clustered, what "
-        "these runs would give on other text of its kind. Neither covers both."
+        "The interval over seeds says what other runs would give on this text; the one over documents, clustered "
+        "(CR2, Satterthwaite's degrees of freedom), what these runs would give on other text of its kind. Neither "
+        "covers both."
     )
     return Sheet("documents", "Effects over seeds and over documents", head, rows, [said])
 
