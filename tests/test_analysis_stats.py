@@ -187,9 +187,12 @@ def test_an_effect_that_depends_on_the_task_is_found_as_welch_finds_it(tmp_path)
     assert stats.aggregate(study, np.random.default_rng(0)) is None, "two tasks are few"
 
 
-def test_below_five_seeds_tasks_have_no_p_and_unequal_divergence_no_gain(tmp_path):
-    few = stats.interactions(several(tmp_path / "few", ["lm", "copy"], 4))
-    assert few["p"].isna().all() and few["low"].notna().all()
+def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(tmp_path):
+    for n in (3, 4):
+        few = stats.interactions(several(tmp_path / f"few{n}", ["lm", "copy"], n))
+        assert few[["p", "p_holm", "low", "high"]].isna().all(axis=None) and few["mean"].notna().all()
+        (shown,) = stats.sheets({"tasks": few}, few)
+        assert not any("[" in cell for row in shown.rows for cell in row) and "none below 5 seeds" in shown.notes[0]
     study = several(tmp_path, ["lm", "copy", "recall"])
     cell = next(each["id"] for each in study.manifest["cells"] if list(each["levels"].values()) == ["swiglu", "copy"])
     study.runs.loc[(study.runs["cell"] == cell) & (study.runs["seed"] < 3), "status"] = "diverged"

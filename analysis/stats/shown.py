@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pandas
 
 from ablate import words
+from ablate.evidence.margin import SEEDS
 from analysis.sheet import Sheet
 
 
@@ -41,7 +42,8 @@ def _tasks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         rows.append([row.variant, row.task, str(row.n), *gains, span, words.p_text(row.p_holm)])
     said = [
         "Gains over the reference variant in shares of the way from guessing to perfect; exploratory, intervals are "
-        "simultaneous over the rows. No gain where the two lost different numbers of runs to divergence.",
+        f"simultaneous over the rows, none below {SEEDS} seeds. No gain where the two lost different numbers of runs "
+        "to divergence.",
         "A difference that is not zero says that the effect depends on the task.",
     ]
     return Sheet("tasks", "Variants by tasks", head, rows, said)
