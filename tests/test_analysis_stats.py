@@ -19,7 +19,7 @@ from analysis import sections, stats
 from analysis.case import case_of
 from analysis.sheet import markdown
 from analysis.stats.documents import clustered
-from analysis.stats.solved import paired_logrank
+from analysis.stats.solved import logrank, paired_logrank
 
 TOKENS = [320, 64, 1408, 640, 96, 512]
 
@@ -266,24 +266,39 @@ def excess(one, other):
     return found
 
 
-def test_steps_to_solve_on_other_batches_are_compared_by_the_plain_logrank_test(tmp_path):
-    when = {"ln": [400, 200, None, 640, None, 80, 120], "rms": [120, 40, 200, 80, 360, None, 280]}
+def test_steps_to_solve_on_other_batches_are_compared_over_all_choices_of_runs(tmp_path):
+    when = {"ln": [400, 200, None, 640, 80], "rms": [120, 40, 80, 80, 360]}
     study = solving(tmp_path, when)
     for i, cell in enumerate(study.manifest["cells"]):
         cell["batches"] = f"b{i}"
-    steps = np.array([800 if step is None else step for steps in when.values() for step in steps])
-    reached = np.array([step is not None for steps in when.values() for step in steps])
-    _, p = sm.duration.survdiff(steps, reached, np.repeat([0, 1], 7))
-    assert stats.solved(study).set_index("label").loc["rms", "logrank"] == pytest.approx(p)
+    runs = [(800 if step is None else step, step is not None) for step in (*when["rms"], *when["ln"])]
+    sums = []
+    for chosen in itertools.combinations(range(10), 5):
+        sides = [runs[i] for i in chosen], [runs[i] for i in range(10) if i not in chosen]
+        sums.append(abs(excess(*sides)))
+    p = np.mean([each >= sums[0] - 1e-9 for each in sums])
+    assert 0 < p < 0.2 and stats.solved(study).set_index("label").loc["rms", "logrank"] == pytest.approx(p)
+
+
+def side(steps, end=800):
+    """Runs of a schedule that solved their task at these steps, if by its end."""
+    steps = np.asarray(steps, dtype=float)
+    return pandas.DataFrame({"step": np.minimum(steps, end), "solved": steps <= end, "end": float(end)})
+
+
+@pytest.mark.parametrize(("runs", "studies"), [(5, 1000), (15, 300)])
+def test_runs_that_do_not_belong_together_err_as_promised(runs, studies):
+    rng, wrong = np.random.default_rng(0), 0
+    for _ in range(studies):
+        wrong += logrank(*(side(40 * np.ceil(rng.exponential(10, runs))) for _ in range(2))) <= 0.05
+    assert 0.02 < wrong / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
+    assert logrank(side(range(40, 41 + runs)), side([700] * runs)) < 0.01
+    assert math.isnan(logrank(side([900] * runs), side([900] * runs)))
+    assert math.isnan(logrank(side([350] * runs, 300), side([350] * runs, 400))), "beyond the shorter schedule"
 
 
 def test_seeds_that_belong_together_are_compared_within_them():
     """Each seed's own speed hides from a plain test that one side is always first; equal sides err as promised."""
-
-    def side(steps, end=800):
-        steps = np.asarray(steps, dtype=float)
-        return pandas.DataFrame({"step": np.minimum(steps, end), "solved": steps <= end, "end": end})
-
     slow = np.arange(40, 720, 80)
     own, base = side(slow), side(slow + 20)
     assert paired_logrank(own, base) == paired_logrank(base, own) == pytest.approx(2 / 2**9)

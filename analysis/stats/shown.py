@@ -93,7 +93,7 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         "A run that has not solved its task is censored at the end of its schedule, a diverged one, too.",
         f"Mean steps are restricted to {', '.join(f'{steps:,}' for steps in sorted(set(table['within'])))}; the median "
         "is Kaplan and Meier's. Where both cells saw the same batches, the log-rank test compares them within "
-        "seeds (Jung 1999). Exploratory.",
+        "seeds (Jung 1999), else over all choices of runs. Exploratory.",
     ]
     return Sheet("solved", "Runs that solved their task", head, rows, said)
 
