@@ -36,11 +36,8 @@ from ablate.identity import provenance, run_key
 from ablate.lease import Lost
 from ablate.lengths import add_lengths, lacking
 from ablate.load import load_run
-<<<<<<< HEAD
 from ablate.nursery import tend
-=======
 from ablate.overfit import overfits
->>>>>>> main
 from ablate.results import Corrupt, Run, now, read_json, set_aside, unit_file, write_atomic, write_json
 from ablate.state import Changed, unchanged
 from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
@@ -114,25 +111,15 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
         if not run.path.endswith(run_key(config, seed, cell["task"])):
             raise RuntimeError("code or libraries changed after the plan was made; give the command again")
         write_json(run.provenance_file, provenance(config, seed, cell["task"]), run.check)
-<<<<<<< HEAD
         with contextlib.nullcontext() if is_foreign(config) else unchanged():
             trainer = new_trainer(run, config, seed, config["user"])
             if trainer.task.fingerprint != cell["task"]:
                 raise RuntimeError("the data changed after the plan was made; give the command again")
             outcome["final"] = trainer.train(stop)
+            outcome["overfits"] = overfits(run.metrics()[0])
             keep_weights(run, trainer.average.model, config["keep"])
             with trainer.timed("evaluate"):
                 test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
-=======
-        trainer = new_trainer(run, config, seed, config["user"])
-        if trainer.task.fingerprint != cell["task"]:
-            raise RuntimeError("the data changed after the plan was made; give the command again")
-        outcome["final"] = trainer.train(stop)
-        outcome["overfits"] = overfits(run.metrics()[0])
-        keep_weights(run, trainer.average.model, config["keep"])
-        with trainer.timed("evaluate"):
-            test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
->>>>>>> main
     except Interrupted:
         return "interrupted"
     except (Lost, DiskFull):
