@@ -190,5 +190,5 @@ def _claim(row: Any) -> dict[str, str]:
     places = words.decimals([(row.high - row.low) / 2])
     found = {name: words.number(getattr(row, column), places, signed=True) for name, column in SPAN.items()}
     found |= {"Sd": words.number(row.sd, words.decimals([row.sd])), "P": words.p_text(p), "N": str(row.n)}
-    found |= {"Margin": _by_itself(row.margin), "Severity": _percent(row.severity).removeprefix("+")}
+    found |= {"Margin": _by_itself(row.margin)}
     return found | {"Verdict": str(row.verdict)}
