@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ablate.command import Parser, Refused
 from ablate.load import LoadedRun, load_run
 from ablate.results import Corrupt, newest_study, read_manifest
+from ablate.streams import exit_with
 from ablate.words import seen_in_training
 
 KEYS = ("eval.lengths", "eval.tokens")
@@ -195,4 +196,4 @@ def table(rows: list[tuple[Named, dict[str, float]]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from ablate.results import Corrupt, Run, newest_study, noted, parse_lines, read_manifest, stamp, study_folder
+from ablate.streams import exit_with
 
 BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
 
@@ -236,4 +237,4 @@ def _json_lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
 MINUS = "−"
+# What a terminal obeys, what turns the direction of a line, and the ends of lines that few programs know.
+ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 FEW = 6  # factors that a title spells out
 
@@ -306,3 +309,8 @@ def scope(manifest: dict[str, Any], among: Iterable[str], base: Iterable[str] | 
 def known(value: Any) -> bool:
     """Whether a value is a finite number; None is none."""
     return value is not None and math.isfinite(value)
+
+
+def visible(text: str) -> str:
+    """A text with characters that would act, rather than be seen, spelled out: \\x1b."""
+    return ACTING.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -18,13 +18,26 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"},
+    {
+        "catalogue",
+        "schema",
+        "designs",
+        "source",
+        "code",
+        "files",
+        "fork",
+        "overfit",
+        "state",
+        "stop",
+        "streams",
+        "words",
+    },
     {"margins"},
     {"relations"},
     {"grammar"},
     {"lease", "tidy"},
     {"model", "data", "optim", "average"},
-    {"build", "metrics"},
+    {"apart", "build", "metrics"},
     {"accumulate", "decode", "recalibrate"},
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load", "command"},
@@ -47,9 +60,9 @@ ALLOWED = {
     "tidy": {"words"},
     "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
-ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}
+ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results", "streams"}, "command": {"results"}}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
-ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
+ALLOWED |= {"analysis": {"results", "evidence", "command", "streams", "words"}}
 
 
 def part(name: str) -> str:
