@@ -164,7 +164,8 @@ def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
         spans.append("" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places))
         n = f" (n = {row.n})" * (1 < row.n < seeds and row.verdict != "withheld")
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-        verdicts.append(words.verdict(row) + scale + n)
+        also = f"; also: {words.changes(row.also)}" * bool(row.also)
+        verdicts.append(words.verdict(row) + scale + n + also)
     worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
     columns = [list(shown["label"]), spans, *([worths] if any(worths) else []), verdicts]
     return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]

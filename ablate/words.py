@@ -245,6 +245,16 @@ def ranks(row: Any) -> str:
     return f"lower {row.lower}, higher {row.higher}" + f", tied {row.tied}" * bool(row.tied)
 
 
+ALSO = 3  # settings that a line spells out
+
+
+def changes(also: str) -> str:
+    """What a contrast changes beside its factors, in a line: a few settings of the column `also` of effects."""
+    found = also.split("; ") if also else []
+    more = f" and {counted(len(found) - ALSO, 'more setting')}" * (len(found) > ALSO)
+    return ", ".join(found[:ALSO]) + more
+
+
 def seen_in_training(lengths: dict[str, float]) -> list[str]:
     """What to say of lengths whose test examples training has seen, with the share of them; nothing without any."""
     told = ", ".join(f"{length} ({rough(share)})" for length, share in lengths.items())

@@ -80,6 +80,12 @@ def _design(case: Case) -> Iterator[str]:
     yield from map(_sentence, manifest.get("remarks", ()))
 
 
+def _also(case: Case) -> Iterator[str]:
+    for line in evidence.also_lines(case.study.manifest):
+        change, _, others = line.partition(", also: ")
+        yield f"With {change}, the two sides differ in more than that; also: {others}."
+
+
 def _cited(manifest: dict[str, Any], factor: str, level: Any) -> str:
     return words.named(manifest, level) + mention(manifest, f"{factor}={words.show(level)}")
 
@@ -270,6 +276,6 @@ def _sentence(text: str) -> str:
 
 Part = Callable[[Case], Iterable[str]]
 PARTS: tuple[Part, ...] = (
-    *(_design, training.model, training.data, training.loop, _matching, _tuning, _seeds, _endpoint),
+    *(_design, _also, training.model, training.data, training.loop, _matching, _tuning, _seeds, _endpoint),
     *(_statistics, _looks, _losses, _noise, _caveats, training.machine),
 )

@@ -29,7 +29,7 @@ LAYERS = [
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load", "command"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
-    {"factors", "copies", "dials"},
+    {"factors", "copies", "dials", "hold"},
     {"cells", "claims", "experiment", "reuse", "probe"},
     {"grid", "looks", "pool"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},

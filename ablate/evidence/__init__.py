@@ -7,6 +7,7 @@ applicable, claim_problems, fixed_by, fraction_of  the grammar of claims and mar
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
+from ablate.evidence.also import also, also_lines
 from ablate.evidence.claims import claims
 from ablate.evidence.contrasts import ESTIMABLE, Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
@@ -43,6 +44,8 @@ __all__ = [
     "Estimate",
     "Floor",
     "Noise",
+    "also",
+    "also_lines",
     "applicable",
     "benjamini_hochberg",
     "cells",

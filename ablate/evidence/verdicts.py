@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
+from ablate.evidence.also import also
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.exchange import WORTH, worths
 from ablate.evidence.family import ALPHA, registered
@@ -75,8 +76,9 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     judged = [("none", "") if bare else _verdict(row, margin) for row in table.itertuples()]
     table["verdict"] = [word for word, _ in judged]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
+    table["also"] = ["; ".join(also(study.manifest, contrast)) for contrast in found]
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
-    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *WORTH, *left]]
+    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, "also", *WORTH, *left]]
 
 
 def named(contrast: Contrast) -> dict[str, str]:
