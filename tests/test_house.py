@@ -18,7 +18,20 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words", "checksum", "damage", "logged"},
+    {
+        "catalogue",
+        "schema",
+        "designs",
+        "source",
+        "code",
+        "files",
+        "overfit",
+        "stop",
+        "words",
+        "checksum",
+        "damage",
+        "logged",
+    },
     {"margins"},
     {"relations"},
     {"grammar"},
