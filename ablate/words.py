@@ -211,6 +211,7 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
         words = f"undecided ({open_})" if open_ else "undecided"
     else:
         words = row.verdict
+    words += f", {row.given}" * bool(getattr(row, "given", "") and row.verdict != "withheld")
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note else words

@@ -110,6 +110,8 @@ def _tuning(case: Case) -> Iterator[str]:
             f"{tuned['key']} was tuned for each cell alike, over {values} with {seeds} each, by the validation split; "
             "these seeds are not scored."
         )
+        if given := evidence.given(manifest):
+            yield f"Verdicts hold {given}: tuning was not repeated, and no interval includes what it chose by chance."
         edges = sum(bool(cell["edge"]) for cell in tuned["cells"].values())
         if edges:
             yield f"For {words.counted(edges, 'cell')} the best value is at the edge of what was tried."

@@ -131,7 +131,7 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
     if row.verdict == "undecided" and words.known(row.smallest):
         found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")
     decided = row.verdict in ("better", "worse", "negligible", "equivalent")
-    found.append(row.note if decided else "")
+    found += [row.note if decided else "", row.given if row.verdict not in ("withheld", "none") else ""]
     return [part for part in [*found, words.worth_told(row, "steps"), costs(manifest, contrast)] if part]
 
 

@@ -30,7 +30,7 @@ from ablate.evidence.statistics import (
     welch,
     wilson,
 )
-from ablate.evidence.tuning import common, common_rows, tuned
+from ablate.evidence.tuning import common, common_rows, given, tuned
 from ablate.evidence.verdicts import Noise, effects, headline, noise
 from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
 from ablate.grammar import applicable, claim_problems, fixed_by
@@ -67,6 +67,7 @@ __all__ = [
     "fixed_by",
     "floors",
     "fraction_of",
+    "given",
     "headline",
     "holm",
     "interval",

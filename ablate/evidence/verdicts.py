@@ -24,6 +24,7 @@ from ablate.evidence.statistics import (
     smallest,
     smallest_difference,
 )
+from ablate.evidence.tuning import given
 from ablate.results import Study
 from ablate.words import counted, no_evidence
 
@@ -77,8 +78,9 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["verdict"] = [word for word, _ in judged]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     table["also"] = ["; ".join(also(study.manifest, contrast)) for contrast in found]
+    table["given"] = given(study.manifest)
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
-    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, "also", *WORTH, *left]]
+    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]
 
 
 def named(contrast: Contrast) -> dict[str, str]:
