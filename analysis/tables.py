@@ -65,7 +65,8 @@ def cells_sheet(case: Case) -> Sheet:
     score = "mean ± SD" if several else f"{metric}, mean ± SD"
     head = ["cell", *["metric"] * several, score, "n", "diverged [Wilson 95 %]", "failed", "missing"]
     head += ["parameters", "to reference", *_matching(cells)]
-    head += [*([f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []), *others]
+    head += [f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []
+    head += [_seen(study, name) for name in others]
     rows = []
     for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True):
         texts = [row.name, *([row.metric] if several else []), _score(row, places)]
@@ -79,6 +80,13 @@ def cells_sheet(case: Case) -> Sheet:
         rows.append([*texts, *(words.number(value, places) for value in also)])
     notes = [*dict.fromkeys(filter(None, cells["notes"])), *remarks(study)]
     return Sheet("cells", f"Cells: {metric} over seeds, runs without a number, budget", head, rows, notes)
+
+
+def _seen(study: Study, metric: str) -> str:
+    """A metric as the head of a column, with the share of its examples that training has seen."""
+    length = metric.partition("@")[2]
+    shares = [cell.get("seen_lengths", {}).get(length, 0.0) for cell in study.manifest["cells"]]
+    return metric + f", {words.rough(max(shares))} seen in training" * (max(shares) > 0)
 
 
 def _matching(cells: pandas.DataFrame) -> list[str]:
@@ -230,6 +238,7 @@ def remarks(study: Study) -> list[str]:
     manifest = study.manifest
     lines = [words.role(manifest), *manifest.get("remarks", []), words.matched(manifest)]
     lines += [evidence.unadjusted(manifest) or "", evidence.margin_line(study)]
+    lines.append(evidence.overfitting(study))
     if len(manifest["seeds"]) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):

@@ -16,6 +16,7 @@ from test_analysis_runs import exported, verdicts
 from ablate import evidence
 from ablate.command import Refused
 from ablate.results import Study, load_study
+from ablate.words import leaning
 from analysis import figures
 from analysis.__main__ import main
 from analysis.case import case_of
