@@ -198,13 +198,11 @@ def claims_sheet(case: Case) -> Sheet | None:
     for row in case.claims.itertuples():
         places = words.decimals([(row.high - row.low) / 2])
         status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
-        share = words.number(100 * row.severity, 1)
-        passes = f"{share} % ({row.severity_n} of {row.placebo})" if words.known(row.severity) else "–"
         texts = [row.name, row.says, str(row.n), words.span(row.mean, row.low, row.high, places)]
-        texts += [words.p_text(row.p_holm if row.family else row.p_bh), passes, status]
+        texts += [words.p_text(row.p_holm if row.family else row.p_bh), status]
         rows.append([*texts, f"{row.verdict}: {row.note}" if row.note else row.verdict])
     p = "p (Holm; post hoc: BH)"
-    head = ["claim", "found", "n", "difference [95 %]", p, "false passes on placebos", "written", "verdict"]
+    head = ["claim", "found", "n", "difference [95 %]", p, "written", "verdict"]
     said = "Intervals and p are corrected for the number of claims; "
     said += "registered: written before any seed had results on both sides."
     return Sheet("claims", "Claims", head, rows, [said, *filter(None, [families(case)])])

@@ -18,7 +18,7 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "overfit", "stop", "words"},
+    {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"},
     {"margins"},
     {"relations"},
     {"grammar"},
@@ -31,7 +31,7 @@ LAYERS = [
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
     {"factors", "copies", "dials"},
     {"cells", "claims", "experiment", "reuse", "probe"},
-    {"grid", "looks", "pool"},
+    {"grid", "looks", "pool", "nursery"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
     {"rounds", "trials"},
     {"plan", "worker", "sync"},
