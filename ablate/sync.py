@@ -92,11 +92,12 @@ class Mirror:
             return False
         self.looked[run.path] = state
         try:
-            sink = self._sink(cell["config"])
+            if (sink := self._sink(cell["config"])) is None:
+                return False
             result = run.result()
-            card = card_of(self.results, manifest, cell, planned, result)
-            return sink is not None and self._show(sink, run, card, result)
-        except Corrupt:
+            return self._show(sink, run, card_of(self.results, manifest, cell, planned, result), result)
+        except Corrupt as error:
+            self._say_once(f"{error}; not replayed, and trained again by its study's command")
             return False
         except Exception as error:  # whatever a tracking service raises, the other runs go on
             self._say_once(f"tracking failed ({one_line(error)}); nothing is lost, `python -m ablate.sync` tries again")

@@ -18,7 +18,8 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"},
+    {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"}
+    | {"checksum", "damage", "logged"},
     {"margins"},
     {"relations"},
     {"grammar"},
@@ -42,8 +43,8 @@ LAYERS = [
 ]
 ALLOWED = {
     "model": {"model"},
-    "data": {"data"},
-    "results": {"files", "lease", "tidy"},
+    "data": {"data", "checksum"},
+    "results": {"files", "lease", "tidy", "damage", "logged"},
     "tidy": {"words"},
     "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
