@@ -18,20 +18,8 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {
-        "catalogue",
-        "schema",
-        "designs",
-        "source",
-        "code",
-        "files",
-        "fork",
-        "overfit",
-        "state",
-        "stop",
-        "streams",
-        "words",
-    },
+    {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"}
+    | {"streams", "checksum", "damage", "logged"},
     {"margins"},
     {"relations"},
     {"grammar"},
@@ -41,8 +29,8 @@ LAYERS = [
     {"accumulate", "decode", "recalibrate"},
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load", "command"},
-    {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
-    {"factors", "copies", "dials"},
+    {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
+    {"factors", "copies", "dials", "hold"},
     {"cells", "claims", "experiment", "reuse", "probe"},
     {"grid", "looks", "pool", "nursery"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
@@ -55,12 +43,18 @@ LAYERS = [
 ]
 ALLOWED = {
     "model": {"model"},
-    "data": {"data"},
-    "results": {"files", "lease", "tidy"},
+    "data": {"data", "checksum"},
+    "results": {"files", "lease", "tidy", "damage", "logged"},
     "tidy": {"words"},
     "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
-ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results", "streams"}, "command": {"results"}}
+ALLOWED |= {
+    "schema": set(),
+    "catalogue": set(),
+    "sync": {"results", "card", "streams"},
+    "card": {"schema"},
+    "command": {"results"},
+}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
 ALLOWED |= {"analysis": {"results", "evidence", "command", "streams", "words"}}
 
