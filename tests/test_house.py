@@ -48,7 +48,7 @@ ALLOWED = {
     "tidy": {"words"},
     "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
-ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}
+ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results", "lease"}, "command": {"results"}}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
 ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
 
