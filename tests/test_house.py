@@ -30,7 +30,7 @@ LAYERS = [
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load", "command"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
-    {"factors", "copies", "dials"},
+    {"factors", "copies", "dials", "questions"},
     {"cells", "claims", "experiment", "reuse", "probe"},
     {"grid", "looks", "pool", "nursery"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
