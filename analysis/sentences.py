@@ -28,7 +28,8 @@ def sentence(manifest: dict[str, Any], row: Any, contrast: evidence.Contrast | N
 
     `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
     """
-    grounds = "; ".join(filter(None, (", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
+    also = f"also: {words.changes(row.also)}" * bool(row.also)
+    grounds = "; ".join(filter(None, (also, ", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
     return f"{finding(manifest, row)} ({grounds})."
 
 
@@ -144,7 +145,7 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
     if row.verdict == "undecided" and words.known(row.smallest):
         found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")
     decided = leaning(row.verdict) in ("better", "worse", "negligible", "equivalent")
-    found.append(row.note if decided else "")
+    found += [row.note if decided else "", row.given if row.verdict not in ("withheld", "none") else ""]
     return [part for part in [*found, words.worth_told(row, "steps"), costs(manifest, contrast)] if part]
 
 

@@ -7,6 +7,7 @@ applicable, claim_problems, fixed_by, fraction_of  the grammar of claims and mar
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
+from ablate.evidence.also import also, also_lines
 from ablate.evidence.claims import claims
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, strata
 from ablate.evidence.crossings import crossings
@@ -30,7 +31,7 @@ from ablate.evidence.statistics import (
     welch,
     wilson,
 )
-from ablate.evidence.tuning import common, common_rows, tuned
+from ablate.evidence.tuning import common, common_rows, given, tuned
 from ablate.evidence.verdicts import Noise, effects, headline, noise
 from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
 from ablate.grammar import applicable, claim_problems, fixed_by
@@ -45,6 +46,8 @@ __all__ = [
     "Estimate",
     "Floor",
     "Noise",
+    "also",
+    "also_lines",
     "applicable",
     "bases",
     "benjamini_hochberg",
@@ -68,6 +71,7 @@ __all__ = [
     "fixed_by",
     "floors",
     "fraction_of",
+    "given",
     "headline",
     "holm",
     "interval",

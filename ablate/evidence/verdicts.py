@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
+from ablate.evidence.also import also
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.exchange import WORTH, worths
 from ablate.evidence.family import ALPHA, worded
@@ -23,6 +24,7 @@ from ablate.evidence.statistics import (
     smallest,
     smallest_difference,
 )
+from ablate.evidence.tuning import given
 from ablate.results import Study
 from ablate.words import counted, no_evidence
 
@@ -76,8 +78,10 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     judged = [("none", "") if bare else _verdict(row, margin) for row in table.itertuples()]
     table["verdict"] = [worded(word, each) for (word, _), each in zip(judged, table["family"], strict=True)]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
+    table["also"] = ["; ".join(also(study.manifest, contrast)) for contrast in found]
+    table["given"] = given(study.manifest)
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
-    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *WORTH, *left]]
+    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]
 
 
 def named(contrast: Contrast) -> dict[str, str]:
