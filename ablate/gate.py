@@ -14,12 +14,12 @@ import torch
 import yaml
 
 from ablate.apart import Described, Failed, apart, beside, facts_of
-from ablate.budget import Budget, count
+from ablate.budget import MOST, Budget, count, estimate
 from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_init, build_task, resolve, ties
 from ablate.catalogue import groups
 from ablate.code import is_foreign
 from ablate.lengths import length_problems
-from ablate.schema import COMPONENTS, Problem, check
+from ablate.schema import COMPONENTS, Problem, check, plain
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*COMPONENTS, "model", "data", "user")
@@ -54,7 +54,8 @@ class Gate:
     def outside(self, config: dict[str, Any]) -> tuple[list[Problem], Checked | None]:
         """What `examine` finds of a cell with parts from outside, in a process of its own."""
         ours = not is_foreign({group: config[group] for group in ("data", "model")})
-        if ours:  # made before, or each such process would make it again
+        self.user_problems(config["user"])
+        if ours:  # made before, as what is known of packages is, or each such process would make it again
             with contextlib.suppress(Refused):
                 self.task(resolve_auto(config))
         try:
@@ -137,6 +138,9 @@ class Gate:
 
     def build(self, config: dict[str, Any], task: Any) -> Budget:
         """Build and count the cell's model.  Raises Refused when the pieces do not fit each other."""
+        about = estimate(config, task.vocab)
+        if about > MOST:
+            raise Refused("model", f"would have about {plain(about)} parameters; write a smaller model.dim or layers")
         parts = {group: config[group] for group in (*COMPONENTS, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
         if key not in self.budgets:
