@@ -30,7 +30,7 @@ from ablate.evidence.statistics import (
     welch,
     wilson,
 )
-from ablate.evidence.tuning import common, common_rows, given, tuned
+from ablate.evidence.tuning import common, common_rows, given, tuned, tuning_seeds
 from ablate.evidence.verdicts import Noise, effects, headline, noise
 from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
 from ablate.grammar import applicable, claim_problems, fixed_by
@@ -99,6 +99,7 @@ __all__ = [
     "standing",
     "strata",
     "tuned",
+    "tuning_seeds",
     "unadjusted",
     "undecided",
     "welch",
