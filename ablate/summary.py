@@ -156,7 +156,7 @@ def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
 def _effect_rows(table: pandas.DataFrame) -> list[str]:
     decided = table["verdict"].map(words.leaning).isin(evidence.DECIDED)
     in_order = table["kind"] == "step"
-    ordered = table.assign(late=table["kind"] == "interaction", open=~decided & ~in_order).sort_values(
+    ordered = table.assign(late=table["kind"].isin(words.CROSSED), open=~decided & ~in_order).sort_values(
         ["late", "open"], kind="stable"
     )
     shown = ordered.head(ROWS)

@@ -10,6 +10,8 @@ MINUS = "−"
 BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 FEW = 6  # factors that a title spells out
 OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
+CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
+PER = "per "  # how the unit of a trend begins
 LOOKS = "looks "  # what a verdict begins with that is exploratory
 
 
@@ -203,14 +205,15 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
         less = row.lower_is_better if lower_is_better is None else lower_is_better
         lower = bool(less) == (word == "better")
         named = (metric or row.metric).split("/")[-1]
-        side = "together than the two alone predict" if row.kind == "interaction" else named
+        sides = {"interaction": "together than the two alone predict", "trend": f"{named} {row.level.split(', ')[-1]}"}
+        side = sides.get(row.kind, named)
         words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
     elif row.verdict == "none":
         return "no verdict"
     elif row.verdict == "undecided" and not row.note:
-        open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind != "interaction")
+        open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind not in CROSSED)
         words = f"undecided ({open_})" if open_ else "undecided"
     else:
         words = row.verdict

@@ -77,7 +77,7 @@ def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table:
     curves = {metric: slopes(exchange, metric) for metric in table["metric"].unique()} if exchange else {}
     rows = [
         worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
-        if exchange and math.isfinite(row.low)
+        if exchange and math.isfinite(row.low) and contrast.kind != "trend"  # whose unit is another
         else Worth()
         for contrast, row in zip(found, table.itertuples(), strict=True)
     ]
