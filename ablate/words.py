@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
 MINUS = "−"
 BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
+MOST_PLACES = 9  # of a number that is not shown as zero
 FEW = 6  # factors that a title spells out
 
 
@@ -78,13 +80,17 @@ def decimals(widths: Iterable[float]) -> int:
 
 
 def number(value: float, places: int, signed: bool = False) -> str:
-    """A number with a typographic minus and no leading zero: 2.061, .053, −.053, +.000; "–" for none."""
+    """A number with a typographic minus and no leading zero: 2.061, .053, −.053; .000, by `plus`; "–" for none."""
     if not math.isfinite(value):
         return "–"
-    text = f"{abs(value):.{places}f}"
-    negative = value < 0 and float(text) != 0
-    sign = MINUS if negative else "+" if signed else ""
-    return sign + (text[1:] if text.startswith("0.") else text)
+    text = plus(value, f".{places}f")
+    return re.sub(rf"^([+{MINUS}]?)0\.", r"\1.", text if signed else text.removeprefix("+"))
+
+
+def plus(value: float, form: str) -> str:
+    """A finite number in a format, with its sign: +0.13, −1.67.  What comes to zero as it is shown has none: 0.00."""
+    text = f"{abs(value):{form}}"
+    return ("" if float(text) == 0 else MINUS if value < 0 else "+") + text
 
 
 def size(params: int) -> str:
@@ -96,13 +102,13 @@ def size(params: int) -> str:
 
 
 def percent(fraction: float) -> str:
-    """A signed share in per cent: +0.1 %, −12.0 %."""
-    return f"{fraction * 100:+.1f} %".replace("-", MINUS).replace(f"{MINUS}0.0 ", "+0.0 ")
+    """A signed share in per cent: +0.1 %, −12.0 %, 0.0 %."""
+    return f"{plus(fraction * 100, '.1f')} %"
 
 
 def remainder(fraction: float) -> str:
     """A difference that a match has left: +0.13 %, −1.67 %, 0 %."""
-    return f"{fraction * 100:+.2f} %".replace("-", MINUS) if fraction else "0 %"
+    return f"{plus(fraction * 100, '.2f')} %" if fraction else "0 %"
 
 
 def matched(manifest: dict[str, Any]) -> str:
@@ -178,7 +184,7 @@ def worth_places(low: float, high: float) -> int:
 
 
 def _share(fraction: float, places: int) -> str:
-    return f"{100 * fraction:.{places}f}".replace("-", MINUS)
+    return plus(100 * fraction, f".{places}f").removeprefix("+")
 
 
 def p_text(p: float) -> str:
@@ -191,7 +197,20 @@ def span(mean: float, low: float, high: float, places: int) -> str:
     text = number(mean, places, signed=True)
     if not math.isfinite(low):
         return text
-    return f"{text} [{number(low, places, signed=True)}, {number(high, places, signed=True)}]"
+    return f"{text} [{ends(low, high, places, signed=True)}]"
+
+
+def ends(low: float, high: float, places: int, signed: bool = False) -> str:
+    """The ends of an interval: "−.079, −.027".  An end so near to zero that it would be shown as that has the digits
+    that it takes, where the interval does not hold zero: "+.0003, +.027", since that is what decides.
+    """
+    return ", ".join(number(end, _clear_of_zero(end, places, low * high > 0), signed) for end in (low, high))
+
+
+def _clear_of_zero(end: float, places: int, needed: bool) -> int:
+    if not needed or not math.isfinite(end):
+        return places
+    return min(max(places, math.floor(-math.log10(2 * abs(end))) + 1), MOST_PLACES)
 
 
 def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = None) -> str:
