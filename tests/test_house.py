@@ -18,7 +18,8 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "overfit", "stop", "words"},
+    {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"}
+    | {"checksum", "damage", "logged"},
     {"margins"},
     {"relations"},
     {"grammar"},
@@ -28,10 +29,10 @@ LAYERS = [
     {"accumulate", "decode", "recalibrate"},
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load", "command"},
-    {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
-    {"factors", "copies", "dials"},
+    {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
+    {"factors", "copies", "dials", "hold"},
     {"cells", "claims", "experiment", "reuse", "probe"},
-    {"grid", "looks", "pool"},
+    {"grid", "looks", "pool", "nursery"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
     {"rounds", "trials"},
     {"plan", "worker", "sync"},
@@ -42,12 +43,18 @@ LAYERS = [
 ]
 ALLOWED = {
     "model": {"model"},
-    "data": {"data"},
-    "results": {"files", "lease", "tidy"},
+    "data": {"data", "checksum"},
+    "results": {"files", "lease", "tidy", "damage", "logged"},
     "tidy": {"words"},
     "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
-ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}
+ALLOWED |= {
+    "schema": set(),
+    "catalogue": set(),
+    "sync": {"results", "card"},
+    "card": {"schema"},
+    "command": {"results"},
+}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
 ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
 
