@@ -30,7 +30,7 @@ LAYERS = [
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load", "command"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
-    {"factors", "copies", "dials", "hold"},
+    {"factors", "copies", "dials", "hold", "questions"},
     {"cells", "claims", "experiment", "reuse", "probe"},
     {"grid", "looks", "pool", "nursery"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
@@ -51,7 +51,7 @@ ALLOWED = {
 ALLOWED |= {
     "schema": set(),
     "catalogue": set(),
-    "sync": {"results", "card"},
+    "sync": {"results", "card", "lease"},
     "card": {"schema"},
     "command": {"results"},
 }
