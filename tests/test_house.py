@@ -32,7 +32,7 @@ LAYERS = [
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
     {"factors", "copies", "dials", "hold", "questions"},
     {"cells", "claims", "experiment", "reuse", "probe"},
-    {"grid", "looks", "pool", "nursery"},
+    {"grid", "looks", "pool", "nursery", "shares"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
     {"rounds", "trials"},
     {"plan", "worker", "sync"},
