@@ -27,10 +27,10 @@ from ablate.evidence.statistics import (
     p_value,
     paired,
     power,
-    smallest_difference,
     welch,
     wilson,
 )
+from ablate.evidence.told import worth_places, worth_told, worth_words
 from ablate.evidence.tuning import common, common_rows, given, tuned
 from ablate.evidence.verdicts import Noise, effects, headline, noise
 from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
@@ -96,7 +96,6 @@ __all__ = [
     "scores",
     "seeds_needed",
     "sized",
-    "smallest_difference",
     "split",
     "spread",
     "standing",
@@ -107,4 +106,7 @@ __all__ = [
     "welch",
     "wilson",
     "within",
+    "worth_places",
+    "worth_told",
+    "worth_words",
 ]
