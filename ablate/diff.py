@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.command import Parser, Refused, choose_study, conclude, manifest_of, resembling, studies
-from ablate.results import Run, read_json
+from ablate.results import Run, as_planned, read_json
 from ablate.schema import STUDY_KEYS
 
 CARRIED = ("train.parallel", "train.checkpoint_seconds", "eval.lengths")  # keys that change no number either
@@ -137,7 +137,9 @@ def _cells(manifest: dict[str, Any], text: str) -> Iterator[tuple[dict[str, Any]
             if wanted.replace(" ", "") in (cell["label"].replace(" ", ""), cell["id"], cell["name"]):
                 planned = [run for run in manifest["runs"] if (run["cell"], run["seed"]) == (cell["id"], seed)]
                 if seed is None or planned:
-                    yield cell | {"path": planned[0]["path"] if planned else None}, seed
+                    yield (
+                        (as_planned(cell, planned[0]) | {"path": planned[0]["path"]}, seed) if planned else (cell, seed)
+                    )
 
 
 def _of_cell(results: Path, cell: dict[str, Any], seed: int | None) -> Side:

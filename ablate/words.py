@@ -229,24 +229,6 @@ def ranks(row: Any) -> str:
     return f"lower {row.lower}, higher {row.higher}" + f", tied {row.tied}" * bool(row.tied)
 
 
-ALSO = 3  # settings that a line spells out
-
-
-def changes(also: str) -> str:
-    """What a contrast changes beside its factors, in a line: a few settings of the column `also` of effects."""
-    found = also.split("; ") if also else []
-    more = f" and {counted(len(found) - ALSO, 'more setting')}" * (len(found) > ALSO)
-    return ", ".join(found[:ALSO]) + more
-
-
-def seen_in_training(lengths: dict[str, float]) -> list[str]:
-    """What to say of lengths whose test examples training has seen, with the share of them; nothing without any."""
-    told = ", ".join(f"{length} ({rough(share)})" for length, share in lengths.items())
-    return [f"eval.lengths seen in training: {told} of the test examples: there are too few to hold any out"] * bool(
-        told
-    )
-
-
 def rough(share: float) -> str:
     """A positive share in per cent: 51 %, under 1 %."""
     return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ablate import evidence, words
+from ablate.results import planned_cells
 from ablate.words import listed, ranged, said_metric
 from analysis import tables, training
 from analysis.bibliography import Paper, cite, mention
@@ -102,14 +103,17 @@ def _matching(case: Case) -> Iterator[str]:
 def _tuning(case: Case) -> Iterator[str]:
     manifest = case.study.manifest
     tuned = manifest.get("tuning")
-    rates = {c["config"]["optim"]["lr"] for c in manifest["cells"] if "lr" in c["config"].get("optim", {})}
+    rates = {c["config"]["optim"]["lr"] for c in planned_cells(manifest) if "lr" in c["config"].get("optim", {})}
     if tuned:
         values = listed(map(words.setting, tuned["values"]))
         seeds = words.counted(tuned["seeds"], "seed")
+        anew = ", anew for each scored seed and with seeds of its own" * bool(tuned.get("per_seed"))
         yield (
-            f"{tuned['key']} was tuned for each cell alike, over {values} with {seeds} each, by the validation split; "
-            "these seeds are not scored."
+            f"{tuned['key']} was tuned for each cell alike{anew}, over {values} with {seeds} each, by the validation "
+            "split; these seeds are not scored."
         )
+        if anew:
+            yield "Intervals include what tuning chooses by chance."
         if given := evidence.given(manifest):
             yield f"Verdicts hold {given}: tuning was not repeated, and no interval includes what it chose by chance."
         edges = sum(bool(cell["edge"]) for cell in tuned["cells"].values())

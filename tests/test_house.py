@@ -30,9 +30,9 @@ LAYERS = [
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load", "command"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
-    {"factors", "copies", "dials", "hold"},
+    {"factors", "copies", "dials", "hold", "questions"},
     {"cells", "claims", "experiment", "reuse", "probe"},
-    {"grid", "looks", "pool", "nursery"},
+    {"grid", "looks", "pool", "nursery", "shares"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
     {"rounds", "trials"},
     {"plan", "worker", "sync"},
@@ -51,7 +51,7 @@ ALLOWED = {
 ALLOWED |= {
     "schema": set(),
     "catalogue": set(),
-    "sync": {"results", "card"},
+    "sync": {"results", "card", "lease"},
     "card": {"schema"},
     "command": {"results"},
 }
