@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ablate.words import MINUS
+from ablate.words import MINUS, plus
 
 BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 
@@ -45,4 +45,4 @@ def worth_places(low: float, high: float) -> int:
 
 
 def _share(fraction: float, places: int) -> str:
-    return f"{100 * fraction:.{places}f}".replace("-", MINUS)
+    return plus(100 * fraction, f".{places}f").removeprefix("+")
