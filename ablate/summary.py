@@ -164,7 +164,7 @@ def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
         spans.append("" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places))
         n = f" (n = {row.n})" * (1 < row.n < seeds and row.verdict != "withheld")
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-        verdicts.append(words.verdict(row) + scale + n)
+        verdicts.append(words.verdict(row) + scale + words.assuming(row) + n)
     worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
     columns = [list(shown["label"]), spans, *([worths] if any(worths) else []), verdicts]
     return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]
@@ -179,7 +179,8 @@ def _heading(design: pandas.DataFrame) -> str:
         "paired over" if known["paired"].all() else "unpaired," if not known["paired"].any() else "paired or unpaired,"
     )
     spans = "simultaneous 95 % intervals" if known["family"].all() else "exploratory beside the claims"
-    return f"effects, {how} {seeds} seeds, {spans}"
+    assumes = evidence.assumed(int(known["n"].min()))
+    return f"effects, {how} {seeds} seeds, {spans}" + f", {assumes}" * bool(assumes)
 
 
 def _common(study: Study) -> list[str]:

@@ -204,6 +204,8 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
         words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
     elif row.verdict in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if row.verdict == 'equivalent' else 'a difference '}within {margin(row)})"
+    elif " among " in row.verdict:  # the note says first how many may not be among them
+        return f"{row.verdict}; {row.note}; within {margin(row)}"
     elif row.verdict == "none":
         return "no verdict"
     elif row.verdict == "undecided" and not row.note:
@@ -214,6 +216,12 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note else words
+
+
+def assuming(row: Any) -> str:
+    """What a verdict takes for granted, to write after it: ", if differences are roughly normal", or nothing."""
+    text = getattr(row, "assumes", "")
+    return f", {text}" if text else ""
 
 
 def margin(row: Any) -> str:

@@ -71,7 +71,7 @@ def _said(case: Case) -> list[str]:
     shown = evidence.headline(case.effects)
     places = words.decimals((shown["high"] - shown["low"]) / 2)
     lines = [
-        f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.verdict(row)}"
+        f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.verdict(row)}{words.assuming(row)}"
         for row in shown.head(LINES).itertuples()
     ]
     remarks = tables.remarks(case.study)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import pandas
+
 from ablate import evidence, words
 from ablate.words import listed, ranged, said_metric
 from analysis import training
@@ -186,6 +188,32 @@ def _statistics(case: Case) -> Iterator[str]:
     if margin:
         late = "" if evidence.margin_of(manifest).registered else ", which was written after results,"
         yield f"Differences within a margin of {margin}{late} count as negligible or equivalent, from five seeds on."
+    yield from _normality(table)
+    yield from _collapse(table, case.claims)
+
+
+def _normality(table: pandas.DataFrame) -> Iterator[str]:
+    """What the intervals assume, and of which of them it was checked."""
+    if table["assumes"].ne("").any():
+        checked = table["p_normal"].notna().any()
+        which = f"Verdicts from fewer than {evidence.CHECKED} seeds" if checked else "Verdicts"
+        yield f"{which} assume that differences over seeds are roughly normal, which so few seeds cannot show."
+    if table["p_normal"].notna().any():
+        alarms = int((table["verdict"].eq("withheld") & table["p_normal"].lt(evidence.LEVEL)).sum())
+        yield (
+            "Normality of the differences was checked by Shapiro and Wilk's test at 5 % for each contrast by itself; an "
+            f"alarm withholds the verdict ({alarms or 'none'} of {len(table)})."
+        )
+
+
+def _collapse(table: pandas.DataFrame, claims: pandas.DataFrame) -> Iterator[str]:
+    """By what bound equality is said of those seeds only that did not collapse."""
+    if any(each["verdict"].str.contains(" among ").any() for each in (table, claims) if len(each)):
+        yield (
+            "Equality is said of all seeds only where Clopper and Pearson's one-sided bound on the share of seeds that "
+            "collapse, times what a collapse costs (from the best cell's score to that of a guess), fits inside the "
+            "margin, too; else of those that did not collapse."
+        )
 
 
 def _claims(case: Case) -> Iterator[str]:

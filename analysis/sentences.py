@@ -48,6 +48,8 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
     if row.verdict in ("better", "worse", "negligible"):
         within = f", a difference within {words.margin(row)}: negligible" * (row.verdict == "negligible")
         return moved(manifest, row) + within
+    if " among " in row.verdict:
+        return f"{about}: {words.verdict(row)}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
     why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
     told = {"none": "no verdict", "equivalent": f"equivalent within {words.margin(row)}"}.get(row.verdict, "undecided")
     return f"{about}: {told}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
@@ -125,7 +127,11 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
     """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
     seeds = words.counted(row.n, "seed") if row.paired else f"unpaired, n = {row.n}"
     found = [] if row.family else ["exploratory"]
-    found += [seeds, p_words(row.p_holm if row.family else row.p_bh, "Holm" if row.family else "BH")]
+    found += [
+        seeds,
+        getattr(row, "assumes", ""),
+        p_words(row.p_holm if row.family else row.p_bh, "Holm" if row.family else "BH"),
+    ]
     found += ["unadjusted for looks"] if row.unadjusted else []
     if row.verdict == "undecided" and words.known(row.smallest):
         found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")

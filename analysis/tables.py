@@ -115,7 +115,7 @@ def effects_sheet(case: Case) -> Sheet:
         texts += ["–" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places)]
         texts += [words.p_text(row.p_holm if row.family else row.p_bh)]
         texts += [_steps(row)] if priced else []
-        texts += [words.verdict(row), "family" if row.family else "exploratory"]
+        texts += [words.verdict(row) + words.assuming(row), "family" if row.family else "exploratory"]
         rows.append([*texts, *([words.remainder(row.match_difference)] if matched else [])])
     family = int(table["family"].sum())
     over = f"Intervals are simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t); "
@@ -188,7 +188,8 @@ def claims_sheet(case: Case) -> Sheet | None:
         passes = f"{share} % ({row.severity_n} of {row.placebo})" if words.known(row.severity) else "–"
         texts = [row.name, row.says, str(row.n), words.span(row.mean, row.low, row.high, places)]
         texts += [words.p_text(row.p_holm if row.family else row.p_bh), passes, status]
-        rows.append([*texts, f"{row.verdict}: {row.note}" if row.note else row.verdict])
+        judged = row.verdict + words.assuming(row)
+        rows.append([*texts, f"{judged}: {row.note}" if row.note else judged])
     p = "p (Holm; post hoc: BH)"
     head = ["claim", "found", "n", "difference [95 %]", p, "false passes on placebos", "written", "verdict"]
     said = "Intervals and p are corrected for the number of claims; "

@@ -57,6 +57,7 @@ def scores_of(study: Study, **levels: Any) -> np.ndarray:
     return np.asarray(runs.groupby("seed")["test/loss"].mean())
 
 
+TRAINED = "supported among seeds that trained"  # of a loss: too many seeds may collapse to say more
 SIDES = [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}]
 
 
@@ -130,7 +131,7 @@ def test_equivalence_needs_the_interval_inside_the_margin_and_five_seeds(tmp_pat
     claims = {name: entry(text) for name, text in texts.items()}
     for n, verdicts in (
         (4, ["undecided", "undecided", "contradicted"]),
-        (8, ["supported", "undecided", "contradicted"]),
+        (8, [TRAINED, "undecided", "contradicted"]),
     ):
         study = made(tmp_path / str(n), claims, seeds=range(n))
         table = evidence.claims(study)
@@ -178,7 +179,7 @@ def test_a_margin_may_be_a_share_of_the_training_steps(tmp_path):
         units={"equivalent": sides, "margin": 0.1 * math.log(1.02)},
         less={"less": sides[::-1]},
     )
-    assert list(table["verdict"]) == ["contradicted", "undecided", "supported", "supported", "supported"]
+    assert list(table["verdict"]) == ["contradicted", "undecided", TRAINED, TRAINED, "supported"]
     two, units = row(table, "two"), row(table, "units")
     assert two.worth == pytest.approx(math.exp(-0.01) - 1, abs=0.002) and two.worth_low < two.worth < two.worth_high < 0
     assert two.margin == pytest.approx(units.margin, rel=0.01)

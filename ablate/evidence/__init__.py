@@ -16,6 +16,7 @@ from ablate.evidence.margin import margin_line, margin_of, margin_words
 from ablate.evidence.placebo import Floor, floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
+from ablate.evidence.skew import CHECKED, LEVEL, assumed
 from ablate.evidence.statistics import (
     Estimate,
     benjamini_hochberg,
@@ -36,13 +37,16 @@ from ablate.margins import fraction_of
 
 __all__ = [
     "ALPHA",
+    "CHECKED",
     "DECIDED",
     "ESTIMABLE",
+    "LEVEL",
     "Contrast",
     "Estimate",
     "Floor",
     "Noise",
     "applicable",
+    "assumed",
     "benjamini_hochberg",
     "cells",
     "changes",

@@ -23,7 +23,7 @@ COLUMNS = [
     *("name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "margin"),
     *("registered", "edited", "verdict", "note", "severity", "severity_n", "placebo"),
     *("side", "against", "paired", "family", "unadjusted", "alpha", "waits"),
-    *("diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says"),
+    *("diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says", "assumes"),
 ]
 
 
@@ -35,7 +35,8 @@ def claims(study: Study) -> pandas.DataFrame:
     there were, intervals of 5 % false coverage rate.  The interval decides; `less` and `greater` are about the number
     itself, whether or not less is better.  With `seeds=auto` all levels allow for the looks; `waits` marks what more
     seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's tuning, placebo and exchange runs
-    judge no claims.  What would pass on more than 5 % of resampled placebos stays undecided.
+    judge no claims.  An interval inside the margin supports `equivalent` "among solved seeds" (of a loss: "among seeds
+    that trained") only, where too many may collapse: see evidence.collapse.  What would pass on more than 5 % of resampled placebos stays undecided.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.get("claims") or {}
     found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}
@@ -81,13 +82,16 @@ def _judged(finding: Finding, level: float, ours: bool) -> dict[str, Any]:
     elif outcome and math.isnan(passes.rate):
         notes.append("false passes not measured" + passes.why * ours)
     told = finding.worth(level) if finding.worth else Worth()
+    whom, why = finding.unless(level) if finding.unless and outcome > 0 else ("", "")
+    notes = [why, *notes]
     return told._asdict() | {
         "low": low,
         "high": high,
-        "verdict": VERDICTS[outcome],
+        "verdict": f"{VERDICTS[outcome]} {whom}".strip(),
+        "assumes": finding.assumes * bool(outcome),
         "note": "; ".join(filter(None, notes)),
         "severity": passes.rate,
         "severity_n": passes.n,
         "placebo": passes.kind,
-        "waits": not outcome and not finding.final,
+        "waits": bool(whom) or (not outcome and not finding.final),
     }

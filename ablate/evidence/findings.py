@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas
 
+from ablate.evidence.collapse import collapse_of, condition, seen_words
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
 from ablate.evidence.divergence import severity as divergence_severity
@@ -20,6 +21,7 @@ from ablate.evidence.ranking import Ranked, false_passes, rank_correlation
 from ablate.evidence.rows import Scored, estimate_row, groups, scored
 from ablate.evidence.sequential import had, nominal, overall, planned_looks
 from ablate.evidence.severity import Noisy, Rule, Severity, differences_of, severity, unmeasured
+from ablate.evidence.skew import assumed
 from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.steps import in_steps, in_units, least_level, worth_of
 from ablate.evidence.verdicts import barred
@@ -29,6 +31,7 @@ from ablate.relations import about, compared, relation_of, weighed
 from ablate.results import Study
 from ablate.words import counted, number, p_words, ranks
 
+RANKS_ASSUMED = "if correlations over seeds are roughly normal"  # they are bounded, and checked by nothing
 Claim = dict[str, Any]
 Span = tuple[float, float]
 
@@ -44,6 +47,8 @@ class Finding:
     reason    why nothing can be said; `final` if no more seeds would change that
     severity  the false passes on placebos, at a level; None where nothing can be said
     worth     the difference in training steps at a level; None without exchange runs
+    unless    at a level: for whom alone it is supported, and why ("", "": for all); None of other relations
+    assumes   what a verdict takes for granted
     """
 
     columns: dict[str, Any]
@@ -55,6 +60,8 @@ class Finding:
     notes: list[str] = field(default_factory=list)
     severity: Callable[[float], Severity] | None = None
     worth: Callable[[float], Worth] | None = None
+    unless: Callable[[float], tuple[str, str]] | None = None
+    assumes: str = ""
 
 
 def rule_of(relation: str, margin: float) -> Rule:
@@ -101,6 +108,11 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         low, high = map(np.asarray, span(level))
         return int(rule(low, high, row.n))
 
+    fallen = collapse_of(all_scores, contrast)
+
+    def unless(level: float) -> tuple[str, str]:
+        return condition(fallen, nominal(row.looks, level), margin, span(level), row.lower_is_better)
+
     p = _p(row, tested, relation) if share is None or told is None else least_level(told, share, row.n)
     return Finding(
         _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
@@ -109,9 +121,11 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         outcome,
         why,
         final,
-        _notes(row, relation),
+        [*_notes(row, relation), *[seen_words(fallen)] * (fallen.some and not row.diverged)],
         None if why else lambda level: _severity(all_scores, contrast, row, claim, rule, margin, level, rng),
         None if why or told is None else lambda level: told(nominal(row.looks, level)),
+        unless if relation == "equivalent" else None,
+        assumed(row.n),
     )
 
 
@@ -247,6 +261,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         uneven,
         _leaning(found, levels) if found and not reason else [],
         None if reason else lambda level: _rank_severity(study, claim, sides, lone, seen, level / looks, rng),
+        assumes=RANKS_ASSUMED,
     )
 
 

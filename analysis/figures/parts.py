@@ -87,7 +87,13 @@ def simultaneous(shown: pandas.DataFrame) -> str:
     family = int(shown["family"].sum())
     pairing = "paired" if known["paired"].all() else "unpaired where batches differ"
     how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if family else EXPLORATORY
-    return f"{how}, {seeds(known['n'])}, {pairing}"
+    return f"{how}, {seeds(known['n'])}, {pairing}{assuming(known)}"
+
+
+def assuming(known: pandas.DataFrame) -> str:
+    """What the verdicts of these effects take for granted, in a caption."""
+    texts = dict.fromkeys(filter(None, known["assumes"]))
+    return "".join(f"; verdicts hold {text}" for text in texts)
 
 
 def seeds(counts: pandas.Series) -> str:

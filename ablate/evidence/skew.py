@@ -1,0 +1,49 @@
+"""What Student's t takes for granted, differences over seeds that are roughly normal: when it is said, when checked.
+
+Lognormal noise (σ = 1) in one of two variants that are equal on average: without the check one contrast is called
+different in 15.2 % of studies at 12 seeds and in 13.8 % at 20; with it in 8.7 % and 2.8 % (4000 simulated studies each).
+Below 12 seeds no check sees enough, and no interval of useful width holds (14 to 17 %), so that verdicts name what they
+assume.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from ablate.words import p_words, ranks
+
+CHECKED = 12  # seeds from which on differences are checked
+LEVEL = 0.05  # of the check, for each contrast by itself: an alarm costs the verdict of its own row only
+ASSUMED = "if differences are roughly normal"
+
+
+def normality(groups: Sequence[np.ndarray]) -> float:
+    """p of "the values of every group are normal": the least of Shapiro & Wilk's (1965), times the number of groups.
+
+    NaN where a group has fewer than twelve values, or no spread.
+    """
+    if any(len(group) < CHECKED or not np.ptp(group) for group in groups):
+        return math.nan
+    scaled = [(group - np.median(group)) / np.ptp(group) for group in groups]
+    return min(1.0, len(groups) * min(float(stats.shapiro(group).pvalue) for group in scaled))
+
+
+def alarmed(p_normal: float) -> bool:
+    """Whether the check withholds a verdict; NaN, where there was none, does not."""
+    return p_normal < LEVEL
+
+
+def alarm_words(row: Any) -> str:
+    """Why a row has no verdict, and what can be said of it whatever the shape: in how many seeds its level is lower."""
+    what = "differences over seeds" if row.paired else "scores over seeds"
+    return f"{what} are not normal ({p_words(row.p_normal, 'Shapiro–Wilk')}); {ranks(row)}"  # noqa: RUF001
+
+
+def assumed(n: int) -> str:
+    """What a verdict from n seeds has to say of normality; nothing where it was checked."""
+    return ASSUMED if n < CHECKED else ""
