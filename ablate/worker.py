@@ -35,6 +35,7 @@ from ablate.identity import provenance, run_key
 from ablate.lease import Lost
 from ablate.lengths import add_lengths, lacking
 from ablate.load import load_run
+from ablate.overfit import overfits
 from ablate.results import Corrupt, Run, now, read_json, set_aside, unit_file, write_atomic, write_json
 from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
@@ -111,6 +112,7 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
         if trainer.task.fingerprint != cell["task"]:
             raise RuntimeError("the data changed after the plan was made; give the command again")
         outcome["final"] = trainer.train(stop)
+        outcome["overfits"] = overfits(run.metrics()[0])
         keep_weights(run, trainer.average.model, config["keep"])
         with trainer.timed("evaluate"):
             test_lengths(run, config, lambda: (trainer.average.model, trainer.task))

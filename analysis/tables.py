@@ -225,6 +225,7 @@ def remarks(study: Study) -> list[str]:
     manifest = study.manifest
     lines = [words.role(manifest), *manifest.get("remarks", []), words.matched(manifest)]
     lines += [evidence.unadjusted(manifest) or "", evidence.margin_line(study)]
+    lines.append(evidence.overfitting(study))
     if len(manifest["seeds"]) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):

@@ -129,7 +129,7 @@ def test_a_plain_study_is_described_whole(tmp_path: Path) -> None:
 
 
 def test_the_rule_of_divergence_is_the_trainers(tmp_path: Path) -> None:
-    assert f"more than {100 * (DIVERGED - 1):.0f} % above its value at initialisation" in said(tmp_path)
+    assert f"more than {100 * (DIVERGED - 1):.0f} % above its value at the first step" in said(tmp_path)
 
 
 def test_the_models_of_different_cells_are_given_as_ranges(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words"},
+    {"catalogue", "schema", "designs", "source", "code", "files", "overfit", "stop", "words"},
     {"margins"},
     {"relations"},
     {"grammar"},

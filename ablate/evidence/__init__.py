@@ -13,6 +13,7 @@ from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.exchange import exchange_lines, within
 from ablate.evidence.family import ALPHA, registered
 from ablate.evidence.margin import margin_line, margin_of, margin_words
+from ablate.evidence.overfitting import overfit, overfitting
 from ablate.evidence.placebo import Floor, floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
@@ -80,6 +81,8 @@ __all__ = [
     "noise",
     "nominal",
     "overall",
+    "overfit",
+    "overfitting",
     "p_value",
     "paired",
     "placebo_lines",
