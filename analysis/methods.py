@@ -201,8 +201,8 @@ def _normality(table: pandas.DataFrame) -> Iterator[str]:
     if table["p_normal"].notna().any():
         alarms = int((table["verdict"].eq("withheld") & table["p_normal"].lt(evidence.LEVEL)).sum())
         yield (
-            "Normality of the differences was checked by Shapiro and Wilk's test at 5 % for each contrast by itself; an "
-            f"alarm withholds the verdict ({alarms or 'none'} of {len(table)})."
+            "Normality of the differences was checked by Shapiro and Wilk's test at 5 % for each contrast by itself; "
+            f"an alarm withholds the verdict ({alarms or 'none'} of {len(table)})."
         )
 
 
@@ -268,7 +268,7 @@ def _losses(case: Case) -> Iterator[str]:
     total = words.counted(len(study.runs), "run")
     every = f"All {total}" if len(study.runs) > 1 else "The one run"
     yield f"Of {total}, {listed(lost)}; none of them is given a number." if lost else f"{every} ended with a number."
-    if (case.effects["verdict"] == "withheld").any():
+    if (case.effects["verdict"].eq("withheld") & ~case.effects["p_normal"].lt(evidence.LEVEL)).any():
         yield "Where the two sides of an effect lost different numbers of runs to divergence, the verdict is withheld."
 
 

@@ -224,7 +224,9 @@ def test_placebos_and_exchange_runs_are_said(tmp_path: Path) -> None:
 def test_claims_that_placebos_say_nothing_of_are_not_said_to_be_judged_by_them(
     tmp_path: Path, rates: Any, said: str
 ) -> None:
-    claims = pandas.DataFrame({"registered": True, "severity": rates}, dtype=object).astype({"severity": float})
+    claims = pandas.DataFrame({"registered": True, "severity": rates, "verdict": "supported"}, dtype=object).astype(
+        {"severity": float}
+    )
     assert f" {said} again on resampled placebo differences" in methods.markdown(case(tmp_path)._replace(claims=claims))
 
 

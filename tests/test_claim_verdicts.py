@@ -446,7 +446,9 @@ def test_p_of_other_statistics_pay_for_every_look(tmp_path):
 def test_the_summary_shows_claims_first_and_effects_as_exploratory(tmp_path):
     said = summary(made(tmp_path, {"gated": entry({"less": SIDES})}), tmp_path).splitlines()
     claim = next(i for i, line in enumerate(said) if line.startswith("gated (registered): supported. swiglu lowers "))
-    effects = said.index("effects, paired over 8 seeds, exploratory beside the claims")
+    effects = said.index(
+        "effects, paired over 8 seeds, exploratory beside the claims, if differences are roughly normal"
+    )
     assert claim < effects and said[claim].endswith("; 0.12 M parameters, stdlib-3.11, 800 steps).")
     tuning = made(tmp_path / "tuning", {"gated": entry({"less": SIDES})}, tunes="x")
     assert evidence.claims(tuning).empty and "gated" not in summary(tuning, tmp_path)

@@ -106,7 +106,8 @@ def test_a_margin_makes_verdicts_that_say_what_they_rest_on(tmp_path: Path) -> N
     assert not set(evidence.effects(read_csv(file, Asked()))["verdict"]) & {"negligible", "equivalent"}
     study = read_csv(file, described(tmp_path, margin=0.2, claims={"gated": CLAIMS["gated"]}))
     found = evidence.effects(study)
-    assert set(found["verdict"]) <= {"negligible", "equivalent"} and "negligible" in set(found["verdict"])
+    whom = "among seeds that trained"  # what a collapse of runs from elsewhere costs is not known
+    assert set(found["verdict"]) == {f"negligible {whom}", f"equivalent {whom}"}
     assert found["note"].str.contains("by a margin written after results").all()
     assert evidence.margin_line(study) == (
         "margin: ±.2, post hoc: nothing tells that it was written before the results"

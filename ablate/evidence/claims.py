@@ -36,7 +36,8 @@ def claims(study: Study) -> pandas.DataFrame:
     itself, whether or not less is better.  With `seeds=auto` all levels allow for the looks; `waits` marks what more
     seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's tuning, placebo and exchange runs
     judge no claims.  An interval inside the margin supports `equivalent` "among solved seeds" (of a loss: "among seeds
-    that trained") only, where too many may collapse: see evidence.collapse.  What would pass on more than 5 % of resampled placebos stays undecided.
+    that trained") only, where too many may collapse: see evidence.collapse.  What would pass on more than 5 % of
+    resampled placebos stays undecided.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.get("claims") or {}
     found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}

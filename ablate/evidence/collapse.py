@@ -53,7 +53,7 @@ class Collapse(NamedTuple):
 
 
 def guess_of(task: dict[str, Any], metric: str) -> float:
-    """What a model that has learnt nothing scores: e^−c or 0 of a share, the largest yardstick c of a loss; else NaN."""
+    """What a model that has learnt nothing scores: e^−c or 0 of a share, the largest yardstick c of a loss, or NaN."""
     name, known = metric.split("/")[-1].split("@")[0], task.get("yardsticks") or {}
     if name in SHARES:
         return math.exp(-known["chance"]) if "chance" in known and name == "accuracy" else 0.0
@@ -160,7 +160,7 @@ def within_margin(row: Any) -> tuple[str, str] | None:
     """
     fallen, some = row.collapse, row.collapse.some
     low, high = interval(fallen.solved, row.alpha) if some else (row.low, row.high)
-    if some and alarmed(fallen.p_normal) or row.n < SEEDS:
+    if (some and alarmed(fallen.p_normal)) or row.n < SEEDS:
         return None
     if not (-row.in_units < low and high < row.in_units if some else inside(row)):
         return None

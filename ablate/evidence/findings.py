@@ -21,7 +21,7 @@ from ablate.evidence.ranking import Ranked, false_passes, rank_correlation
 from ablate.evidence.rows import Scored, estimate_row, groups, scored
 from ablate.evidence.sequential import had, nominal, overall, planned_looks
 from ablate.evidence.severity import Noisy, Rule, Severity, differences_of, severity, unmeasured
-from ablate.evidence.skew import assumed
+from ablate.evidence.skew import alarmed, assumed
 from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.steps import in_steps, in_units, least_level, worth_of
 from ablate.evidence.verdicts import barred
@@ -166,7 +166,7 @@ def contrast_of(claim: Claim, study: Study) -> Contrast:
 def _columns(row: SimpleNamespace) -> dict[str, Any]:
     names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
     # Of sides of which one lost more runs to divergence a mean says nothing, and would be taken for a finding.
-    withheld = {"mean": math.nan, "sd": math.nan} if row.uneven or row.different else {}
+    withheld = {"mean": math.nan, "sd": math.nan} if row.uneven or row.different or alarmed(row.p_normal) else {}
     return {name: getattr(row, name) for name in names} | withheld
 
 
