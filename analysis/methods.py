@@ -231,15 +231,6 @@ def _claims(case: Case) -> Iterator[str]:
         )
     if before < len(case.claims):
         yield "Claims written after results are exploratory, after Benjamini and Hochberg."
-    if case.claims["severity"].notna().any():
-        judged = int(case.claims["severity"].notna().sum())
-        which = (
-            "Every claim was" if judged == len(case.claims) else f"Of them {judged} {'was' if judged == 1 else 'were'}"
-        )
-        yield (
-            f"{which} judged again on resampled placebo differences; what would pass there in more than 5 % of "
-            "cases stays undecided."
-        )
 
 
 def _looks(case: Case) -> Iterator[str]:

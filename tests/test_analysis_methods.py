@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 from fabricate import fabricate
 
@@ -216,18 +215,6 @@ def test_placebos_and_exchange_runs_are_said(tmp_path: Path) -> None:
     own = methods.markdown(case_of(tmp_path, load_study(tmp_path, "main-aa")))
     assert "no effects of variants; no verdict is given." in own and "decides each verdict" not in own
     assert "training steps, by runs" not in text
-
-
-@pytest.mark.parametrize(
-    ("rates", "said"), [([0.02, 0.03], "Every claim was judged"), ([0.02, None], "Of them 1 was judged")]
-)
-def test_claims_that_placebos_say_nothing_of_are_not_said_to_be_judged_by_them(
-    tmp_path: Path, rates: Any, said: str
-) -> None:
-    claims = pandas.DataFrame({"registered": True, "severity": rates, "verdict": "supported"}, dtype=object).astype(
-        {"severity": float}
-    )
-    assert f" {said} again on resampled placebo differences" in methods.markdown(case(tmp_path)._replace(claims=claims))
 
 
 def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:

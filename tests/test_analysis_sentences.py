@@ -34,7 +34,8 @@ def test_a_decided_effect_is_told_by_its_size_its_interval_its_grounds_and_its_s
     said = sentences(found)[1]
     pattern = (
         r"swiglu in place of mlp lowers the test loss by \.(\d+) nats per byte \[\.(\d+), \.(\d+)\], averaged over "
-        r"norm \(8 seeds, if differences are roughly normal, Holm p < \.0001, \+0\.1 % parameters; 0\.12 M parameters, stdlib-3\.11, 800 steps\)\."
+        r"norm \(8 seeds, if differences are roughly normal, Holm p < \.0001, "
+        r"\+0\.1 % parameters; 0\.12 M parameters, stdlib-3\.11, 800 steps\)\."
     )
     shown = re.fullmatch(pattern, said)
     assert shown, said
@@ -63,7 +64,8 @@ def test_parameters_are_those_of_the_sides_that_are_compared(tmp_path: Path) -> 
         ({"verdict": "negligible", "margin": 0.02, "mean": 0.006, "low": 0.002, "high": 0.010},
          "swiglu in place of mlp raises the test loss by .0060 nats per byte [.0020, .0100], averaged over norm, "
          "a difference within ±.02: negligible ("),
-        ({"verdict": "undecided", "mean": 0.06, "low": -0.04, "high": 0.16, "smallest": 0.09, "note": "", "assumes": ""},
+        ({"verdict": "undecided", "mean": 0.06, "low": -0.04, "high": 0.16, "smallest": 0.09, "note": "",
+          "assumes": ""},
          "swiglu in place of mlp: undecided, test loss +.060 nats per byte [−.040, +.160] (3 seeds, Holm p < .0001, "
          ".090 would be found with 80 % power;"),
         ({"verdict": "withheld", "note": "2 diverged", "diverged": 2, "lower": 0, "higher": 2, "tied": 1},

@@ -8,7 +8,7 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 """
 
 from ablate.evidence.claims import claims
-from ablate.evidence.contrasts import ESTIMABLE, Contrast, changes, contrasts, strata
+from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.exchange import exchange_lines, within
 from ablate.evidence.family import ALPHA, registered
@@ -37,6 +37,7 @@ from ablate.grammar import applicable, claim_problems, fixed_by
 from ablate.margins import fraction_of
 
 __all__ = [
+    "ALIASED",
     "ALPHA",
     "CHECKED",
     "DECIDED",
