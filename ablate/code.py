@@ -27,7 +27,13 @@ from ablate.source import WHOLE, Chain, Module, imports_of, parse
 
 PACKAGE = Path(__file__).parent
 LOOP = ("ablate.train.Trainer", "ablate.train.new_trainer")  # what every run's numbers pass through
-KEEPING = ("ablate.results", "ablate.files", "ablate.lease")  # where numbers are put: it changes none
+KEEPING = (
+    "ablate.results",
+    "ablate.files",
+    "ablate.lease",
+    "ablate.checksum",
+    "ablate.damage",
+)  # where numbers are put: it changes none
 VERSIONED = ("torch", "numpy")  # by their versions, in a run's key
 INSTALLED = {"site-packages", "dist-packages"}
 
@@ -213,6 +219,12 @@ def targets_of(value: Any) -> Iterator[str]:
         if key == "_target_":
             yield str(item)
         yield from targets_of(item)
+
+
+def is_foreign(config: dict[str, Any]) -> bool:
+    """Whether any part of a run is code from outside this package; tracking is no part of it."""
+    parts = {key: node for key, node in config.items() if key != "track"}
+    return any(not target.startswith(f"{PACKAGE.name}.") for target in targets_of(parts))
 
 
 def definitions(targets: Iterable[str], user: Iterable[str] = ()) -> dict[str, str]:

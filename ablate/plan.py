@@ -245,8 +245,8 @@ def settle(draft: Draft) -> Plan:
     notes += slow_starts([cell.config for cell in checked])
     statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
     notes += trained_again(results, earlier, runs, rows, statuses, settings["reuse"])
-    if settings["keep"] != "none" and (bare := without_weights(results, statuses)):
-        notes.append(f"{bare} of these runs ended without weights, under keep=none, and are not trained again for them")
+    if settings["keep"] != "none":
+        notes += without_weights(results, statuses)
     statuses |= to_test(results, manifest, statuses, notes)
     manifest |= registered(draft, results, earlier, runs, statuses)
     return Plan(results, manifest, statuses, notes, settings["dry_run"], draft.more)

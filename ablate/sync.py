@@ -108,7 +108,8 @@ class Mirror:
         try:
             sink = self._sink(cell["config"])
             return sink is not None and self._show(sink, run, self._card(cell, planned))
-        except Corrupt:
+        except Corrupt as error:
+            self._say_once(f"{error}; not replayed, and trained again by its study's command")
             return False
         except Exception as error:  # whatever a tracking service raises, the other runs go on
             self._say_once(f"tracking failed ({one_line(error)}); nothing is lost, `python -m ablate.sync` tries again")

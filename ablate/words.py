@@ -9,6 +9,8 @@ from typing import Any
 MINUS = "−"
 BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 FEW = 6  # factors that a title spells out
+OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
+LOOKS = "looks "  # what a verdict begins with that is exploratory
 
 
 def show(level: Any) -> str:
@@ -196,14 +198,15 @@ def span(mean: float, low: float, high: float, places: int) -> str:
 
 def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = None) -> str:
     """The verdict of one row of effects in words, with its reason where there is none; the metric is the row's own."""
-    if row.verdict in ("better", "worse"):
+    word = leaning(row.verdict)
+    if word in ("better", "worse"):
         less = row.lower_is_better if lower_is_better is None else lower_is_better
-        lower = bool(less) == (row.verdict == "better")
+        lower = bool(less) == (word == "better")
         named = (metric or row.metric).split("/")[-1]
         side = "together than the two alone predict" if row.kind == "interaction" else named
         words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
-    elif row.verdict in ("equivalent", "negligible"):
-        words = f"{row.verdict} ({'' if row.verdict == 'equivalent' else 'a difference '}within {margin(row)})"
+    elif word in ("equivalent", "negligible"):
+        words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
     elif " among " in row.verdict:  # the note says first how many may not be among them
         return f"{row.verdict}; {row.note}; within {margin(row)}"
     elif row.verdict == "none":
@@ -222,6 +225,16 @@ def assuming(row: Any) -> str:
     """What a verdict takes for granted, to write after it: ", if differences are roughly normal", or nothing."""
     text = getattr(row, "assumes", "")
     return f", {text}" if text else ""
+
+
+def leaning(verdict: str) -> str:
+    """A verdict without the word that marks it as exploratory: better, of *better* and of *looks better*."""
+    return verdict.removeprefix(LOOKS)
+
+
+def over(row: Any) -> str:
+    """How many seeds a row rests on: "n = 5", "unpaired, n = 5"."""
+    return f"{'' if row.paired else 'unpaired, '}n = {row.n}"
 
 
 def margin(row: Any) -> str:

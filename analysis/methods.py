@@ -9,7 +9,7 @@ import pandas
 
 from ablate import evidence, words
 from ablate.words import listed, ranged, said_metric
-from analysis import training
+from analysis import tables, training
 from analysis.bibliography import Paper, cite, mention
 from analysis.case import Case
 from analysis.latex import escape
@@ -168,6 +168,7 @@ def _statistics(case: Case) -> Iterator[str]:
         yield _sentence(f"{words.role(manifest)}; no verdict is given")
         return
     yield from _claims(case)
+    yield tables.families(case)
     family = int(table["family"].sum()) if len(table) else 0
     if len(table):
         several = len(set(manifest["factors"]) & set(manifest["reference"])) > 1
@@ -179,10 +180,9 @@ def _statistics(case: Case) -> Iterator[str]:
             "p-values are corrected after Holm for the same effects, and the interval decides each verdict."
         )
     if len(table) > family:
-        which = "All other comparisons" if family else "These effects"
         yield (
-            f"{which} are exploratory: p-values after Benjamini and Hochberg, intervals with a false coverage rate of "
-            "5 %."
+            "All other comparisons are exploratory: p-values after Benjamini and Hochberg, intervals with a false "
+            "coverage rate of 5 %; what they decide is said to look better or worse."
         )
     margin = evidence.margin_words(manifest)
     if margin:
@@ -230,7 +230,7 @@ def _claims(case: Case) -> Iterator[str]:
             "after Holm; the interval decides each verdict."
         )
     if before < len(case.claims):
-        yield "Claims written after results are exploratory, after Benjamini and Hochberg."
+        yield "Claims written after results are judged after Benjamini and Hochberg."
 
 
 def _looks(case: Case) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, words
-from ablate.words import listed, p_words, said_metric, scope
+from ablate.words import leaning, listed, p_words, said_metric, scope
 from analysis.case import Case
 
 ALONE = "the two alone add up to"  # not the main effects: as means over the other factor they hold a share of it
@@ -45,13 +45,14 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
     if row.verdict == "withheld" or not row.n:
         rank = f"; diverged ranked worst: {words.ranks(row)}" if row.diverged + row.diverged_reference else ""
         return f"{about}: {row.verdict}, {row.note}{rank}"
-    if row.verdict in ("better", "worse", "negligible"):
-        within = f", a difference within {words.margin(row)}: negligible" * (row.verdict == "negligible")
+    word = leaning(row.verdict)
+    if word in ("better", "worse", "negligible"):
+        within = f", a difference within {words.margin(row)}: {row.verdict}" * (word == "negligible")
         return moved(manifest, row) + within
     if " among " in row.verdict:
         return f"{about}: {words.verdict(row)}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
     why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
-    told = {"none": "no verdict", "equivalent": f"equivalent within {words.margin(row)}"}.get(row.verdict, "undecided")
+    told = {"none": "no verdict", "equivalent": f"{row.verdict} within {words.margin(row)}"}.get(word, "undecided")
     return f"{about}: {told}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
 
 
@@ -84,7 +85,7 @@ def subject(manifest: dict[str, Any], row: Any) -> str:
     if row.kind == "interaction":
         pair = paired(manifest, row)
         return f"interaction of {f'{pair.other} and {pair.one}{where}' if pair else row.label}"
-    if row.kind == "cell" and row.verdict in ("better", "worse", "negligible"):
+    if row.kind == "cell" and leaning(row.verdict) in ("better", "worse", "negligible"):
         return f"{row.level}{where}"
     return str(row.label)
 
@@ -125,7 +126,7 @@ def averaged(manifest: dict[str, Any], row: Any) -> str:
 
 def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast | None) -> list[str]:
     """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
-    seeds = words.counted(row.n, "seed") if row.paired else f"unpaired, n = {row.n}"
+    seeds = words.counted(row.n, "seed") if row.paired else words.over(row)
     found = [] if row.family else ["exploratory"]
     found += [
         seeds,
@@ -135,7 +136,7 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
     found += ["unadjusted for looks"] if row.unadjusted else []
     if row.verdict == "undecided" and words.known(row.smallest):
         found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")
-    decided = row.verdict in ("better", "worse", "negligible", "equivalent")
+    decided = leaning(row.verdict) in ("better", "worse", "negligible", "equivalent")
     found.append(row.note if decided else "")
     return [part for part in [*found, words.worth_told(row, "steps"), costs(manifest, contrast)] if part]
 

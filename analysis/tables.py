@@ -130,10 +130,16 @@ def effects_sheet(case: Case) -> Sheet:
     alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
     said = f"{over * bool(family)}{alone}all intervals cover seeds only."
     said = said[0].upper() + said[1:]
-    stands = evidence.standing(study, table, case.claims) or ""
-    notes = [said * bool(len(rows)), stands, *at_common_values(study), *remarks(study)]
+    stands, together = evidence.standing(study, table, case.claims) or "", families(case)
+    notes = [said * bool(len(rows)), together, stands, *at_common_values(study), *remarks(study)]
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
     return Sheet("effects", f"Effects on {metric}", head, rows, [note for note in notes if note])
+
+
+def families(case: Case) -> str:
+    """What shares which 5 %, as a sentence, where there are claims beside the effects."""
+    said = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
+    return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 
 def _steps(row: Any) -> str:
@@ -200,7 +206,7 @@ def claims_sheet(case: Case) -> Sheet | None:
     head = ["claim", "found", "n", "difference [95 %]", p, "written", "verdict"]
     said = "Intervals and p are corrected for the number of claims; "
     said += "registered: written before any seed had results on both sides."
-    return Sheet("claims", "Claims", head, rows, [said])
+    return Sheet("claims", "Claims", head, rows, [said, *filter(None, [families(case)])])
 
 
 def losses_sheet(case: Case) -> Sheet | None:

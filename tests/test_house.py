@@ -18,7 +18,8 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "overfit", "stop", "words"},
+    {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"}
+    | {"checksum", "damage", "logged"},
     {"margins"},
     {"relations"},
     {"grammar"},
@@ -31,7 +32,7 @@ LAYERS = [
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
     {"factors", "copies", "dials"},
     {"cells", "claims", "experiment", "reuse", "probe"},
-    {"grid", "looks", "pool"},
+    {"grid", "looks", "pool", "nursery"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
     {"rounds", "trials"},
     {"plan", "worker", "sync"},
@@ -42,8 +43,8 @@ LAYERS = [
 ]
 ALLOWED = {
     "model": {"model"},
-    "data": {"data"},
-    "results": {"files", "lease", "tidy"},
+    "data": {"data", "checksum"},
+    "results": {"files", "lease", "tidy", "damage", "logged"},
     "tidy": {"words"},
     "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }

@@ -11,7 +11,7 @@ from ablate.evidence.claims import claims
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.exchange import exchange_lines, within
-from ablate.evidence.family import ALPHA, registered
+from ablate.evidence.family import ALPHA, families, registered
 from ablate.evidence.margin import margin_line, margin_of, margin_words
 from ablate.evidence.overfitting import overfit, overfitting
 from ablate.evidence.placebo import Floor, floors, placebo_lines, seeds_needed, split
@@ -65,6 +65,7 @@ __all__ = [
     "endpoint",
     "endpoints",
     "exchange_lines",
+    "families",
     "fixed_by",
     "floors",
     "fraction_of",

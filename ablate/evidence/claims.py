@@ -8,7 +8,7 @@ import numpy as np
 import pandas
 
 from ablate.evidence.exchange import WORTH, Worth
-from ablate.evidence.family import corrected
+from ablate.evidence.family import corrected, worded
 from ablate.evidence.findings import FINDERS, Finding
 from ablate.evidence.runs import unadjusted
 from ablate.evidence.wording import claim_says, claim_sentence
@@ -30,11 +30,11 @@ def claims(study: Study) -> pandas.DataFrame:
 
     Registered claims are the family: intervals of level 1 − .05/m, Bonferroni-t, over all m that were registered, Holm
     p.  Claims that were written or edited after results are exploratory: p after Benjamini & Hochberg over all that
-    there were, intervals of 5 % false coverage rate.  The interval decides; `less` and `greater` are about the number
-    itself, whether or not less is better.  With `seeds=auto` all levels allow for the looks; `waits` marks what more
-    seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's tuning, placebo and exchange runs
-    judge no claims.  An interval inside the margin supports `equivalent` "among solved seeds" (of a loss: "among seeds
-    that trained") only, where too many may collapse: see evidence.collapse.
+    there were, intervals of 5 % false coverage rate, verdicts that begin with "looks".  The interval decides; `less`
+    and `greater` are about the number itself, whether or not less is better.  With `seeds=auto` all levels allow for
+    the looks; `waits` marks what more seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's
+    tuning, placebo and exchange runs judge no claims.  An interval inside the margin supports `equivalent` "among
+    solved seeds" (of a loss: "among seeds that trained") only, where too many may collapse: see evidence.collapse.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.get("claims") or {}
     found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}
@@ -42,7 +42,7 @@ def claims(study: Study) -> pandas.DataFrame:
     p = np.array([finding.p for finding in found.values()], dtype=float)
     holm, bh, levels = corrected(p, family, study.manifest)
     rows = [
-        finding.columns | _kind(name, entries[name]) | {"p": finding.p} | _judged(finding, level)
+        finding.columns | (kind := _kind(name, entries[name])) | {"p": finding.p} | _judged(finding, level, kind)
         for (name, finding), level in zip(found.items(), levels, strict=True)
     ]
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
@@ -67,7 +67,7 @@ def _kind(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     return which | {"registered": known, "family": known, "edited": bool(entry.get("earlier"))}
 
 
-def _judged(finding: Finding, level: float) -> dict[str, Any]:
+def _judged(finding: Finding, level: float, kind: dict[str, Any]) -> dict[str, Any]:
     """Interval, verdict and its reasons at the level that is left for one claim."""
     low, high = finding.span(level)
     outcome = finding.outcome(level)
@@ -76,7 +76,7 @@ def _judged(finding: Finding, level: float) -> dict[str, Any]:
     return told._asdict() | {
         "low": low,
         "high": high,
-        "verdict": f"{VERDICTS[outcome]} {whom}".strip(),
+        "verdict": worded(f"{VERDICTS[outcome]} {whom}".strip(), kind["family"]),
         "assumes": finding.assumes * bool(outcome),
         "note": "; ".join(filter(None, [why, finding.reason, *finding.notes])),
         "waits": bool(whom) or (not outcome and not finding.final),

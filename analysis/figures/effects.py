@@ -65,10 +65,8 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     grey = grey or "; grey: each row's margin" * bool(len(band))
     steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
     grey = grey or "".join(f"; margin: {words.bounds(math.nan, size)}" for size in steps)
-    return [
-        f"{how}{seeds}, {pairing}; filled: decided{parts.assuming(known)}{grey}",
-        evidence.unadjusted(case.study.manifest) or "",
-    ]
+    told = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest) or ""]
+    return [f"{how}{seeds}, {pairing}; filled: decided{parts.assuming(known)}{grey}", *told]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
