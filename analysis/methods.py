@@ -194,15 +194,18 @@ def _statistics(case: Case) -> Iterator[str]:
 
 def _normality(table: pandas.DataFrame) -> Iterator[str]:
     """What the intervals assume, and of which of them it was checked."""
-    if table["assumes"].ne("").any():
-        checked = table["p_normal"].notna().any()
+    assumed, checked = table["assumes"].ne(""), table["p_normal"].notna().any()
+    if (assumed & table["n"].lt(evidence.CHECKED)).any():
         which = f"Verdicts from fewer than {evidence.CHECKED} seeds" if checked else "Verdicts"
         yield f"{which} assume that differences over seeds are roughly normal, which so few seeds cannot show."
-    if table["p_normal"].notna().any():
+    if checked:
+        doubt = (assumed & table["n"].ge(evidence.CHECKED)).any()
         alarms = int((table["verdict"].eq("withheld") & table["p_normal"].lt(evidence.LEVEL)).sum())
         yield (
             "Normality of the differences was checked by Shapiro and Wilk's test at 5 % for each contrast by itself; "
-            f"an alarm withholds the verdict ({alarms or 'none'} of {len(table)})."
+            f"an alarm withholds the verdict ({alarms or 'none'} of {len(table)})"
+            + ", and the others of its family assume normality" * bool(doubt)
+            + "."
         )
 
 

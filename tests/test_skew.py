@@ -72,6 +72,14 @@ def test_an_alarm_withholds_the_verdict_and_says_why(tmp_path: Path, margin: flo
     assert found.note.endswith("lower 0, higher 20")
 
 
+def test_after_an_alarm_the_other_rows_name_what_they_assume(tmp_path: Path) -> None:
+    shapes = {"ln": 0 * QUANTILES[20], "rms": np.exp(QUANTILES[20]), "scale": 5 + np.roll(QUANTILES[20], 7)}
+    score = lambda levels, seed: 2.0 + 0.01 * float(shapes[levels["norm"]][seed])  # noqa: E731
+    name = fabricate(tmp_path, {"norm": list(shapes)}, range(20), score)
+    family = evidence.effects(load_study(tmp_path, name)).query("family")
+    assert list(family["verdict"]) == ["withheld", "worse"] and list(family["assumes"]) == ["", NORMAL]
+
+
 def test_seeds_auto_does_not_stop_on_an_alarm(tmp_path: Path) -> None:
     looks = {"looks": [5, 8, 12, 20], "at": 12, "max": 20}
     table = evidence.effects(study(tmp_path, 0.01 * np.exp(1.5 * QUANTILES[12]), sequential=looks))
@@ -116,3 +124,20 @@ def test_false_alarms_are_five_per_cent_and_skew_is_seen(n: int) -> None:
 
 def alarms(shape: str, n: int, studies: int) -> float:
     return float(np.mean([alarmed(p) for p in rates(shape, n, studies)]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [12, 20])
+def test_what_the_check_leaves_is_what_readme_says(n: int) -> None:
+    """False verdicts among one, six and fifteen contrasts with lognormal noise in the variants."""
+    rng, studies = np.random.default_rng(n), 1200
+    values = rng.lognormal(size=(studies, 15, n)) - math.exp(0.5)
+    passed = np.array([[not alarmed(normality([row])) for row in each] for each in values])
+    p = stats.ttest_1samp(values, 0, axis=2).pvalue
+    for m, before, after in {
+        12: [(1, 0.16, 0.09), (6, 0.40, 0.28), (15, 0.61, 0.46)],
+        20: [(1, 0.13, 0.03), (6, 0.36, 0.11), (15, 0.55, 0.21)],
+    }[n]:
+        found = p[:, :m] <= 0.05 / m
+        assert found.any(1).mean() == pytest.approx(before, abs=0.05)
+        assert (found & passed[:, :m]).any(1).mean() == pytest.approx(after, abs=0.05)

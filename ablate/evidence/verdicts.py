@@ -16,7 +16,7 @@ from ablate.evidence.margin import PAIRS, SEEDS, Margin, inside, margin_of
 from ablate.evidence.rows import MATCHED, estimate_row, scored
 from ablate.evidence.runs import unadjusted
 from ablate.evidence.sequential import nominal, overall
-from ablate.evidence.skew import alarm_words, alarmed, assumed
+from ablate.evidence.skew import alarm_words, alarmed, assumed, doubted
 from ablate.evidence.statistics import (
     benjamini_hochberg,
     holm,
@@ -84,7 +84,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     bare = no_evidence(study.manifest)
     judged = [("none", "") if bare else _verdict(row, margin) for row in table.itertuples()]
     table["verdict"] = [worded(word, each) for (word, _), each in zip(judged, table["family"], strict=True)]
-    table["assumes"] = [assumed(row.n) * (row.verdict not in OPEN) for row in table.itertuples()]
+    doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
+    table["assumes"] = [assumed(row.n, doubts[row.family]) * (row.verdict not in OPEN) for row in table.itertuples()]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
     return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *WORTH, *left]]

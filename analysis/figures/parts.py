@@ -91,9 +91,10 @@ def simultaneous(shown: pandas.DataFrame) -> str:
 
 
 def assuming(known: pandas.DataFrame) -> str:
-    """What the verdicts of these effects take for granted, in a caption."""
-    texts = dict.fromkeys(filter(None, known["assumes"]))
-    return "".join(f"; verdicts hold {text}" for text in texts)
+    """What the verdicts of these effects or claims take for granted, and how many seeds may collapse, in a caption."""
+    texts = [f"verdicts hold {text}" for text in known["assumes"].unique() if text]
+    open_ = known.loc[known["verdict"].str.contains(" among "), "note"]
+    return "".join(f"; {text}" for text in [*texts, *dict.fromkeys(note.split("; ")[0] for note in open_)])
 
 
 def seeds(counts: pandas.Series) -> str:
