@@ -208,7 +208,7 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
     elif " among " in row.verdict:  # the note says first how many may not be among them
-        return f"{row.verdict}; {row.note}; within {margin(row)}"
+        words = f"{row.verdict}; {row.note}; within {margin(row)}"
     elif row.verdict == "none":
         return "no verdict"
     elif row.verdict == "undecided" and not row.note:
@@ -216,9 +216,10 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
         words = f"undecided ({open_})" if open_ else "undecided"
     else:
         words = row.verdict
+    words += f", {row.given}" * bool(getattr(row, "given", "") and row.verdict != "withheld")
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
-    return f"{words}: {row.note}" if row.note else words
+    return f"{words}: {row.note}" if row.note and " among " not in row.verdict else words
 
 
 def assuming(row: Any) -> str:
@@ -264,6 +265,16 @@ def lost(row: Any) -> list[str]:
 def ranks(row: Any) -> str:
     """In how many seeds the level came out lower and higher than the reference, as "lower 0, higher 2, tied 1"."""
     return f"lower {row.lower}, higher {row.higher}" + f", tied {row.tied}" * bool(row.tied)
+
+
+ALSO = 3  # settings that a line spells out
+
+
+def changes(also: str) -> str:
+    """What a contrast changes beside its factors, in a line: a few settings of the column `also` of effects."""
+    found = also.split("; ") if also else []
+    more = f" and {counted(len(found) - ALSO, 'more setting')}" * (len(found) > ALSO)
+    return ", ".join(found[:ALSO]) + more
 
 
 def seen_in_training(lengths: dict[str, float]) -> list[str]:

@@ -82,6 +82,12 @@ def _design(case: Case) -> Iterator[str]:
     yield from map(_sentence, manifest.get("remarks", ()))
 
 
+def _also(case: Case) -> Iterator[str]:
+    for line in evidence.also_lines(case.study.manifest):
+        change, _, others = line.partition(", also: ")
+        yield f"With {change}, the two sides differ in more than that; also: {others}."
+
+
 def _cited(manifest: dict[str, Any], factor: str, level: Any) -> str:
     return words.named(manifest, level) + mention(manifest, f"{factor}={words.show(level)}")
 
@@ -106,6 +112,8 @@ def _tuning(case: Case) -> Iterator[str]:
             f"{tuned['key']} was tuned for each cell alike, over {values} with {seeds} each, by the validation split; "
             "these seeds are not scored."
         )
+        if given := evidence.given(manifest):
+            yield f"Verdicts hold {given}: tuning was not repeated, and no interval includes what it chose by chance."
         edges = sum(bool(cell["edge"]) for cell in tuned["cells"].values())
         if edges:
             yield f"For {words.counted(edges, 'cell')} the best value is at the edge of what was tried."
@@ -292,6 +300,6 @@ def _sentence(text: str) -> str:
 
 Part = Callable[[Case], Iterable[str]]
 PARTS: tuple[Part, ...] = (
-    *(_design, training.model, training.data, training.loop, _matching, _tuning, _seeds, _endpoint),
+    *(_design, _also, training.model, training.data, training.loop, _matching, _tuning, _seeds, _endpoint),
     *(_statistics, _looks, _losses, _noise, _caveats, training.machine),
 )

@@ -19,7 +19,7 @@ from analysis.sheet import Sheet
 ALONE = "This study has one seed: nothing can be concluded from it."
 WIDE = 6  # cells beside each other; more go below each other
 STUDY_KEYS = {  # of a configuration: what belongs to the study, not to a cell's numbers
-    *("study", "seeds", "seeds_max", "confirm", "reference", "match", "design", "zip", "tier", "tune", "aa"),
+    *("study", "seeds", "seeds_max", "confirm", "reference", "match", "design", "zip", "hold", "tier", "tune", "aa"),
     *("margin", "exchange", "results_dir", "dry_run", "reuse", "allow_duplicates", "keep", "user", "unit", "track"),
 }
 

@@ -28,7 +28,8 @@ def sentence(manifest: dict[str, Any], row: Any, contrast: evidence.Contrast | N
 
     `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
     """
-    grounds = "; ".join(filter(None, (", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
+    also = f"also: {words.changes(row.also)}" * bool(row.also)
+    grounds = "; ".join(filter(None, (also, ", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
     return f"{finding(manifest, row)} ({grounds})."
 
 
@@ -50,7 +51,8 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
         within = f", a difference within {words.margin(row)}: {row.verdict}" * (word == "negligible")
         return moved(manifest, row) + within
     if " among " in row.verdict:
-        return f"{about}: {words.verdict(row)}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
+        whom = f"{row.verdict}; {row.note}; within {words.margin(row)}"
+        return f"{about}: {whom}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
     why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
     told = {"none": "no verdict", "equivalent": f"{row.verdict} within {words.margin(row)}"}.get(word, "undecided")
     return f"{about}: {told}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
@@ -137,7 +139,7 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
     if row.verdict == "undecided" and words.known(row.smallest):
         found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")
     decided = leaning(row.verdict) in ("better", "worse", "negligible", "equivalent")
-    found.append(row.note if decided else "")
+    found += [row.note if decided else "", row.given if row.verdict not in ("withheld", "none") else ""]
     return [part for part in [*found, words.worth_told(row, "steps"), costs(manifest, contrast)] if part]
 
 

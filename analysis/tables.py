@@ -115,7 +115,8 @@ def effects_sheet(case: Case) -> Sheet:
     priced = "worth" in table and bool(table["worth"].notna().any())
     head = ["effect", *["metric"] * several, "n", "lost", difference, "p (Holm; exploratory: BH)"]
     head += ["worth in steps"] * priced + ["verdict", "role"]
-    head += [f"match={manifest['match']}, left at most"] if matched else []
+    confounded = bool(table["also"].ne("").any())
+    head += ["also"] * confounded + ([f"match={manifest['match']}, left at most"] if matched else [])
     rows = []
     for row in table.itertuples():
         places = words.decimals([(row.high - row.low) / 2])
@@ -124,6 +125,7 @@ def effects_sheet(case: Case) -> Sheet:
         texts += [words.p_text(row.p_holm if row.family else row.p_bh)]
         texts += [_steps(row)] if priced else []
         texts += [words.verdict(row) + words.assuming(row), "family" if row.family else "exploratory"]
+        texts += [row.also] if confounded else []
         rows.append([*texts, *([words.remainder(row.match_difference)] if matched else [])])
     family = int(table["family"].sum())
     over = f"Intervals are simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t); "
@@ -132,6 +134,7 @@ def effects_sheet(case: Case) -> Sheet:
     said = said[0].upper() + said[1:]
     stands, together = evidence.standing(study, table, case.claims) or "", families(case)
     notes = [said * bool(len(rows)), together, stands, *at_common_values(study), *remarks(study)]
+    notes[1:1] = ["Also: settings besides the factor in which the two sides differ."] * confounded
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
     return Sheet("effects", f"Effects on {metric}", head, rows, [note for note in notes if note])
 

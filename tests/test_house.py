@@ -29,8 +29,8 @@ LAYERS = [
     {"accumulate", "decode", "recalibrate"},
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load", "command"},
-    {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
-    {"factors", "copies", "dials"},
+    {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
+    {"factors", "copies", "dials", "hold"},
     {"cells", "claims", "experiment", "reuse", "probe"},
     {"grid", "looks", "pool", "nursery"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
@@ -48,7 +48,13 @@ ALLOWED = {
     "tidy": {"words"},
     "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
-ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}
+ALLOWED |= {
+    "schema": set(),
+    "catalogue": set(),
+    "sync": {"results", "card"},
+    "card": {"schema"},
+    "command": {"results"},
+}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
 ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
 

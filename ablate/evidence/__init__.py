@@ -7,6 +7,7 @@ applicable, claim_problems, fixed_by, fraction_of  the grammar of claims and mar
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
+from ablate.evidence.also import also, also_lines
 from ablate.evidence.claims import claims
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
@@ -30,7 +31,7 @@ from ablate.evidence.statistics import (
     welch,
     wilson,
 )
-from ablate.evidence.tuning import common, common_rows, tuned
+from ablate.evidence.tuning import common, common_rows, given, tuned
 from ablate.evidence.verdicts import Noise, effects, headline, noise
 from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
 from ablate.grammar import applicable, claim_problems, fixed_by
@@ -47,6 +48,8 @@ __all__ = [
     "Estimate",
     "Floor",
     "Noise",
+    "also",
+    "also_lines",
     "applicable",
     "assumed",
     "benjamini_hochberg",
@@ -69,6 +72,7 @@ __all__ = [
     "fixed_by",
     "floors",
     "fraction_of",
+    "given",
     "headline",
     "holm",
     "interval",

@@ -11,6 +11,7 @@ from ablate.evidence.exchange import WORTH, Worth
 from ablate.evidence.family import corrected, worded
 from ablate.evidence.findings import FINDERS, Finding
 from ablate.evidence.runs import unadjusted
+from ablate.evidence.tuning import given
 from ablate.evidence.wording import claim_says, claim_sentence
 from ablate.relations import relation_of
 from ablate.results import Study
@@ -46,6 +47,7 @@ def claims(study: Study) -> pandas.DataFrame:
         for (name, finding), level in zip(found.items(), levels, strict=True)
     ]
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
+    table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
     table["unadjusted"] = unadjusted(study.manifest) is not None
     table["says"] = [claim_says(study.manifest, entries[row.name]["claim"], row) for row in _rows(table)]
     table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in _rows(table)]

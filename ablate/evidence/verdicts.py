@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
+from ablate.evidence.also import also
 from ablate.evidence.collapse import collapse_of, seen_words, within_margin
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.exchange import WORTH, worths
@@ -26,6 +27,7 @@ from ablate.evidence.statistics import (
     smallest_difference,
 )
 from ablate.evidence.steps import in_units
+from ablate.evidence.tuning import given
 from ablate.results import Study
 from ablate.words import OPEN, counted, no_evidence
 
@@ -87,8 +89,10 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
     table["assumes"] = [assumed(row.n, doubts[row.family]) * (row.verdict not in OPEN) for row in table.itertuples()]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
+    table["also"] = ["; ".join(also(study.manifest, contrast)) for contrast in found]
+    table["given"] = given(study.manifest)
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
-    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *WORTH, *left]]
+    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]
 
 
 def named(contrast: Contrast) -> dict[str, str]:
