@@ -164,7 +164,7 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
         spans.append("" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places))
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
         also = f"; also: {words.changes(row.also)}" * bool(row.also)
-        verdicts.append(words.verdict(row) + scale + words.assuming(row) + also)
+        verdicts.append(words.verdict(row) + scale + evidence.assuming(row) + also)
     worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
     counts = [words.over(row) for row in shown.itertuples()]
     columns = [list(shown["label"]), spans, counts, *([worths] if any(worths) else []), verdicts]

@@ -222,12 +222,6 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
     return f"{words}: {row.note}" if row.note and " among " not in row.verdict else words
 
 
-def assuming(row: Any) -> str:
-    """What a verdict takes for granted, to write after it: ", if differences are roughly normal", or nothing."""
-    text = getattr(row, "assumes", "")
-    return f", {text}" if text else ""
-
-
 def leaning(verdict: str) -> str:
     """A verdict without the word that marks it as exploratory: better, of *better* and of *looks better*."""
     return verdict.removeprefix(LOOKS)

@@ -136,7 +136,7 @@ def _effect(row: Any) -> dict[str, str]:
     found |= {"Worth": "–"} if words.worth(row).startswith("not bounded") else {}
     if math.isfinite(getattr(row, "margin_steps", math.nan)):
         found["Margin"] = f"{100 * row.margin_steps:g} %"
-    return found | {"Verdict": str(row.verdict) + words.assuming(row)}
+    return found | {"Verdict": str(row.verdict) + evidence.assuming(row)}
 
 
 SPAN = {"Delta": "mean", "Low": "low", "High": "high"}
@@ -191,4 +191,4 @@ def _claim(row: Any) -> dict[str, str]:
     found = {name: words.number(getattr(row, column), places, signed=True) for name, column in SPAN.items()}
     found |= {"Sd": words.number(row.sd, words.decimals([row.sd])), "P": words.p_text(p), "N": str(row.n)}
     found |= {"Margin": _by_itself(row.margin)}
-    return found | {"Verdict": str(row.verdict) + words.assuming(row)}
+    return found | {"Verdict": str(row.verdict) + evidence.assuming(row)}

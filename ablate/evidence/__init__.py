@@ -18,7 +18,7 @@ from ablate.evidence.overfitting import overfit, overfitting
 from ablate.evidence.placebo import Floor, floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
-from ablate.evidence.skew import CHECKED, LEVEL, assumed
+from ablate.evidence.skew import CHECKED, LEVEL, assumed, assuming
 from ablate.evidence.statistics import (
     Estimate,
     benjamini_hochberg,
@@ -52,6 +52,7 @@ __all__ = [
     "also_lines",
     "applicable",
     "assumed",
+    "assuming",
     "benjamini_hochberg",
     "cells",
     "changes",

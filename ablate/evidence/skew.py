@@ -53,3 +53,9 @@ def doubted(p_normal: Sequence[float]) -> bool:
 def assumed(n: int, doubt: bool = False) -> str:
     """What a verdict from n seeds has to say of normality; nothing where it was checked and nothing raised a doubt."""
     return ASSUMED if n < CHECKED or doubt else ""
+
+
+def assuming(row: Any) -> str:
+    """What a verdict takes for granted, to write after it: ", if differences are roughly normal", or nothing."""
+    text = getattr(row, "assumes", "")
+    return f", {text}" if text else ""
