@@ -82,10 +82,23 @@ def command(arguments: list[str]) -> int:
     if "--help" in arguments or "-h" in arguments:
         print(help_text(config_dir(arguments)))
     elif any(argument.split("=")[0] in HYDRAS for argument in arguments):
-        run_hydra()
+        return question(arguments)
     else:
         return study(arguments)
     return 0
+
+
+def question(arguments: list[str]) -> int:
+    """Hydra's answer to a question of its own: 0, or 2 and what is wrong with it."""
+    from ablate.questions import in_order, question_problems
+
+    problems = question_problems(arguments, config_dir(arguments))
+    for problem in problems:
+        print(f"ablate: {problem}", file=sys.stderr)
+    if not problems:
+        sys.argv[1:] = in_order(arguments)
+        run_hydra()
+    return 2 if problems else 0
 
 
 def study(arguments: list[str]) -> int:
@@ -171,8 +184,8 @@ def hydra_problems(overrides: list[str], folder: str | None) -> list[Any]:
     with Composer(folder) as composer:
         try:
             composer.compose(overrides)
-        except COMPOSING as error:
-            return [Problem("", str(error).strip().split("\n")[0])]
+        except (*COMPOSING, TypeError, AttributeError) as error:  # of its own settings Hydra checks no types
+            return [Problem(" ".join(overrides), f"Hydra cannot read this ({str(error).strip().splitlines()[0]})")]
     return []
 
 

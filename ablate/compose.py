@@ -25,7 +25,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
-from ablate.schema import STUDY_KEYS, Config, Problem, register
+from ablate.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config, Problem, register
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
@@ -186,6 +186,9 @@ class Composer:
         ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         resolved = OmegaConf.to_container(ours, resolve=True)
         assert isinstance(resolved, dict)
+        for name in (*SECTIONS, *COMPONENTS, "data"):
+            if not isinstance(resolved[name], dict):  # an interpolation can put anything there
+                raise ValueError(f"is a section of keys; set one of them, as in {name}.KEY=VALUE")
         return Composed({str(key): value for key, value in resolved.items()}, choices)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:

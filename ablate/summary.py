@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas
 
-from ablate import evidence, words
+from ablate import evidence, words, worth
 from ablate.results import Study
 
 ROWS = 16  # of cells and of effects; a longer list is for the analysis
@@ -154,7 +154,7 @@ def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
 def _effect_rows(table: pandas.DataFrame) -> list[str]:
     decided = table["verdict"].map(words.leaning).isin(evidence.DECIDED)
     in_order = table["kind"] == "step"
-    ordered = table.assign(late=table["kind"] == "interaction", open=~decided & ~in_order).sort_values(
+    ordered = table.assign(late=table["kind"].isin(words.CROSSED), open=~decided & ~in_order).sort_values(
         ["late", "open"], kind="stable"
     )
     shown = ordered.head(ROWS)
@@ -165,7 +165,7 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
         also = f"; also: {words.changes(row.also)}" * bool(row.also)
         verdicts.append(words.verdict(row) + scale + evidence.assuming(row) + also)
-    worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
+    worths = [worth.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
     counts = [words.over(row) for row in shown.itertuples()]
     columns = [list(shown["label"]), spans, counts, *([worths] if any(worths) else []), verdicts]
     return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]

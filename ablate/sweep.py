@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.utils import JobStatus
 
 from ablate.lengths import untested
@@ -122,8 +123,8 @@ def units_to_do(plan: Plan) -> list[str]:
 
 def job_overrides(plan: Plan) -> list[list[str]]:
     """One Hydra job per unit that has something to do."""
-    quoted = str(plan.results).replace("\\", "\\\\").replace("'", "\\'")
-    common = [f"study='{plan.manifest['study']}'", f"results_dir='{quoted}'"]
+    names = {"study": plan.manifest["study"], "results_dir": str(plan.results)}
+    common = [f"{key}={QuotedString(name, Quote.single).with_quotes()}" for key, name in names.items()]
     return [[f"unit={unit}", *common] for unit in units_to_do(plan)]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import importlib
 import json
 import os
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from ablate.card import Card, card_of
+from ablate.lease import take
 from ablate.results import Corrupt, Run, newest_study, noted, parse_lines, read_manifest, stamp, study_folder
 
 
@@ -64,9 +64,7 @@ class Mirror:
 
     def take(self, lock: IO[str], wait: bool) -> bool:
         """Become the only mirror of the study on this host; without `wait`, False where there is another."""
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
+        if take(lock, lambda: wait) is False:  # on a file system without locks nobody can tell
             return False
         self.replayed = {_mark(line, line.get("mode")) for line in _json_lines(self.file)}
         return True

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 MINUS = "−"
-BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 FEW = 6  # factors that a title spells out
 OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
+CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
+PER = "per "  # how the unit of a trend begins
 LOOKS = "looks "  # what a verdict begins with that is exploratory
 
 
@@ -145,44 +146,6 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def worth(row: Any, steps: str = "training steps") -> str:
-    """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; nothing without exchange runs.
-
-    What was measured ends at .8 and 1.25 times the steps: beyond, only that is said.
-    """
-    share, low, high = (float(value) for value in (row.worth, row.worth_low, row.worth_high))
-    if not (math.isfinite(share) and low <= high):
-        return ""
-    if low == -1 and high == math.inf:
-        return f"not bounded in {steps}" if steps else "not bounded"
-    fewer = share < 0
-    ends = sorted((-low, -high) if fewer else (low, high))
-    places = worth_places(low, high)
-    least, most = (f"<{MINUS}25", ">20") if fewer else (f"<{MINUS}20", ">25")
-    bottom, top = (0.25, 0.2) if fewer else (0.2, 0.25)
-    inside = [_share(end, places) if -bottom <= end <= top else least if end < 0 else most for end in ends]
-    size = abs(share)
-    over = size > top
-    span = "" if over and ends[0] > top else f" [{', '.join(inside)}]"
-    shown = f"more than {100 * top:.0f}" if over else _share(size, places)
-    return f"worth {shown} %{span} {'fewer' if fewer else 'more'} {steps}"
-
-
-def worth_told(row: Any, steps: str = "training steps") -> str:
-    """What an effect is worth in steps of its reference, and what must be known of that number and it does not say."""
-    notes = [note for note in getattr(row, "worth_note", "").split("; ") if not note.startswith(BEYOND)]
-    return ", ".join(filter(None, (worth(row, steps), *notes)))
-
-
-def worth_places(low: float, high: float) -> int:
-    """Decimal places of what an effect is worth, in per cent: one where its interval is narrow."""
-    return int((high - low) / 2 < 0.02)
-
-
-def _share(fraction: float, places: int) -> str:
-    return f"{100 * fraction:.{places}f}".replace("-", MINUS)
-
-
 def p_text(p: float) -> str:
     """A p-value with more digits where it is small: .031, .0003, "< .0001"; "–" for none."""
     return "< .0001" if p < 1e-4 else number(p, 4 if p < 1e-3 else 3)
@@ -203,7 +166,8 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
         less = row.lower_is_better if lower_is_better is None else lower_is_better
         lower = bool(less) == (word == "better")
         named = (metric or row.metric).split("/")[-1]
-        side = "together than the two alone predict" if row.kind == "interaction" else named
+        sides = {"interaction": "together than the two alone predict", "trend": f"{named} {row.level.split(', ')[-1]}"}
+        side = sides.get(row.kind, named)
         words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
@@ -212,7 +176,7 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
     elif row.verdict == "none":
         return "no verdict"
     elif row.verdict == "undecided" and not row.note:
-        open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind != "interaction")
+        open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind not in CROSSED)
         words = f"undecided ({open_})" if open_ else "undecided"
     else:
         words = row.verdict

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ablate import evidence, words
+from ablate import evidence, words, worth
 from ablate.evidence.exchange import LEAST, MOST
 from analysis import tables
 from analysis.case import Case
@@ -113,7 +113,7 @@ def _placed(row: Any) -> str:
 def effect_name(row: Any) -> str:
     """The start of the names of an effect's numbers."""
     where = f"At{spelled(row.stratum)}" if row.stratum else ""
-    if row.kind == "interaction" and evidence.ALIASED not in row.note:
+    if row.kind in words.CROSSED and evidence.ALIASED not in row.note:
         pairs = zip(row.factor.split(" x "), row.level.split(", "), strict=False)
         return "By".join(spelled(factor) + spelled(level) for factor, level in pairs) + where
     if row.kind == "cell":
@@ -131,9 +131,9 @@ def _effect(row: Any) -> dict[str, str]:
     found |= {"Lost": str(tables.lost_runs(row))}
     found |= {name: write(getattr(row, column)) for name, (column, write) in MORE.items() if hasattr(row, column)}
     if hasattr(row, "worth"):
-        places = words.worth_places(row.worth_low, row.worth_high)
+        places = worth.worth_places(row.worth_low, row.worth_high)
         found |= {name: _worth(getattr(row, column), places) for name, column in WORTH.items()}
-    found |= {"Worth": "–"} if words.worth(row).startswith("not bounded") else {}
+    found |= {"Worth": "–"} if worth.worth(row).startswith("not bounded") else {}
     if math.isfinite(getattr(row, "margin_steps", math.nan)):
         found["Margin"] = f"{100 * row.margin_steps:g} %"
     return found | {"Verdict": str(row.verdict) + evidence.assuming(row)}

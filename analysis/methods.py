@@ -182,6 +182,7 @@ def _statistics(case: Case) -> Iterator[str]:
         several = len(set(manifest["factors"]) & set(manifest["reference"])) > 1
         which = COMPARED[manifest.get("design", "grid")] if several else "differences of each level from the reference"
         yield f"Effects are {which}" + ", computed within each seed" * bool(table["paired"].all()) + "."
+        yield from _crossed(case)
     if family:
         yield (
             f"Intervals are simultaneous 95 % t intervals over seeds (Bonferroni, {words.counted(family, 'effect')}); "
@@ -225,6 +226,19 @@ def _collapse(table: pandas.DataFrame, claims: pandas.DataFrame) -> Iterator[str
             "collapse, times what a collapse costs (from the best cell's score to that of a guess), fits inside the "
             "margin, too; else of those that did not collapse."
         )
+
+
+def _crossed(case: Case) -> Iterator[str]:
+    """Which settings effects are crossed with, and the axes of trends."""
+    manifest, trends = case.study.manifest, case.effects[case.effects["kind"] == "trend"]
+    found = dict.fromkeys(each.setting for each in evidence.crossings(manifest))
+    known = {name for factor in case.effects["factor"] for name in str(factor).split(" x ")}
+    if crossed := [words.named(manifest, name) for name in found if name in known]:
+        yield f"They are given at each level of {listed(crossed)}, with differences between levels as interactions."
+    units = dict.fromkeys(zip(trends["factor"].str.split(" x ").str[-1], trends["level"], strict=True))
+    axes = dict.fromkeys(f"{level.split(', ')[-1]} of {words.named(manifest, name)}" for name, level in units)
+    if axes:
+        yield f"Trends are least-squares slopes of an effect over the levels: {listed(axes)}."
 
 
 def _claims(case: Case) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas
 
-from ablate import evidence, words
+from ablate import evidence, words, worth
 from ablate.words import leaning, listed, p_words, said_metric, scope
 from analysis.case import Case
 
@@ -60,6 +60,11 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
 
 def moved(manifest: dict[str, Any], row: Any) -> str:
     """A decided effect: which way the metric moves, or of an interaction the difference that one change makes to it."""
+    if row.kind == "trend":
+        way = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
+        return (
+            f"{subject(manifest, row)}: the difference to the {said_metric(row.metric)} is {way}{beyond(manifest, row)}"
+        )
     if row.kind != "interaction":
         other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
         return evidence.moved(manifest, row, subject(manifest, row), other)
@@ -72,6 +77,8 @@ def moved(manifest: dict[str, Any], row: Any) -> str:
 
 def beyond(manifest: dict[str, Any], row: Any) -> str:
     """What the number of an interaction is a difference of; nothing for other effects."""
+    if row.kind == "trend":
+        return f" {row.level.split(', ')[-1]} of {words.named(manifest, row.factor.split(' x ')[-1])}"
     pair = paired(manifest, row) if row.kind == "interaction" else None
     if pair:
         return f": {pair.difference} with {pair.other}, minus that with {pair.base}"
@@ -84,6 +91,10 @@ def subject(manifest: dict[str, Any], row: Any) -> str:
     if row.kind == "main":
         base = words.named(manifest, row.reference)
         return f"{named(manifest, row.factor, row.level)} in place of {base}{where}"
+    if row.kind == "trend":
+        (factor, setting), level = row.factor.split(" x "), row.level.split(", ")[0]
+        one = f"{named(manifest, factor, level)} in place of {words.named(manifest, row.reference)}"
+        return f"trend of {one} over {words.named(manifest, setting)}{where}"
     if row.kind == "interaction":
         pair = paired(manifest, row)
         return f"interaction of {f'{pair.other} and {pair.one}{where}' if pair else row.label}"
@@ -106,6 +117,8 @@ def paired(manifest: dict[str, Any], row: Any) -> Pair | None:
     factors, levels, bases = row.factor.split(" x "), row.level.split(", "), row.reference.split(", ")
     if evidence.ALIASED in row.note or {len(factors), len(levels), len(bases)} != {2}:
         return None
+    if factors[1] not in manifest["reference"]:  # a setting: what a component changes at one of its levels
+        factors, levels, bases = factors[::-1], levels[::-1], bases[::-1]
     other, one = (named(manifest, *each) for each in zip(factors, levels, strict=True))
     base = named(manifest, factors[0], bases[0])
     return Pair(one, f"the difference that {one} in place of {words.named(manifest, bases[1])} makes", other, base)
@@ -140,12 +153,12 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
         found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")
     decided = leaning(row.verdict) in ("better", "worse", "negligible", "equivalent")
     found += [row.note if decided else "", row.given if row.verdict not in ("withheld", "none") else ""]
-    return [part for part in [*found, words.worth_told(row, "steps"), costs(manifest, contrast)] if part]
+    return [part for part in [*found, worth.worth_told(row, "steps"), costs(manifest, contrast)] if part]
 
 
 def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
     """How many more parameters the level's side has: "+0.4 % parameters"; nothing where that is not known."""
-    if contrast is None or contrast.kind == "interaction":
+    if contrast is None or contrast.kind in words.CROSSED:
         return ""
     params = {cell["id"]: cell["params"] for cell in manifest["cells"]}
     sides = [_mean(params, contrast.side(sign)) for sign in (1, -1)]

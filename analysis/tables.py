@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas
 
-from ablate import evidence, words
+from ablate import evidence, words, worth
 from ablate.results import Study, write_atomic
 from analysis import latex, sheet, stats
 from analysis.case import Case
@@ -147,7 +147,7 @@ def families(case: Case) -> str:
 
 def _steps(row: Any) -> str:
     """What an effect is worth in per cent of the reference's steps."""
-    return words.worth(row, "").removeprefix("worth ").strip() or "–"
+    return worth.worth(row, "").removeprefix("worth ").strip() or "–"
 
 
 PARTICULARS = {  # columns of effects beside those a paper prints first, and what they are called

@@ -149,7 +149,7 @@ BASIC = {"effects", "seeds", "curves"}
         (lambda at: case(at, {"ffn": FFN}, seeds=range(5), sequential=AUTO | {"at": 5}), set()),
         (with_placebos, {"main_effects", "interactions", "placebos"}),
         (with_diagnostics, {"main_effects", "interactions", "divergence", "diagnostics"}),
-        (with_sizes, {"pareto"}),
+        (with_sizes, {"pareto", "interactions"}),
     ],
 )
 def test_a_study_gets_the_figures_of_what_it_contains_and_they_fit(tmp_path: Path, make: Any, kinds: set[str]) -> None:

@@ -20,7 +20,7 @@ from ablate.schema import COMPONENTS
 LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"}
     | {"checksum", "damage", "logged"},
-    {"margins"},
+    {"margins", "worth"},
     {"relations"},
     {"grammar"},
     {"lease", "tidy"},
@@ -30,7 +30,7 @@ LAYERS = [
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load", "command"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
-    {"factors", "copies", "dials", "hold"},
+    {"factors", "copies", "dials", "hold", "questions"},
     {"cells", "claims", "experiment", "reuse", "probe"},
     {"grid", "looks", "pool", "nursery"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
@@ -46,17 +46,17 @@ ALLOWED = {
     "data": {"data", "checksum"},
     "results": {"files", "lease", "tidy", "damage", "logged"},
     "tidy": {"words"},
-    "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
+    "evidence": {"results", "evidence", "words", "worth", "margins", "relations", "grammar"},
 }
 ALLOWED |= {
     "schema": set(),
     "catalogue": set(),
-    "sync": {"results", "card"},
+    "sync": {"results", "card", "lease"},
     "card": {"schema"},
     "command": {"results"},
 }
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
-ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
+ALLOWED |= {"analysis": {"results", "evidence", "command", "words", "worth"}}
 
 
 def part(name: str) -> str:

@@ -9,7 +9,8 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 
 from ablate.evidence.also import also, also_lines
 from ablate.evidence.claims import claims
-from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, changes, contrasts, strata
+from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, strata
+from ablate.evidence.crossings import crossings
 from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.exchange import exchange_lines, within
 from ablate.evidence.family import ALPHA, families, registered
@@ -53,6 +54,7 @@ __all__ = [
     "applicable",
     "assumed",
     "assuming",
+    "bases",
     "benjamini_hochberg",
     "cells",
     "changes",
@@ -63,6 +65,7 @@ __all__ = [
     "common",
     "common_rows",
     "contrasts",
+    "crossings",
     "divergence",
     "divergence_of",
     "effects",

@@ -14,6 +14,7 @@ from ablate.evidence.family import worded
 from ablate.evidence.rows import groups
 from ablate.evidence.statistics import benjamini_hochberg, holm, wilson
 from ablate.results import Study
+from ablate.words import CROSSED
 
 LEVEL = 0.05
 NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
@@ -28,7 +29,7 @@ def divergence(study: Study) -> pandas.DataFrame:
     family); looks more or looks less by Benjamini & Hochberg's for cells against the reference.  Interactions have no
     row: what they compare are no runs of one kind with runs of another.
     """
-    found, lost = [each for each in contrasts(study.manifest) if each.kind != "interaction"], _lost(study)
+    found, lost = [each for each in contrasts(study.manifest) if each.kind not in CROSSED], _lost(study)
     rows = [
         {name: getattr(contrast, name) for name in NAMES}
         | _compared(study, lost, list(contrast.side(1)), list(contrast.side(-1)))

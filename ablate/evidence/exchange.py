@@ -21,6 +21,7 @@ from ablate.evidence.rows import groups
 from ablate.evidence.runs import endpoints, scores
 from ablate.evidence.statistics import interval, p_value, paired
 from ablate.results import Study
+from ablate.worth import BEYOND
 
 LEAST, MOST = 0.8, 1.25  # times the steps that were measured
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]
@@ -77,7 +78,7 @@ def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table:
     curves = {metric: slopes(exchange, metric) for metric in table["metric"].unique()} if exchange else {}
     rows = [
         worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
-        if exchange and math.isfinite(row.low)
+        if exchange and math.isfinite(row.low) and contrast.kind != "trend"  # whose unit is another
         else Worth()
         for contrast, row in zip(found, table.itertuples(), strict=True)
     ]
@@ -109,7 +110,7 @@ def worth(
         notes.append("these seeds do not show what more steps do")
     found, low, high = (_fraction(log) for log in (logs.ratio, logs.low, logs.high))
     if logs.bounded and (min(found, low) < LEAST - 1 or max(found, high) > MOST - 1):
-        notes.append(f"{words.BEYOND}, {LEAST:g} to {MOST:g} times the steps")
+        notes.append(f"{BEYOND}, {LEAST:g} to {MOST:g} times the steps")
     notes += ["the reference's curve bends"] * any(bent(curves[name]) for name in inside)
     return Worth(found, low, high, "; ".join(notes))
 

@@ -76,7 +76,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
     table["unadjusted"] = unadjusted(study.manifest) is not None
     margin = margin_of(study.manifest)
-    table["margin"], table["margin_steps"] = np.full(len(table), margin.size), np.full(len(table), margin.steps)
+    trend = table["kind"] == "trend"  # a slope, of which a margin of differences says nothing
+    table["margin"], table["margin_steps"] = np.where(trend, np.nan, margin.size), np.where(trend, np.nan, margin.steps)
     _correct(table)
     table = table.join(worths(study, all_scores.values, found, table))
     table["in_units"] = [

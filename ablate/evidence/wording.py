@@ -25,8 +25,8 @@ from ablate.words import (
     scope,
     span,
     unit,
-    worth_told,
 )
+from ablate.worth import worth_told
 
 ABSENT = "absent at this scale: "
 

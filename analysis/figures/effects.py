@@ -94,7 +94,8 @@ def _grouped(shown: pandas.DataFrame) -> list[Any]:
     """The rows of a forest from top to bottom, each stratum under its name, exploratory rows under theirs."""
     rows: list[Any] = []
     for (family, stratum), group in shown.groupby(["family", "stratum"], sort=False):
-        heading = str(stratum) if family else f"exploratory {stratum}".strip()
+        stratum = str(stratum) or "between settings" * bool(shown["stratum"].any())
+        heading = stratum if family else f"exploratory {stratum}".strip()
         rows += [heading] * bool(heading) + list(group.itertuples())
     return rows
 
