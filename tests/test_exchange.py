@@ -284,7 +284,7 @@ def test_without_exchange_runs_there_is_nothing_to_tell(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("worth", "low", "high", "said"),
+    ("share", "low", "high", "said"),
     [
         (0.09, 0.06, 0.13, "worth 9 % [6, 13] more steps"),
         (-0.09, -0.13, -0.06, "worth 9 % [6, 13] fewer steps"),
@@ -300,8 +300,8 @@ def test_without_exchange_runs_there_is_nothing_to_tell(tmp_path):
         (math.nan, math.nan, math.nan, ""),
     ],
 )
-def test_a_worth_in_words(worth, low, high, said):
-    assert worth.worth(SimpleNamespace(worth=worth, worth_low=low, worth_high=high), "steps") == said
+def test_a_worth_in_words(share, low, high, said):
+    assert worth.worth(SimpleNamespace(worth=share, worth_low=low, worth_high=high), "steps") == said
 
 
 def test_a_margin_in_steps_is_as_wide_in_both_directions():
