@@ -137,12 +137,16 @@ class Seed:
 
 @dataclass
 class Tune:
-    """A key that is tuned for each cell with the same budget: its values, and how many seeds score each of them."""
+    """A key that is tuned for each cell with the same budget: its values, and how many seeds score each of them.
+
+    `per_seed` tunes anew for each scored seed, on tuning seeds of its own, so that intervals include the choice.
+    """
 
     key: str | None = None
     values: list[Any] = dataclasses.field(default_factory=list)
     seeds: int = at_least(1, MOST_SEEDS)
     extend: bool = False
+    per_seed: bool = False
 
 
 @dataclass

@@ -23,6 +23,7 @@ from ablate.progress import follow
 from ablate.results import (
     Corrupt,
     Run,
+    as_planned,
     load_study,
     log_look,
     now,
@@ -109,7 +110,7 @@ def record(plan: Plan) -> None:
     name = plan.manifest["study"]
     renew_manifest(plan.results, plan.manifest)
     cells = {cell["id"]: cell for cell in plan.manifest["cells"]}
-    runs = {run["path"]: run | {"cell": cells[run["cell"]]} for run in plan.manifest["runs"]}
+    runs = {run["path"]: run | {"cell": as_planned(cells[run["cell"]], run)} for run in plan.manifest["runs"]}
     for unit in units_to_do(plan):
         paths = plan.manifest["units"][unit]
         write_json(unit_file(plan.results, name, unit), {"runs": [runs[path] for path in paths]})

@@ -19,7 +19,17 @@ from typing import IO, Any, Protocol
 
 from ablate.card import Card, card_of
 from ablate.lease import take
-from ablate.results import Corrupt, Run, newest_study, noted, parse_lines, read_manifest, stamp, study_folder
+from ablate.results import (
+    Corrupt,
+    Run,
+    as_planned,
+    newest_study,
+    noted,
+    parse_lines,
+    read_manifest,
+    stamp,
+    study_folder,
+)
 
 
 class Sink(Protocol):
@@ -93,7 +103,9 @@ class Mirror:
             if (sink := self._sink(cell["config"])) is None:
                 return False
             result = run.result()
-            return self._show(sink, run, card_of(self.results, manifest, cell, planned, result), result)
+            return self._show(
+                sink, run, card_of(self.results, manifest, as_planned(cell, planned), planned, result), result
+            )
         except Corrupt as error:
             self._say_once(f"{error}; not replayed, and trained again by its study's command")
             return False

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pandas
 
-from ablate import evidence, words, worth
+from ablate import evidence, words
 from ablate.words import leaning, listed, p_words, said_metric, scope
 from analysis.case import Case
 
@@ -28,7 +28,7 @@ def sentence(manifest: dict[str, Any], row: Any, contrast: evidence.Contrast | N
 
     `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
     """
-    also = f"also: {words.changes(row.also)}" * bool(row.also)
+    also = f"also: {evidence.in_short(row.also)}" * bool(row.also)
     grounds = "; ".join(filter(None, (also, ", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
     return f"{finding(manifest, row)} ({grounds})."
 
@@ -150,10 +150,11 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
     ]
     found += ["unadjusted for looks"] if row.unadjusted else []
     if row.verdict == "undecided" and words.known(row.smallest):
-        found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")
+        size = words.number(row.smallest, words.decimals([row.smallest]))
+        found.append(f"a fresh study would find {size} four times in five")
     decided = leaning(row.verdict) in ("better", "worse", "negligible", "equivalent")
     found += [row.note if decided else "", row.given if row.verdict not in ("withheld", "none") else ""]
-    return [part for part in [*found, worth.worth_told(row, "steps"), costs(manifest, contrast)] if part]
+    return [part for part in [*found, evidence.worth_told(row, "steps"), costs(manifest, contrast)] if part]
 
 
 def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:

@@ -250,8 +250,12 @@ def test_ten_thousand_columns_cost_seconds_and_are_not_spelled_out(tmp_path: Pat
 
 
 def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path) -> None:
-    text = wide(("x", "y", "z"), 200)
-    with pytest.raises(Refused, match=r"\d+ columns could be factors: ffn, c0, .* and \d+ more; name") as error:
+    head = "ffn,seed,test/loss," + ",".join(f"c{j}" for j in range(1, 200))
+    rows = [
+        f"{'ab'[r % 2]},{r // 2},{2 + r / 9}," + ",".join("xy"[j >> r & 1] for j in range(1, 200)) for r in range(8)
+    ]
+    text = "\n".join([head, *rows])
+    with pytest.raises(Refused, match=r"\d+ columns could be factors: ffn, c1, .* and \d+ more; name") as error:
         read(tmp_path, text)
     assert "\n" not in str(error.value)
     assert list(read(tmp_path, text, Asked(factors=("ffn",))).manifest["factors"]) == ["ffn"]
@@ -264,7 +268,7 @@ def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path)
         (["--factors", "ffn,hits", "--metric", "hits"], "--factors hits: hits is a metric"),
         *(
             (["--metric", name], f"--metric {name}: {name} says which run")
-            for name in ("seed", "step", "status", "cell")
+            for name in ("seed", "status", "cell", "params")
         ),
         (["--metric", "note"], "note: no row has a number"),
     ],

@@ -19,8 +19,8 @@ from ablate.schema import COMPONENTS
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"}
-    | {"checksum", "damage", "logged"},
-    {"margins", "worth"},
+    | {"checksum", "damage", "logged", "numerals"},
+    {"margins"},
     {"relations"},
     {"grammar"},
     {"lease", "tidy"},
@@ -32,7 +32,7 @@ LAYERS = [
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
     {"factors", "copies", "dials", "hold", "questions"},
     {"cells", "claims", "experiment", "reuse", "probe"},
-    {"grid", "looks", "pool", "nursery"},
+    {"grid", "looks", "pool", "nursery", "shares"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
     {"rounds", "trials"},
     {"plan", "worker", "sync"},
@@ -46,7 +46,7 @@ ALLOWED = {
     "data": {"data", "checksum"},
     "results": {"files", "lease", "tidy", "damage", "logged"},
     "tidy": {"words"},
-    "evidence": {"results", "evidence", "words", "worth", "margins", "relations", "grammar"},
+    "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
 ALLOWED |= {
     "schema": set(),
@@ -56,7 +56,7 @@ ALLOWED |= {
     "command": {"results"},
 }
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
-ALLOWED |= {"analysis": {"results", "evidence", "command", "words", "worth"}}
+ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
 
 
 def part(name: str) -> str:

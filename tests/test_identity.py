@@ -42,6 +42,7 @@ NO_PART = {
     "tune.key": "what was chosen stands in the key that was tuned",
     "tune.values": "what was chosen stands in the key that was tuned",
     "tune.seeds": "tuning runs have seeds of their own",
+    "tune.per_seed": "what was chosen stands in the key that was tuned",
     "tune.extend": "what was chosen stands in the key that was tuned",
     "margin": "how differences are judged",
     "exchange": "which cells there are",
@@ -146,6 +147,11 @@ def test_seeds_data_versions_and_code_change_the_key(config: dict[str, Any], mon
             assert run_key(config, 0, "f") != plain
     monkeypatch.setattr(identity, "definitions", lambda *given: {"ablate.train.Trainer": "edited"})
     assert run_key(config, 0, "f") != plain
+
+
+def test_the_order_of_settings_changes_no_key(config: dict[str, Any]) -> None:
+    turned = {name: dict(reversed(node.items())) if isinstance(node, dict) else node for name, node in config.items()}
+    assert run_key(dict(reversed(turned.items())), 0, "f") == run_key(config, 0, "f")
 
 
 @pytest.mark.parametrize("half", ["init", "data"])

@@ -20,8 +20,8 @@ from ablate.evidence.contrasts import Contrast, strata
 from ablate.evidence.rows import groups
 from ablate.evidence.runs import endpoints, scores
 from ablate.evidence.statistics import interval, p_value, paired
+from ablate.evidence.told import BEYOND
 from ablate.results import Study
-from ablate.worth import BEYOND
 
 LEAST, MOST = 0.8, 1.25  # times the steps that were measured
 WORTH = ["worth", "worth_low", "worth_high", "worth_note"]

@@ -1,16 +1,16 @@
-"""What an effect is worth in training steps of its reference, as people read it."""
+"""What an effect is worth in training steps, as people read it."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from ablate.words import MINUS
+from ablate.words import MINUS, plus
 
 BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 
 
-def worth(row: Any, steps: str = "training steps") -> str:
+def worth_words(row: Any, steps: str = "training steps") -> str:
     """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; nothing without exchange runs.
 
     What was measured ends at .8 and 1.25 times the steps: beyond, only that is said.
@@ -36,7 +36,7 @@ def worth(row: Any, steps: str = "training steps") -> str:
 def worth_told(row: Any, steps: str = "training steps") -> str:
     """What an effect is worth in steps of its reference, and what must be known of that number and it does not say."""
     notes = [note for note in getattr(row, "worth_note", "").split("; ") if not note.startswith(BEYOND)]
-    return ", ".join(filter(None, (worth(row, steps), *notes)))
+    return ", ".join(filter(None, (worth_words(row, steps), *notes)))
 
 
 def worth_places(low: float, high: float) -> int:
@@ -45,4 +45,4 @@ def worth_places(low: float, high: float) -> int:
 
 
 def _share(fraction: float, places: int) -> str:
-    return f"{100 * fraction:.{places}f}".replace("-", MINUS)
+    return plus(100 * fraction, f".{places}f").removeprefix("+")
