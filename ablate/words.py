@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +19,8 @@ from ablate.numerals import remainder as remainder
 from ablate.numerals import scientific as scientific
 from ablate.numerals import span as span
 
+# What a terminal obeys, what turns the direction of a line, and the ends of lines that few programs know.
+ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 FEW = 6  # factors that a title spells out
 OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
 CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
@@ -242,3 +245,8 @@ def scope(manifest: dict[str, Any], among: Iterable[str], base: Iterable[str] | 
 def known(value: Any) -> bool:
     """Whether a value is a finite number; None is none."""
     return value is not None and math.isfinite(value)
+
+
+def visible(text: str) -> str:
+    """A text with characters that would act, rather than be seen, spelled out: \\x1b."""
+    return ACTING.sub(lambda found: ascii(found[0])[1:-1], text)
