@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import pandas
-
 from ablate import evidence, words
 from ablate.results import planned_cells
 from ablate.words import listed, ranged, said_metric
-from analysis import tables, training
+from analysis import grounds, tables, training
 from analysis.bibliography import Paper, cite, mention
 from analysis.case import Case
 from analysis.latex import escape
@@ -219,35 +217,8 @@ def _statistics(case: Case) -> Iterator[str]:
     if margin:
         late = "" if evidence.margin_of(manifest).registered else ", which was written after results,"
         yield f"Differences within a margin of {margin}{late} count as negligible or equivalent, from five seeds on."
-    yield from _normality(table)
-    yield from _collapse(table, case.claims)
-
-
-def _normality(table: pandas.DataFrame) -> Iterator[str]:
-    """What the intervals assume, and of which of them it was checked."""
-    assumed, checked = table["assumes"].ne(""), table["p_normal"].notna().any()
-    if (assumed & table["n"].lt(evidence.CHECKED)).any():
-        which = f"Verdicts from fewer than {evidence.CHECKED} seeds" if checked else "Verdicts"
-        yield f"{which} assume that differences over seeds are roughly normal, which so few seeds cannot show."
-    if checked:
-        doubt = (assumed & table["n"].ge(evidence.CHECKED)).any()
-        alarms = int((table["verdict"].eq("withheld") & table["p_normal"].lt(evidence.LEVEL)).sum())
-        yield (
-            "Normality of the differences was checked by Shapiro and Wilk's test at 5 % for each contrast by itself; "
-            f"an alarm withholds the verdict ({alarms or 'none'} of {len(table)})"
-            + ", and the others of its family assume normality" * bool(doubt)
-            + "."
-        )
-
-
-def _collapse(table: pandas.DataFrame, claims: pandas.DataFrame) -> Iterator[str]:
-    """By what bound equality is said of those seeds only that did not collapse."""
-    if any(each["verdict"].str.contains(" among ").any() for each in (table, claims) if len(each)):
-        yield (
-            "Equality is said of all seeds only where Clopper and Pearson's one-sided bound on the share of seeds that "
-            "collapse, times what a collapse costs (from the best cell's score to that of a guess), fits inside the "
-            "margin, too; else of those that did not collapse."
-        )
+    yield from grounds.normality(table)
+    yield from grounds.collapse(table, case.claims)
 
 
 def _crossed(case: Case) -> Iterator[str]:
