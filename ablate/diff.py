@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ablate import words
 from ablate.command import Parser, Refused, choose_study, conclude, manifest_of, resembling, studies
 from ablate.results import Run, as_planned, read_json
 from ablate.schema import STUDY_KEYS
@@ -74,7 +75,7 @@ def compare(first: Side, second: Side) -> list[Row]:
     rows = [row for row in config if not _is_carried(row.key)] + carried
     for row in _unequal("size", first.sizes, second.sizes, UNKNOWN):
         known = isinstance(row.first, int | float) and isinstance(row.second, int | float) and row.first
-        rows.append(row._replace(change=f"{100 * (row.second / row.first - 1):+.1f} %" if known else ""))
+        rows.append(row._replace(change=words.percent(row.second / row.first - 1) if known else ""))
     if not (first.run and second.run) or is_same_run(first, second):
         return rows
     one, other = _origin(first), _origin(second)

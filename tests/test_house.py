@@ -19,7 +19,7 @@ from ablate.schema import COMPONENTS
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"}
-    | {"checksum", "damage", "logged"},
+    | {"checksum", "damage", "logged", "numerals"},
     {"margins"},
     {"relations"},
     {"grammar"},
