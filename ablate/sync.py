@@ -30,6 +30,7 @@ from ablate.results import (
     stamp,
     study_folder,
 )
+from ablate.streams import exit_with
 
 
 class Sink(Protocol):
@@ -221,4 +222,4 @@ def _json_lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

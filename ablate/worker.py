@@ -42,6 +42,7 @@ from ablate.overfit import overfits
 from ablate.results import Corrupt, Run, now, read_json, set_aside, unit_file, write_atomic, write_json
 from ablate.state import Changed, unchanged
 from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
+from ablate.streams import prepare
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
 
 CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout whose new files are changes to its code
@@ -322,5 +323,6 @@ def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Even
 
 
 if __name__ == "__main__":
+    prepare(told=False)
     definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
     tend(serve)

@@ -19,13 +19,13 @@ from ablate.schema import COMPONENTS
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"}
-    | {"checksum", "damage", "logged", "numerals"},
+    | {"checksum", "damage", "logged", "numerals", "streams"},
     {"margins"},
     {"relations"},
     {"grammar"},
     {"lease", "tidy"},
     {"model", "data", "optim", "average"},
-    {"build", "metrics"},
+    {"apart", "build", "metrics"},
     {"accumulate", "decode", "recalibrate"},
     {"endpoint", "budget", "results"},
     {"diagnose", "lengths", "load", "command"},
@@ -51,12 +51,12 @@ ALLOWED = {
 ALLOWED |= {
     "schema": set(),
     "catalogue": set(),
-    "sync": {"results", "card", "lease"},
+    "sync": {"results", "card", "lease", "streams"},
     "card": {"schema"},
     "command": {"results"},
 }
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
-ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
+ALLOWED |= {"analysis": {"results", "evidence", "command", "streams", "words"}}
 
 
 def part(name: str) -> str:
