@@ -21,7 +21,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
@@ -154,6 +154,17 @@ def damaged(config_dir: str) -> Iterator[Problem]:
             yield Problem(str(file), f"cannot be read ({' '.join(str(error).split())})")
 
 
+def refuse_misshapen(config: dict[Any, Any]) -> None:
+    """Raise ValueError where a section or a list of the frame is something else: an interpolation can put it there."""
+    for name in (*SECTIONS, *COMPONENTS, "data"):
+        if not isinstance(config[name], dict):
+            raise ValueError(f"is a section of keys; set one of them, as in {name}.KEY=VALUE")
+    for frame, values in ((Config, config), *((SECTIONS[name], config[name]) for name in SECTIONS)):
+        lists = [field.name for field in dataclasses.fields(frame) if str(field.type).startswith("list")]
+        if any(not isinstance(values.get(name, []), list) and values[name] != MISSING for name in lists):
+            raise ValueError("takes a list; write [...]")
+
+
 class Composer:
     """Hydra, initialised once for many compositions; to be used as a context manager."""
 
@@ -186,9 +197,7 @@ class Composer:
         ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         resolved = OmegaConf.to_container(ours, resolve=True)
         assert isinstance(resolved, dict)
-        for name in (*SECTIONS, *COMPONENTS, "data"):
-            if not isinstance(resolved[name], dict):  # an interpolation can put anything there
-                raise ValueError(f"is a section of keys; set one of them, as in {name}.KEY=VALUE")
+        refuse_misshapen(resolved)
         return Composed({str(key): value for key, value in resolved.items()}, choices)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
