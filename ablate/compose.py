@@ -186,6 +186,8 @@ class Composer:
         ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         resolved = OmegaConf.to_container(ours, resolve=True)
         assert isinstance(resolved, dict)
+        if not any(text.lstrip("+").startswith("user=") for text in overrides):
+            resolved["user"] = []  # which code may run is said on the command line, by no variant's file
         return Composed({str(key): value for key, value in resolved.items()}, choices)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:

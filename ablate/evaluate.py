@@ -2,6 +2,8 @@
 
     python -m ablate.evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
 
+With `user=[my_package]` where the models are built from packages of one's own: what lies in results allows none.
+
 Says whether the weights reproduce what training wrote, and keeps what it measures at lengths.  Exit codes: 0 all
 reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the command line was wrong.
 """
@@ -9,10 +11,11 @@ reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the comm
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablate.command import Parser, Refused
+from ablate.command import Parser, Refused, user_of
 from ablate.load import LoadedRun, load_run
 from ablate.results import Corrupt, newest_study, read_manifest
 
@@ -35,9 +38,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
     given = parser.parse_intermixed_args(arguments)
     try:
-        what = [word for word in given.words if "=" not in word or Path(word).exists()]
-        asked = read_overrides([word for word in given.words if word not in what])
-        return evaluate(find(what, given.results_dir.absolute()), asked)
+        words, user = user_of(given.words)
+        what = [word for word in words if "=" not in word or Path(word).exists()]
+        asked = read_overrides([word for word in words if word not in what])
+        return evaluate(find(what, given.results_dir.absolute(), user), asked)
     except (Refused, Corrupt, OSError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
@@ -67,13 +71,13 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
     return found
 
 
-def find(names: list[str], results: Path) -> list[Named]:
+def find(names: list[str], results: Path, user: Iterable[str] = ()) -> list[Named]:
     """The runs of a study, or the one in a folder, that are done.  Raises Refused and Corrupt."""
     what = names[0] if names else newest_study(results)
     if what is None or len(names) > 1:
         raise Refused(f"{' and '.join(names)} are several; write one" if names else f"{results} holds no study")
     if (Path(what) / "config.yaml").exists():
-        loaded = load_run(Path(what))
+        loaded = load_run(Path(what), user)
         cell, _, key = loaded.run.path.partition("/")
         found = [Named(cell, key.partition("-")[0].removeprefix("s"), loaded)]
     else:
@@ -85,7 +89,7 @@ def find(names: list[str], results: Path) -> list[Named]:
         labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
         folders = [(run, results / "runs" / run["path"]) for run in manifest["runs"]]
         found = [
-            Named(labels[run["cell"]], str(run["seed"]), load_run(folder))
+            Named(labels[run["cell"]], str(run["seed"]), load_run(folder, user))
             for run, folder in folders
             if (folder / "config.yaml").exists()
         ]

@@ -29,6 +29,7 @@ REFUSED = {
     "tier": "belongs on the command line: tier=NAME",
     "unit": "is set by the sweep for its jobs; leave it out",
     "dry_run": "belongs on the command line",
+    "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",
 }
 # What may stand beside a study file and leaves the study what it is.
 SAME_STUDY = {"study", "seeds", "seeds_max", "confirm", "aa", "tier", "dry_run", "results_dir", "reuse", "keep", "user"}

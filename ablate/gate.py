@@ -17,6 +17,7 @@ from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_i
 from ablate.catalogue import groups
 from ablate.lengths import length_problems
 from ablate.schema import COMPONENTS, Problem, check
+from ablate.targets import package_problem
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*COMPONENTS, "model", "data", "user")
@@ -173,9 +174,12 @@ def device_problems(config: dict[str, Any]) -> list[Problem]:
 
 
 def user_problems(packages: list[str]) -> list[Problem]:
-    """Packages of the user's own that cannot be imported."""
+    """Packages of the user's own that are none, or that cannot be imported."""
     found = []
     for package in packages:
+        if why := package_problem(package):
+            found.append(Problem("user", f"{package!r} {why}"))
+            continue
         try:
             importlib.import_module(package)
         except Exception as error:  # whatever the user's code does on import

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ablate.command import resembling, studies
-from ablate.results import Run, Study, load_study, noted
+from ablate.plain import read_plain
+from ablate.results import Corrupt, Run, Study, load_study, noted
+from ablate.targets import named
 
 if TYPE_CHECKING:
     from torch import nn
@@ -68,16 +71,17 @@ class LoadedRun(NamedTuple):
         return task
 
 
-def load(path: str | Path) -> LoadedRun | Study:
+def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     """A run by its folder, or a study by its folder or its name in `results` (or ABLATE_RESULTS).
 
+    `user` names the packages of your own that a run's model may be built from: files allow none.
     A study has `runs` and `curves` as DataFrames; `ablate.evidence.effects(study)` gives its effects.  Raises
     FileNotFoundError where there is neither, `Corrupt` where it cannot be read.
     """
     results = Path(os.environ.get("ABLATE_RESULTS", "results"))
     for folder in (Path(path).resolve(), (results / "studies" / path).resolve()):
         if (folder / "config.yaml").exists():
-            return load_run(folder)
+            return load_run(folder, user)
         if (folder / "manifest.json").exists():
             study = load_study(folder.parents[1], folder.name)
             for note in study.notes:
@@ -91,11 +95,9 @@ def load(path: str | Path) -> LoadedRun | Study:
     )
 
 
-def load_run(folder: Path) -> LoadedRun:
-    """Read a run's folder.  Raises FileNotFoundError when it holds no run."""
-    import yaml
-
-    folder = folder.resolve()
+def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
+    """Read a run's folder.  Raises FileNotFoundError when it holds no run, ValueError for what is no `user` package."""
+    folder, packages = folder.resolve(), named(user)
     if not (folder / "config.yaml").exists():
         raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/s<seed>-<key>")
     found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
@@ -105,4 +107,7 @@ def load_run(folder: Path) -> LoadedRun:
         result["final"] |= noted(found.evaluation, notes) or {}
     for note in notes:
         warnings.warn(f"{note}; passed over", stacklevel=3)
-    return LoadedRun(found, yaml.safe_load(found.config_file.read_text()), found.metrics()[0], result)
+    config = read_plain(found.config_file)
+    if not isinstance(config, dict):
+        raise Corrupt(f"{found.config_file} is no configuration")
+    return LoadedRun(found, config | {"user": packages}, found.metrics()[0], result)

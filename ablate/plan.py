@@ -38,7 +38,7 @@ from ablate.history import (
     to_test,
     without_weights,
 )
-from ablate.identity import cell_name, numbers, run_key
+from ablate.identity import cell_name, numbers, run_key, without_user
 from ablate.looks import looks_before, sequence_of
 from ablate.margins import registered_margin, without_unit
 from ablate.match import contradictions, match_cells
@@ -49,7 +49,10 @@ from ablate.schema import PlanError, Problem
 from ablate.settings import idle_problems, study_problems
 from ablate.trials import try_out
 
-COMMAND: list[str] = []  # what this process was asked for, for the sweeper: Hydra is told only what concerns itself
+# What this process was asked for, for the sweeper: Hydra is told only what concerns itself, and never the folder of the
+# user's variants, where files named like a launcher of Hydra's would take its place.
+COMMAND: list[str] = []
+FOLDERS: list[str] = []
 
 
 @dataclasses.dataclass
@@ -61,6 +64,7 @@ class Plan:
     statuses: dict[str, str]  # run path -> done, diverged, failed, missing, or untested: done but for eval.lengths
     notes: list[str]
     dry_run: bool
+    user: list[str] = dataclasses.field(default_factory=list)  # the packages that the command line allows
     more: bool = False  # whether another round of the same command comes after this one
     ended: list[Plan] = dataclasses.field(default_factory=list)  # the rounds before it, with nothing left to train
 
@@ -99,7 +103,7 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
 
 def draft_study(overrides: list[str], config_dir: str | None) -> Draft:
     """The study that a command line asks for, every cell of it composed and checked.  Raises PlanError."""
-    if unread := list(damaged(config_dir or "")):
+    if unread := list(damaged(config_dir)) if config_dir else []:
         raise PlanError(unread)
     asked = read_study(overrides, config_dir)
     try:
@@ -235,7 +239,7 @@ def settle(draft: Draft) -> Plan:
         "confirms": base if settings["confirm"] else None,
         "looks": own_looks + other_looks(results, name, runs),
         "tasks": {cell.task.fingerprint: describe_task(cell.task) for cell in checked},
-        "cells": rows,
+        "cells": [row | {"config": without_user(row["config"])} for row in rows],
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
         **(companions(results, earlier, rows, runs, draft.extra, notes) | draft.extra),
@@ -249,7 +253,7 @@ def settle(draft: Draft) -> Plan:
         notes.append(f"{bare} of these runs ended without weights, under keep=none, and are not trained again for them")
     statuses |= to_test(results, manifest, statuses, notes)
     manifest |= registered(draft, results, earlier, runs, statuses)
-    return Plan(results, manifest, statuses, notes, settings["dry_run"], draft.more)
+    return Plan(results, manifest, statuses, notes, settings["dry_run"], settings["user"], draft.more)
 
 
 def looked_at(draft: Draft, earlier: dict[str, Any], seeds: list[int]) -> tuple[list[dict[str, Any]], list[int]]:

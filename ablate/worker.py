@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from torch import nn
 from ablate.budget import utilisation
 from ablate.data.task import Task
 from ablate.endpoint import setting_of
-from ablate.identity import provenance, run_key
+from ablate.identity import provenance, run_key, without_user
 from ablate.lease import Lost
 from ablate.lengths import add_lengths, lacking
 from ablate.load import load_run
@@ -40,15 +40,21 @@ from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
 
 
-def run_unit(results: Path, study: str, unit: str, wait: bool, stop: Callable[[], bool]) -> list[str]:
-    """Carry out the runs of one unit; returns how each ended.
+def run_unit(
+    results: Path, study: str, unit: str, wait: bool, stop: Callable[[], bool], user: Sequence[str] = ()
+) -> list[str]:
+    """Carry out the runs of one unit, with what they take from packages of `user`; returns how each ended.
 
     done, diverged, failed: it has a result; interrupted: it has a checkpoint; busy: another process trains it, and
     `wait` is false.
     """
     torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
     runs = read_json(unit_file(results, study, unit))["runs"]
-    return [carry_out(Run(results, run["path"]), run["cell"], run["seed"], wait, stop) for run in runs]
+    cells = [run["cell"] | {"config": run["cell"]["config"] | {"user": list(user)}} for run in runs]
+    return [
+        carry_out(Run(results, run["path"]), cell, run["seed"], wait, stop)
+        for run, cell in zip(runs, cells, strict=True)
+    ]
 
 
 def carry_out(run: Run, cell: dict[str, Any], seed: int, wait: bool, stop: Callable[[], bool]) -> str:
@@ -73,7 +79,7 @@ def carry_on(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool]
     """Do what a run that is held still lacks."""
     status = ended(run)
     if status == "done":
-        return test_lengths(run, cell["config"], functools.partial(kept_model, run))
+        return test_lengths(run, cell["config"], functools.partial(kept_model, run, cell["config"]["user"]))
     return status if status == "diverged" else attempt(run, cell, seed, stop)
 
 
@@ -101,7 +107,7 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
     try:
         run.result_file.unlink(missing_ok=True)
         run.evaluation_file.unlink(missing_ok=True)
-        written = yaml.safe_dump(config | {"seeds": [seed]}, sort_keys=False).encode()
+        written = yaml.safe_dump(without_user(config) | {"seeds": [seed]}, sort_keys=False).encode()
         write_atomic(run.config_file, written, run.check)
         # Before a user's package is imported: what is hashed is what will run.
         if not run.path.endswith(run_key(config, seed, cell["task"])):
@@ -155,9 +161,9 @@ def test_lengths(run: Run, config: dict[str, Any], trained: Callable[[], tuple[n
     return "done"
 
 
-def kept_model(run: Run) -> tuple[nn.Module, Task]:
+def kept_model(run: Run, user: Sequence[str]) -> tuple[nn.Module, Task]:
     """A run's model from its weights, on the device that it was trained on, and its task."""
-    loaded = load_run(run.folder)
+    loaded = load_run(run.folder, user)
     return loaded.model().to(loaded.config["train"]["device"]), loaded.task()
 
 
@@ -259,7 +265,7 @@ def main() -> None:
         job = json.loads(line)
         statuses, full = [], ""
         try:
-            statuses = run_unit(Path(job["results"]), job["study"], job["unit"], job["wait"], stop.is_set)
+            statuses = run_unit(Path(job["results"]), job["study"], job["unit"], job["wait"], stop.is_set, job["user"])
         except DiskFull as error:
             full = str(error.file)
         # An error on a GPU can leave its context unusable, and who was told to stop has no more to do.

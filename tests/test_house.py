@@ -18,8 +18,8 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words"},
-    {"margins"},
+    {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words", "targets"},
+    {"margins", "plain"},
     {"relations"},
     {"grammar"},
     {"lease", "tidy"},
@@ -47,7 +47,8 @@ ALLOWED = {
     "tidy": {"words"},
     "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
-ALLOWED |= {"schema": set(), "catalogue": set(), "sync": {"results"}, "command": {"results"}}
+ALLOWED |= {"schema": set(), "catalogue": set(), "command": {"results", "targets"}}
+ALLOWED |= {"sync": {"results", "command", "targets"}}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
 ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
 

@@ -1,0 +1,47 @@
+"""YAML files of whoever wrote them, read as what they can only be here: plain, finite data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ablate.files import Corrupt
+
+MOST = 100_000  # values in one file, aliases counted as often as they stand for something
+
+
+def read_plain(file: Path) -> Any:
+    """What a YAML file holds.  Raises `Corrupt` for what is none, and for one that refers to itself or has no end."""
+    try:
+        return parse_plain(file.read_bytes(), str(file))
+    except OSError as error:
+        raise Corrupt(f"{file} cannot be read ({error.strerror})") from None
+
+
+def parse_plain(text: bytes | str, where: str) -> Any:
+    """What a text of YAML holds; `where` names it in errors.  Raises `Corrupt`."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        node = yaml.compose(text, Loader=loader)
+        if node is not None:
+            _count(node, {})
+        return yaml.load(text, Loader=loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        why = " ".join(str(getattr(error, "problem", None) or error).split())[:120]
+        raise Corrupt(f"{where}{line}: not readable as YAML ({why})") from None
+
+
+def _count(node: Any, known: dict[int, int]) -> int:
+    """Values below a node, aliases followed.  Raises ValueError for one that stands inside itself, or too many."""
+    if id(node) not in known:
+        known[id(node)] = MOST  # until it is counted: met again inside itself, it is too much
+        inner = node.value if isinstance(node.value, list) else []
+        below = (part for pair in inner for part in (pair if isinstance(pair, tuple) else (pair,)))
+        known[id(node)] = 1 + sum(_count(part, known) for part in below)
+    if known[id(node)] >= MOST:
+        raise ValueError("it refers to itself, or stands for more than a file can hold")
+    return known[id(node)]
