@@ -82,10 +82,37 @@ def command(arguments: list[str]) -> int:
     if "--help" in arguments or "-h" in arguments:
         print(help_text(config_dir(arguments)))
     elif any(argument.split("=")[0] in HYDRAS for argument in arguments):
-        run_hydra()
+        return question(arguments)
     else:
         return study(arguments)
     return 0
+
+
+def question(arguments: list[str]) -> int:
+    """Let Hydra answer what is its own, unless the folder of variants would change how it does."""
+    folder = config_dir(arguments)
+    said = meddling(folder, [a for a in arguments if not a.startswith("-") and "=" in a]) if folder else []
+    if said:
+        print(*(f"ablate: {line}" for line in said), sep="\n", file=sys.stderr)
+        return 2
+    run_hydra()
+    return 0
+
+
+def meddling(folder: str, overrides: list[str]) -> list[str]:
+    """What in a folder of variants sets anything of Hydra's: loggers and callbacks would run before its answer."""
+    from ablate.compose import COMPOSING, Composer, damaged
+
+    if found := [str(problem) for problem in damaged(folder)]:
+        return found
+    try:
+        with Composer(folder) as theirs:
+            seen = theirs.hydras(overrides)
+        with Composer(None) as ours:
+            meddles = seen != ours.hydras([o for o in overrides if is_hydras(o)])
+    except COMPOSING as error:
+        return [str(error).strip().split("\n")[0]]
+    return [f"--config-dir: {folder} sets hydra; Hydra's own settings belong on the command line"] * meddles
 
 
 def study(arguments: list[str]) -> int:

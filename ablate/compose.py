@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
@@ -25,11 +24,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
+from ablate.files import Corrupt
+from ablate.plain import calls, read_plain
 from ablate.schema import STUDY_KEYS, Config, Problem, register
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
+
+OF_A_JOB = ("runtime", "overrides", "searchpath", "job")  # Hydra's settings that hold what was asked for
 
 
 class Composed(NamedTuple):
@@ -136,22 +139,28 @@ def distinct(files: dict[str, Path]) -> list[str]:
     """The variants of these files without those that are another name of one before."""
     texts: dict[str, str] = {}
     for name, file in files.items():
-        texts.setdefault(json.dumps(read_yaml(file)), name)
+        texts.setdefault(json.dumps(read_plain(file)), name)
     return list(texts.values())
 
 
-def read_yaml(file: Path) -> Any:
-    """What a variant's file holds."""
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
-
-
 def damaged(config_dir: str) -> Iterator[Problem]:
-    """The files of a user's folder that cannot be read."""
-    for file in sorted(Path(config_dir).glob("*/*.yaml")):
+    """The files of a user's folder that cannot be read, or that ask for more than a variant may."""
+    folder = Path(config_dir)
+    if (folder / "hydra").exists():
+        yield Problem(str(folder / "hydra"), "Hydra's own settings belong on the command line; take the folder away")
+    for file in (folder / "schema.yaml", folder / "config.yaml"):
+        if file.exists():
+            yield Problem(str(file), "has the name of a file of ablate's; give it another")
+    for file in sorted(folder.glob("*/*.yaml")):
         try:
-            read_yaml(file)
-        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-            yield Problem(str(file), f"cannot be read ({' '.join(str(error).split())})")
+            found = read_plain(file)
+        except Corrupt as error:
+            yield Problem("", str(error))
+            continue
+        if call := calls(found):
+            yield Problem(str(file), f"{call!r} calls a resolver; write the value")
+        if isinstance(found, dict) and "hydra" in found:
+            yield Problem(str(file), "sets hydra; Hydra's own settings belong on the command line")
 
 
 class Composer:
@@ -198,6 +207,13 @@ class Composer:
             self.drop_idle(config, choices, groups)
             self.made[groups] = config, choices
         return self.made[groups]
+
+    def hydras(self, overrides: list[str]) -> dict[str, Any]:
+        """Hydra's own settings under these overrides.  Raises what Hydra and OmegaConf raise."""
+        config = compose("config", [*self.search, *overrides], return_hydra_config=True).hydra
+        found = OmegaConf.to_container(config)
+        assert isinstance(found, dict)
+        return {str(key): value for key, value in found.items() if key not in OF_A_JOB}
 
     def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
         """Take out of a group what a preset sets for its own variant and the variant chosen instead does not have."""
@@ -293,7 +309,7 @@ class Composer:
 
     def whereabouts(self, head: str, last: str, chosen: tuple[str, ...]) -> str | None:
         """Where a key is that is not where it was looked for: in other variants of its group, or in another section."""
-        having = [name for name, file in self.known.get(head, {}).items() if last in (read_yaml(file) or {})]
+        having = [name for name, file in self.known.get(head, {}).items() if last in (read_plain(file) or {})]
         if having:
             return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
         config = self.chosen(chosen)[0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from ablate.files import Corrupt
 
+CALL = re.compile(r"\$\{.*:", re.DOTALL)
 MOST = 100_000  # values in one file, aliases counted as often as they stand for something
 
 
@@ -32,7 +34,18 @@ def parse_plain(text: bytes | str, where: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         why = " ".join(str(getattr(error, "problem", None) or error).split())[:120]
-        raise Corrupt(f"{where}{line}: not readable as YAML ({why})") from None
+        raise Corrupt(f"{where} is not readable as YAML ({why}{line})") from None
+
+
+def calls(value: Any) -> str | None:
+    """The first text in plain data that calls a resolver of OmegaConf's, as ${oc.env:HOME} does, or None.
+
+    These read what the machine knows, its environment say; ${model.dim} only refers to another setting.
+    """
+    if isinstance(value, str):
+        return value if CALL.search(value) else None
+    inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((found for part in inner if (found := calls(part))), None)
 
 
 def _count(node: Any, known: dict[int, int]) -> int:

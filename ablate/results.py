@@ -19,10 +19,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ablate.files import Corrupt, finite, read_json, write_json
+from ablate.files import Corrupt, finite, no_link, read_json, write_json
 from ablate.files import set_aside as set_aside
 from ablate.files import write_atomic as write_atomic
 from ablate.lease import Lease, holder, take
+from ablate.manifests import flaw, flaw_of_run, outside
 from ablate.tidy import Columns, Planned, mixed, run_row
 from ablate.tidy import parse_lines as parse_lines
 
@@ -99,7 +100,7 @@ class Run:
         A lock keeps out the processes of this host, a lease those of others.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / "lock", "w") as file:
+        with open(self.folder / "lock", "w", opener=no_link) as file:
             locked = take(file, wait)
             lease = Lease(self.lease_file, device)
             if locked is False or not lease.acquire(wait, alone=locked is True):
@@ -135,7 +136,7 @@ class MetricsWriter:
         check()  # who lost the run meanwhile, in a long setup say, must not cut what its successor has logged
         path.parent.mkdir(parents=True, exist_ok=True)
         # Without a buffer: what a full disk refused must not be tried again when the file is closed.
-        self.file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b", buffering=0)  # noqa: SIM115
+        self.file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b", buffering=0, opener=no_link)  # noqa: SIM115
         self.check = check
         self.file.truncate(offset)
         self.file.seek(offset)
@@ -171,14 +172,27 @@ def read_manifest(results: Path, study: str) -> dict[str, Any]:
     """A study's manifest.  Raises FileNotFoundError and `Corrupt`."""
     path = study_folder(results, study) / "manifest.json"
     manifest = read_json(path)
-    needed = {"study", "cells", "runs", "seeds", "factors", "components", "reference", "tasks", "looks", "units"}
-    missing = {key for key in needed if key not in manifest or (key in ("cells", "runs") and not manifest[key])}
-    if missing:
-        raise Corrupt(f"{path} has no {', '.join(sorted(missing))}")
-    looks = manifest["looks"]
-    if not isinstance(looks, list) or not all(isinstance(look, dict) and "seeds" in look for look in looks):
-        raise Corrupt(f"{path} has looks that are none")
+    if wrong := flaw(manifest):
+        raise Corrupt(f"{path} {wrong}")
+    if leading := outside(Path(results), [run["path"] for run in manifest["runs"]]):
+        raise Corrupt(f"{path} has a run {leading}, which a link leads out of {results}")
     return manifest
+
+
+def read_unit(results: Path, study: str, unit: str) -> list[dict[str, Any]]:
+    """The runs of a unit, each with its cell.  Raises FileNotFoundError and `Corrupt`."""
+    file = unit_file(results, study, unit)
+    runs = read_json(file).get("runs")
+    wrong = next(filter(None, map(flaw_of_run, runs)), None) if isinstance(runs, list) else "has no runs"
+    if isinstance(runs, list) and not wrong:
+        cells = [run.get("cell") for run in runs]
+        if not all(isinstance(cell, dict) and isinstance(cell.get("config"), dict) for cell in cells):
+            wrong = "has a run without its cell"
+        elif leading := outside(Path(results), [run["path"] for run in runs]):
+            wrong = f"has a run {leading}, which a link leads out of {results}"
+    if wrong or runs is None:
+        raise Corrupt(f"{file} {wrong}")
+    return runs
 
 
 def write_manifest(results: Path, manifest: dict[str, Any]) -> None:
@@ -190,7 +204,7 @@ def renew_manifest(results: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest of a new plan; a damaged one is set aside, and looks logged since it was planned stay."""
     folder = study_folder(results, manifest["study"])
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as file:
+    with open(folder / "lock", "w", opener=no_link) as file:
         take(file, lambda: True)
         try:
             known = read_manifest(results, manifest["study"])["looks"]
@@ -209,7 +223,7 @@ def log_look(results: Path, manifest: dict[str, Any], when: str) -> None:
     Another command may have written the manifest since `manifest` was read: then what was seen is added to it.
     """
     folder = study_folder(results, manifest["study"])
-    with open(folder / "lock", "w") as file:
+    with open(folder / "lock", "w", opener=no_link) as file:
         take(file, lambda: True)
         current = read_manifest(results, manifest["study"])
         sequence = manifest.get("sequential")  # of seeds=auto: this look is one of its plan

@@ -25,7 +25,7 @@ from ablate.results import (
     load_study,
     log_look,
     now,
-    read_json,
+    read_unit,
     renew_manifest,
     unit_file,
     write_json,
@@ -164,8 +164,7 @@ def run_alone(results: str, study: str, unit: str, user: Sequence[str]) -> list[
 
 def runs_of(job: dict[str, Any]) -> list[dict[str, Any]]:
     """The runs of a job's unit."""
-    runs: list[dict[str, Any]] = read_json(unit_file(Path(job["results"]), job["study"], job["unit"]))["runs"]
-    return runs
+    return read_unit(Path(job["results"]), job["study"], job["unit"])
 
 
 def bury(job: dict[str, Any], how: str) -> None:

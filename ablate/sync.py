@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from ablate.command import Refused, user_of
+from ablate.files import no_link
 from ablate.results import Corrupt, Run, newest_study, noted, parse_lines, read_manifest, stamp, study_folder
 from ablate.targets import BadTarget, allowed, is_sink, locate
 
@@ -77,7 +78,7 @@ class Mirror:
     @contextlib.contextmanager
     def lock(self) -> Iterator[IO[str]]:
         """The open lock file of the study; `take` locks it, and leaving the context lets go."""
-        with open(self.file.with_name("mirror.lock"), "w") as file:
+        with open(self.file.with_name("mirror.lock"), "w", opener=no_link) as file:
             yield file
 
     def take(self, lock: IO[str], wait: bool) -> bool:
@@ -135,7 +136,7 @@ class Mirror:
         return True
 
     def _remember(self, line: dict[str, Any]) -> None:
-        with open(self.file, "a+b") as file:
+        with open(self.file, "a+b", opener=no_link) as file:
             file.seek(max(0, file.tell() - 1))
             torn = file.read(1) not in (b"", b"\n")  # by a kill: the next line must not be lost with it
             file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")

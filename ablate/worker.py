@@ -35,7 +35,7 @@ from ablate.identity import provenance, run_key, without_user
 from ablate.lease import Lost
 from ablate.lengths import add_lengths, lacking
 from ablate.load import load_run
-from ablate.results import Corrupt, Run, now, read_json, set_aside, unit_file, write_atomic, write_json
+from ablate.results import Corrupt, Run, now, read_unit, set_aside, write_atomic, write_json
 from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
 
@@ -49,12 +49,14 @@ def run_unit(
     `wait` is false.
     """
     torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
-    runs = read_json(unit_file(results, study, unit))["runs"]
-    cells = [run["cell"] | {"config": run["cell"]["config"] | {"user": list(user)}} for run in runs]
-    return [
-        carry_out(Run(results, run["path"]), cell, run["seed"], wait, stop)
-        for run, cell in zip(runs, cells, strict=True)
-    ]
+    runs = read_unit(results, study, unit)
+    return [carry_out(Run(results, run["path"]), cell_of(run, user), run["seed"], wait, stop) for run in runs]
+
+
+def cell_of(run: dict[str, Any], user: Sequence[str]) -> dict[str, Any]:
+    """The cell of a planned run, built with what the command allows, whatever the unit's file says."""
+    cell: dict[str, Any] = run["cell"]
+    return cell | {"config": cell["config"] | {"user": list(user)}}
 
 
 def carry_out(run: Run, cell: dict[str, Any], seed: int, wait: bool, stop: Callable[[], bool]) -> str:

@@ -18,7 +18,7 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words", "targets"},
+    {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words", "targets", "manifests"},
     {"margins", "plain"},
     {"relations"},
     {"grammar"},
@@ -43,12 +43,12 @@ LAYERS = [
 ALLOWED = {
     "model": {"model"},
     "data": {"data"},
-    "results": {"files", "lease", "tidy"},
-    "tidy": {"words"},
+    "results": {"files", "lease", "manifests", "tidy"},
+    "tidy": {"files", "plain", "words"},
     "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
 ALLOWED |= {"schema": set(), "catalogue": set(), "command": {"results", "targets"}}
-ALLOWED |= {"sync": {"results", "command", "targets"}}
+ALLOWED |= {"sync": {"command", "files", "results", "targets"}}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
 ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
 
