@@ -19,7 +19,7 @@ from torch import nn
 from ablate.data.task import Task
 from ablate.model.init import Init
 from ablate.model.placebo import initialise_as
-from ablate.targets import BadTarget, allowed, is_sink, locate
+from ablate.targets import OURS, BadTarget, allowed, is_sink, locate, within
 
 SHAPE = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # offered to every component by name
 # What a residual style is given beside the shape.
@@ -65,7 +65,10 @@ def is_of_kind(group: str, found: Any) -> bool:
     """Whether a class or function may be called for a group: a class of its kind, or a function where it takes one."""
     if group == "track":
         return is_sink(found)
-    return issubclass(found, kind_of(group)) if inspect.isclass(found) else group in FUNCTIONS
+    if inspect.isclass(found):
+        return issubclass(found, kind_of(group))
+    own = within(found.__module__, OURS)  # of which a group's functions stand in the module of its name
+    return group in FUNCTIONS and (not own or found.__module__.endswith(f".{group}"))
 
 
 def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> Callable[..., Any]:

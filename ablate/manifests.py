@@ -72,7 +72,7 @@ def _flaws(manifest: dict[str, Any]) -> Iterator[str]:
     yield from filter(None, map(flaw_of_run, manifest["runs"]))
     known = {cell["id"] for cell in manifest["cells"]}
     yield from (f"has a run of a cell {run.get('cell')!r}, which it has not" for run in manifest["runs"]
-                if run.get("cell") not in known)  # fmt: skip
+                if str(run.get("cell")) not in known)  # fmt: skip
 
 
 def _of_lists(manifest: dict[str, Any]) -> Iterator[str]:
@@ -107,7 +107,7 @@ def _of_cells(manifest: dict[str, Any]) -> Iterator[str]:
             yield f"has no levels of its cell {cell['label']}"
         if not _is_mapping(config):
             yield f"has no configuration of its cell {cell['label']}"
-        if cell.get("task") is not None and cell["task"] not in manifest["tasks"]:
+        if cell.get("task") is not None and str(cell["task"]) not in manifest["tasks"]:
             yield f"has no task of its cell {cell['label']}"
 
 
