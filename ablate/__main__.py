@@ -101,7 +101,8 @@ def question(arguments: list[str]) -> int:
 
 def meddling(folder: str, overrides: list[str]) -> list[str]:
     """What in a folder of variants sets anything of Hydra's: loggers and callbacks would run before its answer."""
-    from ablate.compose import COMPOSING, Composer, damaged
+    from ablate.compose import COMPOSING, Composer
+    from ablate.variants import damaged
 
     if found := [str(problem) for problem in damaged(folder)]:
         return found

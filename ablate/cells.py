@@ -10,9 +10,11 @@ from typing import Any
 from ablate.dials import refuse_equal
 from ablate.gate import Checked, Gate
 from ablate.identity import batches, numbers
+from ablate.lengths import seen_lengths
 from ablate.match import match_cells, remark
 from ablate.model.init import shared_draws
 from ablate.schema import PlanError
+from ablate.words import seen_in_training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +72,11 @@ def describe_cells(
                 "tokens_per_step": cell.config["train"]["batch_size"] * cell.task.positions,
                 "batches": batches(cell.config, cell.task.fingerprint),
                 "task": cell.task.fingerprint,
+                "seen_lengths": (seen := seen_lengths(cell.config, cell.task)),
                 "notes": cell.task.notes
                 + cell.budget.notes
                 + held(cell.config["seed"])
+                + seen_in_training(seen)
                 + remark(labels[i], matched[i]),
                 "config": cell.config,
             }

@@ -215,6 +215,12 @@ def targets_of(value: Any) -> Iterator[str]:
         yield from targets_of(item)
 
 
+def is_foreign(config: dict[str, Any]) -> bool:
+    """Whether any part of a run is code from outside this package; tracking is no part of it."""
+    parts = {key: node for key, node in config.items() if key != "track"}
+    return any(not target.startswith(f"{PACKAGE.name}.") for target in targets_of(parts))
+
+
 def definitions(targets: Iterable[str], user: Iterable[str] = ()) -> dict[str, str]:
     """Digest of every definition that a run with these `_target_`s passes through, by its qualified name."""
     tops = tuple(sorted({package.partition(".")[0] for package in user}))

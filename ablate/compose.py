@@ -24,8 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
-from ablate.files import Corrupt
-from ablate.plain import calls, read_plain
+from ablate.plain import read_plain
 from ablate.schema import STUDY_KEYS, Config, Problem, register
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -141,26 +140,6 @@ def distinct(files: dict[str, Path]) -> list[str]:
     for name, file in files.items():
         texts.setdefault(json.dumps(read_plain(file)), name)
     return list(texts.values())
-
-
-def damaged(config_dir: str) -> Iterator[Problem]:
-    """The files of a user's folder that cannot be read, or that ask for more than a variant may."""
-    folder = Path(config_dir)
-    if (folder / "hydra").exists():
-        yield Problem(str(folder / "hydra"), "Hydra's own settings belong on the command line; take the folder away")
-    for file in (folder / "schema.yaml", folder / "config.yaml"):
-        if file.exists():
-            yield Problem(str(file), "has the name of a file of ablate's; give it another")
-    for file in sorted(folder.glob("*/*.yaml")):
-        try:
-            found = read_plain(file)
-        except Corrupt as error:
-            yield Problem("", str(error))
-            continue
-        if call := calls(found):
-            yield Problem(str(file), f"{call!r} calls a resolver; write the value")
-        if isinstance(found, dict) and "hydra" in found:
-            yield Problem(str(file), "sets hydra; Hydra's own settings belong on the command line")
 
 
 class Composer:

@@ -18,6 +18,8 @@ from ablate.schema import COMPONENTS, PlanError, Problem
 
 Row = dict[str, Any]
 Pair = tuple[int, int]
+Signature = list[list[float]] | None  # of a copy: of each of its outputs the size, then projections
+ROUNDING = 1e-10  # of the size: in float64 what sums in another order leave, and far below what float32 can tell
 
 
 def unread(config: dict[str, Any]) -> list[list[str]]:
@@ -154,22 +156,32 @@ def refuse_equal(rows: list[Row], checked: list[Checked], allowed: bool) -> list
 
 
 def same_networks(
-    checked: list[Checked], digests: list[str | None], confirm: Callable[[int], str | None]
+    checked: list[Checked], signatures: list[Signature], confirm: Callable[[int], Signature]
 ) -> Iterator[Pair]:
-    """Pairs of cells that differ in components or the model's keys alone and whose copies agree to the last bit.
+    """Pairs of cells that differ in components or the model's keys alone and whose copies agree but for rounding.
 
-    `confirm` gives a cell's digest at its own sizes: what is small can be equal for being small.
+    `confirm` gives a cell's signature at its own sizes: what is small can be equal for being small.
     """
-    seen: dict[str, int] = {}
-    for i, (cell, digest) in enumerate(zip(checked, digests, strict=True)):
+    seen: dict[str, list[int]] = {}
+    for i, cell in enumerate(checked):
         rest = without(cell.config, (*COMPONENTS, "model"))
-        key = json.dumps([rest, cell.task.fingerprint, late(cell.config), digest], sort_keys=True)
-        first = seen.setdefault(key, i)
-        used = [without(checked[j].config, checked[j].budget.unused) for j in (first, i)]
-        if digest is None or used[0] == used[1]:  # the latter have been told, or are allowed
+        others = seen.setdefault(json.dumps([rest, cell.task.fingerprint, late(cell.config)], sort_keys=True), [])
+        first = next((j for j in others if alike(signatures[j], signatures[i])), None)
+        if first is None:
+            others.append(i)
             continue
-        if confirm(first) == confirm(i) is not None:
+        used = [without(checked[j].config, checked[j].budget.unused) for j in (first, i)]
+        # Those that use the same settings have been told, or are allowed.
+        if used[0] != used[1] and alike(confirm(first), confirm(i)):
             yield first, i
+
+
+def alike(first: Signature, second: Signature) -> bool:
+    """Whether two copies agree but for rounding: the same numbers, computed in another order, are one network."""
+    if first is None or second is None or len(first) != len(second):
+        return False
+    pairs = zip(first, second, strict=True)
+    return all(abs(x - y) <= ROUNDING * abs(one[0]) for one, other in pairs for x, y in zip(one, other, strict=True))
 
 
 def late(config: dict[str, Any]) -> list[Any]:

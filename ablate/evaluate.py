@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ablate.command import Parser, Refused, user_of
 from ablate.load import LoadedRun, load_run
 from ablate.results import Corrupt, newest_study, read_manifest
+from ablate.words import seen_in_training
 
 KEYS = ("eval.lengths", "eval.tokens")
 ROUNDING = 1e-3  # relative, where training ran compiled or on a GPU
@@ -121,7 +122,7 @@ def evaluate(runs: list[Named], asked: dict[str, Any]) -> int:
     if rows:
         comparable = any(same_tokens(run.loaded, asked) for run, _ in rows)
         equal = "equal to what training wrote" if comparable else "not comparable with training: other eval.tokens"
-        print("\n".join([table(rows), *(remarks or [equal])]))
+        print("\n".join([table(rows), *(remarks or [equal]), *seen([run for run, _ in rows], asked)]))
     return 1 if remarks else code
 
 
@@ -136,6 +137,14 @@ def refuse_lengths(runs: list[Named], asked: dict[str, Any]) -> None:
             continue  # other data, no package: told when its turn comes
         if problems:
             raise Refused(f"{run.cell}: {problems[0]}")
+
+
+def seen(runs: list[Named], asked: dict[str, Any]) -> list[str]:
+    """What to say of lengths whose test examples training has seen, once each."""
+    from ablate.lengths import seen_lengths
+
+    found = [seen_lengths(configured(run.loaded, asked), run.loaded.task()) for run in runs]
+    return list(dict.fromkeys(line for lengths in found for line in seen_in_training(lengths)))
 
 
 def configured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Lease:
 
     def __init__(self, file: Path, device: str):
         whose = {"host": socket.gethostname(), "pid": os.getpid(), "device": device, "boot": boot()}
-        self.file, self.ended = file, threading.Event()
+        self.file, self.ended, self.pid = file, threading.Event(), os.getpid()
         self.content = json.dumps(whose | {"started": time.time(), "token": uuid.uuid4().hex}).encode() + b"\n"
 
     def acquire(self, wait: Callable[[], bool], alone: bool) -> bool:
@@ -117,7 +117,9 @@ class Lease:
         return self.file.with_name(f".{self.file.name}.{hashlib.sha256(content).hexdigest()[:16]}.{ending}")
 
     def check(self) -> None:
-        """Raise Lost unless the lease is still ours."""
+        """Raise Lost unless the lease is still ours; end a copy of its process, which a component made by forking."""
+        if os.getpid() != self.pid:
+            os._exit(1)
         try:
             mine = self.file.read_bytes() == self.content and not self.sibling(self.content, "next").exists()
         except FileNotFoundError:

@@ -38,6 +38,13 @@ def length_problems(config: dict[str, Any], task: Task) -> list[Problem]:
     return found
 
 
+def seen_lengths(config: dict[str, Any], task: Task) -> dict[str, float]:
+    """The lengths of a cell whose test examples training has seen, as JSON keeps them, and what share is expected."""
+    examples = config["train"]["steps"] * config["train"]["batch_size"]
+    found = {str(length): task.trained_on(length, examples) for length in config["eval"]["lengths"]}
+    return {length: share for length, share in found.items() if share > 0}
+
+
 def lacking(run: Run, lengths: list[int]) -> list[int]:
     """The lengths that a run has not been tested at, or of which the file cannot be read."""
     try:

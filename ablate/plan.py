@@ -23,7 +23,7 @@ from ablate.cells import (
     slow_starts,
 )
 from ablate.claims import applicable, metric_problems, register
-from ablate.compose import COMPOSING, Command, Composed, Composer, damaged, parse
+from ablate.compose import COMPOSING, Command, Composed, Composer, parse
 from ablate.experiment import Asked, key_of, read_study
 from ablate.factors import BASE, Layout, arrange, factors_of, is_component, labels_of, levels_of
 from ablate.gate import Checked, Gate
@@ -48,6 +48,7 @@ from ablate.rounds import rounds_of
 from ablate.schema import PlanError, Problem
 from ablate.settings import idle_problems, study_problems
 from ablate.trials import try_out
+from ablate.variants import damaged
 
 # What this process was asked for, for the sweeper: Hydra is told only what concerns itself, and never the folder of the
 # user's variants, where files named like a launcher of Hydra's would take its place.

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, Any
 
+from ablate.fork import how_it_died
 from ablate.stop import LEAVE, DiskFull
 
 GRACE = LEAVE + 1.5  # seconds for workers to write their checkpoints before they are killed
@@ -88,7 +89,7 @@ class Pool:
                 del self.workers[index]
             if answer["full"]:
                 raise DiskFull(answer["full"])
-            return answer["statuses"]
+            return answer["died"] or answer["statuses"]
         del self.workers[index]
         return ["interrupted"] if self.closing else how_it_died(worker.wait())
 
@@ -134,14 +135,6 @@ def close(pipe: IO[str] | None) -> None:
             pipe.close()
     except OSError:
         pass  # the worker died first, which is what closing was for
-
-
-def how_it_died(code: int) -> str:
-    """A worker's end in words."""
-    if code >= 0:
-        return f"the worker process ended with exit code {code}"
-    hint = "; was the machine out of memory?" if code == -9 else ""
-    return f"the worker process was killed by signal {-code}{hint}"
 
 
 def environments(device: str, parallel: str | int) -> list[dict[str, str]]:

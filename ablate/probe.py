@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
 import math
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from ablate.schema import COMPONENTS
 FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
 RATE = 1e-2  # of the two steps of training, for gradients of RMS 1
 CAUSAL = ("lm", "seq2seq")
+LOOKS = 3  # projections of each output: one alone a difference could be at right angles to
 
 Inputs = dict[str, Tensor]
 Probe = Callable[[nn.Module, Inputs, Spec], bool]
@@ -147,7 +147,7 @@ PROBES: dict[str, tuple[Probe, str]] = {
 
 
 def examine(spec: Spec) -> dict[str, Any]:
-    """All that a copy shows: problems as [key, message], notes, and a digest that equal networks have in common.
+    """All that a copy shows: problems as [key, message], notes, and a signature that equal networks have in common.
 
     Raises whatever the components raise, and Strange.
     """
@@ -172,7 +172,8 @@ def examine(spec: Spec) -> dict[str, Any]:
         loss, logits, idle = two_steps(model, inputs)
         problems += idle_parts(spec, model, idle)
         notes += far_off(loss, spec.task["outputs"])
-        return {"problems": problems, "notes": notes, "digest": digest([seen, *logits, run(model.eval(), inputs)])}
+        made = signature([seen, *logits, run(model.eval(), inputs)])
+        return {"problems": problems, "notes": notes, "signature": made}
 
 
 def settled(model: nn.Module, inputs: Inputs) -> nn.Module:
@@ -211,14 +212,19 @@ def two_steps(model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], se
     return loss, made, idle
 
 
-def digest(tensors: list[Tensor]) -> str | None:
-    """Hash of all bits, None where a number is not finite: there everything is equal."""
-    if not all(tensor.isfinite().all() for tensor in tensors):
-        return None
-    found = hashlib.sha256()
+def signature(tensors: list[Tensor]) -> list[list[float]] | None:
+    """Of each tensor x its size and projections: √(mean x²), and Σ x · w / √n for weights w ~ U(−½, ½) of its own.
+
+    None where a number is not finite: there everything is equal.
+    """
+    found = []
     for tensor in tensors:
-        found.update(f"{tuple(tensor.shape)}".encode() + (tensor + 0.0).contiguous().numpy().tobytes())
-    return found.hexdigest()
+        x = tensor.double().flatten()
+        if not x.isfinite().all():
+            return None
+        weights = (torch.rand(len(x), generator=torch.Generator().manual_seed(i)).double() - 0.5 for i in range(LOOKS))
+        found.append([float(x.square().mean().sqrt()), *(float(x @ w) / len(x) ** 0.5 for w in weights)])
+    return found
 
 
 def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> list[list[str]]:

@@ -30,12 +30,6 @@ def compared(claim: dict[str, Any]) -> list[Side]:
     return [{factor: level} for level in levels]
 
 
-def about(claim: dict[str, Any]) -> set[str]:
-    """The keys whose levels differ between the sides."""
-    sides = compared(claim)
-    return {key for side in sides for key in side if any(other.get(key) != side[key] for other in sides)}
-
-
 def levels_of(asked: Any) -> list[Any]:
     """The levels that a side asks for of a factor, of which it names one or lists several."""
     return asked if isinstance(asked, list) else [asked]

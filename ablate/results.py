@@ -23,7 +23,7 @@ from ablate.files import Corrupt, finite, no_link, read_json, write_json
 from ablate.files import set_aside as set_aside
 from ablate.files import write_atomic as write_atomic
 from ablate.lease import Lease, holder, take
-from ablate.manifests import flaw, flaw_of_run, outside
+from ablate.manifests import flaw, outside
 from ablate.tidy import Columns, Planned, mixed, run_row
 from ablate.tidy import parse_lines as parse_lines
 
@@ -177,22 +177,6 @@ def read_manifest(results: Path, study: str) -> dict[str, Any]:
     if leading := outside(Path(results), [run["path"] for run in manifest["runs"]]):
         raise Corrupt(f"{path} has a run {leading}, which a link leads out of {results}")
     return manifest
-
-
-def read_unit(results: Path, study: str, unit: str) -> list[dict[str, Any]]:
-    """The runs of a unit, each with its cell.  Raises FileNotFoundError and `Corrupt`."""
-    file = unit_file(results, study, unit)
-    runs = read_json(file).get("runs")
-    wrong = next(filter(None, map(flaw_of_run, runs)), None) if isinstance(runs, list) else "has no runs"
-    if isinstance(runs, list) and not wrong:
-        cells = [run.get("cell") for run in runs]
-        if not all(isinstance(cell, dict) and isinstance(cell.get("config"), dict) for cell in cells):
-            wrong = "has a run without its cell"
-        elif leading := outside(Path(results), [run["path"] for run in runs]):
-            wrong = f"has a run {leading}, which a link leads out of {results}"
-    if wrong or runs is None:
-        raise Corrupt(f"{file} {wrong}")
-    return runs
 
 
 def write_manifest(results: Path, manifest: dict[str, Any]) -> None:

@@ -25,7 +25,6 @@ from ablate.results import (
     load_study,
     log_look,
     now,
-    read_unit,
     renew_manifest,
     unit_file,
     write_json,
@@ -34,6 +33,7 @@ from ablate.schema import PlanError
 from ablate.stop import DiskFull, Terminated, is_full, received, refusing_full_disks
 from ablate.summary import summary
 from ablate.sync import one_line
+from ablate.units import read_unit
 
 Launch = Callable[[list[list[str]], int], Any]
 
@@ -152,7 +152,10 @@ def run_jobs(jobs: list[dict[str, Any]], workers: list[dict[str, str]], wait: bo
     outcomes: list[Any] = Pool(workers).run([job | {"wait": wait} for job in jobs])
     for job, outcome in zip(jobs, outcomes, strict=True):
         if isinstance(outcome, str):
-            bury(job, outcome)
+            try:
+                bury(job, outcome)
+            except (Corrupt, FileNotFoundError) as error:  # what is no unit's file names no runs
+                print(f"ablate: {error}", file=sys.stderr)
     return outcomes
 
 

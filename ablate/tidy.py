@@ -116,6 +116,7 @@ def _provenance(result: Row) -> Row:
     """When, where and with what a run was trained; None where its result does not say."""
     git, seconds = result.get("git") or {}, result.get("seconds") or {}
     found = {"steps": result.get("steps"), "seconds": seconds.get("total"), "device": result.get("device")}
+    found["overfits"] = (result.get("overfits") or {}).get("times")
     found |= {"torch": (result.get("versions") or {}).get("torch"), "ended": result.get("ended")}
     return found | {"commit": git.get("commit"), "dirty": git.get("dirty")}
 

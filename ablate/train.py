@@ -25,7 +25,8 @@ from ablate.optim import learning_rate
 from ablate.results import MetricsWriter, Run, set_aside, write_atomic
 
 PHASES = ("setup", "train", "evaluate", "checkpoint")
-DIVERGED = 1.1  # times the validation loss at initialisation, at two evaluations in a row
+DIVERGED = 1.1  # times the training loss of the first step
+LASTING = 0.1  # of the steps that the logged training losses are as high; at the end of the run the last two are enough
 
 
 class Interrupted(Exception):
@@ -33,7 +34,7 @@ class Interrupted(Exception):
 
 
 class Diverged(Exception):
-    """The loss is not finite, or the validation loss stays above where it began."""
+    """The loss is not finite, or the training loss stays above where it began."""
 
 
 @dataclasses.dataclass
@@ -42,8 +43,8 @@ class Progress:
 
     step: int = 0
     offset: int = 0  # bytes of metrics.jsonl that belong to the steps so far
-    first_loss: float = math.nan  # validation loss at initialisation
-    strikes: int = 0  # evaluations in a row that were too high
+    first_loss: float = math.nan  # training loss of the first step
+    strikes: int = 0  # logged training losses in a row that were too high
     resumed: int = 0  # times that a later process continued
     accumulation: int = 1  # parts that each batch is taken in, for want of memory
 
@@ -102,6 +103,8 @@ class Trainer:
                 loss, norm, lr = self.update(progress.step)
                 progress.step += 1
                 logged = progress.step % self.keys["log_every"] == 0 or progress.step == steps
+                if progress.step == 1:
+                    progress.first_loss = loss.item()
                 # Reading the loss waits for the device: only where it is logged.
                 update = {"train/loss": loss.item(), "lr": lr, "grad_norm": norm.item()} if logged else {}
             if update or progress.step % self.keys["eval_every"] == 0:
@@ -164,19 +167,22 @@ class Trainer:
         return found
 
     def judge(self, row: dict[str, Any]) -> None:
-        """Raise Diverged for a loss that is not finite, or a validation loss twice above 1.1 times its first value."""
+        """Raise Diverged for a loss that is not finite, or a training loss that stays 1.1 times above its first value.
+
+        It stays where no loss logged over a tenth of the steps is lower, or none of the last two of the run.  What the
+        validation loss does while the training loss is finite and falls is no matter of divergence.
+        """
         for key in ("train/loss", "grad_norm", "val/loss", "test/loss"):
             if not math.isfinite(row.get(key, 0.0)):
                 raise Diverged(f"{key} is {row[key]} at step {row['step']}")
-        if "val/loss" not in row:
+        if "train/loss" not in row:
             return
-        if row["step"] == 0:
-            self.progress.first_loss = row["val/loss"]
-        high = row["val/loss"] > DIVERGED * self.progress.first_loss
-        self.progress.strikes = self.progress.strikes + 1 if high else 0
-        if self.progress.strikes == 2:
-            first = self.progress.first_loss
-            raise Diverged(f"val/loss {row['val/loss']:.3f} at step {row['step']}, from {first:.3f} at initialisation")
+        progress, first, steps = self.progress, self.progress.first_loss, self.keys["steps"]
+        progress.strikes = progress.strikes + 1 if row["train/loss"] > DIVERGED * first else 0
+        lasting = progress.strikes * self.keys["log_every"] >= LASTING * steps or row["step"] == steps
+        if progress.strikes >= 2 and lasting:
+            since = f"{first:.3f} at the first, {progress.strikes} logged steps in a row above {DIVERGED:g} times that"
+            raise Diverged(f"train/loss {row['train/loss']:.3f} at step {row['step']}, {since}")
 
     def save(self) -> None:
         """Write the checkpoint, atomically."""

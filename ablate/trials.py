@@ -61,14 +61,14 @@ def duplicates(
 ) -> Iterator[str]:
     """Pairs of cells that are one network, or have one set of data, in words, once each."""
 
-    def confirmed(i: int) -> str | None:
-        found: str | None = tried(checked[i], [copies.full(checked[i], positions)])["digest"]
+    def confirmed(i: int) -> dials.Signature:
+        found: dials.Signature = tried(checked[i], [copies.full(checked[i], positions)])["signature"]
         return found
 
     told = set()
-    bits = "trained for two steps from equal seeds they agree to the last bit"
-    for pair in dials.same_networks(checked, [record["digest"] for record in records], confirmed):
-        told.add(" and ".join(dials.names(rows, pair)) + f" make the same network: {bits}")
+    why = "trained for two steps from equal seeds they agree but for rounding"
+    for pair in dials.same_networks(checked, [record["signature"] for record in records], confirmed):
+        told.add(" and ".join(dials.names(rows, pair)) + f" make the same network: {why}")
     for pair in dials.same_data(checked):
         told.add(" and ".join(dials.names(rows, pair)) + " give the same batches and held-out examples")
     yield from sorted(told)
@@ -97,9 +97,9 @@ def first_that_runs(cell: Checked, specs: list[copies.Spec]) -> Record:
         except Exception as error:  # a component of the user's own can fail in any way
             why = why or f"{type(error).__name__}: {str(error).strip().split(chr(10))[0]}"
             continue
-        digest = found["digest"] and f"{found['digest']} {i} {spec.rows} {spec.length}"
-        return found | {"problems": found["problems"] + unread, "digest": digest}
-    return {"problems": unread, "notes": [f"it could not be tried out on a small copy ({why})"], "digest": None}
+        signature = found["signature"] and [[i, spec.rows, spec.length], *found["signature"]]
+        return found | {"problems": found["problems"] + unread, "signature": signature}
+    return {"problems": unread, "notes": [f"it could not be tried out on a small copy ({why})"], "signature": None}
 
 
 def kept_json(kind: str, what: Any, make: Callable[[], Record]) -> Record:

@@ -245,6 +245,19 @@ def ranks(row: Any) -> str:
     return f"lower {row.lower}, higher {row.higher}" + f", tied {row.tied}" * bool(row.tied)
 
 
+def seen_in_training(lengths: dict[str, float]) -> list[str]:
+    """What to say of lengths whose test examples training has seen, with the share of them; nothing without any."""
+    told = ", ".join(f"{length} ({rough(share)})" for length, share in lengths.items())
+    return [f"eval.lengths seen in training: {told} of the test examples: there are too few to hold any out"] * bool(
+        told
+    )
+
+
+def rough(share: float) -> str:
+    """A positive share in per cent: 51 %, under 1 %."""
+    return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
+
+
 def counted(n: int, noun: str) -> str:
     """A number with its noun: 1 run, 12 runs."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,11 +1,11 @@
 """Carries out units: the runs of one Hydra job, each locked, continued or started, and ended with a result.
 
-As a program it is what the pool starts: it takes units as JSON lines on its standard input until that is closed, and
-answers each with a line on its standard output.
+As a program it is what the pool starts: a nursery, whose forks serve orders.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -29,15 +29,20 @@ from safetensors.torch import save
 from torch import nn
 
 from ablate.budget import utilisation
+from ablate.code import definitions, is_foreign
 from ablate.data.task import Task
 from ablate.endpoint import setting_of
 from ablate.identity import provenance, run_key, without_user
 from ablate.lease import Lost
 from ablate.lengths import add_lengths, lacking
 from ablate.load import load_run
-from ablate.results import Corrupt, Run, now, read_unit, set_aside, write_atomic, write_json
+from ablate.nursery import tend
+from ablate.overfit import overfits
+from ablate.results import Corrupt, Run, now, set_aside, write_atomic, write_json
+from ablate.state import Changed, unchanged
 from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
+from ablate.units import read_unit
 
 
 def run_unit(
@@ -115,20 +120,26 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
         if not run.path.endswith(run_key(config, seed, cell["task"])):
             raise RuntimeError("code or libraries changed after the plan was made; give the command again")
         write_json(run.provenance_file, provenance(config, seed, cell["task"]), run.check)
-        trainer = new_trainer(run, config, seed, config["user"])
-        if trainer.task.fingerprint != cell["task"]:
-            raise RuntimeError("the data changed after the plan was made; give the command again")
-        outcome["final"] = trainer.train(stop)
-        keep_weights(run, trainer.average.model, config["keep"])
-        with trainer.timed("evaluate"):
-            test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
+        with contextlib.nullcontext() if is_foreign(config) else unchanged():
+            trainer = new_trainer(run, config, seed, config["user"])
+            if trainer.task.fingerprint != cell["task"]:
+                raise RuntimeError("the data changed after the plan was made; give the command again")
+            outcome["final"] = trainer.train(stop)
+            outcome["overfits"] = overfits(run.metrics()[0])
+            keep_weights(run, trainer.average.model, config["keep"])
+            with trainer.timed("evaluate"):
+                test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
     except Interrupted:
         return "interrupted"
-    except Lost:
+    except (Lost, DiskFull):
         raise
     except Diverged as error:
         outcome |= {"status": "diverged", "error": describe(error)}
-    except Exception as error:  # one failing run must not take the others down; the traceback goes to disk
+    except Changed as error:
+        outcome |= {"status": "failed", "error": describe(error)}
+        for file in (run.checkpoint_file, run.weights_file):
+            file.unlink(missing_ok=True)
+    except BaseException as error:  # a component can raise SystemExit, too; the traceback goes to disk
         if is_full(error):
             raise
         outcome |= {"status": "failed", "error": describe(error)}
@@ -180,7 +191,7 @@ def keep_weights(run: Run, model: nn.Module, keep: str) -> None:
     write_atomic(run.weights_file, kept, run.check)
 
 
-def describe(error: Exception) -> dict[str, str]:
+def describe(error: BaseException) -> dict[str, str]:
     """An error as a result keeps it."""
     return {
         "type": type(error).__name__,
@@ -249,43 +260,51 @@ def git() -> dict[str, Any] | None:
     return {"commit": commit, "dirty": bool(status)}
 
 
-def main() -> None:
-    """Carry out the units that come on standard input; its end, or SIGTERM, is the request to checkpoint and leave.
+def serve(channel: socket.socket) -> None:
+    """Carry out the runs that are ordered over a channel; its end, or SIGTERM, is the request to checkpoint and leave.
 
     Who is in the midst of something long then, and has not left in time, keeps its last checkpoint.
     """
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a component prints must not be taken for a reply
-    stop = threading.Event()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which closes our input
+    torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
+    stop, own = threading.Event(), os.getpid()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, requested(stop))
     end_after(stop, LEAVE)
-    jobs: queue.Queue[str] = queue.Queue()
-    threading.Thread(target=_read, args=(jobs, stop), daemon=True).start()
-    while line := jobs.get():
-        job = json.loads(line)
-        statuses, full = [], ""
-        try:
-            statuses = run_unit(Path(job["results"]), job["study"], job["unit"], job["wait"], stop.is_set, job["user"])
-        except DiskFull as error:
-            full = str(error.file)
-        # An error on a GPU can leave its context unusable, and who was told to stop has no more to do.
-        leaving = bool(full) or stop.is_set() or ("failed" in statuses and torch.cuda.is_initialized())
-        try:
-            print(json.dumps({"statuses": statuses, "leaving": leaving, "full": full}), file=replies, flush=True)
-        except BrokenPipeError:  # the parent was killed; what there was to save is saved
+    orders: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(channel, orders, stop), daemon=True).start()
+
+    def stopped() -> bool:
+        if os.getpid() != own:  # a copy that a component made of this process
             os._exit(1)
-        if leaving:
+        return stop.is_set()
+
+    while line := orders.get():
+        answer = obey(json.loads(line), stopped)
+        channel.sendall(json.dumps(answer).encode() + b"\n")
+        if answer["leaving"]:
             break
 
 
-def _read(jobs: queue.Queue[str], stop: threading.Event) -> None:
-    for line in sys.stdin:
-        jobs.put(line)
-    stop.set()  # the parent has ended, however it did
-    jobs.put("")
+def obey(order: dict[str, Any], stopped: Callable[[], bool]) -> dict[str, Any]:
+    """Carry out one run: its status, the file for which there was no space, and whether this process must not go on."""
+    run, status, full = order["run"], "", ""
+    cell = cell_of(run, order["user"])
+    try:
+        status = carry_out(Run(Path(order["results"]), run["path"]), cell, run["seed"], order["wait"], stopped)
+    except DiskFull as error:
+        full = str(error.file)
+    # Who knows what a failed run has left behind; and who was told to stop has no more to do.
+    return {"status": status, "full": full, "leaving": bool(full) or stopped() or status == "failed", "died": ""}
+
+
+def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Event) -> None:
+    with channel.makefile() as lines:
+        for line in lines:
+            orders.put(line)
+    stop.set()  # no more will come, however that is
+    orders.put("")
 
 
 if __name__ == "__main__":
-    main()
+    definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
+    tend(serve)

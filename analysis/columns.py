@@ -19,7 +19,17 @@ NEITHER = {
     *("tokens", "seconds", "time", "epoch", "lr", "grad_norm", "host", "id", "run", "run_id", "name", "note"),
     *("notes", "date", "timestamp", "created", "updated", "started", "ended", "state", "stratum", "placebo"),
     *("match", "chosen", "steps", "device", "torch", "commit", "dirty", "chosen_value", "match_difference"),
-    *("tuned", "tuned_value", "tuned_at_edge", "runtime", "user", "sweep", "global_step", "trainer/global_step"),
+    *(
+        "tuned",
+        "tuned_value",
+        "tuned_at_edge",
+        "overfits",
+        "runtime",
+        "user",
+        "sweep",
+        "global_step",
+        "trainer/global_step",
+    ),
 }
 ALIASES = {  # what else the columns that every table needs are called, without case, dots and underscores
     "seed": ("seed", "randomseed", "rngseed"),

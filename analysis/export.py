@@ -20,7 +20,7 @@ from analysis.safe import written
 
 FIRST = ("cell", "label", "seed", "status")
 SHAPE = ("batches", "params", "flops_per_token")
-LAST = ("seconds", "path", "error")
+LAST = ("overfits", "seconds", "path", "error")
 ITS_OWN = {"steps", "device", "torch", "ended", "commit", "dirty"}  # what a report says of runs, and no table needs
 
 

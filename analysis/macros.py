@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ablate import words
+from ablate import evidence, words
 from ablate.evidence.exchange import LEAST, MOST
 from analysis import tables
 from analysis.case import Case
@@ -113,7 +113,7 @@ def _placed(row: Any) -> str:
 def effect_name(row: Any) -> str:
     """The start of the names of an effect's numbers."""
     where = f"At{spelled(row.stratum)}" if row.stratum else ""
-    if row.kind == "interaction" and ", or " not in row.label:
+    if row.kind == "interaction" and evidence.ALIASED not in row.note:
         pairs = zip(row.factor.split(" x "), row.level.split(", "), strict=False)
         return "By".join(spelled(factor) + spelled(level) for factor, level in pairs) + where
     if row.kind == "cell":
@@ -190,5 +190,5 @@ def _claim(row: Any) -> dict[str, str]:
     places = words.decimals([(row.high - row.low) / 2])
     found = {name: words.number(getattr(row, column), places, signed=True) for name, column in SPAN.items()}
     found |= {"Sd": words.number(row.sd, words.decimals([row.sd])), "P": words.p_text(p), "N": str(row.n)}
-    found |= {"Margin": _by_itself(row.margin), "Severity": _percent(row.severity).removeprefix("+")}
+    found |= {"Margin": _by_itself(row.margin)}
     return found | {"Verdict": str(row.verdict)}

@@ -203,15 +203,6 @@ def _claims(case: Case) -> Iterator[str]:
         )
     if before < len(case.claims):
         yield "Claims written after results are exploratory, after Benjamini and Hochberg."
-    if case.claims["severity"].notna().any():
-        judged = int(case.claims["severity"].notna().sum())
-        which = (
-            "Every claim was" if judged == len(case.claims) else f"Of them {judged} {'was' if judged == 1 else 'were'}"
-        )
-        yield (
-            f"{which} judged again on resampled placebo differences; what would pass there in more than 5 % of "
-            "cases stays undecided."
-        )
 
 
 def _looks(case: Case) -> Iterator[str]:
@@ -232,9 +223,11 @@ def _losses(case: Case) -> Iterator[str]:
     lost += [f"{bare} done without the endpoint"] * (bare > 0)
     if not study.manifest.get("source"):
         yield (
-            "A run counts as diverged where its loss is not finite, or its validation loss is more than 10 % above its "
-            "value at initialisation at two evaluations in a row."
+            "A run counts as diverged where its loss is not finite, or its training loss stays more than 10 % above "
+            "its value at the first step, over a tenth of the steps or to the end; overfitting is no divergence."
         )
+    said = evidence.overfitting(study).removeprefix("overfits: ")
+    yield _sentence(f"overfitting was seen in {said}") if said else ""
     total = words.counted(len(study.runs), "run")
     every = f"All {total}" if len(study.runs) > 1 else "The one run"
     yield f"Of {total}, {listed(lost)}; none of them is given a number." if lost else f"{every} ended with a number."

@@ -67,7 +67,7 @@ def _asked(factors: list[str]) -> str:
 def verdicts(case: Case) -> Section:
     """A sentence per effect that comes first, and what must be known with them."""
     notes = [evidence.standing(case.study, case.effects, case.claims) or ""]
-    notes.append(evidence.unadjusted(case.study.manifest) or "")
+    notes += [evidence.unadjusted(case.study.manifest) or "", evidence.overfitting(case.study)]
     if len(case.study.manifest["seeds"]) == 1:
         notes.append(ALONE)
     elif words.no_evidence(case.study.manifest):
@@ -154,8 +154,16 @@ def runs(case: Case) -> Section:
         name: list(study.runs[name]) if name in study.runs else [None] * len(study.runs)
         for name in ("steps", "seconds")
     }
+    over = evidence.overfit(study).notna()
     rows = [
-        [run.label, str(run.seed), run.status, words.number(score, 4), *(_whole(value) for value in also), _path(run)]
+        [
+            run.label,
+            str(run.seed),
+            run.status + ", overfits" * bool(over[run.Index]),
+            words.number(score, 4),
+            *(_whole(value) for value in also),
+            _path(run),
+        ]
         for run, score, *also in zip(study.runs.itertuples(), scores, *optional.values(), strict=True)
     ]
     head = ["cell", "seed", "status", " or ".join(dict.fromkeys(metrics.values())), "steps", "seconds", "run"]

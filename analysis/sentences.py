@@ -99,7 +99,7 @@ class Pair(NamedTuple):
 def paired(manifest: dict[str, Any], row: Any) -> Pair | None:
     """The two changes of an interaction; None where one number stands for several interactions."""
     factors, levels, bases = row.factor.split(" x "), row.level.split(", "), row.reference.split(", ")
-    if ", or " in row.label or {len(factors), len(levels), len(bases)} != {2}:
+    if evidence.ALIASED in row.note or {len(factors), len(levels), len(bases)} != {2}:
         return None
     other, one = (named(manifest, *each) for each in zip(factors, levels, strict=True))
     base = named(manifest, factors[0], bases[0])

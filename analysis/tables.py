@@ -65,7 +65,8 @@ def cells_sheet(case: Case) -> Sheet:
     score = "mean ± SD" if several else f"{metric}, mean ± SD"
     head = ["cell", *["metric"] * several, score, "n", "diverged [Wilson 95 %]", "failed", "missing"]
     head += ["parameters", "to reference", *_matching(cells)]
-    head += [*([f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []), *others]
+    head += [f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []
+    head += [_seen(study, name) for name in others]
     rows = []
     for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True):
         texts = [row.name, *([row.metric] if several else []), _score(row, places)]
@@ -79,6 +80,13 @@ def cells_sheet(case: Case) -> Sheet:
         rows.append([*texts, *(words.number(value, places) for value in also)])
     notes = [*dict.fromkeys(filter(None, cells["notes"])), *remarks(study)]
     return Sheet("cells", f"Cells: {metric} over seeds, runs without a number, budget", head, rows, notes)
+
+
+def _seen(study: Study, metric: str) -> str:
+    """A metric as the head of a column, with the share of its examples that training has seen."""
+    length = metric.partition("@")[2]
+    shares = [cell.get("seen_lengths", {}).get(length, 0.0) for cell in study.manifest["cells"]]
+    return metric + f", {words.rough(max(shares))} seen in training" * (max(shares) > 0)
 
 
 def _matching(cells: pandas.DataFrame) -> list[str]:
@@ -184,13 +192,11 @@ def claims_sheet(case: Case) -> Sheet | None:
     for row in case.claims.itertuples():
         places = words.decimals([(row.high - row.low) / 2])
         status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
-        share = words.number(100 * row.severity, 1)
-        passes = f"{share} % ({row.severity_n} of {row.placebo})" if words.known(row.severity) else "–"
         texts = [row.name, row.says, str(row.n), words.span(row.mean, row.low, row.high, places)]
-        texts += [words.p_text(row.p_holm if row.family else row.p_bh), passes, status]
+        texts += [words.p_text(row.p_holm if row.family else row.p_bh), status]
         rows.append([*texts, f"{row.verdict}: {row.note}" if row.note else row.verdict])
     p = "p (Holm; post hoc: BH)"
-    head = ["claim", "found", "n", "difference [95 %]", p, "false passes on placebos", "written", "verdict"]
+    head = ["claim", "found", "n", "difference [95 %]", p, "written", "verdict"]
     said = "Intervals and p are corrected for the number of claims; "
     said += "registered: written before any seed had results on both sides."
     return Sheet("claims", "Claims", head, rows, [said])
@@ -224,6 +230,7 @@ def remarks(study: Study) -> list[str]:
     manifest = study.manifest
     lines = [words.role(manifest), *manifest.get("remarks", []), words.matched(manifest)]
     lines += [evidence.unadjusted(manifest) or "", evidence.margin_line(study)]
+    lines.append(evidence.overfitting(study))
     if len(manifest["seeds"]) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):

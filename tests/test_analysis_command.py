@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from fabricate import fabricate
 
@@ -34,6 +35,19 @@ def test_everything_is_written_and_listed(
     assert written >= set(FIGURES + TABLES)
     assert all((folder / name).stat().st_size > 100 for name in FIGURES + TABLES)
     assert any(line.startswith("ffn: swiglu − mlp  −.05") and line.endswith("better (lower loss)") for line in said)
+
+
+def test_of_sides_that_diverged_unequally_no_mean_of_the_survivors_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 0) else "done"  # noqa: E731
+    name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, range(5), status=lost)
+    assert main(["--results-dir", str(tmp_path)]) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    reason = "withheld: 1 run diverged against 0; diverged ranked worst: lower 4, higher 1"
+    assert line == f"ffn: swiglu − mlp  –  {reason}"
+    written = pandas.read_csv(tmp_path / "figures" / name / "effects.csv")
+    assert written[["mean", "sd", "low", "high", "d_z", "p"]].isna().all(axis=None)
 
 
 def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached(

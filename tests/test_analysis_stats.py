@@ -19,31 +19,71 @@ from analysis import sections, stats
 from analysis.case import case_of
 from analysis.sheet import markdown
 from analysis.stats.documents import clustered
-from analysis.stats.solved import paired_logrank
+from analysis.stats.solved import logrank, paired_logrank
 
 TOKENS = [320, 64, 1408, 640, 96, 512]
 
 
-def test_the_interval_over_documents_is_the_cluster_robust_one_of_a_regression():
-    rng = np.random.default_rng(0)
-    tokens = np.array(TOKENS)
+STDLIB = [*[64] * 6, *[128] * 5, 192, 192, *[256] * 4, *[320] * 4, *[384] * 3, 448, 576, 640, 768, 1152]
+STDLIB += [1216, 1216, 1408, 1472, 2624]  # tokens of the held-out documents of stdlib at scale=tiny
+
+
+def power(matrix: np.ndarray, exponent: float) -> np.ndarray:
+    """A symmetric matrix to a power, zero eigenvalues left at zero."""
+    values, vectors = np.linalg.eigh(matrix)
+    known = values > 1e-9 * values.max()
+    return (vectors[:, known] * values[known] ** exponent) @ vectors[:, known].T
+
+
+def bias_reduced(y: np.ndarray, groups: np.ndarray, working: np.ndarray) -> tuple[float, float]:
+    """Error and degrees of freedom of the mean of y by CR2 in matrices (Pustejovsky & Tipton 2018)."""
+    count = len(y)
+    x = np.ones((count, 1))
+    residual = np.eye(count) - x @ x.T / count
+    rows, error = [], 0.0
+    for group in np.unique(groups):
+        own = groups == group
+        root = power(working[np.ix_(own, own)], 0.5)
+        inner = root @ residual[own] @ working @ residual[own].T @ root
+        adjusted = x[own].T @ root @ power(inner, -0.5) @ root @ residual[own] / count
+        rows.append(adjusted[0])
+        error += float(adjusted[0] @ y) ** 2
+    form = np.array(rows) @ working @ np.array(rows).T
+    return math.sqrt(error), float(np.trace(form) ** 2 / np.sum(form**2))
+
+
+def test_the_interval_over_documents_is_the_bias_reduced_one_of_a_regression():
+    rng, tokens = np.random.default_rng(0), np.array([5, 1, 22, 10, 2, 8])
     means = rng.normal(-0.05, 0.03, len(tokens))
     mean, low, high = clustered(means * tokens, tokens.astype(float), 0.01)
     groups = np.repeat(np.arange(len(tokens)), tokens)
-    fit = sm.OLS(means[groups], np.ones(len(groups))).fit(
-        cov_type="cluster", cov_kwds={"groups": groups, "df_correction": True}, use_t=True
-    )
-    assert mean == pytest.approx(fit.params[0])
-    assert (low, high) == pytest.approx(tuple(fit.conf_int(0.01)[0]))
+    # Each document's tokens share what makes its sum vary as N^1.5.
+    working = np.where(groups[:, None] == groups, tokens[groups] ** -0.5, 0.0)
+    error, df = bias_reduced(means[groups], groups, working)
+    assert mean == pytest.approx(means @ tokens / tokens.sum()) and 1 < df < 3
+    half = scipy_stats.t.isf(0.005, df) * error
+    assert (low, high) == pytest.approx((mean - half, mean + half))
 
 
-def test_the_interval_over_documents_covers_other_documents():
-    rng, hits, times = np.random.default_rng(1), 0, 2000
-    for _ in range(times):
-        tokens = rng.integers(200, 400, 30).astype(float)
-        _, low, high = clustered(rng.normal(-0.05, 0.03, 30) * tokens, tokens, 0.05)
-        hits += low <= -0.05 <= high
-    assert abs(hits / times - 0.95) < 3 * math.sqrt(0.95 * 0.05 / times)
+def test_the_interval_over_documents_of_one_size_is_students():
+    values = np.random.default_rng(0).normal(size=9)
+    expected = scipy_stats.ttest_1samp(values, 0).confidence_interval(0.98)
+    assert clustered(values * 64, np.full(9, 64.0), 0.02)[1:] == pytest.approx(tuple(expected))
+
+
+def misses(tokens: np.ndarray, noise: np.ndarray, studies: int) -> float:
+    """How often the 95 % interval misses a true difference, with normal noise of this SD in each document's mean."""
+    draws = np.random.default_rng(1).normal(0, noise, (studies, len(tokens))) * tokens
+    spans = [clustered(totals, tokens, 0.05)[1:] for totals in draws]
+    return float(np.mean([not low <= 0 <= high for low, high in spans]))
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5], ids=["as much in each", "less in long ones"])
+@pytest.mark.parametrize("wider", [1.0, 1.5], ids=["stdlib", "sizes that differ more"])
+def test_the_interval_over_documents_covers_other_documents(wider: float, power: float):
+    tokens = np.array(STDLIB) ** wider
+    found = misses(tokens, tokens**-power, 2000)
+    assert (0.02 if wider == 1 else 0.005) < found < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
 
 
 def with_documents(results, name: str, names=None) -> None:
@@ -147,9 +187,12 @@ def test_an_effect_that_depends_on_the_task_is_found_as_welch_finds_it(tmp_path)
     assert stats.aggregate(study, np.random.default_rng(0)) is None, "two tasks are few"
 
 
-def test_below_five_seeds_tasks_have_no_p_and_unequal_divergence_no_gain(tmp_path):
-    few = stats.interactions(several(tmp_path / "few", ["lm", "copy"], 4))
-    assert few["p"].isna().all() and few["low"].notna().all()
+def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(tmp_path):
+    for n in (3, 4):
+        few = stats.interactions(several(tmp_path / f"few{n}", ["lm", "copy"], n))
+        assert few[["p", "p_holm", "low", "high"]].isna().all(axis=None) and few["mean"].notna().all()
+        (shown,) = stats.sheets({"tasks": few}, few)
+        assert not any("[" in cell for row in shown.rows for cell in row) and "none below 5 seeds" in shown.notes[0]
     study = several(tmp_path, ["lm", "copy", "recall"])
     cell = next(each["id"] for each in study.manifest["cells"] if list(each["levels"].values()) == ["swiglu", "copy"])
     study.runs.loc[(study.runs["cell"] == cell) & (study.runs["seed"] < 3), "status"] = "diverged"
@@ -223,24 +266,39 @@ def excess(one, other):
     return found
 
 
-def test_steps_to_solve_on_other_batches_are_compared_by_the_plain_logrank_test(tmp_path):
-    when = {"ln": [400, 200, None, 640, None, 80, 120], "rms": [120, 40, 200, 80, 360, None, 280]}
+def test_steps_to_solve_on_other_batches_are_compared_over_all_choices_of_runs(tmp_path):
+    when = {"ln": [400, 200, None, 640, 80], "rms": [120, 40, 80, 80, 360]}
     study = solving(tmp_path, when)
     for i, cell in enumerate(study.manifest["cells"]):
         cell["batches"] = f"b{i}"
-    steps = np.array([800 if step is None else step for steps in when.values() for step in steps])
-    reached = np.array([step is not None for steps in when.values() for step in steps])
-    _, p = sm.duration.survdiff(steps, reached, np.repeat([0, 1], 7))
-    assert stats.solved(study).set_index("label").loc["rms", "logrank"] == pytest.approx(p)
+    runs = [(800 if step is None else step, step is not None) for step in (*when["rms"], *when["ln"])]
+    sums = []
+    for chosen in itertools.combinations(range(10), 5):
+        sides = [runs[i] for i in chosen], [runs[i] for i in range(10) if i not in chosen]
+        sums.append(abs(excess(*sides)))
+    p = np.mean([each >= sums[0] - 1e-9 for each in sums])
+    assert 0 < p < 0.2 and stats.solved(study).set_index("label").loc["rms", "logrank"] == pytest.approx(p)
+
+
+def side(steps, end=800):
+    """Runs of a schedule that solved their task at these steps, if by its end."""
+    steps = np.asarray(steps, dtype=float)
+    return pandas.DataFrame({"step": np.minimum(steps, end), "solved": steps <= end, "end": float(end)})
+
+
+@pytest.mark.parametrize(("runs", "studies"), [(5, 1000), (15, 300)])
+def test_runs_that_do_not_belong_together_err_as_promised(runs, studies):
+    rng, wrong = np.random.default_rng(0), 0
+    for _ in range(studies):
+        wrong += logrank(*(side(40 * np.ceil(rng.exponential(10, runs))) for _ in range(2))) <= 0.05
+    assert 0.02 < wrong / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
+    assert logrank(side(range(40, 41 + runs)), side([700] * runs)) < 0.01
+    assert math.isnan(logrank(side([900] * runs), side([900] * runs)))
+    assert math.isnan(logrank(side([350] * runs, 300), side([350] * runs, 400))), "beyond the shorter schedule"
 
 
 def test_seeds_that_belong_together_are_compared_within_them():
     """Each seed's own speed hides from a plain test that one side is always first; equal sides err as promised."""
-
-    def side(steps, end=800):
-        steps = np.asarray(steps, dtype=float)
-        return pandas.DataFrame({"step": np.minimum(steps, end), "solved": steps <= end, "end": end})
-
     slow = np.arange(40, 720, 80)
     own, base = side(slow), side(slow + 20)
     assert paired_logrank(own, base) == paired_logrank(base, own) == pytest.approx(2 / 2**9)

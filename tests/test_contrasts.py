@@ -93,7 +93,7 @@ def test_under_two_way_interactions_main_effects_stay_clear_and_aliased_ones_are
         if contrast.kind == "main":
             assert expected(contrast, means) == pytest.approx(main(contrast.factor, contrast.level))
         elif contrast.kind == "interaction":
-            members = contrast.label.split(", or ")
+            members = contrast.label.split(" + ")
             named += len(members)
             if len(members) == 1:
                 true = interaction(contrast.factor.split(" x "), contrast.level.split(", "))
@@ -114,8 +114,22 @@ def other(study: dict[str, Any], name: str) -> str:
 @pytest.mark.parametrize("shape", [(2,) * 4, (2,) * 6, (2,) * 8, (2, 3, 2, 2, 2)], ids=str)
 def test_aliased_rows_are_the_chains_that_the_design_tells(shape):
     study = manifest("fractional", shape)
-    shown = [c.label.split(", or ") for c in contrasts(study) if c.note]
+    shown = [c.label.split(" + ") for c in contrasts(study) if c.note]
     assert sorted(shown) == sorted(study["aliases"]["together"]) and shown
+
+
+def test_an_aliased_interaction_of_the_other_sign_is_taken_off():
+    study = manifest("fractional", (2,) * 4)
+    first, levels = next(iter(study["factors"].items()))
+    study["reference"] |= {first: levels[1]}
+    one, *_ = (c for c in contrasts(study) if c.note)
+    own, off = one.label.split(" − ")
+    assert own.startswith(f"{first} x ") and one.note == f"aliased with {off}"
+    means = {cell["id"]: 0.0 for cell in study["cells"]}
+    for names, effect in ((own.split(" x "), 0.3), (off.split(" x "), 0.1)):
+        for cell in study["cells"]:
+            means[cell["id"]] += effect * all(cell["levels"][name] == other(study, name) for name in names)
+    assert expected(one, means) == pytest.approx(0.3 - 0.1)
 
 
 def corner_weights(study: dict[str, Any], names: tuple[str, ...], levels: tuple[str, ...]) -> dict[str, float]:

@@ -18,20 +18,21 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "stop", "words", "targets", "manifests"},
-    {"margins", "plain"},
+    {"catalogue", "schema", "designs", "source", "code", "files", "fork", "manifests", "overfit", "state", "stop"}
+    | {"targets", "words"},
+    {"margins", "plain", "variants"},
     {"relations"},
     {"grammar"},
     {"lease", "tidy"},
     {"model", "data", "optim", "average"},
     {"build", "metrics"},
     {"accumulate", "decode", "recalibrate"},
-    {"endpoint", "budget", "results"},
+    {"endpoint", "budget", "results", "units"},
     {"diagnose", "lengths", "load", "command"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
     {"factors", "copies", "dials"},
     {"cells", "claims", "experiment", "reuse", "probe"},
-    {"grid", "looks", "pool"},
+    {"grid", "looks", "pool", "nursery"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
     {"rounds", "trials"},
     {"plan", "worker", "sync"},

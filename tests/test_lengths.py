@@ -9,12 +9,16 @@ import torch
 from conftest import Cli, latest
 from test_build import CONFIG, component
 
-from ablate import load
+from ablate import evaluate, load
 from ablate.lengths import lacking, length_problems
 from ablate.plan import PlanError, plan_study
+from ablate.preview import preview
 from ablate.results import Run, load_study, write_json
+from ablate.summary import summary
 from ablate.sweep import conclude, record
 from ablate.worker import run_unit
+from analysis import tables
+from analysis.case import case_of
 
 
 def carried_out(*overrides: str) -> tuple[list[str], Run, object]:
@@ -187,3 +191,18 @@ def test_the_command_line_tests_what_is_kept(cli: Cli, small, tmp_path):
     assert done.returncode == 0 and "tested at other lengths" in done.stdout and "@8" in done.stdout, done.stderr
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/runs/*/*/result.json")}
     assert len(before) == len(list(tmp_path.glob("results/runs/*/*/evaluation.json"))) == 2
+
+
+def test_lengths_that_training_has_seen_are_named_in_plan_summary_and_tables(small):
+    given = [*(text for text in small if not text.startswith("data")), "data=copy", "data.context=64"]
+    _, run, plan = carried_out(*latest(*given, "train.steps=60", "eval.lengths=[1,2,5,30]"))
+    line = "eval.lengths seen in training: 1 (38 %), 2 (2 %) of the test examples"
+    assert line in preview(plan) and preview(plan).count("seen in training") == 1
+    study = load_study(plan.results, "one")
+    assert line in summary(study, plan.results)
+    [sheet] = [sheet for sheet in tables.sheets(case_of(plan.results, study)) if sheet.name == "cells"]
+    heads = {head.partition("@")[2] for head in sheet.head if head.startswith("test/accuracy@")}
+    assert heads == {"1, 38 % seen in training", "2, 2 % seen in training", "5", "30"}
+    assert any(line in note for note in sheet.notes)
+    told = evaluate.seen([evaluate.Named("one", "0", load(run.folder))], {"lengths": [1, 7]})
+    assert len(told) == 1 and "seen in training: 1 (38 %) of" in told[0]

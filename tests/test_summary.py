@@ -246,7 +246,7 @@ def test_what_never_repeats_is_no_share_of_a_pass(tmp_path: Path) -> None:
             "fractional",
             [
                 "norm, ffn, residual, attention, fractional · ",
-                "norm x ffn, or residual x attention ",
+                "norm x ffn + residual x attention ",
                 "aliased with residual x attention",
                 "generators: attention = norm x ffn x residual",
             ],

@@ -70,6 +70,10 @@ class SelectiveCopy(Sequence):
         """All alike."""
         return np.full(size, self.length)
 
+    def frequency(self, length: int) -> float:
+        """Always or never."""
+        return float(length == self.length)
+
     def log_count(self, lengths: np.ndarray) -> np.ndarray:
         """Symbols other than noise, and places for them."""
         places = [math.log(math.comb(int(length), self.tokens)) for length in lengths]

@@ -20,7 +20,7 @@ from ablate.data.split import split_documents
 from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, decode, tokenise, units
 
 SPLITS = ("train", "val", "test")
-FORMAT = 3  # raised when what the cache holds for the same documents changes
+FORMAT = 4  # raised when what the cache holds for the same documents changes
 DAMAGED = (OSError, EOFError, ValueError, LookupError, TypeError)  # whatever reading a damaged file can raise
 
 

@@ -92,6 +92,17 @@ class Sequence(Synthetic):
         """Whether there are enough sources of each length to give each split its own."""
         return self.log_count(lengths) >= math.log(LARGE)
 
+    def frequency(self, length: int) -> float:
+        """How often training examples have a length."""
+        return 1 / self.length if length <= self.length else 0.0
+
+    def trained_on(self, length: int, examples: int) -> float:
+        """1 − (1 − 1/N)^m, of N sources of the length and m training examples of it; 0 where each split has its own."""
+        if self.shared_out(np.array([length]))[0]:
+            return 0.0
+        sources = math.exp(self.log_count(np.array([length]))[0])
+        return 1 - (1 - 1 / sources) ** (examples * self.frequency(length))
+
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
         """The target of each source, (B, S) -> (B, width), padded."""
         raise NotImplementedError

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
+from typing import Any
 
+import numpy as np
+
+WORDS = 12  # of a shingle: about what three lines of code have
+LONG = 64  # bytes beyond which what stands between white space is no word
+FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no word's hash is lost
 SHARE = 0.2  # documents that share more of their shingles than this go to one side together
 COMMON = 100  # a shingle in more documents than this is boilerplate and makes nobody a duplicate
 BOILERPLATE = 0.5  # unless more than this share of a document is what many others have, too
@@ -49,18 +55,14 @@ def _assign(texts: Sequence[bytes], lengths: Sequence[int], clusters: list[list[
 
 
 def near_duplicates(texts: Sequence[bytes]) -> list[list[int]]:
-    """Clusters of documents linked by sharing over a fifth of the smaller one's three-line shingles."""
+    """Clusters of documents linked by sharing over a fifth of the smaller one's shingles."""
     sets = [shingles(text) for text in texts]
-    where: dict[int, list[int]] = defaultdict(list)
-    for i, found in enumerate(sets):
-        for shingle in found:
-            where[shingle].append(i)
     shared: Counter[tuple[int, int]] = Counter()
     alike: Counter[tuple[int, int]] = Counter()
-    for owners in where.values():
-        if 1 < len(owners) <= COMMON:
+    for owners in _owners(sets):
+        if len(owners) <= COMMON:
             shared.update(combinations(owners, 2))
-        elif len(owners) > COMMON:  # all pairs would be too many; copies of one text are neighbours in every list
+        else:  # all pairs would be too many; copies of one text are neighbours in every list
             alike.update(pairwise(owners))
     root = list(range(len(texts)))
     for (a, b), count in shared.items():
@@ -75,10 +77,39 @@ def near_duplicates(texts: Sequence[bytes]) -> list[list[int]]:
     return list(clusters.values())
 
 
-def shingles(text: bytes) -> set[int]:
-    """Hashes of every three consecutive non-blank lines, stripped; of the whole text where it has fewer."""
-    lines = [line.strip() for line in text.split(b"\n") if line.strip()]
-    return {hash(tuple(lines[i : i + 3])) for i in range(max(1, len(lines) - 2))}
+def shingles(text: bytes) -> np.ndarray:
+    """Hashes, each once, of every `WORDS` consecutive words, Σ hash(word i) · FACTOR^(WORDS − 1 − i) mod 2^64.
+
+    Of the whole text where it has fewer.  How a text is broken into lines, and indented, does not count.
+    """
+    hashes = np.array([hash(word) for word in words(text)], dtype=np.int64).astype(np.uint64)
+    width = min(WORDS, len(hashes))
+    found = np.zeros(len(hashes) - width + 1, dtype=np.uint64)
+    for i in range(width):
+        found = found * FACTOR + hashes[i : i + len(found)]
+    return np.unique(found)
+
+
+def words(text: bytes) -> list[Any]:
+    """What stands between white space; the characters of what is too long for a word, as in scripts without spaces."""
+    found = text.split()
+    if max(map(len, found), default=0) <= LONG:
+        return found
+    cut = ([word] if len(word) <= LONG else word.decode(errors="replace") for word in found)
+    return [piece for pieces in cut for piece in pieces]
+
+
+def _owners(sets: Sequence[np.ndarray]) -> Iterator[list[int]]:
+    """For each shingle that several documents have, which ones, in order."""
+    every = np.concatenate(sets)
+    order = np.argsort(every, kind="stable")
+    ordered = every[order]
+    owner = np.repeat(np.arange(len(sets)), [len(found) for found in sets])[order].tolist()
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    ends = np.r_[starts[1:], len(ordered)]
+    several = ends - starts > 1
+    for start, end in zip(starts[several].tolist(), ends[several].tolist(), strict=True):
+        yield owner[start:end]
 
 
 def _find(root: list[int], i: int) -> int:

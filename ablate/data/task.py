@@ -79,6 +79,10 @@ class Task:
         """
         raise NotImplementedError
 
+    def trained_on(self, length: int, examples: int) -> float:
+        """The share of test examples of a length that is expected among so many training examples."""
+        return 0.0
+
     def span(self, length: int) -> int:
         """Positions that a model needs for examples of a length."""
         return length

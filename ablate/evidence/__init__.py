@@ -8,11 +8,12 @@ headline, noise  of effects: the rows to show first; what this many seeds can fi
 """
 
 from ablate.evidence.claims import claims
-from ablate.evidence.contrasts import ESTIMABLE, Contrast, changes, contrasts, strata
+from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.exchange import exchange_lines, within
 from ablate.evidence.family import ALPHA, registered
 from ablate.evidence.margin import margin_line, margin_of, margin_words
+from ablate.evidence.overfitting import overfit, overfitting
 from ablate.evidence.placebo import Floor, floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
@@ -35,6 +36,7 @@ from ablate.grammar import applicable, claim_problems, fixed_by
 from ablate.margins import fraction_of
 
 __all__ = [
+    "ALIASED",
     "ALPHA",
     "DECIDED",
     "ESTIMABLE",
@@ -76,6 +78,8 @@ __all__ = [
     "noise",
     "nominal",
     "overall",
+    "overfit",
+    "overfitting",
     "p_value",
     "paired",
     "placebo_lines",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from ablate.evidence.exchange import WORTH, Worth
 from ablate.evidence.family import corrected
 from ablate.evidence.findings import FINDERS, Finding
 from ablate.evidence.runs import unadjusted
-from ablate.evidence.severity import HIGHEST, Severity
 from ablate.evidence.wording import claim_says, claim_sentence
 from ablate.relations import relation_of
 from ablate.results import Study
@@ -21,7 +19,7 @@ from ablate.words import no_evidence
 VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
 COLUMNS = [
     *("name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "margin"),
-    *("registered", "edited", "verdict", "note", "severity", "severity_n", "placebo"),
+    *("registered", "edited", "verdict", "note"),
     *("side", "against", "paired", "family", "unadjusted", "alpha", "waits"),
     *("diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says"),
 ]
@@ -35,16 +33,15 @@ def claims(study: Study) -> pandas.DataFrame:
     there were, intervals of 5 % false coverage rate.  The interval decides; `less` and `greater` are about the number
     itself, whether or not less is better.  With `seeds=auto` all levels allow for the looks; `waits` marks what more
     seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's tuning, placebo and exchange runs
-    judge no claims.  What would pass on more than 5 % of resampled placebos stays undecided.
+    judge no claims.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.get("claims") or {}
     found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}
     family = np.array([bool(entry["registered"]) for entry in entries.values()], dtype=bool)
     p = np.array([finding.p for finding in found.values()], dtype=float)
     holm, bh, levels = corrected(p, family, study.manifest)
-    ours = not study.manifest.get("source")
     rows = [
-        finding.columns | _kind(name, entries[name]) | {"p": finding.p} | _judged(finding, level, ours)
+        finding.columns | _kind(name, entries[name]) | {"p": finding.p} | _judged(finding, level)
         for (name, finding), level in zip(found.items(), levels, strict=True)
     ]
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
@@ -69,25 +66,15 @@ def _kind(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     return which | {"registered": known, "family": known, "edited": bool(entry.get("earlier"))}
 
 
-def _judged(finding: Finding, level: float, ours: bool) -> dict[str, Any]:
-    """Interval, verdict and its reasons at the level that is left for one claim; `ours`: placebos could be trained."""
+def _judged(finding: Finding, level: float) -> dict[str, Any]:
+    """Interval, verdict and its reasons at the level that is left for one claim."""
     low, high = finding.span(level)
     outcome = finding.outcome(level)
-    passes = finding.severity(level) if finding.severity else Severity(math.nan, 0, "")
-    notes = [finding.reason, *finding.notes]
-    if outcome and passes.rate > HIGHEST:
-        notes.append("would pass on too many placebos to count")
-        outcome = 0
-    elif outcome and math.isnan(passes.rate):
-        notes.append("false passes not measured" + passes.why * ours)
     told = finding.worth(level) if finding.worth else Worth()
     return told._asdict() | {
         "low": low,
         "high": high,
         "verdict": VERDICTS[outcome],
-        "note": "; ".join(filter(None, notes)),
-        "severity": passes.rate,
-        "severity_n": passes.n,
-        "placebo": passes.kind,
+        "note": "; ".join(filter(None, [finding.reason, *finding.notes])),
         "waits": not outcome and not finding.final,
     }

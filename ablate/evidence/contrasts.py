@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.words import assigned, named, show
+from ablate.words import MINUS, assigned, named, show
 
+ALIASED = "aliased with"  # how the note begins of an effect that is the sum of several
 Levels = dict[str, Any]
 
 
@@ -153,17 +154,15 @@ def _unsigned(weights: dict[str, float]) -> tuple[tuple[str, float], ...]:
 
 
 def _together(chain: list[Contrast]) -> Contrast:
-    """One contrast for those of equal weights, called by all of them."""
+    """One contrast for those of equal weights, called by what it estimates: their sum, A + B, or A − B."""
     first = chain[0]
     if len(chain) == 1:
         return first
     where = f" at {first.stratum}" * bool(first.stratum)
     names = [other.label.removesuffix(where) for other in chain]
-    signed = [
-        name if other.weights == first.weights else f"−({name})" for name, other in zip(names, chain, strict=True)
-    ]
-    note = f"aliased with {', '.join(signed[1:])}"
-    return dataclasses.replace(first, label=", or ".join(signed) + where, note=note)
+    signs = ["+" if other.weights == first.weights else MINUS for other in chain]
+    label = names[0] + "".join(f" {sign} {name}" for sign, name in zip(signs[1:], names[1:], strict=True))
+    return dataclasses.replace(first, label=label + where, note=f"{ALIASED} {', '.join(names[1:])}")
 
 
 def _effect(

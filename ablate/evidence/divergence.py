@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,10 @@ import pandas
 
 from ablate.evidence.contrasts import contrasts
 from ablate.evidence.rows import groups
-from ablate.evidence.severity import LEAST, Severity, fitting, unmeasured
 from ablate.evidence.statistics import benjamini_hochberg, holm, wilson
 from ablate.results import Study
 
 LEVEL = 0.05
-RESAMPLES = 2000  # of exact tests, which take their time
 NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
 COUNTS = [f"{name}{side}" for side in ("", "_reference") for name in ("diverged", "ended", "low", "high")]
 TESTED = ["n", "paired", "p", "p_holm", "p_bh", "family", "verdict"]
@@ -90,60 +87,6 @@ def exact_p(one: np.ndarray, other: np.ndarray, cells: tuple[int, int], paired: 
     return reshuffled([int(count) * n for count in one], [int(count) * m for count in other])
 
 
-def severity(
-    placebos: Study | None,
-    about: Collection[str],
-    cells: tuple[int, int],
-    paired: bool,
-    looks: Sequence[int],
-    level: float,
-    rng: np.random.Generator,
-) -> Severity:
-    """False passes of "diverges more": pairs of a placebo and its plain run, sides drawn, judged by the claim's rule.
-
-    A seed of sides of m and n cells is max(m, n) pairs, of which each gives a run to either side, as long as it has
-    room.  Sides of other batches take runs of pairs of their own.  `looks` holds the numbers of seeds at which the rule
-    was applied, each at the given level.  Where no placebo diverged nothing passes, and it is said.
-    """
-    plain, kinds, said = fitting(placebos, about, paired)
-    lost = _lost(placebos) if placebos else pandas.DataFrame()
-    pairs = [lost[[cell, plain]].dropna().to_numpy(int) for cell in kinds]
-    found = np.concatenate(pairs) if pairs else np.zeros((0, 2), dtype=int)
-    if len(found) < LEAST:
-        return Severity(math.nan, len(found), said, unmeasured(placebos, "runs that ended", found))
-    if not found.any():
-        return Severity(0.0, len(found), f"{said}, of which none diverged")
-    return Severity(false_passes(found, cells, paired, looks, level, rng), len(found), said)
-
-
-def false_passes(
-    pairs: np.ndarray,
-    cells: tuple[int, int],
-    paired: bool,
-    looks: Sequence[int],
-    level: float,
-    rng: np.random.Generator,
-) -> float:
-    """The share of resamples of `pairs` (pairs, 2), 1 for a diverged run, in which side one diverges more by the rule.
-
-    The p of seeds in any order is the same, so that each set of outcomes is judged once.
-    """
-    size = (RESAMPLES, max(looks, default=0), max(cells))
-    drawn = rng.permuted(pairs[rng.integers(len(pairs), size=size)], axis=-1)
-    apart = drawn if paired else rng.permuted(pairs[rng.integers(len(pairs), size=size)], axis=-1)
-    one, other = drawn[..., : cells[0], 0].sum(-1), apart[..., : cells[1], 1].sum(-1)
-    passed = np.zeros(RESAMPLES, dtype=bool)
-    for n in looks:
-        a, b = one[:, :n], other[:, :n]
-        more = a.sum(1) * cells[1] > b.sum(1) * cells[0]
-        order = np.argsort(a * (cells[1] + 1) + b, axis=1)
-        ordered = [np.take_along_axis(side, order, axis=1) for side in (a, b)] if paired else map(np.sort, (a, b))
-        outcomes, which = np.unique(np.hstack([*ordered])[more], axis=0, return_inverse=True)
-        p = np.array([exact_p(row[:n], row[n:], cells, paired) for row in outcomes])
-        passed[more] |= (p <= level)[which.ravel()]
-    return float(passed.mean())
-
-
 def sign_flips(differences: Iterable[int]) -> float:
     """P(|Σ ±dₛ| >= |Σ dₛ|) over all signs: the exact test of within-seed differences; single cells: McNemar's.
 
@@ -198,7 +141,6 @@ def reshuffled(one: list[int], other: list[int]) -> float:
     return extreme / sum(final.values())
 
 
-@functools.lru_cache(maxsize=4096)  # resampled seeds have few outcomes, taken together
 def _ways(values: tuple[int, ...], take: int) -> dict[int, int]:
     """In how many ways `take` of the values, none below 0, come to each sum."""
     whole = np.int64 if math.comb(len(values), min(take, len(values) // 2)) < 2**62 else object  # which has no end

@@ -13,24 +13,23 @@ import pandas
 
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
-from ablate.evidence.divergence import severity as divergence_severity
 from ablate.evidence.exchange import Worth
 from ablate.evidence.margin import SEEDS
-from ablate.evidence.ranking import Ranked, false_passes, rank_correlation
-from ablate.evidence.rows import Scored, estimate_row, groups, scored
-from ablate.evidence.sequential import had, nominal, overall, planned_looks
-from ablate.evidence.severity import Noisy, Rule, Severity, differences_of, severity, unmeasured
+from ablate.evidence.ranking import Ranked, rank_correlation
+from ablate.evidence.rows import Scored, estimate_row, scored
+from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.steps import in_steps, in_units, least_level, worth_of
 from ablate.evidence.verdicts import barred
 from ablate.evidence.wording import at_words, side_words
 from ablate.margins import fraction_of
-from ablate.relations import about, compared, relation_of, weighed
+from ablate.relations import compared, relation_of, weighed
 from ablate.results import Study
 from ablate.words import counted, number, p_words, ranks
 
 Claim = dict[str, Any]
 Span = tuple[float, float]
+Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class Finding:
     span      the interval at a level; (NaN, NaN) where there is none
     outcome   at a level: 1 supported, −1 contradicted, 0 neither
     reason    why nothing can be said; `final` if no more seeds would change that
-    severity  the false passes on placebos, at a level; None where nothing can be said
     worth     the difference in training steps at a level; None without exchange runs
     """
 
@@ -53,7 +51,6 @@ class Finding:
     reason: str = ""
     final: bool = False
     notes: list[str] = field(default_factory=list)
-    severity: Callable[[float], Severity] | None = None
     worth: Callable[[float], Worth] | None = None
 
 
@@ -110,7 +107,6 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         why,
         final,
         _notes(row, relation),
-        None if why else lambda level: _severity(all_scores, contrast, row, claim, rule, margin, level, rng),
         None if why or told is None else lambda level: told(nominal(row.looks, level)),
     )
 
@@ -156,26 +152,6 @@ def _columns(row: SimpleNamespace) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names} | withheld
 
 
-def _severity(
-    found: Scored,
-    contrast: Contrast,
-    row: SimpleNamespace,
-    claim: Claim,
-    rule: Rule,
-    margin: float,
-    level: float,
-    rng: np.random.Generator,
-) -> Severity:
-    parts, _ = groups(found.study.manifest, contrast.weights)
-    noise = Noisy(
-        tuple(sum(weight**2 for weight in weights.values()) for weights in parts),
-        tuple(len(found.values[list(weights)].dropna()) for weights in parts),
-    )
-    looks = [(n, nominal(row.looks, level)) for n in row.looks if n <= row.n]
-    shift = 0.0 if math.isnan(margin) else margin
-    return severity(found.study.beside.get("placebos"), row.metric, about(claim), noise, looks, rule, shift, rng)
-
-
 def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact p; no interval."""
     sides = [list(side) for side in weighed(claim, study.manifest["cells"])]
@@ -189,10 +165,6 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     words = [side_words(study.manifest, side) for side in compared(claim)]
     share = shares[0] - shares[1]
     spread = f"{counts[0][0]} of {counts[0][1]} runs diverged against {counts[1][0]} of {counts[1][1]}"
-    placebos, size, seen = study.beside.get("placebos"), (len(sides[0]), len(sides[1])), had(study.manifest, n)
-
-    def severity_at(level: float) -> Severity:
-        return divergence_severity(placebos, about(claim), size, found.paired, seen, level / looks, rng)
 
     return Finding(
         {"n": n, "mean": share, "sd": math.nan, "metric": "diverged", "margin": math.nan, "paired": found.paired}
@@ -202,7 +174,6 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         lambda level: int(math.copysign(1, share)) if p <= level else 0,
         reason,
         notes=[spread] * (not reason),
-        severity=None if reason else severity_at,
     )
 
 
@@ -218,7 +189,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     all_scores = scored(study, claim.get("metric"))
     values = _level_scores(all_scores.values, sides)
     n = len(values)
-    looks, seen = planned_looks(study.manifest), had(study.manifest, n)
+    looks = planned_looks(study.manifest)
     diverged = [sum(all_scores.ends.get((cell, "diverged"), 0) for cell in side) / len(side) for side in sides]
     levels = [side_words(study.manifest, side) for side in compared(claim)]
     published = np.array(claim["rank_correlates"][1], float)
@@ -246,28 +217,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         reason,
         uneven,
         _leaning(found, levels) if found and not reason else [],
-        None if reason else lambda level: _rank_severity(study, claim, sides, lone, seen, level / looks, rng),
     )
-
-
-def _rank_severity(
-    study: Study,
-    claim: Claim,
-    sides: list[dict[str, float]],
-    metrics: list[str],
-    looks: list[int],
-    level: float,
-    rng: np.random.Generator,
-) -> Severity:
-    placebos, metric = study.beside.get("placebos"), " and ".join(dict.fromkeys(metrics))
-    against = {cell: -weight for cell, weight in sides[0].items()}
-    together = all(groups(study.manifest, side | against)[1] for side in sides[1:])
-    kind, differences = differences_of(placebos, metric, about(claim), together)
-    if why := unmeasured(placebos, metric, differences):
-        return Severity(math.nan, len(differences), kind, why)
-    squares = [sum(weight**2 for weight in side.values()) for side in sides]
-    published = np.array(claim["rank_correlates"][1], float)
-    return Severity(false_passes(differences, squares, looks, level, published, rng), len(differences), kind)
 
 
 def _leaning(found: Ranked, levels: list[str]) -> list[str]:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
-from ablate.evidence.margin import SEEDS
-from ablate.evidence.severity import RESAMPLES
 from ablate.evidence.statistics import paired
 
 EXACT = 8  # levels; the orders of more are drawn
@@ -50,36 +46,6 @@ def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.G
         for kept in ([i for i in everything if i != left] for left in everything)
     ]
     return Ranked(by_seed, mean, p_seeds, _over_orders(_orders(w, rng), mean_ranks, mean), np.array(without))
-
-
-def false_passes(
-    differences: np.ndarray,
-    squares: Sequence[float],
-    looks: Sequence[int],
-    level: float,
-    published: np.ndarray,
-    rng: np.random.Generator,
-) -> float:
-    """The share of resampled placebos that rank as published: levels of noise alone, judged by the claim's own rule.
-
-    Each level of each seed is a placebo's difference of random sign times √(Σ w²/2), `squares` holding Σ w² over its
-    cells: a difference has twice the variance of a run's own noise.  What levels share, the reference that effects are
-    measured against too, moves no rank.  `looks` holds the numbers of seeds at which the rule was applied, each at the
-    given level; one pass is a pass.
-    """
-    size = (RESAMPLES, max(looks, default=0), len(squares))
-    signs = rng.choice([-1.0, 1.0], size)
-    z = _standard(rng.choice(differences, size) * signs * np.sqrt(np.divide(squares, 2)))
-    w, passed = _standard(published[None])[0], np.zeros(RESAMPLES, dtype=bool)
-    orders = _orders(w, rng)
-    for n in (n for n in looks if n >= SEEDS):
-        by_seed, mean_ranks = z[:, :n] @ w, z[:, :n].mean(1)
-        mean, error = by_seed.mean(1), by_seed.std(1, ddof=1) / math.sqrt(n)
-        # Of equal numbers rounding leaves 1e-17, beside which any mean would be significant.
-        t = np.divide(mean, error, out=np.full(RESAMPLES, np.inf), where=np.ptp(by_seed, axis=1) > 1e-12)
-        open_ = np.flatnonzero((mean > 0) & (2 * stats.t.sf(t, n - 1) <= level) & ~passed)
-        passed[open_] = [_over_orders(orders, mean_ranks[i], mean[i]) <= level for i in open_]
-    return float(passed.mean())
 
 
 def _orders(published: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -59,11 +59,6 @@ def planned_looks(manifest: dict[str, Any]) -> int:
     return len((manifest.get("sequential") or {}).get("looks", [0]))
 
 
-def had(manifest: dict[str, Any], n: int) -> list[int]:
-    """The numbers of seeds that were looked at until there were n."""
-    return [look for look in (manifest.get("sequential") or {}).get("looks", []) if look < n] + [n]
-
-
 def standing(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | None = None) -> str | None:
     """Where a study with `seeds=auto` stands, in one line, given its effects and claims; None for other studies."""
     sequence = study.manifest.get("sequential")

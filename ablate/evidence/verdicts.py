@@ -103,7 +103,8 @@ def _correct(table: pandas.DataFrame) -> None:
     table["low"] = [max(low, -row.reach) for (low, _), row in zip(spans, rows, strict=True)]
     table["high"] = [min(high, row.reach) for (_, high), row in zip(spans, rows, strict=True)]
     # What survivors differ in is no effect: of sides that lost unequally many runs only ranks are shown.
-    table["d_z"] = [math.nan if _withheld(row) else row.d_z for row in rows]
+    for name in ("mean", "sd", "d_z"):
+        table[name] = [math.nan if _withheld(row) else getattr(row, name) for row in rows]
     table["smallest"] = [
         math.nan if _withheld(row) else smallest(row.estimate, level)
         for row, level in zip(rows, table["alpha"], strict=True)

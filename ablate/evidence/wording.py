@@ -92,7 +92,7 @@ def _levels(manifest: dict[str, Any], asked: Any) -> str:
 
 def claim_sentence(manifest: dict[str, Any], entry: dict[str, Any], row: Any) -> str:
     """One claim: "gated (registered): supported. swiglu lowers the test loss by .053 nats per byte [.027, …] (…)."""
-    parts = [", ".join(_grounds(row)), row.note, _placebos(row), _where(manifest, entry["claim"])]
+    parts = [", ".join(_grounds(row)), row.note, _where(manifest, entry["claim"])]
     grounds = "; ".join(filter(None, parts))
     return f"{row.name} ({_standing(entry)}): {row.verdict}. {row.says} ({grounds})."
 
@@ -119,12 +119,6 @@ def _grounds(row: Any) -> list[str]:
     seeds = counted(row.n, "seed") if row.paired else f"unpaired, n = {row.n}"
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
     return [part for part in (seeds, p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)) if part]
-
-
-def _placebos(row: Any) -> str:
-    if not math.isfinite(row.severity):
-        return ""
-    return f"false passes on placebos {number(100 * row.severity, 1)} % ({row.severity_n} of {row.placebo})"
 
 
 def moved(manifest: dict[str, Any], row: Any, side: str, against: str, plural: bool = False) -> str:

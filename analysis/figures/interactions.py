@@ -187,7 +187,7 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     level = ", ".join(map(page.label, largest.level.split(", ")))
     named = f"largest of {len(found)}, {level}: " if len(found) > 1 else ""
     said = parts.said(largest, words.decimals([(largest.high - largest.low) / 2]))
-    return [where, named + said] + [largest.note] * largest.note.startswith("aliased")
+    return [where, named + said] + [largest.note] * (evidence.ALIASED in largest.note)
 
 
 def _along(cells: pandas.DataFrame) -> tuple[str, str]:

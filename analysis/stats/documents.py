@@ -49,16 +49,34 @@ def documents(results: Path, study: Study, effects: pandas.DataFrame) -> pandas.
 
 
 def clustered(totals: np.ndarray, tokens: np.ndarray, alpha: float) -> tuple[float, float, float]:
-    """The difference per token, Σ_d T_d / Σ_d N_d, with its 1 − alpha interval over G documents as clusters.
+    """The difference per token, mean = Σ_d T_d / N, with its 1 − alpha interval over documents as clusters.
 
-    T_d (G,) is a document's summed difference and N_d (G,) its tokens: error² = G/(G − 1) · Σ (T_d − mean·N_d)² / N²,
-    the cluster-robust one of a ratio, and t with G − 1 degrees of freedom.
+    T_d (G,) is a document's summed difference, N_d (G,) its tokens, N their sum, w_d = N_d/N.  With residuals
+    r_d = T_d − mean·N_d, φ_d the variance that a working model gives T_d, and C the residuals', c_de = δ_de·φ_d −
+    w_d·φ_e − w_e·φ_d + w_d·w_e·Σφ: error² = Σ (φ_d / c_dd)·r_d² / N², unbiased where the model is true (CR2: Bell &
+    McCaffrey 2002), and t with Satterthwaite's degrees of freedom.  φ_d = N_d^1.5, between tokens that are independent
+    (N_d) and documents that are one observation each (N_d²): with the 34 sizes of stdlib 3.3 to 4.4 % of 95 % intervals
+    miss over that range; with error² by G/(G − 1) and G − 1 degrees of freedom 6.4 to 8.1 % did.
     """
-    count, size = len(tokens), float(tokens.sum())
-    mean = float(totals.sum() / size)
-    error = math.sqrt(count / (count - 1) * float(np.sum((totals - mean * tokens) ** 2))) / size
-    half = float(stats.t.isf(alpha / 2, count - 1)) * error
+    size = float(tokens.sum())
+    mean, model = float(totals.sum() / size), tokens**1.5
+    scale = model / _residual(tokens / size, model)
+    error = math.sqrt(float(np.sum(scale * (totals - mean * tokens) ** 2))) / size
+    half = float(stats.t.isf(alpha / 2, _satterthwaite(tokens / size, model, scale))) * error
     return mean, mean - half, mean + half
+
+
+def _residual(share: np.ndarray, model: np.ndarray) -> np.ndarray:
+    """The variance of each residual, c_dd."""
+    return np.asarray(model - 2 * share * model + share**2 * model.sum())
+
+
+def _satterthwaite(share: np.ndarray, model: np.ndarray, scale: np.ndarray) -> float:
+    """tr(P)² / tr(P²), P_de = c_de·√(s_d·s_e), in sums over documents: C − diag(φ) is B·M·Bᵀ with B = (w, φ)."""
+    both, middle = np.stack([share, model], axis=1), np.array([[model.sum(), -1.0], [-1.0, 0.0]])
+    product = both.T @ (scale[:, None] * both) @ middle
+    own = scale**2 * model * (2 * _residual(share, model) - model)
+    return float(model.sum() ** 2 / (own.sum() + np.trace(product @ product)))
 
 
 class Kept(NamedTuple):

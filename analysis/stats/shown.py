@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pandas
 
 from ablate import words
+from ablate.evidence.margin import SEEDS
 from analysis.sheet import Sheet
 
 
@@ -24,8 +25,9 @@ def _documents(table: pandas.DataFrame, effects: pandas.DataFrame) -> Sheet:
         rows.append([row.label, *over, str(row.documents)])
     head = ["effect", "over seeds", "over documents", "documents"]
     said = (
-        "The interval over seeds says what other runs would give on this text; the one over documents, clustered, what "
-        "these runs would give on other text of its kind. Neither covers both."
+        "The interval over seeds says what other runs would give on this text; the one over documents, clustered "
+        "(CR2, Satterthwaite's degrees of freedom), what these runs would give on other text of its kind. Neither "
+        "covers both."
     )
     return Sheet("documents", "Effects over seeds and over documents", head, rows, [said])
 
@@ -40,7 +42,8 @@ def _tasks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         rows.append([row.variant, row.task, str(row.n), *gains, span, words.p_text(row.p_holm)])
     said = [
         "Gains over the reference variant in shares of the way from guessing to perfect; exploratory, intervals are "
-        "simultaneous over the rows. No gain where the two lost different numbers of runs to divergence.",
+        f"simultaneous over the rows, none below {SEEDS} seeds. No gain where the two lost different numbers of runs "
+        "to divergence.",
         "A difference that is not zero says that the effect depends on the task.",
     ]
     return Sheet("tasks", "Variants by tasks", head, rows, said)
@@ -90,7 +93,7 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         "A run that has not solved its task is censored at the end of its schedule, a diverged one, too.",
         f"Mean steps are restricted to {', '.join(f'{steps:,}' for steps in sorted(set(table['within'])))}; the median "
         "is Kaplan and Meier's. Where both cells saw the same batches, the log-rank test compares them within "
-        "seeds (Jung 1999). Exploratory.",
+        "seeds (Jung 1999), else over all choices of runs. Exploratory.",
     ]
     return Sheet("solved", "Runs that solved their task", head, rows, said)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -14,6 +15,7 @@ from ablate.results import Study
 
 SOLVED = 0.99  # of a metric whose best is 1
 EXACT = 20  # seeds; 2^20 signs
+CHOICES = math.comb(20, 10)  # of one side's runs among all
 
 
 def solved(study: Study) -> pandas.DataFrame | None:
@@ -84,9 +86,7 @@ def _against(
         found["logrank"] = paired_logrank(own, base)
         estimate = evidence.paired((steps[0] - steps[1]).dropna().to_numpy())
     else:
-        if own["solved"].any() or base["solved"].any():
-            with np.errstate(invalid="ignore"):  # NaN where all runs got there at once
-                found["logrank"] = float(stats.logrank(_censored(own), _censored(base)).pvalue)
+        found["logrank"] = logrank(own, base)
         estimate = evidence.welch([steps[0].to_numpy(float), -steps[1].to_numpy(float)])
     low, high = evidence.interval(estimate, 0.05)
     return found | {"saved": estimate.mean, "saved_low": low, "saved_high": high}
@@ -101,15 +101,40 @@ def paired_logrank(own: pandas.DataFrame, base: pandas.DataFrame) -> float:
     Schedules that differ are cut to the shorter.  NaN below two seeds, and where none differs.
     """
     seeds = own.index.intersection(base.index)
-    sides = [side.loc[seeds].to_numpy(float).T for side in (own, base)]
-    end = np.minimum(sides[0][2], sides[1][2])
+    scores = _scores(own.loc[seeds], base.loc[seeds])
+    differences = np.round(scores[: len(seeds)] - scores[len(seeds) :], 12)
+    return _over_signs(differences[differences != 0]) if len(seeds) > 1 else math.nan
+
+
+def logrank(own: pandas.DataFrame, base: pandas.DataFrame) -> float:
+    """Two-sided p of the log-rank statistic of two sides whose runs do not belong together.
+
+    The statistic is Σ of one side's log-rank scores, its events beyond those expected.  Where the cell does not matter,
+    any n of the N runs may be that side's: p is the share of all choices with a sum as far from zero (Peto & Peto
+    1972), exact up to 10 against 10 runs; of more by z = Σ / √(n·m/(N(N − 1))·Σ a²).  (Chi-squared errs in 7 to 8 % of
+    cases at three to ten runs.)  NaN where no two runs differ.
+    """
+    scores = _scores(own, base)
+    if np.ptp(scores) < 1e-9:
+        return math.nan
+    count, side = len(scores), len(own)
+    far = abs(float(scores[:side].sum()))
+    if math.comb(count, side) > CHOICES:
+        error = math.sqrt(side * (count - side) / (count * (count - 1)) * float(scores @ scores))
+        return float(2 * stats.norm.sf(far / error))
+    sums = scores[np.array(list(itertools.combinations(range(count), side)))].sum(axis=1)
+    return float(np.mean(np.abs(sums) >= far - 1e-9))
+
+
+def _scores(own: pandas.DataFrame, base: pandas.DataFrame) -> np.ndarray:
+    """δ − Λ(t) of the runs of both sides in turn; schedules that differ are cut to the shorter."""
+    sides = [side.to_numpy(float).T for side in (own, base)]
+    end = min(side[2].min(initial=math.inf) for side in sides)
     step = np.concatenate([np.minimum(when, end) for when, _, _ in sides])
     reached = np.concatenate([(solved > 0) & (when <= end) for when, solved, _ in sides])
     at = np.unique(step[reached])
     hazards = np.array([np.sum((step == when) & reached) / np.sum(step >= when) for when in at])
-    scores = reached - (at <= step[:, None]) @ hazards
-    differences = np.round(scores[: len(seeds)] - scores[len(seeds) :], 12)
-    return _over_signs(differences[differences != 0]) if len(seeds) > 1 else math.nan
+    return np.asarray(reached - (at <= step[:, None]) @ hazards)
 
 
 def _over_signs(differences: np.ndarray) -> float:

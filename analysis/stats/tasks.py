@@ -84,8 +84,8 @@ def interactions(study: Study) -> pandas.DataFrame | None:
 
     With D_t the gain over the reference variant on task t, paired over seeds and scaled: D_t − mean of D on the other
     tasks, whose runs are independent: Welch's t over the tasks' groups, simultaneous 95 % intervals over the rows
-    (Bonferroni), Holm p that agree with them; no p below five seeds, which Welch's t needs.  A gain is NaN, and what is
-    made of it, where the two variants lost different numbers of runs to divergence.
+    (Bonferroni), Holm p that agree with them; neither below five seeds, which Welch's t needs.  A gain is NaN, and what
+    is made of it, where the two variants lost different numbers of runs to divergence.
     Columns variant, task, n, gain, others, mean, low, high, p, p_holm.  None of a study with a single task.
     """
     found = crossed(study)
@@ -101,8 +101,9 @@ def interactions(study: Study) -> pandas.DataFrame | None:
             share = -1 / (len(found.tasks) - 1)
             groups = [gain if name == task else share * gain for name, gain in gains.items()]
             estimate = evidence.welch(groups)
-            low, high = evidence.interval(estimate, level)
-            p = evidence.p_value(estimate) if estimate.n >= SEEDS else math.nan
+            few = estimate.n < SEEDS
+            low, high = (math.nan, math.nan) if few else evidence.interval(estimate, level)
+            p = math.nan if few else evidence.p_value(estimate)
             own = float(gains[task].mean()) if len(gains[task]) else math.nan
             row = {"variant": variant, "task": task, "n": estimate.n, "gain": own, "others": own - estimate.mean}
             rows.append(row | {"mean": estimate.mean, "low": low, "high": high, "p": p})

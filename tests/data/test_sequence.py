@@ -198,3 +198,27 @@ def test_settings_that_make_no_sense_are_refused(name: str, more: dict[str, int]
     key, value = next(iter(more.items()))
     with pytest.raises(ValueError, match=rf"^data\.{key}={value} is .* at least \d+$"):
         build(name, "lm", **more)
+
+
+@pytest.mark.parametrize(("name", "length"), [("copy", 1), ("copy", 2), ("sort", 2), ("addition", 1), ("addition", 2)])
+@both
+def test_the_share_of_test_sources_that_training_has_seen_is_as_foretold(name: str, kind: str, length: int) -> None:
+    it, steps = task(name, kind), 25
+    batches = [it.batch(0, step, 100) for step in range(steps)]
+    trained = {tuple(source) for batch in batches for source in solved(name, kind, batch)}
+    tested = [tuple(source) for source in solved(name, kind, it.held_out("test", 40_000, length))]
+    share, expected = np.mean([source in trained for source in tested]), it.trained_on(length, steps * 100)
+    assert abs(share - expected) < 0.08 and expected > 0.004
+
+
+@pytest.mark.parametrize("name", ["copy", "reverse", "sort", "addition"])
+def test_lengths_with_sources_of_their_own_or_beyond_training_were_not_seen(name: str) -> None:
+    it = task(name, "lm")
+    assert [it.trained_on(length, 10**6) for length in (5, it.length, it.length + 1, 100)] == [0.0] * 4
+    few = build("copy", "lm", length=3, symbols=4)
+    assert few.trained_on(3, 10**6) > 0.999 and few.trained_on(4, 10**6) == 0, "training has none of length 4"
+
+
+def test_selective_copies_are_trained_at_one_length() -> None:
+    few = build("selective_copy", "lm", length=6, tokens=2, symbols=3)
+    assert few.trained_on(6, 100) == pytest.approx(1 - (1 - 1 / 60) ** 100) and few.trained_on(7, 10**6) == 0

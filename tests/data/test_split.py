@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -109,8 +110,8 @@ def closure(texts: Sequence[bytes]) -> set[frozenset[int]]:
     """Clusters by comparing every pair, with the definition written once more."""
     sets = []
     for t in texts:
-        kept = [line.strip() for line in t.decode().split("\n") if line.strip()]
-        sets.append({tuple(kept[i : i + 3]) for i in range(len(kept) - 2)} or {tuple(kept)})
+        kept = t.decode().split()
+        sets.append({tuple(kept[i : i + 12]) for i in range(len(kept) - 11)} or {tuple(kept)})
     clusters = [{i} for i in range(len(texts))]
     for a in range(len(texts)):
         for b in range(a):
@@ -134,11 +135,47 @@ def test_clusters_are_those_of_comparing_every_pair(seed: int) -> None:
     assert 1 < len(found) < 82
 
 
-def test_shingles_are_of_three_lines_stripped() -> None:
-    assert shingles(b"a\nb\nc\nd") == shingles(b"  a\n\n\tb  \r\nc\n\n\nd\n")
-    assert len(shingles(b"a\nb\nc\nd")) == 2 and len(shingles(b"a\nb")) == 1
-    assert shingles(b"a\nb\nc\nd") > shingles(b"b\nc\nd")
-    assert not shingles(b"a\nb") & shingles(b"a\nc")
+def hashes(*words: object, between: str = " ") -> set[int]:
+    return set(shingles(between.join(map(str, words)).encode()).tolist())
+
+
+def test_shingles_are_of_twelve_words_whatever_stands_between_them() -> None:
+    assert hashes(*range(13)) == hashes(*range(13), between=" \t\r\n\n") and len(hashes(*range(13))) == 2
+    assert len(hashes(*range(12))) == len(hashes(1, 2)) == len(hashes(1)) == len(hashes(*[1] * 40)) == 1
+    assert hashes(*range(13)) > hashes(*range(1, 13))
+    assert not hashes(1, 2) & hashes(2, 1) and not hashes(*range(12)) & hashes(*range(11), 12)
+
+
+def one_line(seed: object, count: int = 300) -> list[str]:
+    """Words that no other seed has in this order."""
+    pick = random.Random(f"one line {seed}")
+    return [f"word{pick.randrange(5000)}" for _ in range(count)]
+
+
+def test_texts_of_one_line_that_differ_in_a_word_never_straddle() -> None:
+    pairs = []
+    for i in range(300):
+        words = one_line(i)
+        edited = words.copy()
+        edited[(7 * i) % 300] = "edited"
+        pairs.append((" ".join(words).encode(), " ".join(edited).encode()))
+    found = sides([t for pair in pairs for t in pair])
+    assert sum(found[one] != found[other] for one, other in pairs) == 0
+    assert {"train", "val", "test"} == set(found.values())
+
+
+def test_a_text_that_is_wrapped_otherwise_is_the_same_text() -> None:
+    words = one_line("wrapped")
+    narrow, wide = (textwrap.fill(" ".join(words), width).encode() for width in (40, 100))
+    assert sorted(map(len, near_duplicates([narrow, wide, " ".join(one_line(0)).encode()]))) == [1, 2]
+
+
+def test_texts_without_spaces_are_compared_by_their_characters() -> None:
+    pick = random.Random(0)
+    texts = ["".join(chr(0x4E00 + pick.randrange(3000)) for _ in range(300)) for _ in range(20)]
+    texts += [texts[0][:150] + chr(0x4E00 + 4000) + texts[0][151:]]
+    found = near_duplicates([t.encode() for t in texts])
+    assert sorted(map(len, found)) == [1] * 19 + [2] and {0, 20} in map(set, found)
 
 
 def test_documents_keep_their_side_when_others_come_or_go() -> None:
@@ -208,8 +245,8 @@ def test_a_few_texts_with_near_duplicates_do_not_leak() -> None:
     book, second = lines("book", 400), lines("second edition", 400)
     texts = [text(book), text(book, second), text(lines("another", 300))]
     parts, _ = split(texts)
-    seen = set().union(*(shingles(texts[i][begin:end]) for i, begin, end in parts["train"]))
+    seen = set().union(*(shingles(texts[i][begin:end]).tolist() for i, begin, end in parts["train"]))
     for name in ("val", "test"):
         for i, begin, end in parts[name]:
-            held_out = shingles(texts[i][begin:end])
+            held_out = set(shingles(texts[i][begin:end]).tolist())
             assert len(held_out & seen) <= 0.2 * len(held_out), f"{name} of text {i} stands in train"

@@ -12,9 +12,10 @@ import pytest
 import ablate
 from ablate.build import BadComponent, resolve
 from ablate.files import Corrupt
-from ablate.results import read_unit, study_folder
+from ablate.results import study_folder
 from ablate.schema import COMPONENTS
 from ablate.sync import Mirror
+from ablate.units import read_unit
 from hostile.arsenal import PACKAGE, bullet, edit_json, edit_yaml, forget, tag, targets
 from hostile.conftest import STUDY, Tried
 
