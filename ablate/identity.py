@@ -68,7 +68,7 @@ def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> dict[str,
 
 def code_of(config: dict[str, Any]) -> dict[str, str]:
     """Digests of the definitions that a cell's runs pass through; what is not its own part counts for nothing."""
-    return definitions(targets_of(numbers(config)), config["user"])
+    return definitions(targets_of(numbers(config)), config.get("user", ()))  # files name no packages
 
 
 def cell_name(choices: dict[str, str]) -> str:
