@@ -10,7 +10,7 @@ from typing import Any
 NEEDED = ("study", "cells", "runs", "seeds", "factors", "components", "reference", "tasks", "looks", "units")
 OTHERS = ("confirms", "tunes", "placebo_of", "exchange_of", "placebos", "exchange")  # names of studies, or null
 TEXTS = ("command", "created", "updated", "design", "match")
-MAPPINGS = ("claims", "aliases", "papers", "versions")
+MAPPINGS = ("claims", "withdrawn", "aliases", "papers", "versions")
 LISTS = ("remarks", "zip")
 Check = Callable[[Any], bool]
 
@@ -76,14 +76,21 @@ def _flaws(manifest: dict[str, Any]) -> Iterator[str]:
 
 
 def _of_lists(manifest: dict[str, Any]) -> Iterator[str]:
-    if not all(map(_is_number, manifest["seeds"])):
+    if not _are_numbers(manifest["seeds"]):
         yield "has seeds that are none"
-    if not all(_is_mapping(look) and _is_list(look.get("seeds")) for look in manifest["looks"]):
+    if not all(_is_mapping(look) and _are_numbers(look.get("seeds")) for look in manifest["looks"]):
         yield "has looks that are none"
-    if not all(map(_is_mapping, manifest["tasks"].values())):
+    if not all(map(_is_task, manifest["tasks"].values())):
         yield "has tasks that are none"
     if not all(map(_is_list, manifest["units"].values())):
         yield "has units that are none"
+    margin, plan = manifest.get("margin") or {}, manifest.get("sequential") or {"looks": [], "at": 0}
+    if not _is_mapping(margin) or not isinstance(margin.get("value"), str | int | float | None):
+        yield "has a margin that is none"
+    if not _are_numbers(plan.get("looks")) or not _is_number(plan.get("at")):
+        yield "has looks in sequence that are none"
+    if not all(_is_mapping(claim) for key in ("claims", "withdrawn") for claim in manifest.get(key, {}).values()):
+        yield "has claims that are none"
     factors = manifest["factors"]
     if not all(_is_list(levels) and levels and all(map(_is_level, levels)) for levels in factors.values()):
         yield "has factors that are none"
@@ -111,6 +118,20 @@ def _of_cells(manifest: dict[str, Any]) -> Iterator[str]:
             yield f"has no task of its cell {cell['label']}"
 
 
+def _is_task(value: Any) -> bool:
+    texts = ("name", "title", "kind", "token")
+    if not _is_mapping(value) or not all(isinstance(value.get(key, ""), str) for key in texts):
+        return False
+    ways, marks = value.get("metrics"), value.get("yardsticks", {})
+    return (
+        _is_mapping(ways)
+        and len(ways) > 0
+        and all(way in ("min", "max") for way in ways.values())
+        and _is_mapping(marks)
+        and all(isinstance(mark, int | float | None) for mark in marks.values())
+    )
+
+
 def _is_study(manifest: dict[str, Any], key: str) -> bool:
     return is_name(manifest.get(key)) or (key in OTHERS and manifest.get(key) is None)
 
@@ -125,6 +146,10 @@ def _is_list(value: Any) -> bool:
 
 def _is_level(value: Any) -> bool:
     return isinstance(value, str | int | float | None)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_number, value))
 
 
 def _is_number(value: Any) -> bool:

@@ -169,13 +169,14 @@ def unit_file(results: Path, study: str, unit: str) -> Path:
 
 
 def read_manifest(results: Path, study: str) -> dict[str, Any]:
-    """A study's manifest.  Raises FileNotFoundError and `Corrupt`."""
+    """A study's manifest, of which no more than its shape is known.  Raises FileNotFoundError and `Corrupt`."""
     path = study_folder(results, study) / "manifest.json"
     manifest = read_json(path)
     if wrong := flaw(manifest):
         raise Corrupt(f"{path} {wrong}")
     if leading := outside(Path(results), [run["path"] for run in manifest["runs"]]):
         raise Corrupt(f"{path} has a run {leading}, which a link leads out of {results}")
+    manifest["study"] = study  # a copy of a study goes by the name of its folder
     return manifest
 
 
