@@ -21,7 +21,7 @@ from ablate.catalogue import defaults, experiments, first_line, groups
 from ablate.claims import claim_problems
 from ablate.compose import close
 from ablate.files import Corrupt
-from ablate.plain import calls, read_plain
+from ablate.plain import calls, read_plain, unread
 from ablate.schema import Config, Problem
 
 OWN = ("question", "factors", "claims", "at", "tiers")
@@ -83,8 +83,7 @@ def read_study(overrides: list[str], config_dir: str | None) -> Asked:
         loaded = OmegaConf.load(known[name])
         found = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
     except Corrupt as error:
-        reason = str(error).removeprefix(f"{known[name]} is ").removeprefix(f"{known[name]} cannot be read ")
-        return Asked(rest, problems=[Problem(file, f"cannot be read ({reason.strip('()')})")])
+        return Asked(rest, problems=[Problem(file, unread(error, known[name]))])
     except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         return Asked(rest, problems=[Problem(file, f"cannot be read ({reason})")])

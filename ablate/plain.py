@@ -48,6 +48,12 @@ def calls(value: Any) -> str | None:
     return next((found for part in inner if (found := calls(part))), None)
 
 
+def unread(error: Corrupt, file: Path) -> str:
+    """What to say, after its name, of a file that `read_plain` cannot read."""
+    why = str(error).removeprefix(f"{file} ").removeprefix("cannot be read ").removeprefix("is not readable as YAML ")
+    return f"cannot be read {why}"
+
+
 def _count(node: Any, known: dict[int, int]) -> int:
     """Values below a node, aliases followed.  Raises ValueError for one that stands inside itself, or too many."""
     if id(node) not in known:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablate.files import Corrupt
-from ablate.plain import calls, read_plain
+from ablate.plain import calls, read_plain, unread
 from ablate.schema import Problem
 
 
@@ -22,9 +22,9 @@ def damaged(config_dir: str) -> Iterator[Problem]:
         try:
             found = read_plain(file)
         except Corrupt as error:
-            yield Problem("", str(error))
+            yield Problem(str(file), unread(error, file))
             continue
         if call := calls(found):
             yield Problem(str(file), f"{call!r} calls a resolver; write the value")
-        if isinstance(found, dict) and "hydra" in found:
+        if isinstance(found, dict) and "hydra" in found and file.parent.name != "experiment":
             yield Problem(str(file), "sets hydra; Hydra's own settings belong on the command line")
