@@ -118,6 +118,16 @@ def argument_problems(
     return problems
 
 
+def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> dict[str, Any]:
+    """The arguments that a component's constructor fills in, as its YAML leaves them out; what is no setting is not."""
+    parameters = parameters_of(resolve(group, node.get("_target_", ""), user))
+    offered = (*SHAPE, *WIRING, "kind")
+    values = {name: each.default for name, each in parameters.items() if name not in node and name not in offered}
+    return {
+        name: value for name, value in values.items() if value is None or isinstance(value, bool | int | float | str)
+    }
+
+
 def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """A constructor's parameters by name; a module without one of its own has none."""
     if inspect.isclass(target) and target.__init__ is nn.Module.__init__:

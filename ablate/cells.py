@@ -7,13 +7,14 @@ import hashlib
 import json
 from typing import Any
 
+from ablate.build import defaults_of
 from ablate.dials import refuse_equal
 from ablate.gate import Checked, Gate
 from ablate.identity import batches, numbers
 from ablate.lengths import seen_lengths
 from ablate.match import match_cells, remark
 from ablate.model.init import shared_draws
-from ablate.schema import PlanError
+from ablate.schema import COMPONENTS, PlanError
 from ablate.words import seen_in_training
 
 
@@ -78,10 +79,17 @@ def describe_cells(
                 + held(cell.config["seed"])
                 + seen_in_training(seen)
                 + remark(labels[i], matched[i]),
+                "defaults": filled_in(cell.config),
                 "config": cell.config,
             }
         )
     return rows
+
+
+def filled_in(config: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that no YAML sets and constructors fill in, by dotted name."""
+    found = {group: defaults_of(group, config[group], config["user"]) for group in COMPONENTS}
+    return {f"{group}.{name}": value for group, values in found.items() for name, value in values.items()}
 
 
 def recomposed(

@@ -27,7 +27,13 @@ from ablate.source import WHOLE, Chain, Module, imports_of, parse
 
 PACKAGE = Path(__file__).parent
 LOOP = ("ablate.train.Trainer", "ablate.train.new_trainer")  # what every run's numbers pass through
-KEEPING = ("ablate.results", "ablate.files", "ablate.lease")  # where numbers are put: it changes none
+KEEPING = (
+    "ablate.results",
+    "ablate.files",
+    "ablate.lease",
+    "ablate.checksum",
+    "ablate.damage",
+)  # where numbers are put: it changes none
 VERSIONED = ("torch", "numpy")  # by their versions, in a run's key
 INSTALLED = {"site-packages", "dist-packages"}
 

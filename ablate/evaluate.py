@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.command import Parser, Refused, user_of
+from ablate.damage import why_without
 from ablate.load import LoadedRun, load_run
-from ablate.results import Corrupt, newest_study, read_manifest
+from ablate.results import Corrupt, Run, newest_study, read_manifest, set_aside
 from ablate.words import seen_in_training
 
 KEYS = ("eval.lengths", "eval.tokens")
@@ -42,7 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
         words, user = user_of(given.words)
         what = [word for word in words if "=" not in word or Path(word).exists()]
         asked = read_overrides([word for word in words if word not in what])
-        return evaluate(find(what, given.results_dir.absolute(), user), asked)
+        runs, damaged = find(what, given.results_dir.absolute(), user)
+        for line in damaged:
+            print(f"ablate: {line}", file=sys.stderr)
+        return evaluate(runs, asked) or int(bool(damaged))
     except (Refused, Corrupt, OSError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
@@ -72,34 +76,60 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
     return found
 
 
-def find(names: list[str], results: Path, user: Iterable[str] = ()) -> list[Named]:
-    """The runs of a study, or the one in a folder, that are done.  Raises Refused and Corrupt."""
+def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[Named], list[str]]:
+    """The runs of a study, or the one in a folder, that are done, and what to say of damaged ones.
+
+    Raises Refused and Corrupt.
+    """
     what = names[0] if names else newest_study(results)
     if what is None or len(names) > 1:
         raise Refused(f"{' and '.join(names)} are several; write one" if names else f"{results} holds no study")
-    if (Path(what) / "config.yaml").exists():
-        loaded = load_run(Path(what), user)
-        cell, _, key = loaded.run.path.partition("/")
-        found = [Named(cell, key.partition("-")[0].removeprefix("s"), loaded)]
-    else:
-        try:
-            manifest = read_manifest(results, what)
-        except FileNotFoundError:
-            known = ", ".join(sorted(path.parent.name for path in results.glob("studies/*/manifest.json"))) or "none"
-            raise Refused(f"{what} is no folder of a run and no study in {results}; studies: {known}") from None
-        labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
-        folders = [(run, results / "runs" / run["path"]) for run in manifest["runs"]]
-        found = [
-            Named(labels[run["cell"]], str(run["seed"]), load_run(folder, user))
-            for run, folder in folders
-            if (folder / "config.yaml").exists()
-        ]
+    found, damaged = read(places(what, results), user)
     done = [run for run in found if run.loaded.result and run.loaded.result["status"] == "done"]
-    if not done:
+    if not done and not damaged:
         raise Refused(f"{what} has no run that is done; train it first")
-    if not any(run.loaded.run.weights_file.exists() for run in done):
-        raise Refused(f"{what} has no weights to evaluate: it was trained with keep=none")
-    return done
+    if done and not any(run.loaded.run.weights_file.exists() for run in done):
+        why = {why_without(run.loaded.result, run.loaded.run.weights_file) for run in done}
+        raise Refused(f"{what} has no weights to evaluate: {', '.join(sorted(why))}")
+    return done, damaged
+
+
+def places(what: str, results: Path) -> list[tuple[str, str, Path]]:
+    """What the table calls a run's cell and seed, and its folder: of the one in a folder, or a study's.
+
+    Raises Refused and Corrupt.
+    """
+    folder = Path(what).resolve()
+    if (folder / "config.yaml").exists() or (folder / "result.json").exists():
+        return [(folder.parent.name, folder.name.partition("-")[0].removeprefix("s"), folder)]
+    try:
+        manifest = read_manifest(results, what)
+    except FileNotFoundError:
+        known = ", ".join(sorted(path.parent.name for path in results.glob("studies/*/manifest.json"))) or "none"
+        raise Refused(f"{what} is no folder of a run and no study in {results}; studies: {known}") from None
+    labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
+    return [(labels[run["cell"]], str(run["seed"]), results / "runs" / run["path"]) for run in manifest["runs"]]
+
+
+def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[Named], list[str]]:
+    """The runs that have begun, and what to say of those that are damaged."""
+    found, damaged = [], []
+    for cell, seed, folder in runs:
+        try:
+            found.append(Named(cell, seed, load_run(folder, user)))
+        except FileNotFoundError:
+            continue
+        except Corrupt as error:
+            damaged.append(f"{cell}, seed {seed} cannot be evaluated: {error}")
+    return found, damaged
+
+
+def put_aside(run: Run, file: Path) -> str:
+    """Set a damaged file of a run aside, unless somebody trains the run; what to say about that."""
+    with run.lock(lambda: False) as mine:
+        if not mine or not file.exists():
+            return ""
+        return f"; set aside as {set_aside(file).name}, and its study's command trains the run again"
 
 
 def evaluate(runs: list[Named], asked: dict[str, Any]) -> int:
@@ -114,6 +144,7 @@ def evaluate(runs: list[Named], asked: dict[str, Any]) -> int:
             found = measured(run.loaded, asked)
         except Exception as error:  # no weights, other data, code that no longer fits them: the others go on
             reason = str(error).strip().split("\n")[0] or type(error).__name__
+            reason += put_aside(run.loaded.run, error.file) if isinstance(error, Corrupt) and error.file else ""
             print(f"ablate: {run.cell}, seed {run.seed} cannot be evaluated: {reason}", file=sys.stderr)
             code = 1
             continue

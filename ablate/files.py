@@ -9,9 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ablate.checksum import SEAL, seal_of
+
 
 class Corrupt(Exception):
-    """A file of results that cannot be read; the message names it and says why."""
+    """A file of results that cannot be read; the message names it and says why.
+
+    `file` is the damaged one where that is not the one that was asked for.
+    """
+
+    def __init__(self, message: str, file: Path | None = None):
+        super().__init__(message)
+        self.file = file
 
 
 def no_link(path: str, flags: int) -> int:
@@ -39,14 +48,22 @@ def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: No
         temporary.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any, check: Callable[[], None] = lambda: None) -> None:
-    """Write `value` as strict JSON, atomically; a number that is not finite becomes null."""
-    text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False)
+def write_json(path: Path, value: dict[str, Any], check: Callable[[], None] = lambda: None) -> None:
+    """Write `value` as strict JSON with its checksum, atomically; a number that is not finite becomes null."""
+    plain = json.loads(json.dumps(finite(value), allow_nan=False))  # as it will be read
+    text = json.dumps(plain | {SEAL: seal_of(plain)}, indent=1, ensure_ascii=False)
     write_atomic(path, text.encode() + b"\n", check)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read one JSON object; raises `Corrupt` when the file is not one, FileNotFoundError when it is absent."""
+    """Read one JSON object; raises `Corrupt` when the file is not one, or not as it was written, FileNotFoundError
+    when it is absent.
+    """
+    return read_sealed(path)[0]
+
+
+def read_sealed(path: Path) -> tuple[dict[str, Any], bool]:
+    """What `read_json` gives, and whether a checksum vouches for it: older versions wrote none."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -55,7 +72,9 @@ def read_json(path: Path) -> dict[str, Any]:
         raise Corrupt(f"{path} is not readable as JSON ({error})") from None
     if not isinstance(value, dict):
         raise Corrupt(f"{path} holds no JSON object")
-    return value
+    if SEAL in value and value[SEAL] != seal_of(value):
+        raise Corrupt(f"{path} is damaged: it was changed after it was written (its checksum does not fit)")
+    return {key: item for key, item in value.items() if key != SEAL}, SEAL in value
 
 
 def set_aside(path: Path) -> Path:

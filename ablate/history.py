@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ablate.damage import why_without
 from ablate.identity import run_key
 from ablate.lengths import untested
 from ablate.results import BESIDE, Corrupt, Run, read_manifest
@@ -109,9 +110,14 @@ def status_of(results: Path, path: str, notes: list[str]) -> str:
     return result["status"] if result else "missing"
 
 
-def without_weights(results: Path, statuses: dict[str, str]) -> int:
-    """How many runs are done and have no weights."""
-    return sum(status == "done" and not Run(results, path).weights_file.exists() for path, status in statuses.items())
+def without_weights(results: Path, statuses: dict[str, str]) -> list[str]:
+    """A sentence for each reason that runs are done and have no weights."""
+    done = [Run(results, path) for path, status in statuses.items() if status == "done"]
+    bare = Counter(why_without(run.result(), run.weights_file) for run in done if not run.weights_file.exists())
+    return [
+        f"{n} of these runs ended without weights ({why}), and are not trained again for them"
+        for why, n in bare.items()
+    ]
 
 
 def to_test(results: Path, manifest: dict[str, Any], statuses: dict[str, str], notes: list[str]) -> dict[str, str]:
@@ -122,8 +128,10 @@ def to_test(results: Path, manifest: dict[str, Any], statuses: dict[str, str], n
     if kept:
         notes.append(f"{len(kept)} of these runs are done; their weights are tested at new eval.lengths")
     if bare:
+        first = Run(results, bare[0])
         notes.append(
-            f"eval.lengths: {len(bare)} of these runs ended without weights to test, under keep=none; leave lengths "
-            f"out, or move such runs away to train them again: {results / 'runs' / bare[0]}"
+            f"eval.lengths: {len(bare)} of these runs have no weights to test (the first "
+            f"{why_without(first.result(), first.weights_file)}); leave lengths out, or move such runs away to train "
+            f"them again: {first.folder}"
         )
     return dict.fromkeys(kept, "untested")

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ablate.command import resembling, studies
+from ablate.damage import unsealed, verify, why_without
 from ablate.plain import read_plain
 from ablate.results import Corrupt, Run, Study, load_study, noted
 from ablate.targets import named
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from ablate.data.task import Task
 
@@ -35,21 +36,41 @@ class LoadedRun(NamedTuple):
         return f"<run {self.run.path}: {status}, {len(self.metrics)} logged steps>"
 
     def model(self) -> nn.Module:
-        """The trained model, on the CPU, in evaluation mode.  Raises FileNotFoundError when no weights were kept,
-        ValueError when the text has changed since, and its tokens with it.
+        """The trained model, on the CPU, in evaluation mode.  Raises FileNotFoundError when it has no weights,
+        `Corrupt` when they are damaged, ValueError when they do not fit the code, or the text has changed since, and
+        its tokens with it.
         """
-        from safetensors.torch import load_file
-
         from ablate.build import build_model
 
         if not self.run.weights_file.exists():
-            raise FileNotFoundError(f"{self.run.weights_file} is not there: the run did not end, or had keep=none")
+            raise FileNotFoundError(
+                f"{self.run.path} has no weights: {why_without(self.result, self.run.weights_file)}"
+            )
         task = self.task()
         model = build_model(self.config, task, self.config["user"])
-        state, kept = model.state_dict(), load_file(self.run.weights_file)
+        state, kept = model.state_dict(), self.weights()
         first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
+        if unlike := misfits({first[tensor.data_ptr()]: tensor for tensor in state.values()}, kept):
+            raise ValueError(
+                f"{self.run.weights_file} {unlike}; it was trained by other code: go back to that "
+                f"(python -m ablate.diff shows which), or give the study's command again"
+            )
         model.load_state_dict({name: kept[first[tensor.data_ptr()]] for name, tensor in state.items()})
         return model.eval()
+
+    def weights(self) -> dict[str, Tensor]:
+        """The tensors that were kept, as training wrote them.  Raises `Corrupt`."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        file = self.run.weights_file
+        try:
+            verify(self.result or {}, file)
+            return dict(load_file(file))
+        except (Corrupt, SafetensorError) as error:
+            damaged = error if isinstance(error, Corrupt) else Corrupt(f"{file} is damaged: {error}", file)
+            damaged.add_note("python -m ablate.evaluate sets it aside; the study's command then trains the run again")
+            raise damaged from None
 
     def task(self) -> Task:
         """The task that it was trained on.  Raises ValueError when the data have changed since, and
@@ -71,6 +92,17 @@ class LoadedRun(NamedTuple):
         return task
 
 
+def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
+    """What is wrong with kept tensors for a model that wants others, in a few words; "" where they fit."""
+    for name, tensor in wanted.items():
+        if name not in kept:
+            return f"has no {name}, which the model needs"
+        if kept[name].shape != tensor.shape:
+            shapes = (" x ".join(map(str, one.shape)) or "a number" for one in (kept[name], tensor))
+            return f"has {name} as {next(shapes)}, and the model needs {next(shapes)}"
+    return ""
+
+
 def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     """A run by its folder, or a study by its folder or its name in `results` (or ABLATE_RESULTS).
 
@@ -80,7 +112,7 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     """
     results = Path(os.environ.get("ABLATE_RESULTS", "results"))
     for folder in (Path(path).resolve(), (results / "studies" / path).resolve()):
-        if (folder / "config.yaml").exists():
+        if any((folder / name).exists() for name in ("config.yaml", "result.json")):
             return load_run(folder, user)
         if (folder / "manifest.json").exists():
             study = load_study(folder.parents[1], folder.name)
@@ -96,18 +128,32 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
 
 
 def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
-    """Read a run's folder.  Raises FileNotFoundError when it holds no run, ValueError for what is no `user` package."""
+    """Read a run's folder.  Raises FileNotFoundError when it holds no run, `Corrupt` when it is damaged, and
+    ValueError for what can be no package of the user's.
+    """
     folder, packages = folder.resolve(), named(user)
-    if not (folder / "config.yaml").exists():
-        raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/s<seed>-<key>")
     found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
     result = found.result()
-    notes: list[str] = []
+    if not result and not found.config_file.exists():
+        raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/s<seed>-<key>")
+    notes = [] if found.sealed else [unsealed(1)]
     if result:
-        result["final"] |= noted(found.evaluation, notes) or {}
+        passed: list[str] = []
+        result["final"] |= noted(found.evaluation, passed) or {}
+        notes += [f"{note}; passed over" for note in passed]
     for note in notes:
-        warnings.warn(f"{note}; passed over", stacklevel=3)
-    config = read_plain(found.config_file)
+        warnings.warn(note, stacklevel=3)
+    config = read_config(found.config_file) | {"user": packages}
+    return LoadedRun(found, config, found.metrics()[0], result)
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """A run's configuration.  Raises `Corrupt`."""
+    try:
+        config = read_plain(file)
+    except Corrupt as error:
+        why = str(error).removeprefix(f"{file} ")
+        raise Corrupt(f"{file} is gone or damaged: it {why}", file if file.exists() else None) from None
     if not isinstance(config, dict):
-        raise Corrupt(f"{found.config_file} is no configuration")
-    return LoadedRun(found, config | {"user": packages}, found.metrics()[0], result)
+        raise Corrupt(f"{file} is damaged: it holds no configuration", file)
+    return config

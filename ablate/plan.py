@@ -38,6 +38,7 @@ from ablate.history import (
     to_test,
     without_weights,
 )
+from ablate.hold import hold_equal
 from ablate.identity import cell_name, numbers, run_key, without_user
 from ablate.looks import looks_before, sequence_of
 from ablate.margins import registered_margin, without_unit
@@ -116,9 +117,13 @@ def draft_study(overrides: list[str], config_dir: str | None) -> Draft:
 def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
     """The study of plain overrides and of what a study file says beside them.  Raises PlanError."""
     cells, command, layout = compose_cells(asked, config_dir)
+    levels, labels = [levels_of(cell, layout) for cell in cells], labels_of(cells, layout)
+    factors, reference = factors_of(levels, layout)
+    at = references(levels, reference)
+    cells, held, wrongly_held = hold_equal(cells, at, [key for keys in layout.keys.values() for key in keys])
     settings, gate = cells[0].config, Gate()
     checked = [gate.admit(composed.config) for composed in cells]
-    problems = gate.problems + study_problems(settings) + about_metrics(asked, checked)
+    problems = gate.problems + wrongly_held + study_problems(settings) + about_metrics(asked, checked)
     problems += idle_problems({*map(key_of, asked.overrides)} - asked.of_file, settings)
     problems += contradictions(settings["match"], asked.overrides, list(command.swept))
     if wrong := without_unit(settings["margin"], (next(iter(cell.task.metrics)) for cell in checked if cell)):
@@ -126,9 +131,6 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
     if problems:
         raise PlanError(problems)
     passed = [cell for cell in checked if cell is not None]
-    levels, labels = [levels_of(cell, layout) for cell in cells], labels_of(cells, layout)
-    factors, reference = factors_of(levels, layout)
-    at = references(levels, reference)
     passed, matched = match_cells(settings["match"], passed, labels, at, gate)
     if gate.problems:
         raise PlanError(gate.problems)
@@ -139,7 +141,7 @@ def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     whole = ", ".join(f"{name}={level}" for name, level in levels[0].items())
-    remarks = [*layout.notes, *[f"{BASE} is {whole}"] * (labels[0] == BASE)]
+    remarks = [*layout.notes, *held, *[f"{BASE} is {whole}"] * (labels[0] == BASE)]
     sources = papers((composed.choices for composed in cells), config_dir)
     return dataclasses.replace(
         Draft(typed, settings, factors, reference, rows, passed, [cell.config for cell in cells], at),
@@ -250,8 +252,8 @@ def settle(draft: Draft) -> Plan:
     notes += slow_starts([cell.config for cell in checked])
     statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
     notes += trained_again(results, earlier, runs, rows, statuses, settings["reuse"])
-    if settings["keep"] != "none" and (bare := without_weights(results, statuses)):
-        notes.append(f"{bare} of these runs ended without weights, under keep=none, and are not trained again for them")
+    if settings["keep"] != "none":
+        notes += without_weights(results, statuses)
     statuses |= to_test(results, manifest, statuses, notes)
     manifest |= registered(draft, results, earlier, runs, statuses)
     return Plan(results, manifest, statuses, notes, settings["dry_run"], settings["user"], draft.more)

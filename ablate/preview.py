@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ablate import evidence
 from ablate.match import CHOSEN
 from ablate.plan import Plan
 from ablate.words import counted, percent, remainder
@@ -19,7 +20,8 @@ def preview(plan: Plan) -> str:
     cell, seed, run = counted(len(cells), "cell"), counted(len(seeds), "seed"), counted(len(plan.statuses), "run")
     runs = f"{cell} x {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
     where = f"study {plan.manifest['study']} in {plan.folder}"
-    held = [f"match={plan.manifest['match']}: {cells[0]['matched']['quantity']}"] if matching(plan) else []
+    held = evidence.also_lines(plan.manifest)
+    held += [f"match={plan.manifest['match']}: {cells[0]['matched']['quantity']}"] if matching(plan) else []
     notes = list(dict.fromkeys(note for cell in cells for note in cell["notes"]))
     asked = [*about(plan.manifest), *plan.manifest["remarks"]]
     table = columns([head, *(row(plan, cell) for cell in cells)])

@@ -13,16 +13,16 @@ import contextlib
 import dataclasses
 import datetime
 import functools
-import json
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from ablate.files import Corrupt, finite, no_link, read_json, write_json
+from ablate.damage import unsealed, verify, verify_kept
+from ablate.files import Corrupt, no_link, read_json, read_sealed, write_json
 from ablate.files import set_aside as set_aside
 from ablate.files import write_atomic as write_atomic
 from ablate.lease import Lease, holder, take
+from ablate.logged import MetricsWriter as MetricsWriter
 from ablate.manifests import flaw, outside
 from ablate.tidy import Columns, Planned, mixed, run_row
 from ablate.tidy import parse_lines as parse_lines
@@ -53,11 +53,15 @@ class Run:
         self.weights_file = self.folder / "weights.safetensors"
         self.lease_file = self.folder / "lease.json"
         self.lease: Lease | None = None  # while this process holds it
+        self.sealed = True  # whether a checksum vouches for the result that was read
 
     def result(self) -> dict[str, Any] | None:
-        """What the run ended with, or None while it has not ended.  Raises `Corrupt`."""
+        """What the run ended with, or None while it has not ended.
+
+        Raises `Corrupt` where it is damaged, or a file is that it was written with.
+        """
         try:
-            result = read_json(self.result_file)
+            result, self.sealed = read_sealed(self.result_file)
         except FileNotFoundError:
             return None
         if result.get("status") not in ENDED:
@@ -65,6 +69,9 @@ class Run:
         told = (result.get(name) for name in ("error", "versions", "git", "seconds"))
         if not isinstance(result.get("final"), dict) or not all(isinstance(entry, dict | None) for entry in told):
             raise Corrupt(f"{self.result_file} is no result: its entries are not what a run writes")
+        for file in (self.config_file, self.metrics_file):
+            verify(result, file)
+        verify_kept(result, self.weights_file)
         return result
 
     def evaluation(self, whose: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -127,35 +134,6 @@ def stamp(file: Path) -> tuple[int, int] | None:
         status = file.stat()
         return status.st_mtime_ns, status.st_size
     return None
-
-
-class MetricsWriter:
-    """Appends one JSON object per logged step, flushed; starts by cutting the file at `offset` bytes."""
-
-    def __init__(self, path: Path, offset: int = 0, check: Callable[[], None] = lambda: None):
-        check()  # who lost the run meanwhile, in a long setup say, must not cut what its successor has logged
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # Without a buffer: what a full disk refused must not be tried again when the file is closed.
-        self.file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b", buffering=0, opener=no_link)  # noqa: SIM115
-        self.check = check
-        self.file.truncate(offset)
-        self.file.seek(offset)
-
-    def write(self, row: dict[str, Any]) -> None:
-        """Append one row and hand it to the operating system; raises what `check` does."""
-        self.check()
-        left = json.dumps(finite(row), allow_nan=False).encode() + b"\n"
-        while left:
-            left = left[self.file.write(left) :]
-
-    def offset(self) -> int:
-        """Bytes that are safely on disk, for the checkpoint to remember."""
-        os.fsync(self.file.fileno())
-        return self.file.tell()
-
-    def close(self) -> None:
-        """Close the file."""
-        self.file.close()
 
 
 def study_folder(results: Path, study: str) -> Path:
@@ -264,7 +242,7 @@ def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None
     cells = {cell["id"]: cell for cell in manifest["cells"]}
     rows, whose, steps, checked = [], [], Columns(), Planned()
     notes: list[str] = []
-    bare = 0
+    bare = old = 0
     for (name, seed), path in _once(manifest["runs"], notes).items():
         cell, run = cells[name], Run(results, path)
         result = noted(functools.partial(_own, checked, run, cell, seed), notes)
@@ -273,10 +251,13 @@ def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None
             notes.append(f"{run.metrics_file}: {torn} torn line{'s' * (torn > 1)} passed over")
         who = {"cell": name, "label": cell["label"], "seed": seed, "path": path}
         rows.append(who | run_row(cell, result, noted(run.evaluation, notes) if result else None))
+        old += not run.sealed
         bare += bool(curves and not logged and result and result["status"] != "failed")
         if logged:
             whose.append(who)
             steps.add(logged)
+    if old:
+        notes.append(unsealed(old))
     if bare:
         notes.append(f"{bare} ended run{'s' * (bare > 1)} without logged steps: no learning curve of them is shown")
     order = ["cell", "label", "seed", "status", *manifest["factors"]]

@@ -27,6 +27,7 @@ STUDY_KEYS = (
         "match",
         "design",
         "zip",
+        "hold",
         "tier",
         "tune",
         "aa",
@@ -166,6 +167,7 @@ class Config:
     match: str = one_of("none", "params", "flops", "flops_total")
     design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional")
     zip: list[str] = dataclasses.field(default_factory=list)
+    hold: Any = dataclasses.field(default_factory=list)
     tier: str | None = None
     tune: Tune = dataclasses.field(default_factory=Tune)
     margin: Any = None

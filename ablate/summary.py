@@ -145,28 +145,29 @@ def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
     design, rest = shown[shown["kind"] != "cell"], shown[shown["kind"] == "cell"]
     if table.empty:
         return []
-    rows = [*_effect_rows(study, design)]
+    rows = _effect_rows(design)
     if len(rest):
-        rows += ["cells against the reference, exploratory", *_effect_rows(study, rest)]
+        rows += ["cells against the reference, exploratory", *_effect_rows(rest)]
     return [_heading(design), *rows]
 
 
-def _effect_rows(study: Study, table: pandas.DataFrame) -> list[str]:
-    decided = table["verdict"].isin(evidence.DECIDED)
+def _effect_rows(table: pandas.DataFrame) -> list[str]:
+    decided = table["verdict"].map(words.leaning).isin(evidence.DECIDED)
     in_order = table["kind"] == "step"
-    ordered = table.assign(late=table["kind"] == "interaction", open=~decided & ~in_order).sort_values(
+    ordered = table.assign(late=table["kind"].isin(words.CROSSED), open=~decided & ~in_order).sort_values(
         ["late", "open"], kind="stable"
     )
-    shown, seeds = ordered.head(ROWS), len(study.manifest["seeds"])
+    shown = ordered.head(ROWS)
     places = words.decimals((shown["high"] - shown["low"]) / 2)
     spans, verdicts = [], []
     for row in shown.itertuples():
         spans.append("" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places))
-        n = f" (n = {row.n})" * (1 < row.n < seeds and row.verdict != "withheld")
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-        verdicts.append(words.verdict(row) + scale + n)
+        also = f"; also: {words.changes(row.also)}" * bool(row.also)
+        verdicts.append(words.verdict(row) + scale + also)
     worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
-    columns = [list(shown["label"]), spans, *([worths] if any(worths) else []), verdicts]
+    counts = [words.over(row) for row in shown.itertuples()]
+    columns = [list(shown["label"]), spans, counts, *([worths] if any(worths) else []), verdicts]
     return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]
 
 
@@ -178,8 +179,7 @@ def _heading(design: pandas.DataFrame) -> str:
     how = (
         "paired over" if known["paired"].all() else "unpaired," if not known["paired"].any() else "paired or unpaired,"
     )
-    spans = "simultaneous 95 % intervals" if known["family"].all() else "exploratory beside the claims"
-    return f"effects, {how} {seeds} seeds, {spans}"
+    return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals"
 
 
 def _common(study: Study) -> list[str]:
@@ -205,7 +205,8 @@ def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
 
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
-    lines = [*study.manifest.get("remarks", []), evidence.standing(study, table, claims) or ""]
+    lines = [evidence.families(study.manifest, int(table["family"].sum()))]
+    lines += [*study.manifest.get("remarks", []), evidence.standing(study, table, claims) or ""]
     lines += [evidence.unadjusted(study.manifest) or "", evidence.margin_line(study)]
     lines += [evidence.overfitting(study), *dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest["seeds"]) == 1 and len(table):

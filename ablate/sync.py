@@ -12,32 +12,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Protocol
+from typing import IO, Any, Protocol
 
+from ablate.card import Card, card_of
 from ablate.command import Refused, user_of
 from ablate.files import no_link
 from ablate.results import Corrupt, Run, newest_study, noted, parse_lines, read_manifest, stamp, study_folder
 from ablate.targets import BadTarget, allowed, is_sink, locate
-
-BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
-
-
-class Card(NamedTuple):
-    """What a tracking service is told about a run besides its metrics; `results` is where it may keep files."""
-
-    results: Path
-    id: str
-    group: str
-    job_type: str
-    name: str
-    tags: list[str]
-    config: dict[str, Any]
 
 
 class Sink(Protocol):
@@ -97,30 +83,32 @@ class Mirror:
         except (FileNotFoundError, Corrupt):
             return 0  # it is not written yet, or whoever reads the study next names the damage
         cells = {cell["id"]: cell for cell in manifest["cells"]}
-        return sum(self._replay_run(cells[planned["cell"]], planned) for planned in manifest["runs"])
+        return sum(self._replay_run(manifest, cells[planned["cell"]], planned) for planned in manifest["runs"])
 
     def close(self) -> None:
         """Let go of the runs that have not ended."""
         for sink in filter(None, self.sinks.values()):
             sink.close()
 
-    def _replay_run(self, cell: dict[str, Any], planned: dict[str, Any]) -> bool:
+    def _replay_run(self, manifest: dict[str, Any], cell: dict[str, Any], planned: dict[str, Any]) -> bool:
         run = Run(self.results, planned["path"])
         state = stamp(run.result_file), stamp(run.metrics_file)
         if self.looked.get(run.path) == state:
             return False
         self.looked[run.path] = state
         try:
-            sink = self._sink(cell["config"])
-            return sink is not None and self._show(sink, run, self._card(cell, planned))
-        except Corrupt:
+            if (sink := self._sink(cell["config"])) is None:
+                return False
+            result = run.result()
+            return self._show(sink, run, card_of(self.results, manifest, cell, planned, result), result)
+        except Corrupt as error:
+            self._say_once(f"{error}; not replayed, and trained again by its study's command")
             return False
         except Exception as error:  # whatever a tracking service raises, the other runs go on
             self._say_once(f"tracking failed ({one_line(error)}); nothing is lost, `python -m ablate.sync` tries again")
             return False
 
-    def _show(self, sink: Sink, run: Run, card: Card) -> bool:
-        result = run.result()
+    def _show(self, sink: Sink, run: Run, card: Card, result: dict[str, Any] | None) -> bool:
         if result is None:
             rows = run.metrics()[0] if sink.mode == "online" else []
             if rows:
@@ -148,19 +136,6 @@ class Mirror:
             self.sinks[key] = None  # it stays so where making one raises
             self.sinks[key] = make_sink(config.get("track"), self.user)
         return self.sinks[key]
-
-    def _card(self, cell: dict[str, Any], planned: dict[str, Any]) -> Card:
-        config, seed = cell["config"], planned["seed"]
-        held = {f"seed_{half}": value for half, value in (config.get("seed") or {}).items() if value is not None}
-        return Card(
-            results=self.results,
-            id=hashlib.sha256(f"{self.study}/{planned['path']}".encode()).hexdigest()[:16],
-            group=self.study,
-            job_type=cell["name"],
-            name=f"{cell['label']}/s{seed}",
-            tags=[f"{factor}={level}"[:64] for factor, level in cell["levels"].items()],  # W&B refuses longer ones
-            config=config | held | {"seed": seed, "budget": {name: cell.get(name) for name in BUDGET}},
-        )
 
     def _say_once(self, text: str) -> None:
         if text not in self.said:

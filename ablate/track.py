@@ -20,12 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from ablate import sync
+from ablate.card import Card
 from ablate.command import user_of, wandb_credentials
-from ablate.sync import Card, Mirror, one_line, say
+from ablate.sync import Mirror, one_line, say
 
 POLL = 0.25, 2.0  # seconds between looks: while runs end, and at most
 GRACE = 45.0  # seconds that are left to the mirror when its sweep has ended
 EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
+AXES = ("step", "tokens", "seconds")  # what curves can be plotted over; the first unless another is chosen
+METRICS = ("train/*", "val/*", "test/*", "diag/*", "lr", "grad_norm")
 WANDB_MODES = {"online": "online", "run": "online", "offline": "offline", "dryrun": "offline", "disabled": "disabled"}
 
 
@@ -84,10 +87,18 @@ class WandB:
             settings.init_timeout = 10
             settings.finish_timeout, settings.finish_timeout_raises = 25, True
         settings.x_disable_stats = settings.x_disable_meta = True  # they would tell about the mirror, not the training
+        # What W&B sums up by itself has its own duration, that of the mirror.
+        settings.x_server_side_derived_summary = True
+        settings.git_commit = (card.config.get("git") or {}).get("commit")
         told: dict[str, Any] = card._asdict()
         told |= {"dir": str(told.pop("results")), "project": self.project, "entity": self.entity, "mode": self.mode}
-        told["resume"] = "allow" if self.mode == "online" else None
+        told |= {"resume": "allow" if self.mode == "online" else None}
+        del told["seconds"]
         run = wandb.init(**told, reinit="create_new", settings=settings)
+        for axis in AXES:
+            run.define_metric(axis)
+        for metric in METRICS:
+            run.define_metric(metric, step_metric=AXES[0])
         self.runs[card.id], self.next_step[card.id] = run, run.starting_step
         return run
 
@@ -95,13 +106,19 @@ class WandB:
         for row in rows:
             step = row.get("step")
             if isinstance(step, int) and step >= self.next_step[card.id]:  # a resumed run logs some steps again
-                run.log(_with_nan({key: value for key, value in row.items() if key != "step"}), step=step)
+                run.log(_with_nan(row), step=step)
                 self.next_step[card.id] = step + 1
+        run.summary.update(_with_nan(_last(rows)))
 
     def _finish(self, card: Card, rows: list[dict[str, Any]], status: str, summary: dict[str, Any]) -> None:
-        run = self.runs.get(card.id) or self._begin(card)
+        if run := self.runs.get(card.id):  # begun before it was known where, and how, it would end
+            run.config.update(card.config, allow_val_change=True)
+            run.tags = tuple(card.tags)
+        else:
+            run = self._begin(card)
         self._log(run, card, rows)
-        run.summary.update(_with_nan(summary) | {"status": status})
+        took = {"_runtime": card.seconds, "_wandb": {"runtime": card.seconds}}
+        run.summary.update(_with_nan(summary) | {"status": status} | took)
         run.finish(exit_code=EXIT_CODES[status])
         del self.runs[card.id]
 
@@ -126,6 +143,12 @@ def wandb_mode() -> str:
     """`online`, `offline` or `disabled`: what WANDB_MODE says, else whether there are credentials."""
     asked = WANDB_MODES.get(os.environ.get("WANDB_MODE", ""))
     return asked or ("online" if wandb_credentials() else "offline")
+
+
+def _last(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last value of everything that was logged, and of W&B's own count of steps."""
+    found = {name: value for row in rows for name, value in row.items()}
+    return found | ({"_step": found["step"], "_runtime": found.get("seconds", 0.0)} if "step" in found else {})
 
 
 def _with_nan(row: dict[str, Any]) -> dict[str, Any]:

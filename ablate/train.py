@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from ablate.accumulate import backward_by_parts
 from ablate.average import AVERAGES
 from ablate.build import build_task, initialised_model, resolve
+from ablate.checksum import digest, sealed_archive, unsealed_archive
 from ablate.diagnose import diagnose
 from ablate.endpoint import endpoint, measure, setting_of
 from ablate.model.dropout import rekey
@@ -43,6 +45,7 @@ class Progress:
 
     step: int = 0
     offset: int = 0  # bytes of metrics.jsonl that belong to the steps so far
+    logged: str = ""  # their digest
     first_loss: float = math.nan  # training loss of the first step
     strikes: int = 0  # logged training losses in a row that were too high
     resumed: int = 0  # times that a later process continued
@@ -187,12 +190,12 @@ class Trainer:
     def save(self) -> None:
         """Write the checkpoint, atomically."""
         with self.timed("checkpoint"):
-            self.progress.offset = self.metrics.offset()
+            self.progress.offset, self.progress.logged = self.metrics.offset(), self.metrics.written()["sha256"]
             state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
             state["average"] = self.average.state_dict()
             buffer = io.BytesIO()
             torch.save(state | {"progress": dataclasses.asdict(self.progress), "seconds": self.seconds}, buffer)
-            write_atomic(self.run.checkpoint_file, buffer.getvalue(), self.run.check)
+            write_atomic(self.run.checkpoint_file, sealed_archive(buffer.getvalue()), self.run.check)
 
     def restore(self) -> None:
         """Continue from the checkpoint, if there is one.  Raises DamagedCheckpoint, having set it aside."""
@@ -200,22 +203,37 @@ class Trainer:
         if not path.exists():
             return
         try:
-            state = torch.load(path, map_location=self.device, weights_only=True)
+            archive = io.BytesIO(unsealed_archive(path.read_bytes()))
+            state = torch.load(archive, map_location=self.device, weights_only=True)
             progress = Progress(**state["progress"])
-            if not self.run.metrics_file.exists() or self.run.metrics_file.stat().st_size < progress.offset:
-                raise ValueError("metrics.jsonl is shorter than when it was written")
+            check_logged(self.run.metrics_file, progress)
             self.model.load_state_dict(state["model"])
             self.optimiser.load_state_dict(state["optimiser"])
             self.average.load_state_dict(state["average"])
             self.seconds |= {phase: self.seconds[phase] + state["seconds"][phase] for phase in PHASES}
         except Exception as error:  # torch.load raises anything on damaged bytes
             self.run.check()
-            aside, why = set_aside(path), str(error).split("\n")[0][:200]
-            raise DamagedCheckpoint(
-                f"{path} cannot be used ({why}); set aside as {aside.name}, trained again"
-            ) from None
+            damaged = [path, *([self.run.metrics_file] if isinstance(error, DamagedLog) else [])]
+            aside, why = " and ".join(set_aside(file).name for file in damaged), str(error).split("\n")[0][:200]
+            raise DamagedCheckpoint(f"{path} cannot be used ({why}); set aside as {aside}, trained again") from None
         progress.resumed += 1
         self.progress = progress
+
+
+class DamagedLog(Exception):
+    """The logged steps that a checkpoint goes on from are not those that were written."""
+
+
+def check_logged(metrics: Path, progress: Progress) -> None:
+    """Raise ValueError where the logged steps that a checkpoint goes on from are gone, DamagedLog where they differ."""
+    if not metrics.exists():
+        raise ValueError(f"{metrics.name} is gone")
+    with open(metrics, "rb") as file:
+        found = file.read(progress.offset)
+    if len(found) < progress.offset:
+        raise DamagedLog(f"{metrics.name} has been cut: it is shorter than when the checkpoint was written")
+    if digest(found) != progress.logged:
+        raise DamagedLog(f"{metrics.name} is damaged: its first {progress.offset:,} bytes are not what was logged")
 
 
 class DamagedCheckpoint(Exception):

@@ -9,6 +9,10 @@ from typing import Any
 MINUS = "−"
 BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 FEW = 6  # factors that a title spells out
+OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
+CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
+PER = "per "  # how the unit of a trend begins
+LOOKS = "looks "  # what a verdict begins with that is exploratory
 
 
 def show(level: Any) -> str:
@@ -196,24 +200,37 @@ def span(mean: float, low: float, high: float, places: int) -> str:
 
 def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = None) -> str:
     """The verdict of one row of effects in words, with its reason where there is none; the metric is the row's own."""
-    if row.verdict in ("better", "worse"):
+    word = leaning(row.verdict)
+    if word in ("better", "worse"):
         less = row.lower_is_better if lower_is_better is None else lower_is_better
-        lower = bool(less) == (row.verdict == "better")
+        lower = bool(less) == (word == "better")
         named = (metric or row.metric).split("/")[-1]
-        side = "together than the two alone predict" if row.kind == "interaction" else named
+        sides = {"interaction": "together than the two alone predict", "trend": f"{named} {row.level.split(', ')[-1]}"}
+        side = sides.get(row.kind, named)
         words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
-    elif row.verdict in ("equivalent", "negligible"):
-        words = f"{row.verdict} ({'' if row.verdict == 'equivalent' else 'a difference '}within {margin(row)})"
+    elif word in ("equivalent", "negligible"):
+        words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
     elif row.verdict == "none":
         return "no verdict"
     elif row.verdict == "undecided" and not row.note:
-        open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind != "interaction")
+        open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind not in CROSSED)
         words = f"undecided ({open_})" if open_ else "undecided"
     else:
         words = row.verdict
+    words += f", {row.given}" * bool(getattr(row, "given", "") and row.verdict != "withheld")
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
     return f"{words}: {row.note}" if row.note else words
+
+
+def leaning(verdict: str) -> str:
+    """A verdict without the word that marks it as exploratory: better, of *better* and of *looks better*."""
+    return verdict.removeprefix(LOOKS)
+
+
+def over(row: Any) -> str:
+    """How many seeds a row rests on: "n = 5", "unpaired, n = 5"."""
+    return f"{'' if row.paired else 'unpaired, '}n = {row.n}"
 
 
 def margin(row: Any) -> str:
@@ -243,6 +260,16 @@ def lost(row: Any) -> list[str]:
 def ranks(row: Any) -> str:
     """In how many seeds the level came out lower and higher than the reference, as "lower 0, higher 2, tied 1"."""
     return f"lower {row.lower}, higher {row.higher}" + f", tied {row.tied}" * bool(row.tied)
+
+
+ALSO = 3  # settings that a line spells out
+
+
+def changes(also: str) -> str:
+    """What a contrast changes beside its factors, in a line: a few settings of the column `also` of effects."""
+    found = also.split("; ") if also else []
+    more = f" and {counted(len(found) - ALSO, 'more setting')}" * (len(found) > ALSO)
+    return ", ".join(found[:ALSO]) + more
 
 
 def seen_in_training(lengths: dict[str, float]) -> list[str]:

@@ -29,6 +29,7 @@ from safetensors.torch import save
 from torch import nn
 
 from ablate.budget import utilisation
+from ablate.checksum import Sum, sum_of
 from ablate.code import definitions, is_foreign
 from ablate.data.task import Task
 from ablate.endpoint import setting_of
@@ -86,7 +87,10 @@ def carry_on(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool]
     """Do what a run that is held still lacks."""
     status = ended(run)
     if status == "done":
-        return test_lengths(run, cell["config"], functools.partial(kept_model, run, cell["config"]["user"]))
+        try:
+            return test_lengths(run, cell["config"], functools.partial(kept_model, run, cell["config"]["user"]))
+        except Corrupt as error:
+            put_aside(run, error)
     return status if status == "diverged" else attempt(run, cell, seed, stop)
 
 
@@ -101,9 +105,15 @@ def ended(run: Run) -> str | None:
     try:
         result = run.result()
     except Corrupt as error:
-        print(f"ablate: {error}; set aside as {set_aside(run.result_file).name}, trained again", file=sys.stderr)
+        put_aside(run, error)
         return None
     return result["status"] if result else None
+
+
+def put_aside(run: Run, error: Corrupt) -> None:
+    """Name and set aside the damaged file of a run that is about to be trained again."""
+    aside = set_aside(error.file or run.result_file)
+    print(f"ablate: {error}; set aside as {aside.name}, trained again", file=sys.stderr)
 
 
 def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool]) -> str:
@@ -124,9 +134,10 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
             trainer = new_trainer(run, config, seed, config["user"])
             if trainer.task.fingerprint != cell["task"]:
                 raise RuntimeError("the data changed after the plan was made; give the command again")
+            outcome["files"] = {run.config_file.name: sum_of(written)}
             outcome["final"] = trainer.train(stop)
             outcome["overfits"] = overfits(run.metrics()[0])
-            keep_weights(run, trainer.average.model, config["keep"])
+            outcome["files"] |= keep_weights(run, trainer.average.model, config["keep"])
             with trainer.timed("evaluate"):
                 test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
     except Interrupted:
@@ -143,6 +154,8 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
         if is_full(error):
             raise
         outcome |= {"status": "failed", "error": describe(error)}
+    if trainer and "files" in outcome:
+        outcome["files"][run.metrics_file.name] = trainer.metrics.written()
     try:
         written_at = {"started": started, "ended": now()}
         write_json(run.result_file, outcome | facts(trainer, cell) | written_at, run.check)
@@ -163,7 +176,7 @@ def test_lengths(run: Run, config: dict[str, Any], trained: Callable[[], tuple[n
         if lengths:
             model, task = trained()
             add_lengths(run, model, task, setting_of(config), lengths)
-    except Lost:
+    except (Lost, Corrupt):
         raise
     except Exception as error:  # of memory at a great length, say
         if is_full(error):
@@ -180,15 +193,16 @@ def kept_model(run: Run, user: Sequence[str]) -> tuple[nn.Module, Task]:
     return loaded.model().to(loaded.config["train"]["device"]), loaded.task()
 
 
-def keep_weights(run: Run, model: nn.Module, keep: str) -> None:
-    """Save a model's weights, those that were measured, unless told not to."""
+def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:
+    """Save a model's weights, those that were measured, unless told not to; the files that it wrote."""
     if keep == "none":
-        return
+        return {}
     tensors: dict[int, tuple[str, torch.Tensor]] = {}
     for name, tensor in model.state_dict().items():
         tensors.setdefault(tensor.data_ptr(), (name, tensor))  # tied parameters are stored once, under the first name
     kept = save({name: tensor.cpu().contiguous() for name, tensor in tensors.values()})
     write_atomic(run.weights_file, kept, run.check)
+    return {run.weights_file.name: sum_of(kept)}
 
 
 def describe(error: BaseException) -> dict[str, str]:

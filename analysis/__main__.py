@@ -71,10 +71,11 @@ def _said(case: Case) -> list[str]:
     shown = evidence.headline(case.effects)
     places = words.decimals((shown["high"] - shown["low"]) / 2)
     lines = [
-        f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.verdict(row)}"
+        f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.over(row)}  {words.verdict(row)}"
         for row in shown.head(LINES).itertuples()
     ]
-    remarks = tables.remarks(case.study)
+    together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
+    remarks = [*([together] if together else []), *tables.remarks(case.study)]
     claims = evidence.claim_lines(case.study.manifest, case.claims)
     return [
         *claims,

@@ -113,7 +113,7 @@ def _placed(row: Any) -> str:
 def effect_name(row: Any) -> str:
     """The start of the names of an effect's numbers."""
     where = f"At{spelled(row.stratum)}" if row.stratum else ""
-    if row.kind == "interaction" and evidence.ALIASED not in row.note:
+    if row.kind in words.CROSSED and evidence.ALIASED not in row.note:
         pairs = zip(row.factor.split(" x "), row.level.split(", "), strict=False)
         return "By".join(spelled(factor) + spelled(level) for factor, level in pairs) + where
     if row.kind == "cell":

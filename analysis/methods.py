@@ -7,7 +7,7 @@ from typing import Any
 
 from ablate import evidence, words
 from ablate.words import listed, ranged, said_metric
-from analysis import training
+from analysis import tables, training
 from analysis.bibliography import Paper, cite, mention
 from analysis.case import Case
 from analysis.latex import escape
@@ -80,6 +80,12 @@ def _design(case: Case) -> Iterator[str]:
     yield from map(_sentence, manifest.get("remarks", ()))
 
 
+def _also(case: Case) -> Iterator[str]:
+    for line in evidence.also_lines(case.study.manifest):
+        change, _, others = line.partition(", also: ")
+        yield f"With {change}, the two sides differ in more than that; also: {others}."
+
+
 def _cited(manifest: dict[str, Any], factor: str, level: Any) -> str:
     return words.named(manifest, level) + mention(manifest, f"{factor}={words.show(level)}")
 
@@ -104,6 +110,8 @@ def _tuning(case: Case) -> Iterator[str]:
             f"{tuned['key']} was tuned for each cell alike, over {values} with {seeds} each, by the validation split; "
             "these seeds are not scored."
         )
+        if given := evidence.given(manifest):
+            yield f"Verdicts hold {given}: tuning was not repeated, and no interval includes what it chose by chance."
         edges = sum(bool(cell["edge"]) for cell in tuned["cells"].values())
         if edges:
             yield f"For {words.counted(edges, 'cell')} the best value is at the edge of what was tried."
@@ -166,26 +174,40 @@ def _statistics(case: Case) -> Iterator[str]:
         yield _sentence(f"{words.role(manifest)}; no verdict is given")
         return
     yield from _claims(case)
+    yield tables.families(case)
     family = int(table["family"].sum()) if len(table) else 0
     if len(table):
         several = len(set(manifest["factors"]) & set(manifest["reference"])) > 1
         which = COMPARED[manifest.get("design", "grid")] if several else "differences of each level from the reference"
         yield f"Effects are {which}" + ", computed within each seed" * bool(table["paired"].all()) + "."
+        yield from _crossed(case)
     if family:
         yield (
             f"Intervals are simultaneous 95 % t intervals over seeds (Bonferroni, {words.counted(family, 'effect')}); "
             "p-values are corrected after Holm for the same effects, and the interval decides each verdict."
         )
     if len(table) > family:
-        which = "All other comparisons" if family else "These effects"
         yield (
-            f"{which} are exploratory: p-values after Benjamini and Hochberg, intervals with a false coverage rate of "
-            "5 %."
+            "All other comparisons are exploratory: p-values after Benjamini and Hochberg, intervals with a false "
+            "coverage rate of 5 %; what they decide is said to look better or worse."
         )
     margin = evidence.margin_words(manifest)
     if margin:
         late = "" if evidence.margin_of(manifest).registered else ", which was written after results,"
         yield f"Differences within a margin of {margin}{late} count as negligible or equivalent, from five seeds on."
+
+
+def _crossed(case: Case) -> Iterator[str]:
+    """Which settings effects are crossed with, and the axes of trends."""
+    manifest, trends = case.study.manifest, case.effects[case.effects["kind"] == "trend"]
+    found = dict.fromkeys(each.setting for each in evidence.crossings(manifest))
+    known = {name for factor in case.effects["factor"] for name in str(factor).split(" x ")}
+    if crossed := [words.named(manifest, name) for name in found if name in known]:
+        yield f"They are given at each level of {listed(crossed)}, with differences between levels as interactions."
+    units = dict.fromkeys(zip(trends["factor"].str.split(" x ").str[-1], trends["level"], strict=True))
+    axes = dict.fromkeys(f"{level.split(', ')[-1]} of {words.named(manifest, name)}" for name, level in units)
+    if axes:
+        yield f"Trends are least-squares slopes of an effect over the levels: {listed(axes)}."
 
 
 def _claims(case: Case) -> Iterator[str]:
@@ -202,7 +224,7 @@ def _claims(case: Case) -> Iterator[str]:
             "after Holm; the interval decides each verdict."
         )
     if before < len(case.claims):
-        yield "Claims written after results are exploratory, after Benjamini and Hochberg."
+        yield "Claims written after results are judged after Benjamini and Hochberg."
 
 
 def _looks(case: Case) -> Iterator[str]:
@@ -261,6 +283,6 @@ def _sentence(text: str) -> str:
 
 Part = Callable[[Case], Iterable[str]]
 PARTS: tuple[Part, ...] = (
-    *(_design, training.model, training.data, training.loop, _matching, _tuning, _seeds, _endpoint),
+    *(_design, _also, training.model, training.data, training.loop, _matching, _tuning, _seeds, _endpoint),
     *(_statistics, _looks, _losses, _noise, _caveats, training.machine),
 )

@@ -19,7 +19,7 @@ from analysis.sheet import Sheet
 ALONE = "This study has one seed: nothing can be concluded from it."
 WIDE = 6  # cells beside each other; more go below each other
 STUDY_KEYS = {  # of a configuration: what belongs to the study, not to a cell's numbers
-    *("study", "seeds", "seeds_max", "confirm", "reference", "match", "design", "zip", "tier", "tune", "aa"),
+    *("study", "seeds", "seeds_max", "confirm", "reference", "match", "design", "zip", "hold", "tier", "tune", "aa"),
     *("margin", "exchange", "results_dir", "dry_run", "reuse", "allow_duplicates", "keep", "user", "unit", "track"),
 }
 
@@ -66,7 +66,7 @@ def _asked(factors: list[str]) -> str:
 
 def verdicts(case: Case) -> Section:
     """A sentence per effect that comes first, and what must be known with them."""
-    notes = [evidence.standing(case.study, case.effects, case.claims) or ""]
+    notes = [tables.families(case), evidence.standing(case.study, case.effects, case.claims) or ""]
     notes += [evidence.unadjusted(case.study.manifest) or "", evidence.overfitting(case.study)]
     if len(case.study.manifest["seeds"]) == 1:
         notes.append(ALONE)
@@ -74,8 +74,6 @@ def verdicts(case: Case) -> Section:
         notes.append("This study serves another one: its differences are no effects of variants, and have no verdicts.")
     elif case.effects.empty:
         notes.append("Nothing is compared in this study.")
-    elif not case.effects["family"].any():
-        notes.append("The registered claims are what this study judges; these effects are exploratory beside them.")
     else:
         known = evidence.headline(case.effects).query("low.notna()")
         simultaneous = (

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, words
-from ablate.words import listed, p_words, said_metric, scope
+from ablate.words import leaning, listed, p_words, said_metric, scope
 from analysis.case import Case
 
 ALONE = "the two alone add up to"  # not the main effects: as means over the other factor they hold a share of it
@@ -28,7 +28,8 @@ def sentence(manifest: dict[str, Any], row: Any, contrast: evidence.Contrast | N
 
     `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
     """
-    grounds = "; ".join(filter(None, (", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
+    also = f"also: {words.changes(row.also)}" * bool(row.also)
+    grounds = "; ".join(filter(None, (also, ", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
     return f"{finding(manifest, row)} ({grounds})."
 
 
@@ -45,16 +46,22 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
     if row.verdict == "withheld" or not row.n:
         rank = f"; diverged ranked worst: {words.ranks(row)}" if row.diverged + row.diverged_reference else ""
         return f"{about}: {row.verdict}, {row.note}{rank}"
-    if row.verdict in ("better", "worse", "negligible"):
-        within = f", a difference within {words.margin(row)}: negligible" * (row.verdict == "negligible")
+    word = leaning(row.verdict)
+    if word in ("better", "worse", "negligible"):
+        within = f", a difference within {words.margin(row)}: {row.verdict}" * (word == "negligible")
         return moved(manifest, row) + within
     why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
-    told = {"none": "no verdict", "equivalent": f"equivalent within {words.margin(row)}"}.get(row.verdict, "undecided")
+    told = {"none": "no verdict", "equivalent": f"{row.verdict} within {words.margin(row)}"}.get(word, "undecided")
     return f"{about}: {told}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
 
 
 def moved(manifest: dict[str, Any], row: Any) -> str:
     """A decided effect: which way the metric moves, or of an interaction the difference that one change makes to it."""
+    if row.kind == "trend":
+        way = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
+        return (
+            f"{subject(manifest, row)}: the difference to the {said_metric(row.metric)} is {way}{beyond(manifest, row)}"
+        )
     if row.kind != "interaction":
         other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
         return evidence.moved(manifest, row, subject(manifest, row), other)
@@ -67,6 +74,8 @@ def moved(manifest: dict[str, Any], row: Any) -> str:
 
 def beyond(manifest: dict[str, Any], row: Any) -> str:
     """What the number of an interaction is a difference of; nothing for other effects."""
+    if row.kind == "trend":
+        return f" {row.level.split(', ')[-1]} of {words.named(manifest, row.factor.split(' x ')[-1])}"
     pair = paired(manifest, row) if row.kind == "interaction" else None
     if pair:
         return f": {pair.difference} with {pair.other}, minus that with {pair.base}"
@@ -79,10 +88,14 @@ def subject(manifest: dict[str, Any], row: Any) -> str:
     if row.kind == "main":
         base = words.named(manifest, row.reference)
         return f"{named(manifest, row.factor, row.level)} in place of {base}{where}"
+    if row.kind == "trend":
+        (factor, setting), level = row.factor.split(" x "), row.level.split(", ")[0]
+        one = f"{named(manifest, factor, level)} in place of {words.named(manifest, row.reference)}"
+        return f"trend of {one} over {words.named(manifest, setting)}{where}"
     if row.kind == "interaction":
         pair = paired(manifest, row)
         return f"interaction of {f'{pair.other} and {pair.one}{where}' if pair else row.label}"
-    if row.kind == "cell" and row.verdict in ("better", "worse", "negligible"):
+    if row.kind == "cell" and leaning(row.verdict) in ("better", "worse", "negligible"):
         return f"{row.level}{where}"
     return str(row.label)
 
@@ -101,6 +114,8 @@ def paired(manifest: dict[str, Any], row: Any) -> Pair | None:
     factors, levels, bases = row.factor.split(" x "), row.level.split(", "), row.reference.split(", ")
     if evidence.ALIASED in row.note or {len(factors), len(levels), len(bases)} != {2}:
         return None
+    if factors[1] not in manifest["reference"]:  # a setting: what a component changes at one of its levels
+        factors, levels, bases = factors[::-1], levels[::-1], bases[::-1]
     other, one = (named(manifest, *each) for each in zip(factors, levels, strict=True))
     base = named(manifest, factors[0], bases[0])
     return Pair(one, f"the difference that {one} in place of {words.named(manifest, bases[1])} makes", other, base)
@@ -123,20 +138,20 @@ def averaged(manifest: dict[str, Any], row: Any) -> str:
 
 def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast | None) -> list[str]:
     """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
-    seeds = words.counted(row.n, "seed") if row.paired else f"unpaired, n = {row.n}"
+    seeds = words.counted(row.n, "seed") if row.paired else words.over(row)
     found = [] if row.family else ["exploratory"]
     found += [seeds, p_words(row.p_holm if row.family else row.p_bh, "Holm" if row.family else "BH")]
     found += ["unadjusted for looks"] if row.unadjusted else []
     if row.verdict == "undecided" and words.known(row.smallest):
         found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")
-    decided = row.verdict in ("better", "worse", "negligible", "equivalent")
-    found.append(row.note if decided else "")
+    decided = leaning(row.verdict) in ("better", "worse", "negligible", "equivalent")
+    found += [row.note if decided else "", row.given if row.verdict not in ("withheld", "none") else ""]
     return [part for part in [*found, words.worth_told(row, "steps"), costs(manifest, contrast)] if part]
 
 
 def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
     """How many more parameters the level's side has: "+0.4 % parameters"; nothing where that is not known."""
-    if contrast is None or contrast.kind == "interaction":
+    if contrast is None or contrast.kind in words.CROSSED:
         return ""
     params = {cell["id"]: cell["params"] for cell in manifest["cells"]}
     sides = [_mean(params, contrast.side(sign)) for sign in (1, -1)]

@@ -115,7 +115,8 @@ def effects_sheet(case: Case) -> Sheet:
     priced = "worth" in table and bool(table["worth"].notna().any())
     head = ["effect", *["metric"] * several, "n", "lost", difference, "p (Holm; exploratory: BH)"]
     head += ["worth in steps"] * priced + ["verdict", "role"]
-    head += [f"match={manifest['match']}, left at most"] if matched else []
+    confounded = bool(table["also"].ne("").any())
+    head += ["also"] * confounded + ([f"match={manifest['match']}, left at most"] if matched else [])
     rows = []
     for row in table.itertuples():
         places = words.decimals([(row.high - row.low) / 2])
@@ -124,16 +125,24 @@ def effects_sheet(case: Case) -> Sheet:
         texts += [words.p_text(row.p_holm if row.family else row.p_bh)]
         texts += [_steps(row)] if priced else []
         texts += [words.verdict(row), "family" if row.family else "exploratory"]
+        texts += [row.also] if confounded else []
         rows.append([*texts, *([words.remainder(row.match_difference)] if matched else [])])
     family = int(table["family"].sum())
     over = f"Intervals are simultaneous over the {words.counted(family, 'row')} of the family (Bonferroni-t); "
     alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
     said = f"{over * bool(family)}{alone}all intervals cover seeds only."
     said = said[0].upper() + said[1:]
-    stands = evidence.standing(study, table, case.claims) or ""
-    notes = [said * bool(len(rows)), stands, *at_common_values(study), *remarks(study)]
+    stands, together = evidence.standing(study, table, case.claims) or "", families(case)
+    notes = [said * bool(len(rows)), together, stands, *at_common_values(study), *remarks(study)]
+    notes[1:1] = ["Also: settings besides the factor in which the two sides differ."] * confounded
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
     return Sheet("effects", f"Effects on {metric}", head, rows, [note for note in notes if note])
+
+
+def families(case: Case) -> str:
+    """What shares which 5 %, as a sentence, where there are claims beside the effects."""
+    said = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
+    return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 
 def _steps(row: Any) -> str:
@@ -199,7 +208,7 @@ def claims_sheet(case: Case) -> Sheet | None:
     head = ["claim", "found", "n", "difference [95 %]", p, "written", "verdict"]
     said = "Intervals and p are corrected for the number of claims; "
     said += "registered: written before any seed had results on both sides."
-    return Sheet("claims", "Claims", head, rows, [said])
+    return Sheet("claims", "Claims", head, rows, [said, *filter(None, [families(case)])])
 
 
 def losses_sheet(case: Case) -> Sheet | None:

@@ -15,7 +15,7 @@ from fabricate import fabricate
 
 from ablate import evidence
 from ablate.command import Refused
-from ablate.results import read_manifest, study_folder, write_json
+from ablate.results import read_json, read_manifest, study_folder, write_json
 from ablate.tidy import Columns, parse_lines
 from analysis import load
 from analysis.__main__ import main
@@ -152,8 +152,8 @@ def test_runs_of_other_versions_and_devices_are_named_and_kept(results: Path) ->
 
 def test_a_metric_that_is_no_number_counts_for_nothing(results: Path) -> None:
     for value, run in zip((None, "two", float("nan")), sorted(results.glob("runs/*/*/result.json")), strict=False):
-        told = json.loads(run.read_text())
-        run.write_text(json.dumps(told | {"final": {"test/loss": value}}))
+        told = read_json(run)
+        run.write_text(json.dumps(told | {"final": {"test/loss": value}}))  # without a checksum
     study = read(results, None)
     assert int(evidence.scores(study).notna().sum().sum()) == 9
     assert case_of(results, study).cells["n"].sum() == 9

@@ -149,7 +149,7 @@ BASIC = {"effects", "seeds", "curves"}
         (lambda at: case(at, {"ffn": FFN}, seeds=range(5), sequential=AUTO | {"at": 5}), set()),
         (with_placebos, {"main_effects", "interactions", "placebos"}),
         (with_diagnostics, {"main_effects", "interactions", "divergence", "diagnostics"}),
-        (with_sizes, {"pareto"}),
+        (with_sizes, {"pareto", "interactions"}),
     ],
 )
 def test_a_study_gets_the_figures_of_what_it_contains_and_they_fit(tmp_path: Path, make: Any, kinds: set[str]) -> None:
@@ -367,12 +367,13 @@ def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
     assert np.allclose(boxes, [4 * norm["floor"], 4 * effect["floor"]])
 
 
-def test_beside_registered_claims_intervals_are_said_to_be_exploratory(tmp_path: Path) -> None:
+def test_beside_registered_claims_effects_stay_a_family(tmp_path: Path) -> None:
     given = case(tmp_path, seeds=range(5), claims={"lower": CLAIMS["lower"]})
     made = tables(given)
     for name in ("effects", "interactions"):
-        caption = " ".join(made[name].attrs["caption"])
-        assert "exploratory 95 % intervals (false coverage rate 5 %)" in caption and "simultaneous" not in caption
+        assert "simultaneous 95 % intervals (Bonferroni-t, family of 3)" in " ".join(made[name].attrs["caption"])
+    for name in ("effects", "claims"):
+        assert "two families, each with its own 5 %" in " ".join(made[name].attrs["caption"])
 
 
 def test_figures_of_one_metric_leave_out_the_cells_of_another(tmp_path: Path) -> None:
@@ -462,8 +463,6 @@ def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:
     columns = ["mean", "low", "high"]
     assert np.allclose(table[table["seeds"] == 5][columns], then.effects[then.effects["family"]][columns])
     assert np.allclose(table[table["seeds"] == 8][columns], given.effects[given.effects["family"]][columns])
-    claimed = case(tmp_path / "claimed", seeds=range(8), sequential=AUTO, claims={"lower": CLAIMS["lower"]})
-    assert "looks" not in tables(claimed)  # claims are the family: effects have no simultaneous intervals
     first = table[table["facet"] == table["facet"].iloc[0]]
     assert line(drawn("looks", given).axes[0], [5, 5], [first["low"].iloc[0], first["high"].iloc[0]])
 

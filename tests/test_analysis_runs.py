@@ -78,7 +78,7 @@ def test_strata_and_one_at_a_time_read_back(tmp_path: Path) -> None:
     native = load_study(tmp_path, fabricate(tmp_path, factors, seeds=range(4)))
     foreign = read_csv(exported(native, tmp_path / "runs.csv"), Asked(within=("optim.lr",)))
     one, other = evidence.effects(native), evidence.effects(foreign)
-    assert list(one["label"]) == list(other["label"]) and "at optim.lr=3e-05" in one["label"].iloc[-1]
+    assert list(one["label"]) == list(other["label"]) and one["label"].iloc[-1] == "ffn x optim.lr: swiglu, 3e-05"
     pandas.testing.assert_frame_equal(one, other, check_exact=True)
     native = load_study(tmp_path, fabricate(tmp_path, GRID, study="oat", design="one_at_a_time", seeds=range(4)))
     foreign = read_csv(exported(native, tmp_path / "oat.csv"), Asked())

@@ -14,7 +14,7 @@ from fabricate import TASK, fabricate
 from scipy import stats as scipy_stats
 
 from ablate import evidence
-from ablate.results import Run, load_study
+from ablate.results import Run, load_study, write_json
 from analysis import sections, stats
 from analysis.case import case_of
 from analysis.sheet import markdown
@@ -98,7 +98,7 @@ def with_documents(results, name: str, names=None) -> None:
         result["documents"] = {
             "test": {"name": names or [f"d{k}" for k in range(6)], "tokens": TOKENS, "loss": losses.tolist()}
         }
-        file.write_text(json.dumps(result))
+        write_json(file, result)
 
 
 def test_effects_over_documents_have_the_means_of_effects_over_seeds(tmp_path):
@@ -125,7 +125,7 @@ def test_cells_that_were_tested_on_other_documents_have_no_such_interval(tmp_pat
     file = Run(tmp_path, path).result_file
     result = json.loads(file.read_text())
     result["documents"]["test"]["name"][0] = "another"
-    file.write_text(json.dumps(result))
+    write_json(file, result)
     assert stats.documents(tmp_path, study, evidence.effects(study)) is None
     study.runs["path"] = None  # of runs that lie nowhere, read from a file say
     assert stats.documents(tmp_path, study, evidence.effects(study)) is None

@@ -234,7 +234,7 @@ def test_claims_that_are_left_are_corrected_for_those_that_were_taken_back(tmp_p
     assert row(table, "a").p_holm >= 5 * row(table, "a").p * 0.999
     assert row(table, "d").p_bh == row(table, "d").p and row(table, "d").edited and not row(table, "d").family
     lines = evidence.claim_lines(study.manifest, table)
-    assert lines[3].startswith("d (post hoc, edited after results): contradicted.")
+    assert lines[3].startswith("d (post hoc, edited after results): looks contradicted.")
     assert lines[4].strip().startswith("edited: from 2025-01-01 00:00:00 on (registered) it said greater: ffn=swiglu")
     assert [line.split(";")[0] for line in lines[5:]] == [
         "e (registered): withdrawn, after its results could be seen",
@@ -242,11 +242,11 @@ def test_claims_that_are_left_are_corrected_for_those_that_were_taken_back(tmp_p
     ]
 
 
-def test_beside_registered_claims_effects_are_exploratory_and_beside_others_not(tmp_path):
+def test_effects_are_a_family_beside_registered_claims_and_beside_others(tmp_path):
     for known in (True, False):
         study = made(tmp_path / str(known), {"a": entry({"less": SIDES}, known)})
         table = evidence.effects(study)
-        assert table["family"].any() != known and table["p_bh"].notna().all() == known
+        assert (table["family"] == (table["kind"] != "cell")).all()
         assert list(evidence.headline(table)["kind"].unique()) == ["main", "interaction"] and evidence.noise(table)
         assert evidence.claims(study)["family"].all() == known
 
@@ -442,10 +442,10 @@ def test_p_of_other_statistics_pay_for_every_look(tmp_path):
     assert row(evidence.claims(study), "often").p == pytest.approx(4 * 2 / 2**5)
 
 
-def test_the_summary_shows_claims_first_and_effects_as_exploratory(tmp_path):
+def test_the_summary_shows_claims_first_and_effects_as_a_family_of_their_own(tmp_path):
     said = summary(made(tmp_path, {"gated": entry({"less": SIDES})}), tmp_path).splitlines()
     claim = next(i for i, line in enumerate(said) if line.startswith("gated (registered): supported. swiglu lowers "))
-    effects = said.index("effects, paired over 8 seeds, exploratory beside the claims")
+    effects = said.index("effects, paired over 8 seeds, simultaneous 95 % intervals")
     assert claim < effects and said[claim].endswith("; 0.12 M parameters, stdlib-3.11, 800 steps).")
     tuning = made(tmp_path / "tuning", {"gated": entry({"less": SIDES})}, tunes="x")
     assert evidence.claims(tuning).empty and "gated" not in summary(tuning, tmp_path)

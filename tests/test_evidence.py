@@ -102,7 +102,7 @@ def test_labels_name_levels_of_larger_factors_and_strata(tmp_path: Path) -> None
             "norm x ffn: rms, swiglu",
             "norm x ffn: bn, swiglu",
         )
-    ]
+    ] + ["norm x optim.lr: rms, 0.0003", "norm x optim.lr: bn, 0.0003", "ffn x optim.lr"]
 
 
 def noisy_lr(levels: dict[str, Any], seed: int) -> float:
@@ -118,7 +118,7 @@ def test_a_stratum_never_mixes(tmp_path: Path) -> None:
     table = evidence.effects(study)
     assert row(table, "ffn: swiglu − mlp at optim.lr=0.001").verdict == "better"
     assert row(table, "ffn: swiglu − mlp at optim.lr=0.0003").verdict == "worse"
-    assert len(table) == 2
+    assert len(table) == 3 and row(table, "ffn x optim.lr").mean == pytest.approx(0.1)
 
 
 def test_all_factors_are_factorial_where_no_component_varies(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from ablate.schema import COMPONENTS
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "fork", "manifests", "overfit", "state", "stop"}
-    | {"targets", "words"},
+    | {"checksum", "damage", "logged", "targets", "words"},
     {"margins", "plain", "variants"},
     {"relations"},
     {"grammar"},
@@ -29,8 +29,8 @@ LAYERS = [
     {"accumulate", "decode", "recalibrate"},
     {"endpoint", "budget", "results", "units"},
     {"diagnose", "lengths", "load", "command"},
-    {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings"},
-    {"factors", "copies", "dials"},
+    {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
+    {"factors", "copies", "dials", "hold"},
     {"cells", "claims", "experiment", "reuse", "probe"},
     {"grid", "looks", "pool", "nursery"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
@@ -43,13 +43,18 @@ LAYERS = [
 ]
 ALLOWED = {
     "model": {"model"},
-    "data": {"data"},
-    "results": {"files", "lease", "manifests", "tidy"},
+    "data": {"data", "checksum"},
+    "results": {"files", "lease", "tidy", "damage", "logged", "manifests"},
     "tidy": {"files", "plain", "words"},
     "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
-ALLOWED |= {"schema": set(), "catalogue": set(), "command": {"results", "targets"}}
-ALLOWED |= {"sync": {"command", "files", "results", "targets"}}
+ALLOWED |= {
+    "schema": set(),
+    "catalogue": set(),
+    "sync": {"card", "command", "files", "results", "targets"},
+    "card": {"schema"},
+    "command": {"results", "targets"},
+}
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
 ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
 

@@ -37,6 +37,7 @@ NO_PART = {
     "match": "what it chose stands in the settings that it chose",
     "design": "which cells there are",
     "zip": "which cells there are",
+    "hold": "what it held stands in the settings that it held",
     "tier": "what it set stands in the settings that it set",
     "tune.key": "what was chosen stands in the key that was tuned",
     "tune.values": "what was chosen stands in the key that was tuned",

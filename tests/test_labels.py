@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from fabricate import fabricate
 
-from ablate.results import study_folder
+from ablate.results import study_folder, write_json
 from analysis.__main__ import main
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"], "optim.lr": [0.001, 0.01]}
@@ -146,7 +146,7 @@ def test_placebos_and_what_noise_does_have_the_labels(tmp_path: Path) -> None:
     for cell in content["cells"]:  # as a sweep calls them
         kind = cell["levels"]["seed.placebo"]
         cell["label"] = "ln + mlp" + (f", {kind} drawn anew" if kind == "ffn" else f", {kind}" if kind else "")
-    manifest.write_text(json.dumps(content))
+    write_json(manifest, content)
     labels = {name: text for name, text in LABELS.items() if name != "optim.lr"} | {"mlp": "MLP"}
     two = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"]}
     folder, said = analysed(tmp_path, labels, two, placebos="aa")

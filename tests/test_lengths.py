@@ -124,11 +124,13 @@ def test_a_failing_test_loses_nothing(small, monkeypatch, capfd, trained):
     assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"] and lacking(run, [8]) == []
 
 
-def test_damaged_weights_are_told_and_the_result_stands(small, capfd):
+def test_damaged_weights_are_told_and_trained_again(small, capfd):
     _, run, _ = carried_out(*small)
+    final = run.result()["final"]
     run.weights_file.write_bytes(b"no weights")
-    assert carried_out(*small, "eval.lengths=[8]")[0] == ["failed"]
-    assert "cannot be tested at eval.lengths=[8]" in capfd.readouterr().err and run.result()["status"] == "done"
+    assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"]
+    assert "weights.safetensors is damaged: it has 10 bytes" in capfd.readouterr().err and lacking(run, [8]) == []
+    assert run.result()["final"] == final and run.weights_file.with_name("weights.safetensors.corrupt").exists()
 
 
 class Short:

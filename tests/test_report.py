@@ -70,7 +70,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = tmp_path_factory.mktemp("results")
     looks = [{"seeds": [0, 1], "when": "2025-01-02T03:04:05+00:00"}]
     status = lambda levels, seed: "failed" if (levels["norm"], seed) == ("rms", 2) else "done"  # noqa: E731
-    fabricate(results, GRID, status=status, looks=looks, question="Do gates help a narrow model?")
+    fabricate(results, GRID, range(4), status=status, looks=looks, question="Do gates help a narrow model?")
     assert main(["--results-dir", str(results)]) == 0
     return results / "figures" / "fabricated"
 
@@ -91,11 +91,11 @@ def test_the_report_answers_what_a_reader_asks(analysed: Path) -> None:
     said = "\n".join(text for texts in found.texts.values() for text in texts)
     assert "Do gates help a narrow model?" in said
     assert re.search(r"swiglu in place of mlp lowers the test loss by \.0\d+ nats per byte \[", said)
-    assert "unadjusted: seeds were added after a look at 2 of the 3" in said
+    assert "unadjusted: seeds were added after a look at 2 of the 4" in said
     assert "python -m ablate -m norm=ln,rms ffn=mlp,swiglu" in said and "2025-01-02T03:04:05+00:00: 2 seeds" in said
-    assert "shapes do not fit" in said and "2 of 12" not in said
+    assert "shapes do not fit" in said and "2 of 16" not in said
     rows = [attributes for attributes in found.all("tr") if "data-status" in attributes]
-    assert [row["data-status"] for row in rows].count("failed") == 2 and len(rows) == 12
+    assert [row["data-status"] for row in rows].count("failed") == 2 and len(rows) == 16
 
 
 def test_no_file_says_where_on_this_machine_it_was_written(analysed: Path) -> None:

@@ -88,7 +88,7 @@ def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbe
     assert (rows_of(run), run.result()["final"]) == undisturbed
 
 
-@pytest.mark.parametrize("damage", ["cut", "noise", "empty", "other", "metrics gone"])
+@pytest.mark.parametrize("damage", ["cut", "noise", "empty", "other", "metrics gone", "a bit", "a logged bit"])
 def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undisturbed, damage, capfd):
     _, run = train(planned, after(30))
     data = run.checkpoint_file.read_bytes()
@@ -96,12 +96,19 @@ def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undi
         torch.save({"not": "ours"}, run.checkpoint_file)
     elif damage == "metrics gone":
         run.metrics_file.unlink()
+    elif damage in ("a bit", "a logged bit"):
+        file = run.checkpoint_file if damage == "a bit" else run.metrics_file
+        data = bytearray(file.read_bytes())
+        data[len(data) // 3] ^= 1
+        file.write_bytes(data)
     else:
         run.checkpoint_file.write_bytes({"cut": data[: len(data) // 2], "noise": b"\x00" * 999, "empty": b""}[damage])
     assert train(planned)[0] == "done"
     assert (rows_of(run), run.result()["final"]) == undisturbed
-    assert "checkpoint.pt cannot be used" in capfd.readouterr().err
-    assert (run.folder / "checkpoint.pt.corrupt").exists()
+    said = capfd.readouterr().err
+    assert "checkpoint.pt cannot be used" in said and (run.folder / "checkpoint.pt.corrupt").exists()
+    if damage == "a logged bit":
+        assert "metrics.jsonl is damaged" in said and (run.folder / "metrics.jsonl.corrupt").exists()
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "checkpoint.pt", "weights.safetensors", "result.json"])

@@ -169,7 +169,7 @@ def test_a_large_study_stays_readable_and_says_what_is_left(tmp_path: Path) -> N
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "gelu", "geglu", "swiglu"], "optim.lr": [5e-4, 1e-3]}
     said = text(tmp_path, factors)
     assert len(said.splitlines()) < 45
-    assert "… 8 more cells: python -m analysis" in said and "… 6 more effects: python -m analysis" in said
+    assert "… 8 more cells: python -m analysis" in said and "… 11 more effects: python -m analysis" in said
     first = said.splitlines()[said.splitlines().index("effects, paired over 3 seeds, simultaneous 95 % intervals") + 1]
     assert "better" in first  # what is decided is not what is cut
 

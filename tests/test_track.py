@@ -15,12 +15,16 @@ import pytest
 from conftest import read_terminal
 from hazard import wait_for
 
+from ablate.card import settings
 from ablate.results import MetricsWriter, Run, write_json, write_manifest
 from ablate.sync import Mirror
 from ablate.track import wandb_mode
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY = "norm-3fa94c"
+ORCHESTRATED: dict[str, Any] = {"study": None, "seeds": 2, "design": "grid", "tune": {"key": None}, "keep": "weights"}
+GIT = {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False}
+VERSIONS = {"python": "3.11.4", "torch": "2.6.1"}
 ASKED = ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE", "NETRC")
 
 
@@ -40,12 +44,20 @@ def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int
             "id": f"c{i}",
             "name": f"{norm}-mlp-pre-rope-mha-gpt2",
             "label": norm,
-            "levels": {"norm": norm, "optim.lr": 0.001},
+            "levels": {"norm": norm, "optim.lr": 0.001, "model": "decoder"},
             "params": 1000 + i,
             "flops_per_token": 6000,
             "params_vs_reference": i / 1000,
             "shared_draws": 1.0,
-            "config": {"model": {"dim": 64}, "train": {"steps": 40}, "seed": {"init": None, "data": 7}, "track": track},
+            "config": {
+                "norm": {"_target_": f"ablate.model.norm.{norm}", "eps": 1e-5},
+                "model": {"dim": 64},
+                "optim": {"lr": 0.001, "warmup": 40},
+                "train": {"steps": 40},
+                "seed": {"init": None, "data": 7, "placebo": None},
+                **ORCHESTRATED,
+                "track": track,
+            },
         }
         for i, norm in enumerate(norms)
     ]
@@ -55,6 +67,7 @@ def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int
         for seed in range(seeds)
     ]
     manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "factors": {"norm": norms}}
+    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}}
     manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {}, "looks": [], "units": {}}
     write_manifest(results, manifest)
     return [run["path"] for run in runs]
@@ -74,7 +87,15 @@ def end(results: Path, path: str, status: str = "done", ended: str = "2026-01-01
     error = {"type": "ValueError", "message": "boom", "traceback": ""} if status == "failed" else None
     log(results, path, range(0, 50, 10))
     final = {} if status == "failed" else {"test/loss": loss}
-    write_json(Run(results, path).result_file, {"status": status, "final": final, "ended": ended, "error": error})
+    result = {
+        "status": status,
+        "final": final,
+        "ended": ended,
+        "error": error,
+        "seconds": {"train": 5.5, "total": 7.25},
+    }
+    result |= {"device": "cpu x86_64", "host": "somewhere", "versions": VERSIONS, "git": GIT, "steps": 40}
+    write_json(Run(results, path).result_file, result)
 
 
 def sync(results: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -110,10 +131,12 @@ def read_back(folder: Path) -> dict[str, Any]:
     summary: dict[str, Any] = {}
     for update in kinds["summary"]:
         summary |= update["update"]
+    axes = {metric.get("name") or metric["glob_name"]: metric.get("step_metric") for metric in kinds["metric"]}
     return {
         **kinds["run"][0],
         "config": kinds["run"][0]["config"]["update"],
         "history": [item["item"] for item in kinds["history"]],
+        "axes": axes,
         "summary": summary,
         "exit_code": kinds["exit"][0].get("exit_code", 0),
     }
@@ -131,23 +154,36 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
     assert len({run["run_id"] for run in runs.values()}) == 4
     assert [run["exit_code"] for _, run in sorted(runs.items())] == [0, 2, 1, 0]
     assert [run["summary"]["status"] for _, run in sorted(runs.items())] == ["done", "diverged", "failed", "done"]
+    assert [run["tags"][3:] for _, run in sorted(runs.items())] == [[], ["diverged"], ["failed"], []]
     run = runs["ln/s0"]
     assert (run["project"], run["run_group"], run["job_type"]) == ("trial", STUDY, "ln-mlp-pre-rope-mha-gpt2")
-    assert run["tags"] == ["norm=ln", "optim.lr=0.001"]
-    assert run["config"]["model"] == {"dim": 64}
-    assert (run["config"]["seed"], run["config"]["seed_data"]) == (0, 7)
-    assert runs["rms/s1"]["config"]["budget"] == {
-        "params": 1001,
-        "flops_per_token": 6000,
-        "params_vs_reference": 0.001,
-        "shared_draws": 1.0,
+    assert run["tags"] == ["norm=ln", "optim.lr=0.001", "model=decoder"] and run["git"] == {"commit": GIT["commit"]}
+    assert {name: value for name, value in run["config"].items() if name != "_wandb"} == {
+        **{"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"},
+        "components": {"norm": {"_target_": "ablate.model.norm.ln", "eps": 1e-5}},
+        "model": {"dim": 64, "variant": "decoder"},
+        "optim": {"lr": 0.001, "warmup": 40},
+        "optim.lr": 0.001,
+        "train": {"steps": 40},
+        **{"seed": 0, "seed_data": 7},
+        "budget": {"params": 1000, "flops_per_token": 6000, "params_vs_reference": 0.0, "shared_draws": 1.0},
+        "study": {"name": STUDY, "command": "python -m ablate -m norm=ln,rms"}
+        | {name: value for name, value in ORCHESTRATED.items() if name != "study"}
+        | {"track": {"_target_": "ablate.track.WandB", "project": "trial", "entity": None}},
+        **{"device": "cpu x86_64", "host": "somewhere", "versions": VERSIONS, "git": GIT},
     }
-    assert [(row["_step"], row["train/loss"]) for row in run["history"]] == [
-        (step, pytest.approx(4 - step / 100)) for step in range(0, 50, 10)
+    history = [
+        {name: value for name, value in row.items() if name not in ("_timestamp", "_runtime")} for row in run["history"]
     ]
-    assert run["summary"]["test/loss"] == 3.6
+    logged = [{"step": n, "tokens": 64 * n, "seconds": n / 10, "train/loss": 4 - n / 100} for n in range(0, 50, 10)]
+    assert history == [{"_step": row["step"]} | row for row in logged]
+    took = {"_runtime": 7.25, "_wandb": {"runtime": 7.25}, "_step": 40}
+    assert run["summary"] == logged[-1] | took | {"test/loss": 3.6, "status": "done"}
+    over = {"train/*": "step", "val/*": "step", "test/*": "step", "diag/*": "step", "lr": "step", "grad_norm": "step"}
+    assert run["axes"] == over | {"step": None, "tokens": None, "seconds": None}
+    assert runs["rms/s1"]["config"]["norm"] == "rms" and runs["rms/s1"]["config"]["budget"]["params"] == 1001
     assert runs["ln/s1"]["summary"]["test/loss"] in (None, "NaN")
-    assert runs["rms/s0"]["summary"]["error"] == "boom"
+    assert runs["rms/s0"]["summary"]["error"] == "boom" and runs["rms/s0"]["summary"]["_runtime"] == 7.25
 
 
 def test_mirroring_again_adds_nothing_and_a_retried_run_replaces_its_failure(tmp_path: Path) -> None:
@@ -230,9 +266,15 @@ FAKE_WANDB = """
 import json, os, time
 class Settings:
     def __init__(self, **settings): pass
+class Config(dict):
+    def update(self, values, allow_val_change): write("config", "", values["versions"], values.get("device"))
 class Run:
     def __init__(self, id, step):
-        self.id, self.starting_step, self.summary = id, step, {}
+        self.id, self.starting_step, self.summary, self.config = id, step, {}, Config()
+    def define_metric(self, name, step_metric=None): pass
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "tags": write("tags", self.id, value)
     def log(self, row, step): write("log", self.id, step)
     def mark_preempting(self): write("preempting", self.id)
     def finish(self, exit_code): write("finish", self.id, exit_code)
@@ -290,6 +332,32 @@ def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, se
         ["log", 40],
         ["finish", 0],
     ]
+
+
+def test_a_run_that_ends_while_it_is_shown_gets_what_only_its_end_tells(tmp_path: Path, server: Path) -> None:
+    path = make_study(tmp_path)[0]
+    log(tmp_path, path, range(0, 30, 10))
+    mirror = start_mirror(tmp_path)
+    wait_for(lambda: ["log", 20] in events(server))
+    end(tmp_path, path, "diverged")
+    wait_for(lambda: ["finish", 2] in events(server))
+    mirror.communicate(timeout=120)
+    told = events(server)[events(server).index(["log", 20]) + 1 :]
+    tags = ["norm=ln", "optim.lr=0.001", "model=decoder", "diverged"]
+    assert told == [["config", VERSIONS, "cpu x86_64"], ["tags", tags], ["log", 30], ["log", 40], ["finish", 2]]
+
+
+def test_names_that_a_cell_does_not_tell_apart_are_left_out() -> None:
+    config = {
+        "norm": {"_target_": "mine.Norm"},
+        "data": {"path": "x"},
+        "seed": {"init": 3, "data": None},
+        "reuse": "any",
+    }
+    cell = {"name": "my-norm-mlp-pre-rope-mha-gpt2", "levels": {"norm": "my-norm", "data": "text"}, "config": config}
+    found = settings(cell)
+    assert found["norm"] == "my-norm" and "ffn" not in found and "reuse" not in found and found["seed_init"] == 3
+    assert found["data"] == {"path": "x", "variant": "text"} and cell["config"]["data"] == {"path": "x"}
 
 
 def test_an_error_online_turns_to_offline_and_says_so_once(tmp_path: Path, server: Path) -> None:

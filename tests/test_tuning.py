@@ -373,3 +373,25 @@ def test_the_real_command_tunes_places_placebos_and_scores(cli, small, tmp_path)
         summary(study, tmp_path / "results").splitlines()[1:-1]
         == [line for line in done.stdout.splitlines() if not line.startswith("[")][1:-1]
     )
+
+
+def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(plan, capsys):
+    """What two tuning seeds chose is in no interval, however many seeds are scored."""
+    from analysis.case import case_of
+    from analysis.methods import markdown
+    from analysis.sentences import sentences
+    from analysis.tables import effects_sheet
+
+    _, done, _ = rounds(plan, "norm=ln,rms", "ffn=mlp,gelu", *TUNE)
+    lines = capsys.readouterr().out.splitlines()
+    about = [line for line in lines if line.startswith(("  norm: ", "  ffn: ", "  norm x ffn")) and "1e-3" not in line]
+    assert len(about) == 3 and all("given these tuned values" in line for line in about)
+    study = load_study(done[-1].results, done[-1].manifest["study"])
+    case = case_of(done[-1].results, study)
+    sheet = effects_sheet(case)
+    place = sheet.head.index("verdict")
+    assert all("given these tuned values" in row[place] for row in sheet.rows)
+    assert all("given these tuned values" in sentence for sentence in sentences(case))
+    assert "Verdicts hold given these tuned values" in markdown(case)
+    plain = rounds(plan, "norm=ln,rms", "study=plain")[1][-1]
+    assert "given" not in summary(load_study(plain.results, "plain"), plain.results)

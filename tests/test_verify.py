@@ -9,7 +9,7 @@ import pytest
 from fabricate import fabricate
 from PIL import Image
 
-from ablate.results import load_study, study_folder
+from ablate.results import load_study, study_folder, write_json
 from analysis import figures
 from analysis.__main__ import main
 from analysis.case import case_of
@@ -57,7 +57,7 @@ def test_a_figure_of_todays_results_matches(drawn: Path, tmp_path: Path, capsys:
 def test_a_damaged_study_is_refused_in_one_line(drawn: Path, tmp_path: Path, capsys: Capture) -> None:
     manifest = study_folder(tmp_path, "fabricated") / "manifest.json"
     content = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps(content | {"cells": [{"id": "c0"}]}))
+    write_json(manifest, content | {"cells": [{"id": "c0"}]})
     code, said = verify(drawn / "effects.pdf", tmp_path, capsys)
     assert code == 2 and "is damaged" in said and said.count("\n") == 1
 
@@ -66,7 +66,7 @@ def test_a_changed_run_is_named(drawn: Path, tmp_path: Path, capsys: Capture) ->
     result = next((tmp_path / "runs").glob("*swiglu*/s1-*/result.json"))
     content = json.loads(result.read_text())
     content["final"]["test/loss"] += 1e-6
-    result.write_text(json.dumps(content))
+    write_json(result, content)
     code, said = verify(drawn / "effects.pdf", tmp_path, capsys)
     assert code == 1 and "the table differs" in said and "1 run changed: swiglu seed 1\n" in said
 

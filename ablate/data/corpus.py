@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ablate.checksum import SEAL, seal_of, sum_of, wrong
 from ablate.data.split import split_documents
 from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, decode, tokenise, units
 
@@ -94,6 +95,8 @@ def _alone(cache: Path) -> Iterator[None]:
 
 def _read(folder: Path) -> Corpus:
     meta = json.loads((folder / "meta.json").read_text())
+    if meta[SEAL] != seal_of(meta) or any(wrong(folder / name, written) for name, written in meta["files"].items()):
+        raise ValueError(f"{folder} is damaged")
     state, fingerprint = meta["alphabet"], folder.name
     if meta["tokenizer"] == "bpe":
         state = (folder / "tokenizer.json").read_text(encoding="utf-8")
@@ -130,7 +133,8 @@ def _write(folder: Path, documents: Sequence[Document], tokenizer: str, size: in
             np.save(Path(making) / f"{split}.npy", stream)
         if tokenizer == "bpe":
             (Path(making) / "tokenizer.json").write_text(coded.state, encoding="utf-8")
-        (Path(making) / "meta.json").write_text(json.dumps(meta))
+        meta["files"] = {file.name: sum_of(file.read_bytes()) for file in Path(making).iterdir()}
+        (Path(making) / "meta.json").write_text(json.dumps(meta | {SEAL: seal_of(meta)}))
         ready = Path(making).rename(Path(making + "-ready"))
         try:
             ready.rename(folder)

@@ -7,11 +7,13 @@ applicable, claim_problems, fixed_by, fraction_of  the grammar of claims and mar
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
+from ablate.evidence.also import also, also_lines
 from ablate.evidence.claims import claims
-from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, changes, contrasts, strata
+from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, strata
+from ablate.evidence.crossings import crossings
 from ablate.evidence.divergence import divergence, divergence_of
 from ablate.evidence.exchange import exchange_lines, within
-from ablate.evidence.family import ALPHA, registered
+from ablate.evidence.family import ALPHA, families, registered
 from ablate.evidence.margin import margin_line, margin_of, margin_words
 from ablate.evidence.overfitting import overfit, overfitting
 from ablate.evidence.placebo import Floor, floors, placebo_lines, seeds_needed, split
@@ -29,7 +31,7 @@ from ablate.evidence.statistics import (
     welch,
     wilson,
 )
-from ablate.evidence.tuning import common, common_rows, tuned
+from ablate.evidence.tuning import common, common_rows, given, tuned
 from ablate.evidence.verdicts import Noise, effects, headline, noise
 from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
 from ablate.grammar import applicable, claim_problems, fixed_by
@@ -44,7 +46,10 @@ __all__ = [
     "Estimate",
     "Floor",
     "Noise",
+    "also",
+    "also_lines",
     "applicable",
+    "bases",
     "benjamini_hochberg",
     "cells",
     "changes",
@@ -55,15 +60,18 @@ __all__ = [
     "common",
     "common_rows",
     "contrasts",
+    "crossings",
     "divergence",
     "divergence_of",
     "effects",
     "endpoint",
     "endpoints",
     "exchange_lines",
+    "families",
     "fixed_by",
     "floors",
     "fraction_of",
+    "given",
     "headline",
     "holm",
     "interval",

@@ -8,9 +8,10 @@ import numpy as np
 import pandas
 
 from ablate.evidence.exchange import WORTH, Worth
-from ablate.evidence.family import corrected
+from ablate.evidence.family import corrected, worded
 from ablate.evidence.findings import FINDERS, Finding
 from ablate.evidence.runs import unadjusted
+from ablate.evidence.tuning import given
 from ablate.evidence.wording import claim_says, claim_sentence
 from ablate.relations import relation_of
 from ablate.results import Study
@@ -30,10 +31,10 @@ def claims(study: Study) -> pandas.DataFrame:
 
     Registered claims are the family: intervals of level 1 − .05/m, Bonferroni-t, over all m that were registered, Holm
     p.  Claims that were written or edited after results are exploratory: p after Benjamini & Hochberg over all that
-    there were, intervals of 5 % false coverage rate.  The interval decides; `less` and `greater` are about the number
-    itself, whether or not less is better.  With `seeds=auto` all levels allow for the looks; `waits` marks what more
-    seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's tuning, placebo and exchange runs
-    judge no claims.
+    there were, intervals of 5 % false coverage rate, verdicts that begin with "looks".  The interval decides; `less`
+    and `greater` are about the number itself, whether or not less is better.  With `seeds=auto` all levels allow for
+    the looks; `waits` marks what more seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's
+    tuning, placebo and exchange runs judge no claims.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.get("claims") or {}
     found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}
@@ -41,10 +42,11 @@ def claims(study: Study) -> pandas.DataFrame:
     p = np.array([finding.p for finding in found.values()], dtype=float)
     holm, bh, levels = corrected(p, family, study.manifest)
     rows = [
-        finding.columns | _kind(name, entries[name]) | {"p": finding.p} | _judged(finding, level)
+        finding.columns | (kind := _kind(name, entries[name])) | {"p": finding.p} | _judged(finding, level, kind)
         for (name, finding), level in zip(found.items(), levels, strict=True)
     ]
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
+    table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
     table["unadjusted"] = unadjusted(study.manifest) is not None
     table["says"] = [claim_says(study.manifest, entries[row.name]["claim"], row) for row in _rows(table)]
     table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in _rows(table)]
@@ -66,7 +68,7 @@ def _kind(name: str, entry: dict[str, Any]) -> dict[str, Any]:
     return which | {"registered": known, "family": known, "edited": bool(entry.get("earlier"))}
 
 
-def _judged(finding: Finding, level: float) -> dict[str, Any]:
+def _judged(finding: Finding, level: float, kind: dict[str, Any]) -> dict[str, Any]:
     """Interval, verdict and its reasons at the level that is left for one claim."""
     low, high = finding.span(level)
     outcome = finding.outcome(level)
@@ -74,7 +76,7 @@ def _judged(finding: Finding, level: float) -> dict[str, Any]:
     return told._asdict() | {
         "low": low,
         "high": high,
-        "verdict": VERDICTS[outcome],
+        "verdict": worded(VERDICTS[outcome], kind["family"]),
         "note": "; ".join(filter(None, [finding.reason, *finding.notes])),
         "waits": not outcome and not finding.final,
     }

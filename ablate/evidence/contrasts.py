@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.evidence.crossings import crossings, slope
 from ablate.words import MINUS, assigned, named, show
 
 ALIASED = "aliased with"  # how the note begins of an effect that is the sum of several
@@ -19,7 +20,7 @@ Levels = dict[str, Any]
 class Contrast:
     """A weighted sum of cells whose weights sum to zero; positive weights are the side of `level`.
 
-    kind is `main`, `interaction`, `step` or `cell`; weights map cell ids to numbers; stratum is "" or as
+    kind is `main`, `interaction`, `trend`, `step` or `cell`; weights map cell ids to numbers; stratum is "" or as
     "optim.lr=0.001"; note says what else the sum is made of.  Of factor, level and reference the keys are kept, of a
     `cell` the labels; stratum, label and note are what people read, with the user's labels.
     """
@@ -41,11 +42,13 @@ class Contrast:
 def contrasts(manifest: dict[str, Any]) -> list[Contrast]:
     """Every contrast that a study's design can estimate, within each stratum of the factors that are not compared.
 
-    grid, fractional: main effects and two-way interactions, then cells against the reference; one at a time, leave
-    one out: each changed cell against the reference; cumulative: each step against the one before, then the whole.
+    grid, fractional: main effects and two-way interactions, then cells against the reference, and last how each main
+    effect depends on each setting that makes strata; one at a time, leave one out: each changed cell against the
+    reference; cumulative: each step against the one before, then the whole.
     """
     found = ESTIMABLE[manifest.get("design", "grid")]
-    return [contrast for stratum in strata(manifest) for contrast in found(manifest, *stratum)]
+    within = [contrast for stratum in strata(manifest) for contrast in found(manifest, *stratum)]
+    return [*within, *(_across(manifest) if found is _factorial else ())]
 
 
 def strata(manifest: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -103,6 +106,51 @@ def _factorial(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any
     yield from map(_together, chains.values())
     if len(factors) > 1:
         yield from _cells(cells, stratum)
+
+
+def bases(manifest: dict[str, Any]) -> Levels:
+    """The level that each factor's differences are taken from: the reference's, of a setting its first."""
+    return {name: manifest["reference"].get(name, levels[0]) for name, levels in manifest["factors"].items()}
+
+
+def _across(manifest: dict[str, Any]) -> Iterator[Contrast]:
+    """How each main effect depends on each setting: (μ_as − μ_a₀s) − (μ_as₀ − μ_a₀s₀), and its trend over numbers.
+
+    With s₀ the setting's first level; averaged over the other components, and over other settings of the same task.
+    Three-way interactions are left out.
+    """
+    full = manifest | {"reference": bases(manifest)}
+    for stratum, cells, setting in crossings(manifest):
+        own = {cell["id"]: cell["levels"] for cell in cells}
+        for factor, first in manifest["reference"].items():
+            names, changed = (factor, setting), [each for each in manifest["factors"][factor] if each != first]
+            corners, base = _corners(own, names), _key(full["reference"], names)
+            rest = [each for each in manifest["factors"][setting] if each != full["reference"][setting]]
+            for pair in itertools.product(changed, rest):
+                weights = _weights(corners, _key(dict(zip(names, pair, strict=True)), names), base)
+                if weights and _clear(own, weights, list(manifest["factors"])):
+                    yield _effect(full, names, pair, stratum, len(changed) * len(rest) > 1, weights)
+            for level in changed:
+                yield from _trend(full, names, level, stratum, own)
+
+
+def _trend(
+    manifest: dict[str, Any], names: tuple[str, str], level: Any, stratum: str, own: dict[str, Levels]
+) -> Iterator[Contrast]:
+    """The slope of a factor's effect over the levels of a setting, where these are numbers and cells have each."""
+    factor, setting = names
+    first, values = manifest["reference"][factor], manifest["factors"][setting]
+    told, corners, weights = slope(values), _corners(own, names), dict[str, float]()
+    for value, part in zip(values, told[0] if told else (), strict=False):
+        sides = [corners.get(_key({factor: each, setting: value}, names), []) for each in (level, first)]
+        if not all(sides):
+            return
+        weights |= {cell: sign * part / len(side) for sign, side in zip((1, -1), sides, strict=True) for cell in side}
+    weights = {cell: weight for cell, weight in weights.items() if abs(weight) > 1e-12}
+    if told and _clear(own, weights, list(manifest["factors"])):
+        keys = " x ".join(names), f"{show(level)}, {told[1]}", show(first)
+        label = f"{' x '.join(named(manifest, each) for each in names)}: {named(manifest, level)}, {told[1]}"
+        yield Contrast("trend", *keys, stratum, label + f" at {stratum}" * bool(stratum), weights)
 
 
 def _corners(own: dict[str, Levels], names: tuple[str, ...]) -> dict[tuple[Any, ...], list[str]]:

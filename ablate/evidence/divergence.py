@@ -10,9 +10,11 @@ import numpy as np
 import pandas
 
 from ablate.evidence.contrasts import contrasts
+from ablate.evidence.family import worded
 from ablate.evidence.rows import groups
 from ablate.evidence.statistics import benjamini_hochberg, holm, wilson
 from ablate.results import Study
+from ablate.words import CROSSED
 
 LEVEL = 0.05
 NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
@@ -24,10 +26,10 @@ def divergence(study: Study) -> pandas.DataFrame:
     """A row per contrast with a diverged run on either side: counts, Wilson intervals, an exact p, and a verdict.
 
     `verdict` is more, less or undecided, for the level's side, by p after Holm over the main effects and steps (the
-    family), after Benjamini & Hochberg for cells against the reference.  Interactions have no row: what they compare
-    are no runs of one kind with runs of another.
+    family); looks more or looks less by Benjamini & Hochberg's for cells against the reference.  Interactions have no
+    row: what they compare are no runs of one kind with runs of another.
     """
-    found, lost = [each for each in contrasts(study.manifest) if each.kind != "interaction"], _lost(study)
+    found, lost = [each for each in contrasts(study.manifest) if each.kind not in CROSSED], _lost(study)
     rows = [
         {name: getattr(contrast, name) for name in NAMES}
         | _compared(study, lost, list(contrast.side(1)), list(contrast.side(-1)))
@@ -155,4 +157,5 @@ def _verdict(row: Any) -> str:
     p = row.p_holm if row.family else row.p_bh
     if not p <= LEVEL:
         return "undecided"
-    return "more" if row.diverged * row.ended_reference > row.diverged_reference * row.ended else "less"
+    more = row.diverged * row.ended_reference > row.diverged_reference * row.ended
+    return worded("more" if more else "less", row.family)

@@ -77,7 +77,7 @@ def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table:
     curves = {metric: slopes(exchange, metric) for metric in table["metric"].unique()} if exchange else {}
     rows = [
         worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
-        if exchange and math.isfinite(row.low)
+        if exchange and math.isfinite(row.low) and contrast.kind != "trend"  # whose unit is another
         else Worth()
         for contrast, row in zip(found, table.itertuples(), strict=True)
     ]
@@ -227,6 +227,7 @@ def exchange_lines(study: Study) -> list[str]:
         change, reference = paired(curve.all.to_numpy() * math.log(MOST)), references[stratum]
         low, high = interval(change, 0.05)
         text = words.span(change.mean, low, high, words.decimals([(high - low) / 2]))
-        said = "; ".join(filter(None, [f"{text} {metrics[reference['id']]}", bent(curve)]))
+        n = f"{metrics[reference['id']]} (n = {change.n})"
+        said = "; ".join(filter(None, [f"{text} {n}", bent(curve)]))
         lines.append(f"exchange rate: 25 % more steps of {reference['label']}: {said}")
     return lines

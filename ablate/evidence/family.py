@@ -1,4 +1,4 @@
-"""Which claims are the family that a study's errors are counted over, and which are exploratory."""
+"""What shares 5 % of errors: the effects of a design, and the registered claims; all else is exploratory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,28 @@ from typing import Any
 import numpy as np
 
 from ablate.evidence.statistics import benjamini_hochberg, holm
+from ablate.words import LOOKS, OPEN, counted, no_evidence
 
 ALPHA = 0.05
 
 
+def worded(verdict: str, family: bool) -> str:
+    """A verdict as it stands for a row of a family; *looks better* and the like for one that is exploratory."""
+    return verdict if family or verdict in OPEN else LOOKS + verdict
+
+
+def families(manifest: dict[str, Any], effects: int) -> str:
+    """What shares which 5 %, in a sentence, where a study has claims beside its family of so many effects."""
+    before, after = (0, 0) if no_evidence(manifest) else (registered(manifest), exploratory(manifest))
+    late = "claims written after results are exploratory"
+    if before and effects:
+        both = f"{counted(before, 'registered claim')} and {counted(effects, 'effect')}"
+        return f"{both} are two families, each with its own 5 % of false verdicts" + f"; {late}" * bool(after)
+    return f"{late}; the 5 % of false verdicts are those of the effects" if after and effects else ""
+
+
 def registered(manifest: dict[str, Any]) -> int:
-    """How many registered claims a study answers for; with any, its effects are exploratory.
+    """How many registered claims a study answers for.
 
     A claim that was edited or withdrawn once its results could be seen counts all the same: to take back what failed
     would make what is left look better than it is.

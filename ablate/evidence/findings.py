@@ -20,7 +20,7 @@ from ablate.evidence.rows import Scored, estimate_row, scored
 from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.steps import in_steps, in_units, least_level, worth_of
-from ablate.evidence.verdicts import barred
+from ablate.evidence.verdicts import barred, too_few
 from ablate.evidence.wording import at_words, side_words
 from ablate.margins import fraction_of
 from ablate.relations import compared, relation_of, weighed
@@ -159,8 +159,7 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     n, counts = found.n, [(found.diverged, found.ended), (found.diverged_reference, found.ended_reference)]
     looks = planned_looks(study.manifest)
     shares = [count / ended if ended else math.nan for count, ended in counts]
-    reason = "" if n > 1 else "one seed can conclude nothing" if n else "no seed has every run it needs"
-    reason = reason or "no run diverged on either side" * (not any(shares))
+    reason = too_few(n, found.paired) or "no run diverged on either side" * (not any(shares))
     p = math.nan if reason else min(1.0, looks * found.p)
     words = [side_words(study.manifest, side) for side in compared(claim)]
     share = shares[0] - shares[1]

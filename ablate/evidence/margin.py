@@ -10,6 +10,7 @@ from ablate.evidence.exchange import within
 from ablate.margins import fraction_of
 from ablate.results import Study
 
+PAIRS = 3  # seeds; below it nothing is said of paired differences, whose t has one degree of freedom
 SEEDS = 5  # below it nothing is called equivalent or negligible, and nothing is said of unpaired differences
 
 

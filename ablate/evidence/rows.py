@@ -14,6 +14,7 @@ from ablate.evidence.runs import endpoints, lower_is_better, scores
 from ablate.evidence.sequential import sizes
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
 from ablate.results import Study
+from ablate.words import CROSSED
 
 SHARES = ("accuracy", "exact")  # metrics that are shares, of which no two differ by more than 1
 MATCHED = "match_difference"  # of a matched study: the largest in size among the cells of a contrast
@@ -143,7 +144,7 @@ def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool
         "d_z": estimate.mean / estimate.sd if together and estimate.sd else math.nan,
         "correlation": correlated(one[ended], other[ended]),
         # What an interaction compares are no runs of one kind with runs of another.
-        "superiority": math.nan if contrast.kind == "interaction" else superiority(sign * one, sign * other),
+        "superiority": math.nan if contrast.kind in CROSSED else superiority(sign * one, sign * other),
         "lower": lower,
         "higher": higher,
         "tied": len(pairs[0]) - lower - higher,

@@ -9,6 +9,16 @@ from ablate import words
 from ablate.evidence.contrasts import contrasts
 
 
+def given(manifest: dict[str, Any]) -> str:
+    """The condition of every verdict after tuning that was not repeated for each seed; "" without one.
+
+    Intervals cover scored seeds: that other tuning seeds could have chosen other values is in none of them, and more
+    scored seeds only make them narrower around the difference of these choices.
+    """
+    tuning = manifest.get("tuning")
+    return "given these tuned values" if tuning and not tuning.get("per_seed") else ""
+
+
 def tuned(manifest: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
     """What tuning chose for a cell; nothing of a study that was not tuned."""
     tuning = manifest.get("tuning")

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
+from ablate.evidence.also import also
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.exchange import WORTH, worths
-from ablate.evidence.family import ALPHA, registered
-from ablate.evidence.margin import SEEDS, Margin, inside, margin_of
+from ablate.evidence.family import ALPHA, worded
+from ablate.evidence.margin import PAIRS, SEEDS, Margin, inside, margin_of
 from ablate.evidence.rows import MATCHED, estimate_row, scored
 from ablate.evidence.runs import unadjusted
 from ablate.evidence.sequential import nominal, overall
@@ -23,6 +24,7 @@ from ablate.evidence.statistics import (
     smallest,
     smallest_difference,
 )
+from ablate.evidence.tuning import given
 from ablate.results import Study
 from ablate.words import counted, no_evidence
 
@@ -51,11 +53,12 @@ class Noise(NamedTuple):
 def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per contrast of the design, in the metric's unit, level minus reference.
 
-    Family rows (main effects and two-way interactions; none beside registered claims, which are the family then) have
+    Family rows (main effects and two-way interactions, whatever is claimed: claims are a family of their own) have
     simultaneous 95 % intervals: level 1 − .05/m, Bonferroni-t.
     Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
     1 − .05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides
-    the verdict.  Intervals of differences between shares (accuracies) end at −1 and 1.
+    the verdict, which of an exploratory row begins with "looks".  Intervals of differences between shares (accuracies)
+    end at −1 and 1.
 
     With `seeds=auto` intervals and p allow for every look (see evidence.sequential): p is the least level that any look
     would have to be planned for, and `alpha`, 1 − the level of the one interval by itself, is so much smaller.
@@ -64,19 +67,21 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     found, all_scores = contrasts(study.manifest), scored(study, metric)
     rows = [named(contrast) | estimate_row(all_scores, contrast) for contrast in found]
     table = pandas.DataFrame(rows, columns=[*OF_ROWS, *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
-    claimed = registered(study.manifest) > 0  # then the claims are the family
-    table["family"] = np.array([contrast.kind != "cell" and not claimed for contrast in found], dtype=bool)
+    table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
     table["unadjusted"] = unadjusted(study.manifest) is not None
     margin = margin_of(study.manifest)
-    table["margin"], table["margin_steps"] = np.full(len(table), margin.size), np.full(len(table), margin.steps)
+    trend = table["kind"] == "trend"  # a slope, of which a margin of differences says nothing
+    table["margin"], table["margin_steps"] = np.where(trend, np.nan, margin.size), np.where(trend, np.nan, margin.steps)
     _correct(table)
     table = table.join(worths(study, all_scores.values, found, table))
     bare = no_evidence(study.manifest)
     judged = [("none", "") if bare else _verdict(row, margin) for row in table.itertuples()]
-    table["verdict"] = [word for word, _ in judged]
+    table["verdict"] = [worded(word, each) for (word, _), each in zip(judged, table["family"], strict=True)]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
+    table["also"] = ["; ".join(also(study.manifest, contrast)) for contrast in found]
+    table["given"] = given(study.manifest)
     left = [MATCHED] * (study.manifest.get("match", "none") != "none")
-    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, *WORTH, *left]]
+    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]
 
 
 def named(contrast: Contrast) -> dict[str, str]:
@@ -116,7 +121,7 @@ def _withheld(row: Any) -> bool:
 
 
 def _tested(row: Any) -> bool:
-    return not _withheld(row) and (row.paired or row.n >= SEEDS)
+    return not _withheld(row) and row.n >= (PAIRS if row.paired else SEEDS)
 
 
 def barred(row: Any) -> tuple[str, str] | None:
@@ -125,8 +130,8 @@ def barred(row: Any) -> tuple[str, str] | None:
         return "withheld", "its cells are scored on different tasks"
     if row.uneven:
         return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}"
-    if row.n < 2:
-        return "undecided", "one seed can conclude nothing" if row.n else "no seed has every run it needs"
+    if few := too_few(row.n, row.paired):
+        return "undecided", few
     if not row.paired and row.n < SEEDS:
         return "undecided", f"unpaired, n < {SEEDS}"
     if row.sd == 0 and row.mean == 0:
@@ -134,6 +139,13 @@ def barred(row: Any) -> tuple[str, str] | None:
     if row.sd == 0:
         return "undecided", "no spread between seeds, which no seeds of their own have"
     return None
+
+
+def too_few(n: int, paired: bool) -> str:
+    """Why so many seeds can conclude nothing, whatever is compared; "" where they may."""
+    if n < 2:
+        return "one seed can conclude nothing" if n else "no seed has every run it needs"
+    return f"fewer than {PAIRS} seeds have both sides" if paired and n < PAIRS else ""
 
 
 def _verdict(row: Any, margin: Margin) -> tuple[str, str]:

@@ -15,9 +15,11 @@ from ablate.words import (
     bounds,
     counted,
     decimals,
+    leaning,
     named,
     no_evidence,
     number,
+    over,
     p_words,
     said_metric,
     scope,
@@ -100,7 +102,7 @@ def claim_sentence(manifest: dict[str, Any], entry: dict[str, Any], row: Any) ->
 def claim_says(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
     """What was found of a claim, without what it rests on."""
     fixed = f" at {' with '.join(_pairs(manifest, claim['at']))}" if claim.get("at") else ""
-    return ABSENT * (row.verdict == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed
+    return ABSENT * (leaning(row.verdict) == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed
 
 
 def _standing(entry: dict[str, Any]) -> str:
@@ -116,14 +118,18 @@ def _where(manifest: dict[str, Any], claim: dict[str, Any]) -> str:
 
 
 def _grounds(row: Any) -> list[str]:
-    seeds = counted(row.n, "seed") if row.paired else f"unpaired, n = {row.n}"
+    seeds = counted(row.n, "seed") if row.paired else over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
     return [part for part in (seeds, p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)) if part]
 
 
 def moved(manifest: dict[str, Any], row: Any, side: str, against: str, plural: bool = False) -> str:
-    """A decided difference: "swiglu lowers the test loss by .053 nats per byte [.027, .079] against mlp"."""
-    verb = ("lower" if row.mean < 0 else "raise") + "s" * (not plural)
+    """A decided difference: "swiglu lowers the test loss by .053 nats per byte [.027, .079] against mlp".
+
+    An exploratory one "seems to lower" it.
+    """
+    verb, third = "lower" if row.mean < 0 else "raise", "s" * (not plural)
+    verb = f"{verb}{third}" if row.verdict == leaning(row.verdict) else f"seem{third} to {verb}"
     return f"{side} {verb} the {said_metric(row.metric)} by {sized(manifest, row)}{against}"
 
 
@@ -160,19 +166,20 @@ def _equivalent(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> st
     share = f"{asked} of the training steps" if fraction_of(asked) is not None else ""
     known = bounds(float(f"{row.margin:.3g}"), math.nan)
     margin = f"{known} ({share})" if known and share else known or f"±{share}"
-    how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[row.verdict]
+    how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[leaning(row.verdict)]
     how = how if math.isfinite(row.low) else "to be inside"
     return f"{_differs(manifest, row)}, {how} {margin}"
 
 
 def _diverges(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
     how = {"supported": "diverges more often than", "undecided": "is not shown to diverge more or less often than"}
-    return f"{row.side} {how.get(row.verdict, 'diverges less often than')} {row.against}"
+    return f"{row.side} {how.get(leaning(row.verdict), 'diverges less often than')} {row.against}"
 
 
 def _ranks(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
     published = ", ".join(f"{value:g}".replace("-", MINUS) for value in claim["rank_correlates"][1])
-    how = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}[row.verdict]
+    hows = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}
+    how = hows[leaning(row.verdict)]
     found = (
         f": Spearman {span(row.mean, row.low, row.high, 2)} over the seeds"
         if row.n > 1 and math.isfinite(row.mean)

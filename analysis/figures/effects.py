@@ -65,7 +65,8 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     grey = grey or "; grey: each row's margin" * bool(len(band))
     steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
     grey = grey or "".join(f"; margin: {words.bounds(math.nan, size)}" for size in steps)
-    return [f"{how}{seeds}, {pairing}; filled: decided{grey}", evidence.unadjusted(case.study.manifest) or ""]
+    told = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest) or ""]
+    return [f"{how}{seeds}, {pairing}; filled: decided{grey}", *told]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -93,7 +94,8 @@ def _grouped(shown: pandas.DataFrame) -> list[Any]:
     """The rows of a forest from top to bottom, each stratum under its name, exploratory rows under theirs."""
     rows: list[Any] = []
     for (family, stratum), group in shown.groupby(["family", "stratum"], sort=False):
-        heading = str(stratum) if family else f"exploratory {stratum}".strip()
+        stratum = str(stratum) or "between settings" * bool(shown["stratum"].any())
+        heading = stratum if family else f"exploratory {stratum}".strip()
         rows += [heading] * bool(heading) + list(group.itertuples())
     return rows
 

@@ -1,4 +1,4 @@
-"""Interactions: for each pair of factors the marginal means as lines, and as a heat map of differences."""
+"""Interactions: for each pair of factors, settings included, marginal means as lines and a map of differences."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def table(case: Case) -> pandas.DataFrame | None:
         (stratum, cells, pair)
         for stratum, cells in parts.one_metric(study)
         for pair in itertools.combinations(factors, 2)
-    ]
+    ] + _settings(case, factors)
     blocks = [block for block in blocks if len(_interactions(case, block[0], block[2]))]
     if not blocks:
         return None
@@ -60,20 +60,31 @@ def table(case: Case) -> pandas.DataFrame | None:
     made.attrs = {
         "y": parts.axis_label(study),
         "places": words.decimals([known.median()]),
-        "reference": {name: words.show(study.manifest["reference"][name]) for name in factors},
         "caption": _caption(case, made, len(blocks)),
     }
     return made
 
 
+def _settings(case: Case, factors: list[str]) -> list[tuple[str, list[Cell], tuple[str, str]]]:
+    """The blocks of components crossed with settings, of the metric that the axis has."""
+    own, metric = evidence.endpoints(case.study.manifest), evidence.endpoint(case.study.manifest)
+    return [
+        (each.stratum, each.cells, (factor, each.setting))
+        for each in evidence.crossings(case.study.manifest)
+        if {own[cell["id"]] for cell in each.cells} == {metric}
+        for factor in factors
+    ]
+
+
 def _interactions(case: Case, stratum: str, pair: tuple[str, str]) -> pandas.DataFrame:
     table = case.effects
-    named = (table["kind"] == "interaction") & (table["factor"] == " x ".join(pair)) & (table["stratum"] == stratum)
+    named = table["kind"].isin(words.CROSSED) & (table["factor"] == " x ".join(pair)) & (table["stratum"] == stratum)
     return table[named]
 
 
 def _size(case: Case, block: tuple[str, list[Cell], tuple[str, str]]) -> float:
-    largest = _interactions(case, block[0], block[2])["mean"].abs().max()
+    found = _interactions(case, block[0], block[2])
+    largest = found.loc[found["kind"] == "interaction", "mean"].abs().max()
     return float(largest) if math.isfinite(largest) else 0.0
 
 
@@ -83,7 +94,7 @@ def _block(
     corners: dict[tuple[Any, Any], list[str]] = {}
     for cell in cells:
         corners.setdefault((cell["levels"][pair[0]], cell["levels"][pair[1]]), []).append(cell["id"])
-    reference = case.study.manifest["reference"]
+    reference = evidence.bases(case.study.manifest)
     base = corners.get((reference[pair[0]], reference[pair[1]]), [])
     known = case.cells.set_index("cell")[LOST].to_dict("index")
     counts = {key: {name: sum(known[cell][name] for cell in ids) for name in LOST} for key, ids in corners.items()}
@@ -179,15 +190,21 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     """The pair, and what is known of its interaction: all of one, the largest of several."""
     pair = " x ".join(map(page.label, rows["factor"].iloc[0].split(" x ")))
     where = " at ".join(filter(None, [pair, rows["facet"].iloc[0]]))
-    found = list(rows[rows["one"].isna()].itertuples())
+    every = list(rows[rows["one"].isna()].itertuples())
+    trends = [row for row in every if row.level.split(", ")[-1].startswith(words.PER)]
+    found = [row for row in every if row not in trends]
     if not found:  # its levels are not in the user's subset
         return [where]
     known = [row for row in found if np.isfinite(row.mean)] or found[:1]
     largest = max(known, key=lambda row: abs(row.mean))
     level = ", ".join(map(page.label, largest.level.split(", ")))
     named = f"largest of {len(found)}, {level}: " if len(found) > 1 else ""
-    said = parts.said(largest, words.decimals([(largest.high - largest.low) / 2]))
-    return [where, named + said] + [largest.note] * (evidence.ALIASED in largest.note)
+    told = [f"{', '.join(map(page.label, row.level.split(', ')))}: {_said(row)}" for row in trends]
+    return [where, named + _said(largest), *told] + [largest.note] * (evidence.ALIASED in largest.note)
+
+
+def _said(row: Any) -> str:
+    return parts.said(row, words.decimals([(row.high - row.low) / 2]))
 
 
 def _along(cells: pandas.DataFrame) -> tuple[str, str]:

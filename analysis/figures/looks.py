@@ -32,8 +32,6 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None
     tables = [evidence.effects(at_look(case.study, n)).assign(seeds=n) for n in had]
     last = tables[-1][tables[-1]["family"]]
-    if last.empty:  # registered claims are the family
-        return None
     labels = list(last.sort_values("p", kind="stable")["label"])[:PANELS]
     made = pandas.concat([found[found["label"].isin(labels)] for found in tables]).rename(columns={"label": "facet"})
     order = {label: place for place, label in enumerate(last["label"])}

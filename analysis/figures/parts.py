@@ -19,7 +19,7 @@ from analysis.figures.scales import Short
 
 SLANTED = 22  # characters of a slanted name
 Draw = Callable[[pandas.DataFrame, Page], Figure]
-EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # beside registered claims
+EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # of cells against the reference
 
 
 def variant(study: Study, factor: str, level: Any) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fabricate import fabricate
 
-from ablate.results import Run, load_study
+from ablate.results import Run, load_study, write_json
 
 SIZES, LARGE = (100, 300, 1000), 10_000
 SEEDS, LOGGED, DOCUMENTS = 10, 200, 34
@@ -56,7 +56,7 @@ def written(results: Path, runs: int) -> int:
         losses = rng.normal(2, 0.2, DOCUMENTS).tolist()
         names = [f"package/module_{i}.py" for i in range(DOCUMENTS)]
         result["documents"] = {"test": {"name": names, "tokens": [512] * DOCUMENTS, "loss": losses}}
-        files.result_file.write_text(json.dumps(result))
+        write_json(files.result_file, result)
     return len(study.runs)
 
 

@@ -75,14 +75,14 @@ def tag(folder: Path) -> str:
     return f"!!python/object/apply:os.mknod ['{folder / CANARY}']\n"
 
 
-def edit_yaml(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def edit_yaml(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a YAML file that a run has written."""
     content = yaml.safe_load(file.read_text())
     change(content)
     file.write_text(yaml.safe_dump(content, sort_keys=False))
 
 
-def edit_json(file: Path, change: Callable[[dict[str, Any]], None]) -> None:
+def edit_json(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a JSON file as somebody would who wants it to pass for what the software wrote."""
     from ablate.files import read_json, write_json
 

