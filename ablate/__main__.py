@@ -89,31 +89,16 @@ def command(arguments: list[str]) -> int:
 
 
 def question(arguments: list[str]) -> int:
-    """Let Hydra answer what is its own, unless the folder of variants would change how it does."""
-    folder = config_dir(arguments)
-    said = meddling(folder, [a for a in arguments if not a.startswith("-") and "=" in a]) if folder else []
-    if said:
-        print(*(f"ablate: {line}" for line in said), sep="\n", file=sys.stderr)
-        return 2
-    run_hydra()
-    return 0
+    """Hydra's answer to a question of its own: 0, or 2 and what is wrong with it."""
+    from ablate.questions import in_order, question_problems
 
-
-def meddling(folder: str, overrides: list[str]) -> list[str]:
-    """What in a folder of variants sets anything of Hydra's: loggers and callbacks would run before its answer."""
-    from ablate.compose import COMPOSING, Composer
-    from ablate.variants import damaged
-
-    if found := [str(problem) for problem in damaged(folder)]:
-        return found
-    try:
-        with Composer(folder) as theirs:
-            seen = theirs.hydras(overrides)
-        with Composer(None) as ours:
-            meddles = seen != ours.hydras([o for o in overrides if is_hydras(o)])
-    except COMPOSING as error:
-        return [str(error).strip().split("\n")[0]]
-    return [f"--config-dir: {folder} sets hydra; Hydra's own settings belong on the command line"] * meddles
+    problems = question_problems(arguments, config_dir(arguments))
+    for problem in problems:
+        print(f"ablate: {problem}", file=sys.stderr)
+    if not problems:
+        sys.argv[1:] = in_order(arguments)
+        run_hydra()
+    return 2 if problems else 0
 
 
 def study(arguments: list[str]) -> int:
@@ -198,8 +183,8 @@ def hydra_problems(overrides: list[str]) -> list[Any]:
     with Composer(None) as composer:
         try:
             composer.compose(overrides)
-        except COMPOSING as error:
-            return [Problem("", str(error).strip().split("\n")[0])]
+        except (*COMPOSING, TypeError, AttributeError) as error:  # of its own settings Hydra checks no types
+            return [Problem(" ".join(overrides), f"Hydra cannot read this ({str(error).strip().splitlines()[0]})")]
     return []
 
 

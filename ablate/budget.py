@@ -17,6 +17,7 @@ from ablate.model.init import role_of
 # Dense bf16 peak in FLOP/s, from the makers' data sheets.
 PEAK = {"H100 PCIe": 756e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12}
 PEAK |= {"RTX 4090": 165e12, "A10": 125e12}
+MOST = 10**12  # parameters of a model
 
 
 class Budget(NamedTuple):
@@ -67,6 +68,14 @@ def count(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Budget
         ffn_width(model),
         model.unused,
     )
+
+
+def estimate(config: dict[str, Any], vocab: int) -> int:
+    """About how many parameters a model will have, L · (4 d² + 2 d · h) + V · d, from its settings alone."""
+    shape, ffn = config["model"], config["ffn"]
+    width = ffn.get("hidden") or int(shape["dim"] * max(ffn.get("mult") or 1, 1))
+    layers = 1 if shape["share_layers"] else shape["layers"]
+    return int(layers * (4 * shape["dim"] ** 2 + 2 * shape["dim"] * width) + vocab * shape["dim"])
 
 
 def ffn_width(model: nn.Module) -> int | None:

@@ -11,11 +11,10 @@ from ablate.build import defaults_of
 from ablate.dials import refuse_equal
 from ablate.gate import Checked, Gate
 from ablate.identity import batches, numbers
-from ablate.lengths import seen_lengths
+from ablate.lengths import seen_in_training, seen_lengths
 from ablate.match import match_cells, remark
 from ablate.model.init import shared_draws
 from ablate.schema import COMPONENTS, PlanError
-from ablate.words import seen_in_training
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,7 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
 from ablate.plain import read_plain
-from ablate.schema import STUDY_KEYS, Config, Problem, register
+from ablate.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config, Problem, register
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
@@ -176,6 +176,9 @@ class Composer:
         assert isinstance(resolved, dict)
         if not any(text.lstrip("+").startswith("user=") for text in overrides):
             resolved["user"] = []  # which code may run is said on the command line, by no variant's file
+        for name in (*SECTIONS, *COMPONENTS, "data"):
+            if not isinstance(resolved[name], dict):  # an interpolation can put anything there
+                raise ValueError(f"is a section of keys; set one of them, as in {name}.KEY=VALUE")
         return Composed({str(key): value for key, value in resolved.items()}, choices)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:

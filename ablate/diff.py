@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ablate import words
 from ablate.command import Parser, Refused, choose_study, conclude, manifest_of, resembling, studies
 from ablate.plain import read_plain
-from ablate.results import Run, read_json
+from ablate.results import Run, as_planned, read_json
 from ablate.schema import STUDY_KEYS
 
 CARRIED = ("train.parallel", "train.checkpoint_seconds", "eval.lengths")  # keys that change no number either
@@ -75,7 +76,7 @@ def compare(first: Side, second: Side) -> list[Row]:
     rows = [row for row in config if not _is_carried(row.key)] + carried
     for row in _unequal("size", first.sizes, second.sizes, UNKNOWN):
         known = isinstance(row.first, int | float) and isinstance(row.second, int | float) and row.first
-        rows.append(row._replace(change=f"{100 * (row.second / row.first - 1):+.1f} %" if known else ""))
+        rows.append(row._replace(change=words.percent(row.second / row.first - 1) if known else ""))
     if not (first.run and second.run) or is_same_run(first, second):
         return rows
     one, other = _origin(first), _origin(second)
@@ -138,7 +139,9 @@ def _cells(manifest: dict[str, Any], text: str) -> Iterator[tuple[dict[str, Any]
             if wanted.replace(" ", "") in (cell["label"].replace(" ", ""), cell["id"], cell["name"]):
                 planned = [run for run in manifest["runs"] if (run["cell"], run["seed"]) == (cell["id"], seed)]
                 if seed is None or planned:
-                    yield cell | {"path": planned[0]["path"] if planned else None}, seed
+                    yield (
+                        (as_planned(cell, planned[0]) | {"path": planned[0]["path"]}, seed) if planned else (cell, seed)
+                    )
 
 
 def _of_cell(results: Path, cell: dict[str, Any], seed: int | None) -> Side:

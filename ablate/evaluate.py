@@ -19,7 +19,6 @@ from ablate.command import Parser, Refused, user_of
 from ablate.damage import why_without
 from ablate.load import LoadedRun, load_run
 from ablate.results import Corrupt, Run, newest_study, read_manifest, set_aside
-from ablate.words import seen_in_training
 
 KEYS = ("eval.lengths", "eval.tokens")
 ROUNDING = 1e-3  # relative, where training ran compiled or on a GPU
@@ -172,7 +171,7 @@ def refuse_lengths(runs: list[Named], asked: dict[str, Any]) -> None:
 
 def seen(runs: list[Named], asked: dict[str, Any]) -> list[str]:
     """What to say of lengths whose test examples training has seen, once each."""
-    from ablate.lengths import seen_lengths
+    from ablate.lengths import seen_in_training, seen_lengths
 
     found = [seen_lengths(configured(run.loaded, asked), run.loaded.task()) for run in runs]
     return list(dict.fromkeys(line for lengths in found for line in seen_in_training(lengths)))

@@ -43,7 +43,9 @@ class Layout:
 def arrange(command: Command) -> Layout:
     """The factors and the cells of a command; where something is wrong with them, one cell for each level."""
     design = given(command, "design")
-    design = design if design in DESIGNS else "grid"  # what else is wrong with it, the schema says
+    design = (
+        design if isinstance(design, str) and design in DESIGNS else "grid"
+    )  # what else is wrong with it, the schema says
     keys, problems = zipped(command)
     values = {key: [parsed(level) for level in levels] for key, levels in command.swept.items()}
     typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}

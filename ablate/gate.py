@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 
-from ablate.budget import Budget, count
+from ablate.budget import MOST, Budget, count, estimate
 from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_init, build_task, resolve, ties
 from ablate.catalogue import groups
 from ablate.lengths import length_problems
-from ablate.schema import COMPONENTS, Problem, check
+from ablate.schema import COMPONENTS, Problem, check, plain
 from ablate.targets import package_problem
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
@@ -99,6 +99,9 @@ class Gate:
 
     def build(self, config: dict[str, Any], task: Any) -> Budget:
         """Build and count the cell's model.  Raises Refused when the pieces do not fit each other."""
+        about = estimate(config, task.vocab)
+        if about > MOST:
+            raise Refused("model", f"would have about {plain(about)} parameters; write a smaller model.dim or layers")
         try:
             build_init(config, config["user"])
             parts = {group: config[group] for group in (*COMPONENTS, "model")}

@@ -25,6 +25,7 @@ from typing import IO, Any
 BEAT = 10.0  # seconds between two heartbeats
 STALE = 60.0  # seconds without a heartbeat after which a lease is free
 POLL = 0.2  # seconds between two askings
+LOCKLESS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 LINKLESS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -43,7 +44,7 @@ def take(file: IO[str], wait: Callable[[], bool]) -> bool | None:
                 return False
             time.sleep(POLL)  # a blocking call could not be told to stop
         except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
+            if error.errno not in LOCKLESS:
                 raise
             return None
 

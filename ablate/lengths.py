@@ -18,6 +18,7 @@ from ablate.data.task import Task
 from ablate.endpoint import Setting, at_lengths
 from ablate.results import Corrupt, Run, set_aside, write_json
 from ablate.schema import Problem
+from ablate.words import rough
 
 
 def length_problems(config: dict[str, Any], task: Task) -> list[Problem]:
@@ -43,6 +44,14 @@ def seen_lengths(config: dict[str, Any], task: Task) -> dict[str, float]:
     examples = config["train"]["steps"] * config["train"]["batch_size"]
     found = {str(length): task.trained_on(length, examples) for length in config["eval"]["lengths"]}
     return {length: share for length, share in found.items() if share > 0}
+
+
+def seen_in_training(lengths: dict[str, float]) -> list[str]:
+    """What to say of lengths whose test examples training has seen, with the share of them; nothing without any."""
+    told = ", ".join(f"{length} ({rough(share)})" for length, share in lengths.items())
+    return [f"eval.lengths seen in training: {told} of the test examples: there are too few to hold any out"] * bool(
+        told
+    )
 
 
 def lacking(run: Run, lengths: list[int]) -> list[int]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ablate.command import Refused
 from ablate.data.corpus import cache_folder
+from ablate.lease import LOCKLESS
 from ablate.plain import read_plain
 from ablate.results import Corrupt, Run, read_json, read_manifest
 
@@ -42,7 +43,9 @@ class Found(NamedTuple):
 
 def look(results: Path) -> Found:
     """All that can go.  Raises Refused for what is no results folder."""
-    folders = [folder for folder in sorted(results.glob("runs/*/s*-*")) if is_run(folder)]
+    cells = sorted(results.glob("runs/*"))
+    links = [cell for cell in cells if cell.is_symlink()]
+    folders = [folder for cell in cells if cell not in links for folder in sorted(cell.glob("s*-*")) if is_run(folder)]
     studies = sorted({file.parent for file in results.glob("studies/*/manifest.json*")})
     if not folders and not studies:
         raise Refused(f"{results} is no results folder: it holds no study and no run; name one with --results-dir")
@@ -61,7 +64,11 @@ def look(results: Path) -> Found:
     items = [item for run in free for item in _of_run(run, now)]
     items += [item for folder, manifest in manifests.items() for item in _of_study(folder, manifest, now, busy)]
     items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in lone]
-    items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in sorted(results.glob("runs/*/.s*-*.tmp"))]
+    left = [folder for cell in cells if cell not in links for folder in sorted(cell.glob(".s*-*.tmp"))]
+    items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in left]
+    untouched += [
+        f"{link} is a link: what it holds lies elsewhere" for link in (*links, *filter(Path.is_symlink, studies))
+    ]
     in_hand = [f"{results / 'runs' / path} is in use" for path in sorted(busy)]
     return Found([*items, *_corpora()], in_hand + untouched)
 
@@ -92,8 +99,8 @@ def in_use(run: Run) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno not in LOCKLESS  # without locks, the lease alone tells
     return False
 
 
@@ -134,6 +141,8 @@ def _going(folder: Path, busy: set[str]) -> set[str]:
 
 
 def _of_study(folder: Path, manifest: dict[str, Any], now: float, busy: set[str]) -> Iterator[Item]:
+    if folder.is_symlink():
+        return
     yield from _debris(folder, now, None)
     paths = [run["path"] for run in manifest["runs"]]
     if busy.intersection(paths) or not all(_ended(Run(folder.parents[1], path)) for path in paths):

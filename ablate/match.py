@@ -12,6 +12,7 @@ from typing import Any
 
 from ablate.gate import Checked, Gate, Refused
 from ablate.schema import COMPONENTS, Problem
+from ablate.words import percent
 
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # of the reference: what STEP must reach, and what is left without a word
@@ -84,7 +85,7 @@ def remark(name: str, matched: dict[str, Any] | None) -> list[str]:
 
 def left_over(matched: dict[str, Any]) -> str:
     """A remaining difference in words."""
-    return f"{100 * matched['difference']:+.1f} % {matched['quantity']}"
+    return f"{percent(matched['difference'])} {matched['quantity']}"
 
 
 def bring(how: str, cell: Checked, reference: Checked, gate: Gate) -> Checked:

@@ -43,7 +43,7 @@ from ablate.identity import cell_name, numbers, run_key, without_user
 from ablate.looks import looks_before, sequence_of
 from ablate.margins import registered_margin, without_unit
 from ablate.match import contradictions, match_cells
-from ablate.results import now
+from ablate.results import as_planned, now
 from ablate.reuse import kept_apart, refuse_replacing, take_others, trained_again
 from ablate.rounds import rounds_of
 from ablate.schema import PlanError, Problem
@@ -216,11 +216,7 @@ def settle(draft: Draft) -> Plan:
     if kept:
         notes.append(f"seeds {', '.join(map(str, kept))} were looked at before and stay in the study")
     seeds = sorted({*seeds, *kept})
-    runs = [
-        {"cell": row["id"], "seed": seed, "path": f"{row['name']}/{run_key(row['config'], seed, row['task'])}"}
-        for seed in seeds
-        for row in rows
-    ]
+    runs = [planned_run(row, seed, draft.extra.get("tuning") or {}) for seed in seeds for row in rows]
     if settings["reuse"] == "any":
         runs, rows = take_others(results, runs, rows)
     manifest = {
@@ -257,6 +253,15 @@ def settle(draft: Draft) -> Plan:
     statuses |= to_test(results, manifest, statuses, notes)
     manifest |= registered(draft, results, earlier, runs, statuses)
     return Plan(results, manifest, statuses, notes, settings["dry_run"], settings["user"], draft.more)
+
+
+def planned_run(row: dict[str, Any], seed: int, tuning: dict[str, Any]) -> dict[str, Any]:
+    """A cell's run with a seed, at the value that tuning chose for this seed where it did."""
+    run: dict[str, Any] = {"cell": row["id"], "seed": seed}
+    if tuning.get("per_seed"):
+        run["tuned"] = {tuning["key"]: tuning["cells"][row["id"]]["values"][str(seed)]}
+    config = as_planned(row, run)["config"]
+    return run | {"path": f"{row['name']}/{run_key(config, seed, row['task'])}"}
 
 
 def looked_at(draft: Draft, earlier: dict[str, Any], seeds: list[int]) -> tuple[list[dict[str, Any]], list[int]]:

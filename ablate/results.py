@@ -25,7 +25,9 @@ from ablate.lease import Lease, holder, take
 from ablate.logged import MetricsWriter as MetricsWriter
 from ablate.manifests import flaw, outside
 from ablate.tidy import Columns, Planned, mixed, run_row
+from ablate.tidy import as_planned as as_planned
 from ablate.tidy import parse_lines as parse_lines
+from ablate.tidy import planned_cells as planned_cells
 
 if TYPE_CHECKING:
     import pandas
@@ -243,8 +245,9 @@ def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None
     rows, whose, steps, checked = [], [], Columns(), Planned()
     notes: list[str] = []
     bare = old = 0
-    for (name, seed), path in _once(manifest["runs"], notes).items():
-        cell, run = cells[name], Run(results, path)
+    for (name, seed), planned in _once(manifest["runs"], notes).items():
+        path = planned["path"]
+        cell, run = as_planned(cells[name], planned), Run(results, path)
         result = noted(functools.partial(_own, checked, run, cell, seed), notes)
         logged, torn = run.metrics() if curves and (result or not run.result_file.exists()) else ([], 0)
         if torn:
@@ -268,9 +271,9 @@ def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None
     return Study(manifest, runs, logged_steps, notes, _beside(results, manifest, notes))
 
 
-def _once(planned: list[dict[str, Any]], notes: list[str]) -> dict[tuple[str, int], str]:
-    """The path of each planned run by cell and seed; one that is planned twice is noted, the last counts."""
-    found = {(run["cell"], run["seed"]): run["path"] for run in planned}
+def _once(planned: list[dict[str, Any]], notes: list[str]) -> dict[tuple[str, int], dict[str, Any]]:
+    """Each planned run by cell and seed; one that is planned twice is noted, the last counts."""
+    found = {(run["cell"], run["seed"]): run for run in planned}
     if twice := len(planned) - len(found):
         notes.append(f"{twice} planned run{'s' * (twice > 1)} with the cell and seed of another; the last counts")
     return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.identity import numbers, provenance
-from ablate.results import Corrupt, Run, read_json
+from ablate.results import Corrupt, Run, as_planned, read_json
 from ablate.schema import PlanError, Problem
 
 ALIKE = ("versions", "data", "study")  # of a run that differs in code only
@@ -86,7 +86,11 @@ def take_others(results: Path, runs: list[Row], rows: list[Row]) -> tuple[list[R
     chosen: list[Row] = []
     taken: dict[str, list[set[str]]] = {}
     for run in runs:
-        other = None if _ended(Run(results, run["path"])) else _newest(*told.like(cells[run["cell"]], run["seed"]))
+        other = (
+            None
+            if _ended(Run(results, run["path"]))
+            else _newest(*told.like(as_planned(cells[run["cell"]], run), run["seed"]))
+        )
         if other:
             taken.setdefault(run["cell"], []).append(other[1])
         chosen.append(run | {"path": other[0]} if other else run)
@@ -155,7 +159,7 @@ def trained_again(
     for run in runs:
         if statuses[run["path"]] != "missing" or Run(results, run["path"]).provenance_file.exists():
             continue  # it has ended, or is continued
-        planned, like = told.like(cells[run["cell"]], run["seed"])
+        planned, like = told.like(as_planned(cells[run["cell"]], run), run["seed"])
         old = Run(results, had.get((run["cell"], run["seed"]), "none"))
         if old.provenance_file.exists() or old.result_file.exists():
             came = read_provenance(old)

@@ -16,6 +16,9 @@ from omegaconf import MISSING
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
 PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these, init is every draw
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
+MOST_SEEDS = 1000
+LARGEST = 10**9  # that a size or a count of steps can be
+LARGEST_SEED = 2**53
 # What decides which runs there are and how they are carried out, but no run's numbers.
 STUDY_KEYS = (
     *(
@@ -71,9 +74,9 @@ class Model:
     """Shape of the model; `_target_` is its form."""
 
     _target_: str = MISSING
-    layers: int = at_least(1)
-    heads: int = at_least(1)
-    dim: int = at_least(1)
+    layers: int = at_least(1, 1000)
+    heads: int = at_least(1, 10_000)
+    dim: int = at_least(1, 1_000_000)
     dropout: float = at_least(0)
     tie_embeddings: bool | None = MISSING
     scale_embeddings: bool = MISSING
@@ -86,7 +89,7 @@ class Train:
     """The loop; counts are in optimiser steps."""
 
     steps: int = at_least(1)
-    batch_size: int = at_least(1)
+    batch_size: int = at_least(1, 1_000_000)
     eval_every: int = at_least(1)
     log_every: int = at_least(1)
     checkpoint_seconds: float = at_least(0)
@@ -134,12 +137,16 @@ class Seed:
 
 @dataclass
 class Tune:
-    """A key that is tuned for each cell with the same budget: its values, and how many seeds score each of them."""
+    """A key that is tuned for each cell with the same budget: its values, and how many seeds score each of them.
+
+    `per_seed` tunes anew for each scored seed, on tuning seeds of its own, so that intervals include the choice.
+    """
 
     key: str | None = None
     values: list[Any] = dataclasses.field(default_factory=list)
-    seeds: int = at_least(1)
+    seeds: int = at_least(1, MOST_SEEDS)
     extend: bool = False
+    per_seed: bool = False
 
 
 @dataclass
@@ -161,8 +168,8 @@ class Config:
     track: Any = None
     study: str | None = None
     seeds: Any = 3
-    seeds_max: int = at_least(5)
-    confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, math.inf)})
+    seeds_max: int = at_least(5, MOST_SEEDS)
+    confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, MOST_SEEDS)})
     reference: Any = None
     match: str = one_of("none", "params", "flops", "flops_total")
     design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional")
@@ -172,7 +179,7 @@ class Config:
     tune: Tune = dataclasses.field(default_factory=Tune)
     margin: Any = None
     exchange: bool = False
-    aa: int = at_least(0)
+    aa: int = at_least(0, MOST_SEEDS)
     results_dir: str = MISSING
     dry_run: bool = False
     reuse: str = one_of("same", "any", "none")
@@ -206,7 +213,15 @@ def check(config: dict[str, Any]) -> list[Problem]:
     lengths = config["eval"]["lengths"]
     if lengths != MISSING and (len(set(lengths)) < len(lengths) or any(length < 1 for length in lengths)):
         problems.append(Problem("eval.lengths", f"{lengths} must be different lengths, each at least 1"))
-    return problems + _not_finite(config, "")
+    return problems + _beyond_numbers(config, "", {problem.key for problem in problems})
+
+
+def plain(value: float) -> str:
+    """A number as people read it: 1,000,000; of one with many digits, how large it is: 7.3 x 10^23."""
+    if abs(value) < 1e12 or not math.isfinite(value):
+        return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+    power = math.floor(math.log10(abs(value)))
+    return f"{value / 10**power:.1f} x 10^{power}"
 
 
 def _check_fields(section: Any, values: dict[str, Any], prefix: str) -> list[Problem]:
@@ -218,18 +233,23 @@ def _check_fields(section: Any, values: dict[str, Any], prefix: str) -> list[Pro
         if value == MISSING:
             problems.append(Problem(key, "has no value; write one"))
         elif isinstance(value, int | float) and not low <= value <= high and not math.isnan(value):
-            most = "" if high == math.inf else f" and at most {high:g}"
-            problems.append(Problem(key, f"{value} is out of range; it must be at least {low:g}{most}"))
+            most = "" if high == math.inf else f" and at most {plain(high)}"
+            problems.append(Problem(key, f"{plain(value)} is out of range; it must be at least {low:g}{most}"))
         elif value not in choices and (value is not None or field.default is not None):
             problems.append(Problem(key, f"{value!r} is not a choice; write one of {', '.join(choices)}"))
     return problems
 
 
-def _not_finite(value: Any, key: str) -> list[Problem]:
+def _beyond_numbers(value: Any, key: str, known: set[str]) -> list[Problem]:
+    """Numbers that are not finite, and sizes beyond all that there are, where nothing is `known` to be wrong yet."""
     if isinstance(value, dict):
-        return [p for name, item in value.items() for p in _not_finite(item, f"{key}.{name}" if key else str(name))]
+        named = [(f"{key}.{name}" if key else str(name), item) for name, item in value.items()]
+        return [p for name, item in named for p in _beyond_numbers(item, name, known)]
     if isinstance(value, list):
-        return [p for item in value for p in _not_finite(item, key)]
+        return [p for item in value for p in _beyond_numbers(item, key, known)]
     if isinstance(value, float) and not math.isfinite(value):
         return [Problem(key, f"{value} is not a number to compute with; write a finite one")]
+    most = LARGEST_SEED if key.startswith("seed") else LARGEST
+    if isinstance(value, int) and abs(value) > most and key not in known:
+        return [Problem(key, f"{plain(value)} is too large; write {plain(most)} at most")]
     return []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.margins import wrong_margin
-from ablate.schema import TUNING_SEEDS, Problem
+from ablate.schema import MOST_SEEDS, TUNING_SEEDS, Problem
 
 TAKEN = ("export", "verify")  # commands of `python -m analysis`, which takes a study's name in the same place
 NO_SEEDS = "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
@@ -26,6 +26,8 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
         found.append(Problem("seeds", f"{seeds!r} {'has a seed twice; write each once' if twice else NO_SEEDS}"))
     elif isinstance(seeds, int) and seeds < 1:
         found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))
+    elif (seeds if isinstance(seeds, int) else len(seeds)) > MOST_SEEDS:
+        found.append(Problem("seeds", f"more than {MOST_SEEDS:,} seeds are no study; write fewer"))
     elif isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):
         message = f"{TUNING_SEEDS.start} and above are tuning's, and never scored; write smaller ones"
         found.append(Problem("seeds", message))

@@ -76,6 +76,7 @@ def show_all(results: Path, _: str | None) -> int:
 
 def watch(results: Path, name: str | None) -> int:
     """Show where a study stands until all of its runs have ended: a picture on a terminal, lines elsewhere."""
+    wait_for_a_study(results)
     base = find(results, name)
     if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return _watch_lines(results, base)
@@ -84,6 +85,14 @@ def watch(results: Path, name: str | None) -> int:
         for rounds in looks(results, base):
             live.update(report(rounds, *console.size), refresh=True)
     return 0
+
+
+def wait_for_a_study(results: Path) -> None:
+    """Wait until there is any study: the command that makes the first one may not have planned it yet."""
+    if (results.is_dir() or not results.exists()) and not studies(results):
+        print(f"no study in {results} yet; waiting for one (Ctrl-C ends)", flush=True)
+        while not studies(results):
+            time.sleep(TICK)
 
 
 def looks(results: Path, base: str) -> Iterator[list[Round]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from ablate import evidence, words
-from ablate.results import Study
+from ablate.results import Study, planned_cells
 
 ROWS = 16  # of cells and of effects; a longer list is for the analysis
 NAMED = 6  # runs and notes that are spelled out
@@ -47,11 +47,13 @@ def _question(manifest: dict[str, Any]) -> list[str]:
 def _scope(study: Study) -> str:
     manifest = study.manifest
     sizes = [words.size(cell["params"]) for cell in manifest["cells"] if cell["reference"]]
-    configs = [cell["config"] for cell in manifest["cells"]]
+    configs = [cell["config"] for cell in planned_cells(manifest)]
     steps = [str(config["train"]["steps"]) for config in configs]
     rates = [words.scientific(config["optim"]["lr"]) for config in configs]
     passes = [words.passes(_passes(manifest, cell)) for cell in manifest["cells"]]
-    how = "tuned" if (manifest.get("tuning") or {}).get("key") == "optim.lr" else "untuned"
+    tuning = manifest.get("tuning") or {}
+    how = "tuned" if tuning.get("key") == "optim.lr" else "untuned"
+    how += " anew for each seed:" * bool(tuning.get("per_seed"))
     one = f"{'one ' * (how == 'untuned')}{how} lr "
     rate = one if len(set(rates)) == 1 else f"{how} lrs "
     seen = f"{_range(steps)} steps ({_range(passes)})"
@@ -163,7 +165,7 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
     for row in shown.itertuples():
         spans.append("" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places))
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-        also = f"; also: {words.changes(row.also)}" * bool(row.also)
+        also = f"; also: {evidence.in_short(row.also)}" * bool(row.also)
         verdicts.append(words.verdict(row) + scale + also)
     worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
     counts = [words.over(row) for row in shown.itertuples()]

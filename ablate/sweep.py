@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Quote, QuotedString
 from hydra.core.utils import JobStatus
 
 from ablate.lengths import untested
@@ -22,6 +23,7 @@ from ablate.progress import follow
 from ablate.results import (
     Corrupt,
     Run,
+    as_planned,
     load_study,
     log_look,
     now,
@@ -108,7 +110,7 @@ def record(plan: Plan) -> None:
     name = plan.manifest["study"]
     renew_manifest(plan.results, plan.manifest)
     cells = {cell["id"]: cell for cell in plan.manifest["cells"]}
-    runs = {run["path"]: run | {"cell": cells[run["cell"]]} for run in plan.manifest["runs"]}
+    runs = {run["path"]: run | {"cell": as_planned(cells[run["cell"]], run)} for run in plan.manifest["runs"]}
     for unit in units_to_do(plan):
         paths = plan.manifest["units"][unit]
         write_json(unit_file(plan.results, name, unit), {"runs": [runs[path] for path in paths]})
@@ -122,8 +124,9 @@ def units_to_do(plan: Plan) -> list[str]:
 
 def job_overrides(plan: Plan) -> list[list[str]]:
     """One Hydra job per unit that has something to do."""
-    quoted = str(plan.results).replace("\\", "\\\\").replace("'", "\\'")
-    common = [f"study='{plan.manifest['study']}'", f"results_dir='{quoted}'", f"user=[{','.join(plan.user)}]"]
+    names = {"study": plan.manifest["study"], "results_dir": str(plan.results)}
+    common = [f"{key}={QuotedString(name, Quote.single).with_quotes()}" for key, name in names.items()]
+    common.append(f"user=[{','.join(plan.user)}]")
     return [[f"unit={unit}", *common] for unit in units_to_do(plan)]
 
 

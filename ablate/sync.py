@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import json
 import os
 import sys
@@ -22,7 +21,18 @@ from typing import IO, Any, Protocol
 from ablate.card import Card, card_of
 from ablate.command import Refused, user_of
 from ablate.files import no_link
-from ablate.results import Corrupt, Run, newest_study, noted, parse_lines, read_manifest, stamp, study_folder
+from ablate.lease import take
+from ablate.results import (
+    Corrupt,
+    Run,
+    as_planned,
+    newest_study,
+    noted,
+    parse_lines,
+    read_manifest,
+    stamp,
+    study_folder,
+)
 from ablate.targets import BadTarget, allowed, is_sink, locate
 
 
@@ -69,9 +79,7 @@ class Mirror:
 
     def take(self, lock: IO[str], wait: bool) -> bool:
         """Become the only mirror of the study on this host; without `wait`, False where there is another."""
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
+        if take(lock, lambda: wait) is False:  # on a file system without locks nobody can tell
             return False
         self.replayed = {_mark(line, line.get("mode")) for line in _json_lines(self.file)}
         return True
@@ -100,7 +108,9 @@ class Mirror:
             if (sink := self._sink(cell["config"])) is None:
                 return False
             result = run.result()
-            return self._show(sink, run, card_of(self.results, manifest, cell, planned, result), result)
+            return self._show(
+                sink, run, card_of(self.results, manifest, as_planned(cell, planned), planned, result), result
+            )
         except Corrupt as error:
             self._say_once(f"{error}; not replayed, and trained again by its study's command")
             return False

@@ -103,6 +103,25 @@ class Columns:
         return values.astype(np.int64) if column.kinds == {int} and len(column.values) == self.length else values
 
 
+def as_planned(cell: Row, run: Row) -> Row:
+    """A cell as one of its planned runs has it: with the settings that tuning chose for the run's seed alone."""
+    config, tuned = cell["config"], run.get("tuned")
+    for key, value in tuned.items() if isinstance(tuned, dict) else ():
+        section, _, name = key.partition(".")
+        config = config | {section: (config.get(section) or {}) | {name: value}}
+    return cell | {"config": config}
+
+
+def planned_cells(manifest: Row) -> list[Row]:
+    """The cells of a study, each as often as its runs are set otherwise: once, but for tuning anew for each seed."""
+    found = []
+    for cell in manifest["cells"]:
+        runs = [run for run in manifest["runs"] if run["cell"] == cell["id"] and "tuned" in run]
+        different = {json.dumps(run["tuned"], sort_keys=True): run for run in runs} or {"": {}}
+        found += [as_planned(cell, run) for run in different.values()]
+    return found
+
+
 def run_row(cell: Row, result: Row | None, evaluation: Row | None) -> Row:
     """What a table of runs says of a run of `cell` that ended with `result`, None where it has not."""
     result = result or {"status": "missing"}

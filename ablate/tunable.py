@@ -13,6 +13,7 @@ from ablate.grid import is_number, typed_values
 from ablate.history import read_earlier
 from ablate.match import CHOSEN
 from ablate.schema import COMPONENTS, STUDY_KEYS, TUNING_SEEDS, Problem
+from ablate.shares import share_problems, tuning_name
 
 UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or by which draws
 
@@ -23,10 +24,8 @@ def tuning_problems(draft: Draft, name: str) -> list[Problem]:
     key, values = tune["key"], tune["values"]
     earlier = read_earlier(Path(settings["results_dir"]).absolute(), name)[0]
     if key is None:
-        if values or tune["extend"]:
-            return [
-                Problem("tune.key", "is not given; write the key that tune.values are for, as in tune.key=optim.lr")
-            ]
+        if values or tune["extend"] or tune["per_seed"]:
+            return [Problem("tune.key", "is not given; write the key that is tuned, as in tune.key=optim.lr")]
         if earlier.get("tuning"):
             told = f"{name} was tuned ({earlier['tuning']['key']}); give the same tune.key and tune.values"
             return [Problem("study", f"{told}, or write another name")]
@@ -37,7 +36,7 @@ def tuning_problems(draft: Draft, name: str) -> list[Problem]:
     found = value_problems(draft, key)
     if tune["seeds"] > len(TUNING_SEEDS):
         found.append(Problem("tune.seeds", f"{tune['seeds']} are too many; write a handful"))
-    return found or changed_tuning(draft, name, earlier)
+    return found + share_problems(draft, name) or changed_tuning(draft, name, earlier)
 
 
 def key_problems(draft: Draft, key: str) -> list[Problem]:
@@ -86,11 +85,11 @@ def value_problems(draft: Draft, key: str) -> list[Problem]:
 
 def changed_tuning(draft: Draft, name: str, earlier: dict[str, Any]) -> list[Problem]:
     """Refuse a name under which other tuning, or none, has been scored: its cells would be replaced after a look."""
-    before = read_earlier(Path(draft.settings["results_dir"]).absolute(), f"{name}-tune")[0]
-    known = before.get("tune")
+    before = read_earlier(Path(draft.settings["results_dir"]).absolute(), f"{tuning_name(draft, name)}-tune")[0]
+    known = {"per_seed": False} | before["tune"] if before.get("tune") else None
     if known and known != draft.settings["tune"]:
         was = f"{known['key']} in {', '.join(map(words.show, known['values']))}, {known['seeds']} seeds"
-        was += ", tune.extend=true" * known["extend"]
+        was += ", tune.extend=true" * known["extend"] + ", tune.per_seed=true" * known["per_seed"]
         return [Problem("tune", f"{name} was tuned otherwise ({was}); tune as then, or write another study=NAME")]
     if earlier and not earlier.get("tuning"):
         return [Problem("tune", f"{name} was trained without tuning; write another study=NAME")]

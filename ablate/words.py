@@ -6,7 +6,18 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-MINUS = "−"
+from ablate.numerals import MINUS as MINUS
+from ablate.numerals import decimals as decimals
+from ablate.numerals import ends as ends
+from ablate.numerals import number as number
+from ablate.numerals import p_text as p_text
+from ablate.numerals import percent as percent
+from ablate.numerals import plain as plain
+from ablate.numerals import plus as plus
+from ablate.numerals import remainder as remainder
+from ablate.numerals import scientific as scientific
+from ablate.numerals import span as span
+
 BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 FEW = 6  # factors that a title spells out
 OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
@@ -62,33 +73,9 @@ def no_evidence(manifest: dict[str, Any]) -> bool:
     return any(manifest.get(key) for key in ("tunes", "placebo_of", "exchange_of"))
 
 
-def scientific(value: float) -> str:
-    """A positive setting in short: 1e-3, 2.5e-4, 0.1, 3."""
-    if 0.01 <= value < 1e4:
-        return f"{value:g}"
-    mantissa, exponent = f"{value:e}".split("e")
-    return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
-
-
 def setting(value: Any) -> str:
     """Any value of a setting in short: 1e-3, 100, true, swiglu."""
     return scientific(value) if isinstance(value, float) and value > 0 else show(value)
-
-
-def decimals(widths: Iterable[float]) -> int:
-    """Decimal places that give the narrowest of `widths` two significant digits; between 3 and 6."""
-    known = [width for width in widths if math.isfinite(width) and width > 0]
-    return min(max(3, 1 - math.floor(math.log10(min(known)))), 6) if known else 3
-
-
-def number(value: float, places: int, signed: bool = False) -> str:
-    """A number with a typographic minus and no leading zero: 2.061, .053, −.053, +.000; "–" for none."""
-    if not math.isfinite(value):
-        return "–"
-    text = f"{abs(value):.{places}f}"
-    negative = value < 0 and float(text) != 0
-    sign = MINUS if negative else "+" if signed else ""
-    return sign + (text[1:] if text.startswith("0.") else text)
 
 
 def size(params: int) -> str:
@@ -97,16 +84,6 @@ def size(params: int) -> str:
         return f"{params / 1e3:.1f} k" if params >= 1000 else str(params)
     millions = params / 1e6
     return f"{millions:.{2 if millions < 10 else 1 if millions < 100 else 0}f} M"
-
-
-def percent(fraction: float) -> str:
-    """A signed share in per cent: +0.1 %, −12.0 %."""
-    return f"{fraction * 100:+.1f} %".replace("-", MINUS).replace(f"{MINUS}0.0 ", "+0.0 ")
-
-
-def remainder(fraction: float) -> str:
-    """A difference that a match has left: +0.13 %, −1.67 %, 0 %."""
-    return f"{fraction * 100:+.2f} %".replace("-", MINUS) if fraction else "0 %"
 
 
 def matched(manifest: dict[str, Any]) -> str:
@@ -182,20 +159,7 @@ def worth_places(low: float, high: float) -> int:
 
 
 def _share(fraction: float, places: int) -> str:
-    return f"{100 * fraction:.{places}f}".replace("-", MINUS)
-
-
-def p_text(p: float) -> str:
-    """A p-value with more digits where it is small: .031, .0003, "< .0001"; "–" for none."""
-    return "< .0001" if p < 1e-4 else number(p, 4 if p < 1e-3 else 3)
-
-
-def span(mean: float, low: float, high: float, places: int) -> str:
-    """A difference with its interval, −.053 [−.079, −.027]; without one the difference alone."""
-    text = number(mean, places, signed=True)
-    if not math.isfinite(low):
-        return text
-    return f"{text} [{number(low, places, signed=True)}, {number(high, places, signed=True)}]"
+    return plus(100 * fraction, f".{places}f").removeprefix("+")
 
 
 def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = None) -> str:
@@ -245,12 +209,6 @@ def bounds(size: float, steps: float) -> str:
     return f"±{100 * steps:g} % of the training steps" if math.isfinite(steps) else ""
 
 
-def plain(size: float) -> str:
-    """A positive number with the digits that it has and no leading zero: .01, 2, .0005."""
-    text = f"{size:.10f}".rstrip("0").rstrip(".")
-    return text[1:] if text.startswith("0.") else text
-
-
 def lost(row: Any) -> list[str]:
     """What became of a cell's runs that gave no number: "2 of 3 diverged", "1 of 3 failed", "1 of 3 missing"."""
     counts = [(name, getattr(row, name)) for name in ("diverged", "failed", "missing")]
@@ -260,24 +218,6 @@ def lost(row: Any) -> list[str]:
 def ranks(row: Any) -> str:
     """In how many seeds the level came out lower and higher than the reference, as "lower 0, higher 2, tied 1"."""
     return f"lower {row.lower}, higher {row.higher}" + f", tied {row.tied}" * bool(row.tied)
-
-
-ALSO = 3  # settings that a line spells out
-
-
-def changes(also: str) -> str:
-    """What a contrast changes beside its factors, in a line: a few settings of the column `also` of effects."""
-    found = also.split("; ") if also else []
-    more = f" and {counted(len(found) - ALSO, 'more setting')}" * (len(found) > ALSO)
-    return ", ".join(found[:ALSO]) + more
-
-
-def seen_in_training(lengths: dict[str, float]) -> list[str]:
-    """What to say of lengths whose test examples training has seen, with the share of them; nothing without any."""
-    told = ", ".join(f"{length} ({rough(share)})" for length, share in lengths.items())
-    return [f"eval.lengths seen in training: {told} of the test examples: there are too few to hold any out"] * bool(
-        told
-    )
 
 
 def rough(share: float) -> str:

@@ -45,6 +45,8 @@ from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
 from ablate.units import read_unit
 
+CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout whose new files are changes to its code
+
 
 def run_unit(
     results: Path, study: str, unit: str, wait: bool, stop: Callable[[], bool], user: Sequence[str] = ()
@@ -258,20 +260,30 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def git() -> dict[str, Any] | None:
-    """Commit of the checkout that this code is in, and whether it has changes; None outside a checkout.
+    """Commit of the checkout that this code is in, and whether the code has changes; None outside a checkout.
 
     Installed below somebody's repository, as in its .venv, the code is not that of the repository's commit.
     """
     file = Path(__file__).resolve()
-    asked = (["ls-files", "--error-unmatch", file.name], ["rev-parse", "HEAD"], ["status", "--porcelain"])
+    asked = [["ls-files", "--error-unmatch", file.name], ["rev-parse", "HEAD"], ["rev-parse", "--show-toplevel"]]
+    asked.append(["status", "--porcelain", "-z", "--untracked-files=all"])
     try:
-        _, commit, status = (
+        _, commit, top, status = (
             subprocess.run(["git", *what], cwd=file.parent, capture_output=True, text=True, check=True).stdout.strip()
             for what in asked
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return {"commit": commit, "dirty": bool(status)}
+    return {"commit": commit, "dirty": _changed(Path(top), status, [file.parents[1] / name for name in CODE])}
+
+
+def _changed(top: Path, status: str, code: list[Path]) -> bool:
+    """Whether git's status tells of changed files, or of new ones that are in the folders of code or were imported."""
+    entries = [entry for entry in status.split("\0") if entry]
+    new = [top / entry.removeprefix("?? ") for entry in entries if entry.startswith("?? ")]
+    imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    ours = any(str(file) in imported or any(map(file.is_relative_to, code)) for file in new)
+    return ours or len(new) < len(entries)
 
 
 def serve(channel: socket.socket) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -39,8 +40,16 @@ ALIASES = {  # what else the columns that every table needs are called, without 
 LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
 HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
 WHOLE = re.compile(r"[+-]?\d{1,15}")
+MOST = 50  # factors that are guessed; nobody crosses as many
+SHOWN = 20  # columns that are spelled out
 SECTION = re.compile(r"^(config|hparams|trainer)[./]")  # that a tracking service puts before a setting's name
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
+
+
+def some(names: Iterable[str]) -> str:
+    """The names of columns, the first of many, in a row."""
+    known = list(names)
+    return (", ".join(known[:SHOWN]) or "none") + f" and {len(known) - SHOWN} more" * (len(known) > SHOWN)
 
 
 def direction(metric: str) -> bool | None:
@@ -112,13 +121,16 @@ def choose_metrics(names: list[str], asked: list[str], claimed: list[str]) -> li
     Columns that claims name are metrics, too.  Raises Refused where there is none.
     """
     if lost := [name for name in asked if name not in names]:
-        there = ", ".join(name for name in names if name not in KEYS) or "none"
+        there = some(name for name in names if name not in KEYS)
         raise Refused(f"--metric {lost[0]}: there is no such column; there are {there}")
     found = [name for name in names if looks_like_metric(name)]
+    if lost := [name for name in (*asked, *claimed) if name in KEYS and name in names]:
+        what = "says which run it is, how it ended or how large it is, and measures nothing"
+        raise Refused(f"--metric {lost[0]}: {lost[0]} {what}")
     order = [*asked, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
     order += [name for name in claimed if name in names]
     if not order:
-        raise Refused(f"no column is a metric by its name; write --metric NAME; there are {', '.join(names) or 'none'}")
+        raise Refused(f"no column is a metric by its name; write --metric NAME; there are {some(names)}")
     return list(dict.fromkeys(order))
 
 
@@ -133,11 +145,13 @@ def choose_factors(
     """
     names = list(table.columns)
     if asked:
-        there = ", ".join(name for name in names if name == "cell" or name not in (*KEYS, *metrics)) or "none"
+        there = some(name for name in names if name == "cell" or name not in (*KEYS, *metrics))
         if lost := [name for name in asked if name not in names]:
             raise Refused(f"--factors {lost[0]}: there is no such column; there are {there}")
         if lost := [name for name in asked if name in RUNS]:
             raise Refused(f"--factors {lost[0]}: {lost[0]} says which run it is or how it ended; there are {there}")
+        if lost := [name for name in asked if name in metrics]:
+            raise Refused(f"--factors {lost[0]}: {lost[0]} is a metric, by its name or --metric; there are {there}")
         return asked, []
     most = int(table.groupby([name for name in ("seed", "step") if name in names]).size().max())
     most = most if most > 1 else len(table) // 2  # where each run has a seed of its own
@@ -150,6 +164,8 @@ def choose_factors(
             found.setdefault(codes, name)
         if count > 1 and name not in found.values():
             left.append(name or "(unnamed)")
+    if len(found) > MOST:
+        raise Refused(f"{len(found)} columns could be factors: {some(found.values())}; name those that are: --factors")
     return list(found.values()) or ["cell"] * ("cell" in names), left
 
 

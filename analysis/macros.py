@@ -121,10 +121,16 @@ def effect_name(row: Any) -> str:
     return "Step" * (row.kind == "step") + spelled(row.factor) + spelled(row.level) + where
 
 
+def _span(row: Any, places: int) -> dict[str, str]:
+    """A difference and its interval, in the digits that tables give them."""
+    low, high = words.ends(row.low, row.high, places, signed=True).split(", ")
+    return {"Delta": words.number(row.mean, places, signed=True), "Low": low, "High": high}
+
+
 def _effect(row: Any) -> dict[str, str]:
     places = words.decimals([(row.high - row.low) / 2])
     withheld = row.verdict == "withheld"
-    found = {name: words.number(getattr(row, column), places, signed=True) for name, column in SPAN.items()}
+    found = _span(row, places)
     found = {name: "–" if withheld else text for name, text in found.items()}
     found |= {"P": words.p_text(row.p_holm if row.family else row.p_bh), "N": str(row.n)}
     found |= {"Sd": "–" if withheld else words.number(row.sd, words.decimals([row.sd]))}
@@ -139,7 +145,6 @@ def _effect(row: Any) -> dict[str, str]:
     return found | {"Verdict": str(row.verdict)}
 
 
-SPAN = {"Delta": "mean", "Low": "low", "High": "high"}
 WORTH = {"Worth": "worth", "WorthLow": "worth_low", "WorthHigh": "worth_high"}
 Write = Callable[[Any], str]
 
@@ -147,7 +152,7 @@ Write = Callable[[Any], str]
 def _percent(value: Any, places: int = 0) -> str:
     if not math.isfinite(value):
         return words.number(value, places, signed=True)
-    return f"{round(100 * value, places) + 0.0:+.{places}f} %".replace("-", words.MINUS)
+    return f"{words.plus(100 * value, f'.{places}f')} %"
 
 
 def _worth(value: Any, places: int = 0) -> str:
@@ -188,7 +193,7 @@ def _cell(row: Any, places: int) -> dict[str, str]:
 def _claim(row: Any) -> dict[str, str]:
     p = row.p_holm if row.family else row.p_bh
     places = words.decimals([(row.high - row.low) / 2])
-    found = {name: words.number(getattr(row, column), places, signed=True) for name, column in SPAN.items()}
+    found = _span(row, places)
     found |= {"Sd": words.number(row.sd, words.decimals([row.sd])), "P": words.p_text(p), "N": str(row.n)}
     found |= {"Margin": _by_itself(row.margin)}
     return found | {"Verdict": str(row.verdict)}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ablate import evidence, words
+from ablate.results import planned_cells
 from ablate.words import listed, ranged, said_metric
 from analysis import tables, training
 from analysis.bibliography import Paper, cite, mention
@@ -102,14 +103,17 @@ def _matching(case: Case) -> Iterator[str]:
 def _tuning(case: Case) -> Iterator[str]:
     manifest = case.study.manifest
     tuned = manifest.get("tuning")
-    rates = {c["config"]["optim"]["lr"] for c in manifest["cells"] if "lr" in c["config"].get("optim", {})}
+    rates = {c["config"]["optim"]["lr"] for c in planned_cells(manifest) if "lr" in c["config"].get("optim", {})}
     if tuned:
         values = listed(map(words.setting, tuned["values"]))
         seeds = words.counted(tuned["seeds"], "seed")
+        anew = ", anew for each scored seed and with seeds of its own" * bool(tuned.get("per_seed"))
         yield (
-            f"{tuned['key']} was tuned for each cell alike, over {values} with {seeds} each, by the validation split; "
-            "these seeds are not scored."
+            f"{tuned['key']} was tuned for each cell alike{anew}, over {values} with {seeds} each, by the validation "
+            "split; these seeds are not scored."
         )
+        if anew:
+            yield "Intervals include what tuning chooses by chance."
         if given := evidence.given(manifest):
             yield f"Verdicts hold {given}: tuning was not repeated, and no interval includes what it chose by chance."
         edges = sum(bool(cell["edge"]) for cell in tuned["cells"].values())
@@ -129,7 +133,7 @@ def _seeds(case: Case) -> Iterator[str]:
     if manifest.get("source"):
         yield "Comparisons are " + ("paired by seed." if len(table) and table["paired"].all() else "unpaired (Welch).")
     elif len(table) and table["paired"].all():
-        yield "For a given seed, cells that are compared see the same batches in the same order, so that seeds pair."
+        yield f"{_batches(cells)}, so that seeds pair."
     elif len(table) and table["paired"].any():
         yield "Seeds pair where cells see the same batches in the same order; other comparisons are unpaired (Welch)."
     elif len(table):
@@ -138,7 +142,25 @@ def _seeds(case: Case) -> Iterator[str]:
     if shared and not manifest.get("source"):
         span = ranged([f"{share:.0%}".replace("%", " %") for share in sorted({min(shared), max(shared)})])
         span = span.replace(", ", " to ")
-        yield f"Initial draws are keyed by seed and parameter name: cells share {span} of theirs with the reference."
+        yield f"{_drawn(cells)}: cells share {span} of theirs with the reference."
+
+
+def _batches(cells: list[dict[str, Any]]) -> str:
+    """What cells that pair share of their data, where seed.data may hold it fixed."""
+    held = {(cell["config"].get("seed") or {}).get("data") for cell in cells}
+    if len(held) == 1 and held != {None}:
+        return f"All runs see the same batches in the same order, those of seed {held.pop()}"
+    return "For a given seed, cells that are compared see the same batches in the same order"
+
+
+def _drawn(cells: list[dict[str, Any]]) -> str:
+    """What initial draws are keyed by, where seed.init may hold them fixed."""
+    held = {(cell["config"].get("seed") or {}).get("init") for cell in cells}
+    if held == {None}:
+        return "Initial draws are keyed by seed and parameter name"
+    if len(held) == 1:
+        return f"Initial draws are keyed by parameter name alone and are those of seed {held.pop()} in every run"
+    return "Initial draws are keyed by parameter name and seed, in some cells by one that is held fixed (seed.init)"
 
 
 def _endpoint(case: Case) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from ablate.command import Refused
 from ablate.results import Study
 from ablate.words import counted
 from analysis.charts import is_chart, unfolded
-from analysis.columns import SHAPE, called, choose_factors, choose_metrics, is_neither, levels, number
+from analysis.columns import SHAPE, called, choose_factors, choose_metrics, is_neither, levels, number, some
 from analysis.foreign import Asked, Origin, assemble, command, when
 from analysis.safe import ACTING, unquoted, visible
 from analysis.study_file import claimed_metrics, wanted_factors
 
 NEEDED = "cell or a column per factor, seed, and a metric such as test/loss"
 SEPARATOR = re.compile(r"sep=.", re.IGNORECASE)  # a line that tells spreadsheets how to cut the others
+BREAK = re.compile(r"\s*[\r\n]\s*")
+COMMA = re.compile(r"^([+-]?\d*),(\d+)$")
 PER_CENT = re.compile(r"([^%]*\d\.?) ?%")
 WHOLE = re.compile(r"[+-]?\d+")  # with all its digits, more than a float has
 SHOWN = 8  # line numbers that a note spells out
@@ -41,7 +44,7 @@ def read_csv(file: Path, asked: Asked) -> Study:
         read_as = called(list(table.columns))
         table = _once(file, table.rename(columns=read_as), notes)
         if "seed" not in table:
-            raise Refused(f"no column seed; needed are {NEEDED}; there are {', '.join(table.columns)}")
+            raise Refused(f"no column seed; needed are {NEEDED}; there are {some(table.columns)}")
         given = list(table.columns)
         metrics = choose_metrics(given, list(asked.metrics), claimed_metrics(asked.described))
         table = _typed(file, table, metrics, notes)
@@ -49,9 +52,9 @@ def read_csv(file: Path, asked: Asked) -> Study:
         if not factors:
             varied = [name for name in table if is_neither(name) and 2 <= table[name].nunique() <= len(table) // 2]
             hint = f"; {varied[0]} is none unless you write --factors {varied[0]}" if varied else ""
-            raise Refused(f"no column is a factor{hint}; needed are {NEEDED}; there are {', '.join(given)}")
+            raise Refused(f"no column is a factor{hint}; needed are {NEEDED}; there are {some(given)}")
         if left:
-            notes.append(f"columns that are neither factor nor metric, left out: {', '.join(left)}")
+            notes.append(f"columns that are neither factor nor metric, left out: {some(left)}")
         for name in factors:
             own = list(table[name]) if name == "cell" else levels(list(table[name]))
             table[name] = pandas.Series(own, table.index, dtype=object)
@@ -77,20 +80,30 @@ def _texts(file: Path) -> pandas.DataFrame:
         raise Refused(f"{file} is {'no CSV' if head else 'empty'}; needed are columns: {NEEDED}")
     separator = max(",;\t", key=head.count)
     names = [unquoted(name.strip()) for name in next(csv.reader([head], delimiter=separator))]
-    if twice := [name for name in names if names.count(name) > 1]:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise Refused(f"{file} has two columns called {twice[0] or '(unnamed)'}")
     if len(names) < 3:
         raise Refused(f"{file} has the columns {', '.join(names)[:80]}; needed are {NEEDED}")
     table = _cut(file, text, separator, top, names)
     table.index = table.index + top + 2
-    table = table.fillna("").apply(lambda column: column.str.replace(r"\s*[\r\n]\s*", " ", regex=True).str.strip())
-    table = table.apply(lambda column: column.map(unquoted))
+    table = _each(table, _plain)
     if ACTING.search(text):
-        table = table.rename(columns=visible).apply(lambda column: column.map(visible))
-    table = table[(table != "").any(axis=1)]
+        table = _each(table.rename(columns=visible), visible)
+    table = table[(table.to_numpy() != "").any(axis=1)]
     if table.empty:
         raise Refused(f"{file} has a head but no rows")
-    return _with_points(table) if separator == ";" else table
+    return _each(table, _with_point) if separator == ";" else table
+
+
+def _each(table: pandas.DataFrame, change: Callable[[str], str]) -> pandas.DataFrame:
+    """Every text of a table changed, at once: column by column, a file of many columns would take minutes."""
+    changed = [[change(text) for text in row] for row in table.to_numpy(dtype=object)]
+    return pandas.DataFrame(np.array(changed, dtype=object).reshape(table.shape), table.index, table.columns)
+
+
+def _plain(text: Any) -> str:
+    """A field in one line and without quotes; nothing for one that its row has not."""
+    return unquoted(BREAK.sub(" ", text).strip()) if isinstance(text, str) else ""
 
 
 def _cut(file: Path, text: str, separator: str, top: int, names: list[str]) -> pandas.DataFrame:
@@ -112,9 +125,9 @@ def _cut(file: Path, text: str, separator: str, top: int, names: list[str]) -> p
     return table.set_axis(names, axis=1)
 
 
-def _with_points(table: pandas.DataFrame) -> pandas.DataFrame:
-    """Decimal commas, as spreadsheets of some countries write them, as points."""
-    return table.apply(lambda column: column.str.replace(r"^([+-]?\d*),(\d+)$", r"\1.\2", regex=True))
+def _with_point(text: str) -> str:
+    """A decimal comma, as spreadsheets of some countries write it, as a point."""
+    return COMMA.sub(r"\1.\2", text)
 
 
 def _once(file: Path, table: pandas.DataFrame, notes: list[str]) -> pandas.DataFrame:
@@ -137,7 +150,7 @@ def _typed(file: Path, table: pandas.DataFrame, metrics: list[str], notes: list[
         if not good.any():
             raise Refused(f"no row has a {name} that is a {what}")
         table = table[good].assign(**{name: [value for value, kept in zip(read, good, strict=True) if kept]})
-    for name in [*metrics, *(name for name in (*SHAPE, "tokens", "seconds") if name in table)]:
+    for name in dict.fromkeys([*metrics, *(name for name in (*SHAPE, "tokens", "seconds") if name in table)]):
         table = table.assign(**{name: _numbers(file, table[name], notes, needed=name == metrics[0])})
     for name in (name for name in TEXTS if name in table):
         table = table.assign(**{name: table[name].where(table[name] != "", None)})

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, words
+from ablate.results import planned_cells
 from ablate.words import listed, ranged
 from analysis import methods, tables, training
 from analysis.case import Case
@@ -126,13 +127,14 @@ def plan(case: Case) -> Section:
 
 
 def _configured(manifest: dict[str, Any], section: str, key: str) -> str:
-    found = {cell["config"][section][key] for cell in manifest["cells"] if cell["config"].get(section)}
+    found = {cell["config"][section][key] for cell in planned_cells(manifest) if cell["config"].get(section)}
     return ranged([words.setting(value) for value in sorted(found)])
 
 
 def _tuning(tuned: dict[str, Any]) -> str:
     values = ", ".join(map(words.setting, tuned["values"]))
-    return f"{tuned['key']} at {values}, {words.counted(tuned['seeds'], 'tuning seed')} each"
+    anew = ", anew for each scored seed" * bool(tuned.get("per_seed"))
+    return f"{tuned['key']} at {values}, {words.counted(tuned['seeds'], 'tuning seed')} each{anew}"
 
 
 def results(case: Case) -> Section:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas
 
 from ablate import words
+from ablate.results import planned_cells
 from ablate.words import listed, ranged
 from analysis.bibliography import mention
 from analysis.case import Case
@@ -62,7 +63,7 @@ def data(case: Case) -> Iterator[str]:
 def loop(case: Case) -> Iterator[str]:
     """Steps, batches, optimiser and schedule."""
     manifest = case.study.manifest
-    cells = [cell for cell in manifest["cells"] if cell["config"].get("train") and cell["config"].get("optim")]
+    cells = [cell for cell in planned_cells(manifest) if cell["config"].get("train") and cell["config"].get("optim")]
     if not cells:
         return
     tokens = ranged([f"{count:,}" for count in sorted({cell["tokens_per_step"] for cell in cells})])

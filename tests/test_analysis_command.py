@@ -45,7 +45,7 @@ def test_of_sides_that_diverged_unequally_no_mean_of_the_survivors_is_told(
     assert main(["--results-dir", str(tmp_path)]) == 0
     line = capsys.readouterr().out.splitlines()[0]
     reason = "withheld: 1 run diverged against 0; diverged ranked worst: lower 4, higher 1"
-    assert line == f"ffn: swiglu − mlp  –  {reason}"
+    assert line == f"ffn: swiglu − mlp  –  n = 4  {reason}"
     written = pandas.read_csv(tmp_path / "figures" / name / "effects.csv")
     assert written[["mean", "sd", "low", "high", "d_z", "p"]].isna().all(axis=None)
 

@@ -265,6 +265,20 @@ def test_levels_with_other_counts_of_diverged_runs_are_withheld(tmp_path: Path) 
     assert "1/3 div." in texts(drawn("interactions", given)) and "hatched" in texts(drawn("interactions", given))
 
 
+def test_a_difference_that_is_undecided_has_no_colour_in_the_map_however_large(tmp_path: Path) -> None:
+    def noisy(levels: dict[str, Any], seed: int) -> float:
+        wild = (levels["norm"], levels["ffn"]) == ("rms", "mlp")
+        return 2 - 0.1 * (levels["ffn"] == "swiglu") + (9 * (seed == 1) if wild else seed / 1000 * (seed == 2))
+
+    figure = drawn("interactions", case(tmp_path, score=noisy, seeds=range(4)))
+    squares = {patch.get_xy(): patch for patch in figure.axes[1].patches if patch.get_fill()}
+    dotted = [patch.get_xy() for patch in figure.axes[1].patches if patch.get_hatch() == "..."]
+    white = [at for at, patch in squares.items() if patch.get_facecolor() == (1, 1, 1, 1)]
+    assert len(squares) == 4 and len(dotted) == 1 and white == dotted
+    assert "dotted: undecided" in texts(figure)
+    assert any(patch.get_facecolor()[0] < 0.1 for patch in squares.values()), "the scale is that of what was decided"
+
+
 def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(tmp_path: Path) -> None:
     given = case(tmp_path, STEPS, seeds=range(6))
     table = table_of("interactions", given)

@@ -176,6 +176,6 @@ def test_worth_and_a_margin_in_steps_are_written_as_in_the_tables(tmp_path: Path
     read = commands(found._replace(effects=found.effects.assign(**row)))
     assert words.worth(next(found.effects.assign(**row).itertuples())).startswith("worth 0.0 % [−1.6, 1.6] more")
     assert [read[f"ablNormRmsWorth{end}"] for end in ("", "Low", "High")] == [
-        r"+0.0 \%", r"\ensuremath{-}1.6 \%", r"+1.6 \%"
+        r"0.0 \%", r"\ensuremath{-}1.6 \%", r"+1.6 \%"
     ]  # fmt: skip
     assert read["ablNormRmsMargin"] == r"5 \%"

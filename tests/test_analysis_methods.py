@@ -131,6 +131,23 @@ def test_the_rule_of_divergence_is_the_trainers(tmp_path: Path) -> None:
     assert f"more than {100 * (DIVERGED - 1):.0f} % above its value at the first step" in said(tmp_path)
 
 
+def test_what_seeds_do_not_change_is_not_said_to_follow_them(tmp_path: Path) -> None:
+    def held(**seeds: int | None):
+        def change(manifest: dict[str, Any]) -> None:
+            for cell in manifest["cells"]:
+                cell["config"]["seed"] = {"init": None, "data": None} | seeds
+
+        return change
+
+    free, init, data = "keyed by seed and parameter name", "those of seed 0 in every run", "those of seed 7, so that"
+    for found, told in (
+        (said(tmp_path, study="free", change=held()), (True, False, False)),
+        (said(tmp_path, study="init", change=held(init=0)), (False, True, False)),
+        (said(tmp_path, study="data", change=held(data=7)), (True, False, True)),
+    ):
+        assert tuple(part in found for part in (free, init, data)) == told, found
+
+
 def test_the_models_of_different_cells_are_given_as_ranges(tmp_path: Path) -> None:
     def change(manifest: dict[str, Any]) -> None:
         for i, cell in enumerate(manifest["cells"]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -211,3 +212,37 @@ def test_mistakes_are_one_line_and_remove_nothing(tmp_path: Path, arguments: lis
 def test_the_command_line_and_what_it_loads(results: Path) -> None:
     ended = run_module("ablate.clean", cwd=results.parent, ABLATE_RESULTS="results")
     assert ended.returncode == 0 and ended.stdout.startswith("results: would remove 4.0 MB\n") and ended.stderr == ""
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_without_locks_leases_alone_tell_what_is_in_use(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    for run in (ended := run_of(results, 0), held := run_of(results, 1)):
+        (run.folder / "lock").touch()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with held.lock(lambda: False) as mine:
+        assert mine and command(results, "--yes") == 0
+        assert not ended.checkpoint_file.exists() and held.checkpoint_file.exists()
+        assert capsys.readouterr().out.count("is in use") == 1
+    assert command(results, "--yes") == 0 and not held.checkpoint_file.exists()
+
+
+def test_what_a_link_leads_to_lies_elsewhere_and_stays(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(results.parent / "other", {"norm": ["rms"]}, study="other")
+    for planned in read_manifest(results.parent / "other", "other")["runs"]:
+        put(Run(results.parent / "other", planned["path"]).weights_file)
+    put(study_folder(results.parent / "other", "other") / "x.corrupt")
+    [cell] = (results.parent / "other" / "runs").iterdir()
+    (results / "runs" / cell.name).symlink_to(cell)
+    (results / "studies" / "other").symlink_to(study_folder(results.parent / "other", "other"))
+    before = all_files(results.parent / "other")
+    for more in ("with its study", "without"):
+        assert (
+            command(results, "--yes", "--orphans", "--weights") == 0 and all_files(results.parent / "other") == before
+        )
+        assert f"untouched: {results / 'runs' / cell.name} is a link" in capsys.readouterr().out, more
+        (results / "studies" / "other").unlink(missing_ok=True)

@@ -117,6 +117,23 @@ def test_the_family_counts_rows_that_have_no_p(tmp_path: Path) -> None:
     assert table.loc[least, "p_holm"] == pytest.approx(3 * table.loc[least, "p"])
 
 
+def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom(tmp_path: Path) -> None:
+    """Two effects over 8 seeds and one, of more spread, over 3: √(Σ (n − 1) sd² / Σ (n − 1))."""
+
+    def status(levels: dict[str, Any], seed: int) -> str:
+        return "failed" if levels["residual"] == "post" and seed > 2 else "done"
+
+    def score(levels: dict[str, Any], seed: int) -> float:
+        return loss(levels, seed) + (levels["residual"] == "post") * (0.1, -0.2, 0.1, 0, 0, 0, 0, 0)[seed]
+
+    study = made(tmp_path, "one_at_a_time", status=status, score=score)
+    reference, *changed = by_label(study).values()
+    squares = [(np.nanvar(cell - reference, ddof=1), np.isfinite(cell).sum() - 1) for cell in changed]
+    assert [n for _, n in squares] == [7, 7, 2]
+    (noise,) = evidence.noise(evidence.effects(study))
+    assert noise.sd == pytest.approx(math.sqrt(sum(square * n for square, n in squares) / 16)) and noise.n == 3
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_exploratory_rows_have_a_false_coverage_rate_of_one_in_twenty(lost: bool, tmp_path: Path) -> None:
     """Level 1 − .05·R/k of k rows, R of them with p ≤ .05 after Benjamini & Hochberg; rows without a p count in k."""

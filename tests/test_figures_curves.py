@@ -16,13 +16,15 @@ from analysis.case import Case, case_of
 from analysis.edits import Edits
 from analysis.figures import curves, style
 from analysis.figures.page import page_of
+from analysis.figures.scales import log_x
+from analysis.report.series import series
 
 SECONDS = "SD over seeds; seconds"
 
 
 def evaluated(folder: Path, steps: list[int], tokens: int | None = 1024) -> Case:
     """A study that was evaluated at these steps alone."""
-    study = load_study(folder, fabricate(folder, {"ffn": ["mlp", "swiglu"]}))
+    study = load_study(folder, fabricate(folder, {"ffn": ["mlp", "swiglu"]}, timing="isolated"))
     place = study.curves["step"].rank(method="dense").astype(int) - 1
     rows = study.curves[place < len(steps)].assign(step=[steps[i] for i in place if i < len(steps)])
     rows = rows.assign(tokens=rows["step"] * tokens) if tokens else rows.drop(columns="tokens")
@@ -37,6 +39,27 @@ def drawn(case: Case) -> Figure:
 
 def texts(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(matplotlib.text.Text)]
+
+
+def test_runs_that_shared_the_machine_are_not_drawn_over_seconds(tmp_path: Path) -> None:
+    shared = case_of(tmp_path, load_study(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})))
+    figure, table = drawn(shared), curves.table(shared)
+    assert len(figure.axes) == 2 and not any("seconds" in text for text in texts(figure))
+    assert table is not None and table["seconds"].isna().all()
+    found = series(shared)
+    assert found and list(found["axes"]) == ["step", "tokens"]
+
+
+def test_a_log_axis_says_so_and_has_ticks_with_numbers(tmp_path: Path) -> None:
+    first = drawn(evaluated(tmp_path, [0, 50, 100, 200, 400])).axes[0]
+    assert first.get_xscale() == "log" and first.get_xlabel().endswith(", log scale")
+    low, high = first.get_xlim()
+    shown = zip(first.get_xticklabels(), first.get_xticks(), strict=True)
+    ticks = [tick.get_text() for tick, at in shown if low <= at <= high]
+    assert len(ticks) >= 3 and all(ticks) and not first.get_xticks(minor=True).size
+    axis = Figure().subplots()
+    log_x(axis, 210, 480)
+    assert len(axis.get_xticks()) >= 3, "a narrow range has ticks, too"
 
 
 @pytest.mark.parametrize(
@@ -66,4 +89,4 @@ def test_the_end_is_enlarged_only_where_it_is_not_the_whole(
 @pytest.mark.parametrize(("most", "name"), [(2_000, "training steps"), (20_000, "training steps (thousands)")])
 def test_a_few_thousand_steps_are_written_out(tmp_path: Path, most: int, name: str) -> None:
     case = evaluated(tmp_path, [0, most // 4, most // 2, most], tokens=None)
-    assert name in texts(drawn(case))
+    assert f"{name}, log scale" in texts(drawn(case))

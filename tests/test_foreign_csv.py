@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import time
 from pathlib import Path
 
 import pandas
@@ -229,3 +230,61 @@ def test_a_hundred_thousand_rows(tmp_path: Path) -> None:
     study = read(tmp_path, "\n".join(["norm,ffn,seed,step,val/loss", *rows]))
     assert len(study.curves) == 100_000 and len(study.runs) == 200 and study.notes == []
     assert set(evidence.effects(study)["n"]) == {20}
+
+
+def wide(fields: tuple[str, ...], columns: int = 10_000) -> str:
+    """A CSV of many columns beside a factor, a seed and a loss; each column takes these values in turn."""
+    rows = [
+        f"{c},{s},{value(i, s)},"
+        + ",".join(fields[(j * (3 * s + i + 1) + j // 7) % len(fields)] for j in range(columns))
+        for (i, c), s in itertools.product(enumerate("ab"), range(5))
+    ]
+    return "\n".join(["ffn,seed,test/loss," + ",".join(f"c{j}" for j in range(columns)), *rows])
+
+
+def test_ten_thousand_columns_cost_seconds_and_are_not_spelled_out(tmp_path: Path) -> None:
+    start = time.process_time()
+    study = read(tmp_path, wide(tuple(f".{i}" for i in range(10, 99))))
+    assert time.process_time() - start < 20  # of the processor, which others' work does not add to
+    assert list(study.manifest["factors"]) == ["ffn"] and max(map(len, study.notes)) < 300
+
+
+def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path) -> None:
+    head = "ffn,seed,test/loss," + ",".join(f"c{j}" for j in range(1, 200))
+    rows = [
+        f"{'ab'[r % 2]},{r // 2},{2 + r / 9}," + ",".join("xy"[j >> r & 1] for j in range(1, 200)) for r in range(8)
+    ]
+    text = "\n".join([head, *rows])
+    with pytest.raises(Refused, match=r"\d+ columns could be factors: ffn, c1, .* and \d+ more; name") as error:
+        read(tmp_path, text)
+    assert "\n" not in str(error.value)
+    assert list(read(tmp_path, text, Asked(factors=("ffn",))).manifest["factors"]) == ["ffn"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--factors", "test/loss"], "--factors test/loss: test/loss is a metric"),
+        (["--factors", "ffn,hits", "--metric", "hits"], "--factors hits: hits is a metric"),
+        *(
+            (["--metric", name], f"--metric {name}: {name} says which run")
+            for name in ("seed", "status", "cell", "params")
+        ),
+        (["--metric", "note"], "note: no row has a number"),
+    ],
+)
+def test_a_column_in_the_wrong_place_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    head = "ffn,cell,seed,params,status,hits,note,test/loss"
+    (tmp_path / "runs.csv").write_text(table(head, "{c},{c},{s},9,done,{s},text,{v}"))
+    assert main(["--runs", str(tmp_path / "runs.csv"), *options, "--results-dir", str(tmp_path / "results")]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line and not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("metric", ["seconds", "tokens"])
+def test_what_every_run_has_can_be_the_metric(tmp_path: Path, metric: str) -> None:
+    text = table(f"ffn,seed,{metric}", "{c},{s},{i}{s}")
+    study = read(tmp_path, text, Asked(metrics=(metric,), lower=True))
+    assert study.manifest["endpoint"] == metric and len(evidence.effects(study)) == 1

@@ -19,7 +19,7 @@ from ablate.schema import COMPONENTS
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "fork", "manifests", "overfit", "state", "stop"}
-    | {"checksum", "damage", "logged", "targets", "words"},
+    | {"checksum", "damage", "logged", "numerals", "targets", "words"},
     {"margins", "plain", "variants"},
     {"relations"},
     {"grammar"},
@@ -30,9 +30,9 @@ LAYERS = [
     {"endpoint", "budget", "results", "units"},
     {"diagnose", "lengths", "load", "command"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
-    {"factors", "copies", "dials", "hold"},
+    {"factors", "copies", "dials", "hold", "questions"},
     {"cells", "claims", "experiment", "reuse", "probe"},
-    {"grid", "looks", "pool", "nursery"},
+    {"grid", "looks", "pool", "nursery", "shares"},
     {"exchange", "placebo", "tunable", "tuning", "memory"},
     {"rounds", "trials"},
     {"plan", "worker", "sync"},
@@ -51,7 +51,7 @@ ALLOWED = {
 ALLOWED |= {
     "schema": set(),
     "catalogue": set(),
-    "sync": {"card", "command", "files", "results", "targets"},
+    "sync": {"card", "command", "files", "lease", "results", "targets"},
     "card": {"schema"},
     "command": {"results", "targets"},
 }

@@ -42,6 +42,7 @@ NO_PART = {
     "tune.key": "what was chosen stands in the key that was tuned",
     "tune.values": "what was chosen stands in the key that was tuned",
     "tune.seeds": "tuning runs have seeds of their own",
+    "tune.per_seed": "what was chosen stands in the key that was tuned",
     "tune.extend": "what was chosen stands in the key that was tuned",
     "margin": "how differences are judged",
     "exchange": "which cells there are",

@@ -221,3 +221,16 @@ def test_masks_are_others_at_every_step_site_and_seed_and_no_variants_own(small:
     for ours, theirs in zip(here, other, strict=True):
         assert ours.keys() == theirs.keys()
         assert all((ours[site] == theirs[site]).double().mean() > 0.999 for site in ours)
+
+
+def test_peak_memory_on_a_gpu_is_that_of_the_run(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: asked.append("cuda"))
+    config = configured(small)
+    trainer_of(config, tmp_path)
+    assert asked == []
+    monkeypatch.setattr(nn.Module, "to", lambda self, device: self)  # where there is none
+    trainer_of(config | {"train": config["train"] | {"device": "cuda"}}, tmp_path)
+    assert asked == ["cuda"]

@@ -190,6 +190,7 @@ REFUSED = {
     "match=flops_total train.steps=10,20": ["train.steps", "match=flops_total chooses it", "write match=none"],
     "match=params model.dim=8,64": ["match: makes variants of a component equal", "write match=none"],
     "match=flops_total model.dim=16,256 train.steps=3": ["match: model.dim=256", "at best, with train.steps=1"],
+    "match=flops_total data.tokenizer=byte,char": ["match: data.tokenizer=char", "its data are not its reference's"],
 }
 
 

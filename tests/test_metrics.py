@@ -134,6 +134,15 @@ def test_autocast_is_as_precise_as_it_is_told(precision: str, enabled: bool) -> 
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if enabled else torch.float32)
 
 
+def test_room_is_made_on_the_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    freed: list[str] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("cuda"))
+    metrics.make_room(CPU)
+    assert freed == []
+    metrics.make_room(torch.device("cuda"))
+    assert freed == ["cuda"]
+
+
 def test_a_loss_that_is_no_number_stays_one() -> None:
     table = Table()
     with torch.no_grad():

@@ -225,7 +225,7 @@ def test_a_study_from_elsewhere_has_its_report(tmp_path: Path) -> None:
 
 def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
     status = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 2) else "done"  # noqa: E731
-    made = case(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status))
+    made = case(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status, timing="isolated"))
     found = series(made)
     assert found and list(found["axes"]) == ["step", "tokens", "seconds"] and not found["thinned"]
     curves = made.study.curves

@@ -96,7 +96,9 @@ def choose(browser: Any, name: str, value: str = "") -> None:
 
 def test_controls_change_axes_and_show_every_seed(browser: Any, tmp_path: Path) -> None:
     status = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 1) else "done"  # noqa: E731
-    open_page(browser, written(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status)))
+    open_page(
+        browser, written(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status, timing="isolated"))
+    )
     last = "return document.getElementById('curves-plot').data.find(t => t.meta.kind === 'mean').x.at(-1)"
     kind = "return document.getElementById('curves-plot')._fullLayout.yaxis.type"
     assert browser.execute_script(last) == 800 and browser.execute_script(kind) == "linear"

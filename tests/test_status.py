@@ -187,6 +187,25 @@ def test_watching_ends_when_all_runs_have(
     assert lines[-1] == "fabricated: 6 runs: 4 done, 1 diverged, 1 failed"
 
 
+@pytest.mark.parametrize("there", ["nothing", "a folder", "files"])
+def test_watching_waits_for_the_first_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], there: str
+) -> None:
+    folder, waits = tmp_path / "results", []
+    folder.mkdir() if there == "a folder" else (folder / "runs").mkdir(parents=True) if there == "files" else None
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            fabricate(folder, {"norm": ["ln", "rms"]})
+
+    monkeypatch.setattr("ablate.status.time.sleep", sleep)
+    lines = said(folder, capsys, "--watch")
+    assert lines == [f"no study in {folder} yet; waiting for one (Ctrl-C ends)", "fabricated: 6 runs: 6 done"]
+    assert status.main(["--results-dir", str(folder), "--watch", "fabricatd"]) == 2
+    assert "did you mean fabricated?" in capsys.readouterr().err
+
+
 def test_watching_waits_for_the_next_look_of_a_sequence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from ablate.experiment import quoted
 from ablate.plan import Plan, PlanError
 from ablate.results import Run, read_manifest, write_json
-from ablate.sweep import carry_out, conclude, record
+from ablate.sweep import carry_out, conclude, job_overrides, record
 
 
 def finish(planned: Plan, status: str = "done") -> int:
@@ -32,6 +34,17 @@ def test_seeds_are_numbered_or_listed(plan):
 def test_units_mean_the_same_in_every_manifest(plan):
     few, many = plan("norm=ln,rms", "seeds=1").manifest["units"], plan("norm=ln,rms", "seeds=3").manifest["units"]
     assert few.items() < many.items()
+
+
+@pytest.mark.parametrize("name", ["a\\b", "end\\", "it's", "two\\\\", "a b", "\\'"])
+def test_a_results_folder_of_any_name_reaches_the_jobs(plan, tmp_path, name):
+    folder = tmp_path / name / "results"
+    planned = plan("norm=ln,rms", f"results_dir={quoted(str(folder))}")
+    assert planned.results == folder
+    parser = OverridesParser.create()
+    for job in job_overrides(planned):
+        read = {override.key_or_group: override.value() for override in map(parser.parse_override, job)}
+        assert read["results_dir"] == str(folder) and read["study"] == planned.manifest["study"]
 
 
 def test_what_is_done_is_not_to_do_and_failures_are_tried_again(plan):

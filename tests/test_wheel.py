@@ -110,3 +110,42 @@ def test_code_installed_below_a_repository_is_not_of_its_commit(
         monkeypatch.setattr(worker, "__file__", str(tmp_path / file))
         found = worker.git.__wrapped__()
         assert (found is not None) == known and (found is None or len(found["commit"]) == 40)
+
+
+def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ablate import worker
+
+    def dirty() -> bool:
+        found = worker.git.__wrapped__()
+        assert found is not None
+        return bool(found["dirty"])
+
+    def write(name: str, text: str = "") -> Path:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return file
+
+    monkeypatch.setattr(worker, "__file__", str(write("ablate/worker.py")))
+    write("notes.md")
+    name = ["-c", "user.name=x", "-c", "user.email=x@y.z", "-c", "commit.gpgsign=false"]
+    done("git", "init", "-q", folder=tmp_path)
+    done("git", "add", ".", folder=tmp_path)
+    done("git", *name, "commit", "-qm", "all", folder=tmp_path)
+    assert not dirty()
+    write("paper/draft of mine.tex")
+    mine = write("mine/norms.py")
+    assert not dirty(), "a new file that no run reads"
+    monkeypatch.setitem(sys.modules, "mine.norms", type(sys)("mine.norms"))
+    sys.modules["mine.norms"].__file__ = str(mine)
+    assert dirty(), "a new file that was imported"
+    mine.unlink()
+    assert not dirty()
+    for changed in ("ablate/new.py", "conf/norm/new.yaml"):
+        file = write(changed)
+        assert dirty(), changed
+        file.unlink()
+    write("notes.md", "changed")
+    assert dirty(), "a file of the commit that is another now"

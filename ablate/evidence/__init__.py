@@ -7,7 +7,7 @@ applicable, claim_problems, fixed_by, fraction_of  the grammar of claims and mar
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
-from ablate.evidence.also import also, also_lines
+from ablate.evidence.also import also, also_lines, in_short
 from ablate.evidence.claims import claims
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, strata
 from ablate.evidence.crossings import crossings
@@ -31,7 +31,7 @@ from ablate.evidence.statistics import (
     welch,
     wilson,
 )
-from ablate.evidence.tuning import common, common_rows, given, tuned
+from ablate.evidence.tuning import common, common_rows, given, tuned, tuning_seeds
 from ablate.evidence.verdicts import Noise, effects, headline, noise
 from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
 from ablate.grammar import applicable, claim_problems, fixed_by
@@ -74,6 +74,7 @@ __all__ = [
     "given",
     "headline",
     "holm",
+    "in_short",
     "interval",
     "looks_until",
     "lower_is_better",
@@ -102,6 +103,7 @@ __all__ = [
     "standing",
     "strata",
     "tuned",
+    "tuning_seeds",
     "unadjusted",
     "undecided",
     "welch",

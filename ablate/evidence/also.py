@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ablate.evidence.contrasts import Contrast, contrasts
-from ablate.words import changes, setting
+from ablate.words import counted, setting
 
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
 # Widths follow from a variant's rule, and their cost is shown; the others change no run's numbers.
 ASIDE = {"ffn.hidden", "data.path", "data.name", "train.parallel", "train.checkpoint_seconds", "train.device"}
 CHOSEN = {"params": {"ffn.mult", "ffn.multiple_of"}, "flops": {"ffn.mult", "ffn.multiple_of"}}
 CHOSEN |= {"flops_total": {"train.steps", "optim.warmup"}}
+NAMED = 3  # settings that a line spells out
 Cell = dict[str, Any]
 
 
@@ -75,11 +76,18 @@ def _said(key: str, mine: bool, before: list[str], after: list[str]) -> str:
     return f"{called} {plain[0]} → {plain[1]}"
 
 
+def in_short(also: str) -> str:
+    """What a contrast changes beside its factors, in a line: a few settings of the column `also` of effects."""
+    found = also.split("; ") if also else []
+    more = f" and {counted(len(found) - NAMED, 'more setting')}" * (len(found) > NAMED)
+    return ", ".join(found[:NAMED]) + more
+
+
 def also_lines(manifest: dict[str, Any]) -> list[str]:
     """A line for each change of a design that changes more than it is called by: "ffn: swiglu − mlp, also: …"."""
     found = {}
     for contrast in contrasts(manifest):
         if contrast.kind in ("main", "step") and (others := also(manifest, contrast)):
             where = f" at {contrast.stratum}" * bool(contrast.stratum)
-            found[contrast.label.removesuffix(where)] = changes("; ".join(others))
+            found[contrast.label.removesuffix(where)] = in_short("; ".join(others))
     return [f"{label}, also: {others}" for label, others in found.items()]

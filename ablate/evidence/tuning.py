@@ -19,6 +19,12 @@ def given(manifest: dict[str, Any]) -> str:
     return "given these tuned values" if tuning and not tuning.get("per_seed") else ""
 
 
+def tuning_seeds(tuning: dict[str, Any]) -> int:
+    """How many tuning seeds there are in all: with tuning anew for each scored seed as often as many."""
+    shares = max((len(cell.get("values", ())) for cell in tuning["cells"].values()), default=0)
+    return int(tuning["seeds"] * max(1, shares))
+
+
 def tuned(manifest: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
     """What tuning chose for a cell; nothing of a study that was not tuned."""
     tuning = manifest.get("tuning")
@@ -64,7 +70,7 @@ def common_rows(manifest: dict[str, Any]) -> tuple[str, list[list[str]]]:
     for label, row in differences.items():
         shown = [words.number(row[i], places, signed=True) if math.isfinite(row[i]) else "diverged" for i in order]
         rows.append([label, *(f"{words.setting(values[i])} {text}" for i, text in zip(order, shown, strict=True))])
-    seeds = words.counted(tuning["seeds"], "tuning seed")
+    seeds = words.counted(tuning_seeds(tuning), "tuning seed")
     return f"at each common {tuning['key']}, validation split, {seeds}, exploratory", rows
 
 

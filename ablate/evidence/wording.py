@@ -11,16 +11,17 @@ import pandas
 from ablate.margins import fraction_of
 from ablate.relations import compared, levels_of, relation_of, weighed
 from ablate.words import (
-    MINUS,
     bounds,
     counted,
     decimals,
+    ends,
     leaning,
     named,
     no_evidence,
     number,
     over,
     p_words,
+    plus,
     said_metric,
     scope,
     span,
@@ -136,15 +137,16 @@ def moved(manifest: dict[str, Any], row: Any, side: str, against: str, plural: b
 def sized(manifest: dict[str, Any], row: Any) -> str:
     """A difference without its sign: ".053 nats per byte [.027, .079]"."""
     places = decimals([(row.high - row.low) / 2])
-    ends = ", ".join(number(end, places) for end in sorted((abs(row.low), abs(row.high))))
-    return f"{number(abs(row.mean), places)}{unit(manifest, row.metric).removeprefix(',')} [{ends}]"
+    near, far = sorted((abs(row.low), abs(row.high)))
+    measure = unit(manifest, row.metric).removeprefix(",")
+    return f"{number(abs(row.mean), places)}{measure} [{ends(near, far, places)}]"
 
 
 def spread(manifest: dict[str, Any], row: Any) -> str:
     """A difference as it is: "test loss −.053 nats per byte [−.079, −.027]", without interval where there is none."""
     measure = unit(manifest, row.metric).removeprefix(",")
-    mean, bracket, ends = span(row.mean, row.low, row.high, decimals([(row.high - row.low) / 2])).partition(" [")
-    return f"{said_metric(row.metric)} {mean}{measure}{bracket}{ends}"
+    mean, bracket, rest = span(row.mean, row.low, row.high, decimals([(row.high - row.low) / 2])).partition(" [")
+    return f"{said_metric(row.metric)} {mean}{measure}{bracket}{rest}"
 
 
 def _directed(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
@@ -177,7 +179,7 @@ def _diverges(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
 
 
 def _ranks(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
-    published = ", ".join(f"{value:g}".replace("-", MINUS) for value in claim["rank_correlates"][1])
+    published = ", ".join(plus(value, "g").removeprefix("+") for value in claim["rank_correlates"][1])
     hows = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}
     how = hows[leaning(row.verdict)]
     found = (

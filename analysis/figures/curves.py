@@ -1,4 +1,4 @@
-"""Learning curves: validation loss against tokens and against seconds, a line per cell with a band over seeds."""
+"""Learning curves: validation loss against tokens, and seconds of runs that were timed alone; a band over seeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     """A row per evaluation: of a cell the mean and mean ± SD over its done seeds, of a diverged run what it logged.
 
     Columns: cell, label, facet, metric, status (done, diverged), seed (of a diverged run), tokens, seconds, mean, low,
-    high, n.  Seconds are counted from the first row that was logged, and averaged over seeds.
+    high, n.  Seconds are counted from the first row that was logged, and averaged over seeds; NaN where runs shared the
+    machine, which tells no speed.
     """
     study, logged = case.study, case.study.curves
     metrics = metrics_of(study.manifest, set(logged))
@@ -68,10 +69,16 @@ def _known(study: Study, logged: pandas.DataFrame, metrics: dict[str, str]) -> p
     for name in ("tokens", "seconds"):
         rows[name] = pandas.to_numeric(logged[name], errors="coerce") if name in logged else math.nan
     rows = rows.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
-    rows["seconds"] -= rows.groupby(["cell", "seed"])["seconds"].transform("min")
+    began = rows.groupby(["cell", "seed"])["seconds"].transform("min")
+    rows["seconds"] = rows["seconds"] - began if timed_alone(study.manifest) else math.nan
     # A diverged run's last row may hold no finite loss; its tokens still say where it ended.
     known = np.isfinite(rows["value"]) & (rows["status"] == "done") | (rows["status"] == "diverged")
     return rows[known & rows["tokens"].notna()]
+
+
+def timed_alone(manifest: dict[str, Any]) -> bool:
+    """Whether each run had the machine for itself, so that seconds compare."""
+    return bool(manifest.get("timing") == "isolated")
 
 
 def values_of(logged: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
@@ -129,10 +136,9 @@ def _caption(case: Case, rows: pandas.DataFrame) -> str:
     over = f"mean over {most} seeds, band ± 1 SD over seeds" if most > 1 else "one seed, no band"
     cross = "; × where a diverged run ended" * bool((rows["status"] == "diverged").any())
     timed = "; seconds from the first step on, evaluation included" * bool(rows["seconds"].notna().any())
-    shared = ", of runs that shared the machine" * (case.study.manifest.get("timing", "shared") != "isolated")
     what = ", ".join(dict.fromkeys(rows["metric"]))
     end = "; enlarged: the end" if _enlarged(rows) else "; without step 0" * any(map(_cut, _groups(rows)))
-    return f"{what}: {over if most else 'no finished run'}{end}{timed}{shared * bool(timed)}{cross}"
+    return f"{what}: {over if most else 'no finished run'}{end}{timed}{cross}"
 
 
 def _groups(rows: pandas.DataFrame) -> list[pandas.DataFrame]:
@@ -191,7 +197,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 def _names(table: pandas.DataFrame) -> dict[str, str]:
     """The panels of a row, by the names of their axes."""
     tokens, enlarged = table.attrs["x"] + _unit(table)[1], _enlarged(table)
-    found = {tokens: "whole", f"{tokens}, the end": "end"} if enlarged else {tokens: "all"}
+    found = {f"{tokens}, log scale": "whole", f"{tokens}, the end": "end"} if enlarged else {tokens: "all"}
     return found | {"seconds" + ", the end" * enlarged: "clock"} if table["seconds"].notna().any() else found
 
 
@@ -266,4 +272,4 @@ def _cross(axis: Axes, run: pandas.DataFrame, look: style.Look) -> None:
     axis.plot(run["x"].max(), y, "x", color=look.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
 
 
-KIND = Kind("curves", "the validation metric while training, against tokens and seconds", table, draw)
+KIND = Kind("curves", "the validation metric while training", table, draw)

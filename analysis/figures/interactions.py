@@ -143,6 +143,8 @@ def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
     return [
         f"lines: mean, {interval_text(case.study, cells['n'])}",
         "map: difference to the reference levels ± half of its 95 % t-interval, not corrected; red is larger",
+        "dotted: undecided, the interval holds zero or is missing"
+        * bool((cells["difference"].notna() & _open(cells)).any()),
         "hatched: no difference, or another number of diverged runs than at the reference levels" * bool(lost.any()),
         f"interactions: {parts.simultaneous(case.effects)}",
         f"{pairs} of {blocks} pairs shown, those with the largest interaction; effects.csv has all" * (pairs < blocks),
@@ -160,7 +162,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     heights = [_height(kind, rows) for kind, rows in panels][:: 1 + beside]
     drawn = page.figure(table, sum(heights))
     axes = drawn.subplots(len(heights), 1 + beside, squeeze=False, height_ratios=heights).flat
-    top = float(table["difference"].abs().max())
+    top = float(table["difference"].where(~_open(table)).abs().max())
     scale = Normalize(-top, top) if top > 0 else Normalize(-1, 1)
     inches = page.width / (1 + beside) - 0.9
     # Panels below each other are as wide as the one with the widest legend leaves them.
@@ -175,6 +177,11 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         if kind == "heat" and most > WRITTEN:
             drawn.colorbar(matplotlib.cm.ScalarMappable(scale, MAP), ax=axis, label="difference", fraction=0.05)
     return drawn
+
+
+def _open(rows: pandas.DataFrame) -> pandas.Series:
+    """Whether a difference to the reference levels, that of others, is not told from zero."""
+    return (rows["difference"] != 0) & ~(rows["difference"].abs() > rows["half"])
 
 
 def _shape(rows: pandas.DataFrame) -> tuple[int, int]:
@@ -253,7 +260,7 @@ def _heat(
     if len(columns) <= len(lines):
         columns, lines, horizontal, vertical = lines, columns, "other", "one"
     names = dict(zip(("one", "other"), str(rows["factor"].iloc[0]).split(" x "), strict=True))
-    for row in cells.itertuples():
+    for row in cells.assign(undecided=_open(cells)).itertuples():
         place = columns.index(getattr(row, horizontal)), lines.index(getattr(row, vertical))
         _square(axis, place, row, attrs, scale, inches / len(columns) if len(columns) <= WRITTEN else 0.0)
     axis.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(lines) - 0.5, -0.5))
@@ -269,10 +276,13 @@ def _square(
     axis: Axes, place: tuple[int, int], row: Any, attrs: dict[Any, Any], scale: Normalize, inches: float
 ) -> None:
     known = np.isfinite(row.difference)
-    colour = matplotlib.colormaps[MAP](scale(row.difference)) if known else style.FAINT
+    decided = known and not row.undecided
+    colour = matplotlib.colormaps[MAP](scale(row.difference)) if decided else "white" if known else style.FAINT
     corner = place[0] - 0.5, place[1] - 0.5
     hatch = None if known else "////"
     axis.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor="white", hatch=hatch, lw=0.8))
+    if known and not decided:
+        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=style.MUTED, hatch="...", lw=0, alpha=0.6))
     lines = [f"{row.diverged:.0f}/{row.runs:.0f} div."] * bool(row.diverged)
     if known:
         shown = words.number(row.difference, attrs["places"], signed=True) if row.difference else "ref."
@@ -280,8 +290,8 @@ def _square(
     # A character is about .62 times its size wide.
     size = min(6.0, 72 * 0.92 * inches / (0.62 * max(map(len, lines), default=1)))
     if size >= READABLE and lines:
-        dark = known and abs(scale(row.difference) - 0.5) > 0.3
-        behind = {"facecolor": "none" if known else style.FAINT, "edgecolor": "none", "pad": 1}
+        dark = decided and abs(scale(row.difference) - 0.5) > 0.3
+        behind = {"facecolor": "none" if decided else "white" if known else style.FAINT, "edgecolor": "none", "pad": 1}
         shade = "white" if dark else style.INK
         axis.text(*place, "\n".join(lines), ha="center", va="center", fontsize=size, color=shade, bbox=behind)
 

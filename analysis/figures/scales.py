@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import NullFormatter, NullLocator, ScalarFormatter
+from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
 
 
 class Short(ScalarFormatter):
@@ -17,7 +17,7 @@ class Short(ScalarFormatter):
     def __call__(self, x: float, pos: int | None = None) -> str:
         """The text of one tick."""
         text = super().__call__(x, pos)
-        return "0" if x == 0 else text.replace("0.", ".", 1) if abs(x) < 1 else text
+        return "0" if not text.strip("−-+0.") else text.replace("0.", ".", 1) if abs(x) < 1 else text
 
 
 def numbers(values: Iterable[float]) -> list[str]:
@@ -46,9 +46,13 @@ def log_x(axis: Axes, low: float, high: float, at: Iterable[float] = ()) -> None
 
 
 def _few(low: float, high: float, most: int = 6) -> list[float]:
-    """Ticks of a log axis: 1, 2, 5 of each decade, or decades, or every other one, …"""
+    """Ticks of a log axis: even ones within a factor of 4; else 1, 2, 3, 5, 7 of each decade, 1, 2, 5, decades, …"""
+    if high / low < 4:
+        return [float(tick) for tick in MaxNLocator(4).tick_values(low, high) if low <= tick <= high]
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    choices: list[list[Any]] = [[m * 10.0**e for e in range(first, last + 1) for m in (1, 2, 5)]]
+    choices: list[list[Any]] = [
+        [m * 10.0**e for e in range(first, last + 1) for m in ms] for ms in ((1, 2, 3, 5, 7), (1, 2, 5))
+    ]
     choices += [[10.0**e for e in range(first, last + 1, step)] for step in (1, 2, 3, 5)]
     inside = [[tick for tick in ticks if low <= tick <= high] for ticks in choices]
     return next((ticks for ticks in inside if len(ticks) <= most), inside[-1])

@@ -44,7 +44,7 @@ def _tuned(case: Case) -> pandas.DataFrame | None:
     """What tuning tried: means over tuning seeds of the validation metric, a diverged value without one."""
     manifest, rows = case.study.manifest, []
     tuning = manifest["tuning"]
-    values = tuning["values"]
+    values, seeds = tuning["values"], evidence.tuning_seeds(tuning)
     if not style.numeric(values):
         return None
     facets = {cell["id"]: manifest["tasks"][cell["task"]]["title"] for cell in manifest["cells"]}
@@ -60,16 +60,17 @@ def _tuned(case: Case) -> pandas.DataFrame | None:
                 "mean": mean,
                 "low": mean,
                 "high": mean,
-                "runs": tuning["seeds"],
+                "runs": seeds,
             }
-            rows.append(about | {"n": 0 if lost else tuning["seeds"], "diverged": int(lost), "failed": 0, "missing": 0})
+            rows.append(about | {"n": 0 if lost else seeds, "diverged": int(lost), "failed": 0, "missing": 0})
     found = pandas.DataFrame(rows)
     found.attrs = {"x": tuning["key"], "lines": list(manifest["factors"]), "at": sorted(map(float, values))}
     found.attrs |= axes_of(manifest, found)
     measured = " or ".join(found.attrs["y"])
     over = f"tuning of {tuning['key']}: {measured}, mean over {words.counted(tuning['seeds'], 'tuning seed')}, no band"
+    ring = "ring: the best over all of them" if tuning.get("per_seed") else "ring: the value that was chosen"
     crosses = "; × at the top: a run diverged" * bool(found["diverged"].sum())
-    return _judged(found, [f"{over}; nothing of it is scored{crosses}", "ring: the value that was chosen"], {})
+    return _judged(found, [f"{over}; nothing of it is scored{crosses}", ring], {})
 
 
 def _judged(found: pandas.DataFrame, said: list[str], starts: dict[str, float]) -> pandas.DataFrame:

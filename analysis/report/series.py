@@ -11,7 +11,7 @@ import pandas
 from ablate import words
 from analysis import figures
 from analysis.case import Case
-from analysis.figures.curves import metrics_of, values_of
+from analysis.figures.curves import metrics_of, timed_alone, values_of
 from analysis.figures.page import page_of
 
 AXES = ("step", "tokens", "seconds")
@@ -55,8 +55,7 @@ def series(case: Case) -> Series | None:
 
 
 def _title(manifest: dict[str, Any], axis: str) -> str:
-    shared = ", of runs that shared the machine" * (manifest.get("timing", "shared") != "isolated")
-    return {"tokens": "training tokens", "seconds": f"seconds from the first step on{shared}"}.get(axis, axis)
+    return {"tokens": "training tokens", "seconds": "seconds from the first step on"}.get(axis, axis)
 
 
 class _Shelf:
@@ -86,7 +85,8 @@ def _short(value: float) -> float | None:
 def _rows(case: Case, metrics: dict[str, str]) -> tuple[pandas.DataFrame, list[str]]:
     """Cell, seed, status, axes and value of what done and diverged runs logged, and which axes there are."""
     curves, study = case.study.curves, case.study
-    axes = [axis for axis in AXES if axis in curves and curves[axis].notna().any()]
+    meant = [axis for axis in AXES if axis != "seconds" or timed_alone(study.manifest)]
+    axes = [axis for axis in meant if axis in curves and curves[axis].notna().any()]
     if not axes or not set(metrics.values()) & set(curves):
         return pandas.DataFrame(), []
     logged = curves[curves[axes[0]].notna()]

@@ -67,7 +67,7 @@ def _aggregate(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     for row in table.itertuples():
         span = words.number(row.iqm, places)
         if row.low <= row.high:
-            span += f" [{words.number(row.low, places)}, {words.number(row.high, places)}]"
+            span += f" [{words.ends(row.low, row.high, places)}]"
         rows.append([row.variant, str(row.runs), span, *([str(row.diverged)] if lost else [])])
     said = [
         f"Over {table['tasks'].iloc[0]} tasks: the mean of the middle half of all runs, in shares of the way from "
