@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,3 +24,9 @@ def read_unit(results: Path, study: str, unit: str) -> list[dict[str, Any]]:
     if wrong or runs is None:
         raise Corrupt(f"{file} {wrong}")
     return runs
+
+
+def cell_of(run: dict[str, Any], user: Sequence[str]) -> dict[str, Any]:
+    """The cell of a planned run, built with what the command allows, whatever the unit's file says."""
+    cell: dict[str, Any] = run["cell"]
+    return cell | {"config": cell["config"] | {"user": list(user)}}

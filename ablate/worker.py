@@ -43,7 +43,7 @@ from ablate.results import Corrupt, Run, now, set_aside, write_atomic, write_jso
 from ablate.state import Changed, unchanged
 from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
-from ablate.units import read_unit
+from ablate.units import cell_of, read_unit
 
 CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout whose new files are changes to its code
 
@@ -59,12 +59,6 @@ def run_unit(
     torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
     runs = read_unit(results, study, unit)
     return [carry_out(Run(results, run["path"]), cell_of(run, user), run["seed"], wait, stop) for run in runs]
-
-
-def cell_of(run: dict[str, Any], user: Sequence[str]) -> dict[str, Any]:
-    """The cell of a planned run, built with what the command allows, whatever the unit's file says."""
-    cell: dict[str, Any] = run["cell"]
-    return cell | {"config": cell["config"] | {"user": list(user)}}
 
 
 def carry_out(run: Run, cell: dict[str, Any], seed: int, wait: bool, stop: Callable[[], bool]) -> str:
