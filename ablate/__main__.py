@@ -11,6 +11,7 @@ import sys
 from typing import Any
 
 from ablate.stop import heeding_signals, ignore_signals
+from ablate.streams import prepare
 
 USAGE = """\
 usage: python -m ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR]
@@ -62,6 +63,7 @@ HYDRAS = ("--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "
 
 def main() -> None:
     """The command line; ends the process with an exit code of the module's list."""
+    prepare(told=False)
     code: Any = 0
     try:
         with heeding_signals():
@@ -71,9 +73,8 @@ def main() -> None:
         code = 130
     except SystemExit as end:  # Terminated is one
         code = end.code
-    except BrokenPipeError:
-        code = 1
     ignore_signals()
+    sys.stdout.flush()
     sys.exit(code)
 
 

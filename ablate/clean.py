@@ -9,11 +9,11 @@ Exit codes: 0 shown or removed; 1 something could not be removed; 2 there is no 
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from ablate.command import Parser, conclude
 from ablate.litter import ALWAYS, CACHE, ORPHANS, WEIGHTS, Item, look, remove
+from ablate.streams import exit_with
 
 ASKED = {
     ORPHANS: "--orphans removes them: their results, too, are lost",
@@ -74,4 +74,4 @@ def _kind(items: list[Item], results: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

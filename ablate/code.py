@@ -222,9 +222,8 @@ def targets_of(value: Any) -> Iterator[str]:
 
 
 def is_foreign(config: dict[str, Any]) -> bool:
-    """Whether any part of a run is code from outside this package; tracking is no part of it."""
-    parts = {key: node for key, node in config.items() if key != "track"}
-    return any(not target.startswith(f"{PACKAGE.name}.") for target in targets_of(parts))
+    """Whether any part of a configuration is code from outside this package."""
+    return any(not target.startswith(f"{PACKAGE.name}.") for target in targets_of(config))
 
 
 def definitions(targets: Iterable[str], user: Iterable[str] = ()) -> dict[str, str]:

@@ -9,9 +9,11 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
-from ablate.build import RESERVED, BadComponent, resolve
+from ablate.apart import Described, beside
+from ablate.build import RESERVED, BadComponent, build_task, resolve
 from ablate.gate import Checked
 from ablate.identity import numbers
 from ablate.schema import COMPONENTS, PlanError, Problem
@@ -165,7 +167,8 @@ def same_networks(
     seen: dict[str, list[int]] = {}
     for i, cell in enumerate(checked):
         rest = without(cell.config, (*COMPONENTS, "model"))
-        others = seen.setdefault(json.dumps([rest, cell.task.fingerprint, late(cell.config)], sort_keys=True), [])
+        late = beside(cell.config, partial(late_settings, cell.config))
+        others = seen.setdefault(json.dumps([rest, cell.task.fingerprint, late], sort_keys=True), [])
         first = next((j for j in others if alike(signatures[j], signatures[i])), None)
         if first is None:
             others.append(i)
@@ -184,7 +187,7 @@ def alike(first: Signature, second: Signature) -> bool:
     return all(abs(x - y) <= ROUNDING * abs(one[0]) for one, other in pairs for x, y in zip(one, other, strict=True))
 
 
-def late(config: dict[str, Any]) -> list[Any]:
+def late_settings(config: dict[str, Any]) -> list[Any]:
     """Settings that need not act in two steps: those that a component's class names in `late`."""
     found = []
     for group in COMPONENTS:
@@ -201,14 +204,15 @@ def same_data(checked: list[Checked]) -> Iterator[Pair]:
     for members in strata.values():
         seen: dict[str, int] = {}
         for i in members if len(members) > 1 else []:
-            first = seen.setdefault(contents(checked[i]), i)
+            first = seen.setdefault(beside(checked[i].config, partial(contents, checked[i])), i)
             if numbers(checked[first].config) != numbers(checked[i].config):
                 yield first, i
 
 
 def contents(cell: Checked) -> str:
     """Hash of a cell's first batches, its held-out examples, and what else its task is to a model."""
-    task, size, tokens = cell.task, cell.config["train"]["batch_size"], cell.config["eval"]["tokens"]
+    task = build_task(cell.config, cell.config["user"]) if isinstance(cell.task, Described) else cell.task
+    size, tokens = cell.config["train"]["batch_size"], cell.config["eval"]["tokens"]
     parts = [task.batch(0, step, size) for step in range(3)]
     parts += [task.held_out(split, tokens) for split in ("val", "test")]
     found = hashlib.sha256(json.dumps([task.kind, task.vocab, task.outputs, task.context, task.metrics]).encode())

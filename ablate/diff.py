@@ -10,7 +10,6 @@ Exit codes: 0 shown; 2 there is no such cell or run.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from ablate.command import Parser, Refused, choose_study, conclude, manifest_of,
 from ablate.plain import read_plain
 from ablate.results import Run, as_planned, read_json
 from ablate.schema import STUDY_KEYS
+from ablate.streams import exit_with
 
 CARRIED = ("train.parallel", "train.checkpoint_seconds", "eval.lengths")  # keys that change no number either
 SIZES = ("params", "flops_per_token")
@@ -249,4 +249,4 @@ def _word(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -19,6 +19,7 @@ from ablate.command import Parser, Refused, user_of
 from ablate.damage import why_without
 from ablate.load import LoadedRun, load_run
 from ablate.results import Corrupt, Run, newest_study, read_manifest, set_aside
+from ablate.streams import exit_with
 
 KEYS = ("eval.lengths", "eval.tokens")
 ROUNDING = 1e-3  # relative, where training ran compiled or on a GPU
@@ -229,4 +230,4 @@ def table(rows: list[tuple[Named, dict[str, float]]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable
@@ -16,6 +17,8 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
 PIECE = 65536  # bytes
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+ALMOST = 1.0  # seconds from the last that is heard of a process to its end
 
 
 class Child:
@@ -57,8 +60,11 @@ class Child:
             self.code = os.waitstatus_to_exitcode(found[1])
         return self.code is not None
 
-    def end(self) -> int:
-        """End the process, and those that it started and that stayed in its group; its exit code."""
+    def end(self, seconds: float = 0) -> int:
+        """End the process, if it does not by itself in some seconds, and what stayed in its group; its exit code."""
+        limit = time.monotonic() + seconds
+        while not self.ended() and time.monotonic() < limit:
+            time.sleep(0.01)
         with contextlib.suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
         if self.code is None:
@@ -108,9 +114,6 @@ def live(body: Callable[[socket.socket], None], channel: socket.socket, parent: 
         os._exit(code)
 
 
-ENDING = (signal.SIGTERM, signal.SIGHUP)
-
-
 def adopt() -> None:
     """Make this process the parent of whatever its children leave behind, where the system can do that."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -137,12 +140,12 @@ def children() -> list[int]:
     return found
 
 
-def how_it_died(code: int) -> str:
-    """A worker's end in words."""
+def how_it_died(code: int, which: str = "the worker process") -> str:
+    """A process's end in words."""
     if code >= 0:
-        return f"the worker process ended with exit code {code}"
+        return f"{which} ended with exit code {code}"
     hint = "; was the machine out of memory?" if code == -9 else ""
-    return f"the worker process was killed by signal {-code}{hint}"
+    return f"{which} was killed by signal {-code}{hint}"
 
 
 def readable(channel: socket.socket | int, seconds: float) -> bool:

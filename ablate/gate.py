@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -12,9 +13,11 @@ from typing import Any, NamedTuple
 import torch
 import yaml
 
+from ablate.apart import Described, Failed, apart, beside, facts_of
 from ablate.budget import MOST, Budget, count, estimate
 from ablate.build import SHAPE, WIRING, BadComponent, argument_problems, build_init, build_task, resolve, ties
 from ablate.catalogue import groups
+from ablate.code import is_foreign
 from ablate.lengths import length_problems
 from ablate.schema import COMPONENTS, Problem, check, plain
 from ablate.targets import package_problem
@@ -40,12 +43,44 @@ class Gate:
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
         self.budgets: dict[str, Budget] = {}
+        self.packages: dict[str, list[list[str]]] = {}
         self.problems: list[Problem] = []
 
     def admit(self, config: dict[str, Any]) -> Checked | None:
         """The cell, checked and counted, or None after adding what is wrong with it to `problems`."""
+        found, checked = self.outside(config) if is_foreign(config) else self.examine(config)
+        self.problems += [problem for problem in found if problem not in self.problems]
+        return None if found else checked
+
+    def outside(self, config: dict[str, Any]) -> tuple[list[Problem], Checked | None]:
+        """What `examine` finds of a cell with parts from outside, in a process of its own."""
+        ours = not is_foreign({group: config[group] for group in ("data", "model")})
+        self.user_problems(config["user"])
+        if ours:  # made before, as what is known of packages is, or each such process would make it again
+            with contextlib.suppress(Refused):
+                self.task(resolve_auto(config))
+        try:
+            found = beside(config, lambda: self.described(config))
+        except Failed as error:
+            return [Problem("", str(error))], None
+        problems = [Problem(*row) for row in found["problems"]]
+        if problems:
+            return problems, None
+        task = self.task(resolve_auto(config)) if ours else Described(found["task"])
+        return [], Checked(found["config"], task, budget_from(found["budget"]))
+
+    def described(self, config: dict[str, Any]) -> dict[str, Any]:
+        """What `examine` finds, as plain data."""
+        problems, checked = self.examine(config)
+        if problems or checked is None:
+            return {"problems": problems}
+        facts = facts_of(checked.task)
+        return {"problems": [], "config": checked.config, "budget": checked.budget._asdict(), "task": facts}
+
+    def examine(self, config: dict[str, Any]) -> tuple[list[Problem], Checked | None]:
+        """All that is wrong with a cell, and the cell, checked and counted, where it can be built."""
         found = check(config)
-        found += user_problems(config["user"]) or self.arguments(config)
+        found += self.user_problems(config["user"]) or self.arguments(config)
         checked = None
         if not any(problem.key.split(".")[0] in BUILDING for problem in found):
             config = resolve_auto(config)
@@ -58,9 +93,14 @@ class Gate:
                 found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
             except Refused as error:
                 found.append(error.problem)
-        found += device_problems(config)
-        self.problems += [problem for problem in found if problem not in self.problems]
-        return None if found else checked
+        return found + device_problems(config), checked
+
+    def user_problems(self, packages: list[str]) -> list[Problem]:
+        """Packages of the user's own that cannot be imported, tried in a process of their own."""
+        for package in packages:
+            if package not in self.packages:
+                self.packages[package] = package_problems(package)
+        return [Problem(*row) for package in packages for row in self.packages[package]]
 
     def arguments(self, config: dict[str, Any]) -> list[Problem]:
         """Problems of every component's target and arguments."""
@@ -102,19 +142,36 @@ class Gate:
         about = estimate(config, task.vocab)
         if about > MOST:
             raise Refused("model", f"would have about {plain(about)} parameters; write a smaller model.dim or layers")
-        try:
-            build_init(config, config["user"])
-            parts = {group: config[group] for group in (*COMPONENTS, "model")}
-            key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
-            if key not in self.budgets:
-                self.budgets[key] = count(config, task, config["user"])
-            return self.budgets[key]
-        except BadComponent as error:
-            raise Refused(error.key, error) from None
-        except ValueError as error:
-            raise Refused("", error) from None
-        except Exception as error:  # a component of the user's own can fail in any way
-            raise Refused("", f"the model cannot be built ({type(error).__name__}: {error}){origin(error)}") from None
+        parts = {group: config[group] for group in (*COMPONENTS, "model")}
+        key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
+        if key not in self.budgets:
+            try:
+                found = beside(config, lambda: counted(config, task))
+            except Failed as error:
+                raise Refused("", error) from None
+            if "problem" in found:
+                raise Refused(*found["problem"])
+            self.budgets[key] = budget_from(found)
+        return self.budgets[key]
+
+
+def counted(config: dict[str, Any], task: Any) -> dict[str, Any]:
+    """The budget of a cell's model, or the problem that keeps it from being built, as plain data."""
+    try:
+        build_init(config, config["user"])
+        return count(config, task, config["user"])._asdict()
+    except BadComponent as error:
+        return {"problem": [error.key, str(error)]}
+    except ValueError as error:
+        return {"problem": ["", str(error)]}
+    except Exception as error:  # a component of the user's own can fail in any way
+        return {"problem": ["", f"the model cannot be built ({type(error).__name__}: {error}){origin(error)}"]}
+
+
+def budget_from(found: dict[str, Any]) -> Budget:
+    """A budget from plain data."""
+    shapes = {name: (role, tuple(shape)) for name, (role, shape) in found["shapes"].items()}
+    return Budget(**found | {"shapes": shapes, "unused": tuple(found["unused"])})
 
 
 def origin(error: Exception) -> str:
@@ -176,15 +233,12 @@ def device_problems(config: dict[str, Any]) -> list[Problem]:
     return found
 
 
-def user_problems(packages: list[str]) -> list[Problem]:
-    """Packages of the user's own that are none, or that cannot be imported."""
-    found = []
-    for package in packages:
-        if why := package_problem(package):
-            found.append(Problem("user", f"{package!r} {why}"))
-            continue
-        try:
-            importlib.import_module(package)
-        except Exception as error:  # whatever the user's code does on import
-            found.append(Problem("user", f"{package!r} cannot be imported ({type(error).__name__}: {error})"))
-    return found
+def package_problems(package: str) -> list[list[str]]:
+    """What is wrong with a package of the user's own: it is none, or cannot be imported in a process of its own."""
+    if why := package_problem(package):
+        return [["user", f"{package!r} {why}"]]
+    try:
+        apart(lambda: importlib.import_module(package) and None)
+    except Failed as error:
+        return [["user", f"{package!r} cannot be imported ({error})"]]
+    return []

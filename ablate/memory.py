@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from ablate.apart import beside
 from ablate.build import build_model
 from ablate.copies import facts_of
 from ablate.gate import Checked
@@ -105,7 +106,7 @@ def needed(cell: Checked, keep: Keep) -> float:
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config)]
 
     def make() -> dict[str, Any]:
-        kept, largest = kept_bytes(config, task, batch, device)
+        kept, largest = beside(config, lambda: kept_bytes(config, task, batch, device))
         return {"kept": kept, "largest": largest}
 
     try:

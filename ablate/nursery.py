@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ablate.code import is_foreign
-from ablate.fork import Child, adopt, clear, fork, how_it_died, readable
+from ablate.fork import ALMOST, Child, adopt, clear, fork, how_it_died, readable
 from ablate.results import Corrupt
 from ablate.stop import LEAVE, requested
 from ablate.units import read_unit
@@ -76,7 +76,7 @@ class Nursery:
         answer = parsed(line) if line else None
         if answer is None or alone or answer["leaving"]:
             self.shared = self.shared if alone else None
-            code = child.end()
+            code = child.end(ALMOST if line == "" else 0)
             clear([self.shared.pid] if self.shared else [])
             answer = answer or {"status": "", "leaving": False, "full": "", "died": how_it_died(code)}
         return None if line is None or (answer["died"] and self.told()) else answer

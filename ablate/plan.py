@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ablate.apart import Failed
 from ablate.catalogue import papers, shadowed
 from ablate.cells import (
     Draft,
@@ -48,7 +49,7 @@ from ablate.reuse import kept_apart, refuse_replacing, take_others, trained_agai
 from ablate.rounds import rounds_of
 from ablate.schema import PlanError, Problem
 from ablate.settings import idle_problems, study_problems
-from ablate.trials import try_out
+from ablate.trials import one_thread, try_out
 from ablate.variants import damaged
 
 # What this process was asked for, for the sweeper: Hydra is told only what concerns itself, and never the folder of the
@@ -88,7 +89,12 @@ def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Pla
 
     Raises PlanError.  A round is a study of its own: tuning, placebos, the study that was asked for, its exchange runs.
     """
-    draft = draft_study(list(overrides), config_dir)
+    with one_thread():
+        return plan_rounds(draft_study(list(overrides), config_dir))
+
+
+def plan_rounds(draft: Draft) -> Plan:
+    """The next round of a study, behind those that have nothing left to train."""
     rounds = rounds_of(draft, draft.settings["study"] or study_name(draft))
     plan, ended = settle(next(rounds)), list[Plan]()
     while not plan.todo:
@@ -112,6 +118,8 @@ def draft_study(overrides: list[str], config_dir: str | None) -> Draft:
         return draft_asked(asked, command_of(overrides, config_dir), config_dir)
     except PlanError as error:
         raise PlanError([asked.placed(problem) for problem in error.problems]) from None
+    except Failed as error:  # of a part that ran before
+        raise PlanError([Problem("", str(error))]) from None
 
 
 def draft_asked(asked: Asked, typed: str, config_dir: str | None) -> Draft:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from ablate.pace import makespan, rates
 from ablate.results import read_manifest
+from ablate.streams import screen
 from ablate.watched import Watched, printable, watched
 from ablate.words import duration
 
@@ -133,7 +134,7 @@ def _show(show: Callable[[View, threading.Event], None], view: View, stop: threa
 
 
 def _show_table(view: View, stop: threading.Event) -> None:
-    console = Console()
+    console = Console(file=screen())
     with Live(console=console, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
         while True:
             last = stop.wait(TICK)

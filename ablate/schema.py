@@ -48,7 +48,8 @@ class Problem(NamedTuple):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.message}" if self.key else self.message
+        said = f"{self.key}: {self.message}" if self.key else self.message
+        return said.replace("\n", "\\n")
 
 
 class PlanError(Exception):

@@ -21,6 +21,7 @@ from ablate.command import Parser, Refused, choose_study, conclude, manifest_of,
 from ablate.progress import HEARTBEAT
 from ablate.results import stamp, study_folder
 from ablate.standing import Round, base_of, over, planned, progress, readable, report, rounds_of, together, unsettled
+from ablate.streams import exit_with, screen
 from ablate.watched import printable
 
 TICK = 2.0  # seconds between looks
@@ -56,7 +57,7 @@ def show_one(results: Path, name: str | None) -> int:
     console = Console(width=None if terminal else WIDTH, highlight=False)
     with console.capture() as capture:
         console.print(report(rounds_of(results, find(results, name)), console.width), soft_wrap=not terminal)
-    print("\n".join(line.rstrip() for line in capture.get().splitlines()))
+    print("\n".join(line.rstrip() for line in capture.get().splitlines()), file=screen())
     return 0
 
 
@@ -80,7 +81,7 @@ def watch(results: Path, name: str | None) -> int:
     base = find(results, name)
     if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
         return _watch_lines(results, base)
-    console = Console(highlight=False)
+    console = Console(file=screen(), highlight=False)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         for rounds in looks(results, base):
             live.update(report(rounds, *console.size), refresh=True)
@@ -133,4 +134,4 @@ def _line(rounds: list[Round]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -167,7 +167,9 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
         also = f"; also: {evidence.in_short(row.also)}" * bool(row.also)
         verdicts.append(words.verdict(row) + scale + also)
-    worths = [words.worth(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)]
+    worths = [
+        evidence.worth_words(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)
+    ]
     counts = [words.over(row) for row in shown.itertuples()]
     columns = [list(shown["label"]), spans, counts, *([worths] if any(worths) else []), verdicts]
     return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]
@@ -217,7 +219,7 @@ def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, cla
     for metric in metrics:
         noises = [noise for noise in evidence.noise(table) if noise.metric == metric]
         found = {noise.kind.replace("step", "main"): noise for noise in noises}
-        if "main" in found:
+        if "main" in found and math.isfinite(found["main"].finds[0]):
             lines.append(_noise(found, cells[cells["metric"] == metric]) + f" in {metric}" * (len(metrics) > 1))
     return [
         *(line for line in lines if line),
@@ -227,15 +229,12 @@ def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, cla
 
 def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
     main, correlation = found["main"], float(cells["correlation"].median())
-    places = words.decimals([main.sd])
-    spread = f"SD of an effect {words.number(main.sd, places)}"
+    told = [f"SD of an effect {words.between(*main.spread)}"]
     if math.isfinite(correlation) and main.n >= 5:  # of fewer seeds it says nothing
-        spread += f", pair correlation {words.number(correlation, 2)}"
-    text = f"{'smoke test' if main.n < 5 else 'noise'}: at this noise ({spread}) {main.n} seeds reliably find about "
-    text += f"{words.number(main.smallest, 3)} and larger"
-    if "interaction" in found:
-        text += f" (an interaction: {words.number(found['interaction'].smallest, 3)})"
-    return text
+        told.append(f"pair correlation {words.number(correlation, 2)}")
+    told += [f"{kind}s {words.between(*found[kind].finds)}" for kind in words.CROSSED if kind in found]
+    finds = f"a fresh study of {main.n} seeds would find effects of {words.between(*main.finds)} four times in five"
+    return f"{'smoke test' if main.n < 5 else 'noise'}: {finds} ({'; '.join(told)})"
 
 
 def _trouble(study: Study, results: Path) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import tempfile
@@ -224,10 +223,7 @@ def conclude(plan: Plan, seconds: float | None) -> int:
             log_look(plan.results, plan.manifest, now())
     except (OSError, Corrupt) as error:
         print(f"ablate: this look at the results cannot be logged ({error})", file=sys.stderr)
-    try:
-        print(summary(study, plan.folder, seconds), flush=True)
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (whoever was reading has left; the results are on disk)
+    print(summary(study, plan.folder, seconds), flush=True)
     lack = untested(plan.results, plan.manifest, dict(zip(study.runs["path"], study.runs["status"], strict=True)))
     for path, lengths in lack.items():
         print(f"ablate: {path} was not tested at eval.lengths={lengths}; its result stands", file=sys.stderr)

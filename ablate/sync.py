@@ -33,6 +33,7 @@ from ablate.results import (
     stamp,
     study_folder,
 )
+from ablate.streams import exit_with
 from ablate.targets import BadTarget, allowed, is_sink, locate
 
 
@@ -235,4 +236,4 @@ def _json_lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

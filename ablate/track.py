@@ -22,6 +22,7 @@ from typing import Any
 from ablate import sync
 from ablate.card import Card
 from ablate.command import user_of, wandb_credentials
+from ablate.streams import exit_with
 from ablate.sync import Mirror, one_line, say
 
 POLL = 0.25, 2.0  # seconds between looks: while runs end, and at most
@@ -200,4 +201,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ablate import copies, dials, probe
+from ablate.apart import Failed, beside
 from ablate.data.corpus import cache_folder
 from ablate.gate import Checked
 from ablate.identity import code_of
@@ -85,7 +86,10 @@ def tried(cell: Checked, specs: list[copies.Spec]) -> Record:
     config = cell.config
     data = [config["data"]["_target_"], *sorted(config["data"])]
     depends = [[spec._asdict() for spec in specs], data, code_of(config)]
-    return kept_json("copies", depends, lambda: first_that_runs(cell, specs))
+    try:
+        return kept_json("copies", depends, lambda: beside(config, lambda: first_that_runs(cell, specs)))
+    except Failed as error:
+        return {"problems": [], "notes": [f"it could not be tried out on a small copy ({error})"], "signature": None}
 
 
 def first_that_runs(cell: Checked, specs: list[copies.Spec]) -> Record:

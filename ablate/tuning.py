@@ -203,6 +203,7 @@ def tuned_by_seed(
         edges = sum(at_edge(grid, at) for at in best.values())
         marked = hashlib.sha256(json.dumps([row["id"], tune]).encode()).hexdigest()[:10]
         doubt = f"{row['label']}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
+        doubt += "; tune.extend=true goes on, for every cell alike" * (not tune["extend"])
         config = with_value(row["config"], key, grid[counts.most_common(1)[0][0]])
         rows.append(row | {"id": f"c{marked}", "config": config, "notes": row["notes"] + [doubt] * bool(edges)})
         cells[f"c{marked}"] = {"value": told, "values": values, "scores": every[i], "edge": bool(edges)}

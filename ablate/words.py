@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,7 +19,8 @@ from ablate.numerals import remainder as remainder
 from ablate.numerals import scientific as scientific
 from ablate.numerals import span as span
 
-BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
+# What a terminal obeys, what turns the direction of a line, and the ends of lines that few programs know.
+ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 FEW = 6  # factors that a title spells out
 OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
 CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
@@ -124,44 +126,6 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def worth(row: Any, steps: str = "training steps") -> str:
-    """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; nothing without exchange runs.
-
-    What was measured ends at .8 and 1.25 times the steps: beyond, only that is said.
-    """
-    share, low, high = (float(value) for value in (row.worth, row.worth_low, row.worth_high))
-    if not (math.isfinite(share) and low <= high):
-        return ""
-    if low == -1 and high == math.inf:
-        return f"not bounded in {steps}" if steps else "not bounded"
-    fewer = share < 0
-    ends = sorted((-low, -high) if fewer else (low, high))
-    places = worth_places(low, high)
-    least, most = (f"<{MINUS}25", ">20") if fewer else (f"<{MINUS}20", ">25")
-    bottom, top = (0.25, 0.2) if fewer else (0.2, 0.25)
-    inside = [_share(end, places) if -bottom <= end <= top else least if end < 0 else most for end in ends]
-    size = abs(share)
-    over = size > top
-    span = "" if over and ends[0] > top else f" [{', '.join(inside)}]"
-    shown = f"more than {100 * top:.0f}" if over else _share(size, places)
-    return f"worth {shown} %{span} {'fewer' if fewer else 'more'} {steps}"
-
-
-def worth_told(row: Any, steps: str = "training steps") -> str:
-    """What an effect is worth in steps of its reference, and what must be known of that number and it does not say."""
-    notes = [note for note in getattr(row, "worth_note", "").split("; ") if not note.startswith(BEYOND)]
-    return ", ".join(filter(None, (worth(row, steps), *notes)))
-
-
-def worth_places(low: float, high: float) -> int:
-    """Decimal places of what an effect is worth, in per cent: one where its interval is narrow."""
-    return int((high - low) / 2 < 0.02)
-
-
-def _share(fraction: float, places: int) -> str:
-    return plus(100 * fraction, f".{places}f").removeprefix("+")
-
-
 def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = None) -> str:
     """The verdict of one row of effects in words, with its reason where there is none; the metric is the row's own."""
     word = leaning(row.verdict)
@@ -207,6 +171,12 @@ def bounds(size: float, steps: float) -> str:
     if math.isfinite(size):
         return f"±{plain(size)}"
     return f"±{100 * steps:g} % of the training steps" if math.isfinite(steps) else ""
+
+
+def between(least: float, most: float) -> str:
+    """Two positive numbers as a range: ".0031", ".012 to .031"."""
+    known = dict.fromkeys(number(value, decimals([value])) for value in (least, most))
+    return " to ".join(known)
 
 
 def lost(row: Any) -> list[str]:
@@ -273,3 +243,8 @@ def scope(manifest: dict[str, Any], among: Iterable[str], base: Iterable[str] | 
 def known(value: Any) -> bool:
     """Whether a value is a finite number; None is none."""
     return value is not None and math.isfinite(value)
+
+
+def visible(text: str) -> str:
+    """A text with characters that would act, rather than be seen, spelled out: \\x1b."""
+    return ACTING.sub(lambda found: ascii(found[0])[1:-1], text)

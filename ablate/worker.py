@@ -42,6 +42,7 @@ from ablate.overfit import overfits
 from ablate.results import Corrupt, Run, now, set_aside, write_atomic, write_json
 from ablate.state import Changed, unchanged
 from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
+from ablate.streams import prepare
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
 from ablate.units import cell_of, read_unit
 
@@ -51,10 +52,8 @@ CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout 
 def run_unit(
     results: Path, study: str, unit: str, wait: bool, stop: Callable[[], bool], user: Sequence[str] = ()
 ) -> list[str]:
-    """Carry out the runs of one unit, with what they take from packages of `user`; returns how each ended.
-
-    done, diverged, failed: it has a result; interrupted: it has a checkpoint; busy: another process trains it, and
-    `wait` is false.
+    """Carry out the runs of one unit, with what they take from packages of `user`; returns how each ended: done,
+    diverged or failed with a result, interrupted with a checkpoint, busy where another trains it and `wait` is false.
     """
     torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
     runs = read_unit(results, study, unit)
@@ -326,5 +325,6 @@ def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Even
 
 
 if __name__ == "__main__":
+    prepare(told=False)
     definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
     tend(serve)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ablate import words
 from ablate.command import Parser, Refused, conclude
+from ablate.streams import exit_with
 from analysis import load
 
 if TYPE_CHECKING:
@@ -91,4 +92,4 @@ def _more(count: int, noun: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -137,9 +137,9 @@ def _effect(row: Any) -> dict[str, str]:
     found |= {"Lost": str(tables.lost_runs(row))}
     found |= {name: write(getattr(row, column)) for name, (column, write) in MORE.items() if hasattr(row, column)}
     if hasattr(row, "worth"):
-        places = words.worth_places(row.worth_low, row.worth_high)
+        places = evidence.worth_places(row.worth_low, row.worth_high)
         found |= {name: _worth(getattr(row, column), places) for name, column in WORTH.items()}
-    found |= {"Worth": "–"} if words.worth(row).startswith("not bounded") else {}
+    found |= {"Worth": "–"} if evidence.worth_words(row).startswith("not bounded") else {}
     if math.isfinite(getattr(row, "margin_steps", math.nan)):
         found["Margin"] = f"{100 * row.margin_steps:g} %"
     return found | {"Verdict": str(row.verdict)}

@@ -9,10 +9,10 @@ from typing import Any
 import pandas
 
 from ablate.results import write_atomic
+from ablate.words import ACTING as ACTING
+from ablate.words import visible as visible
 
 RISKY = re.compile(r"[=+\-@\t\r]")
-# What a terminal obeys, what turns the direction of a line, and the ends of lines that few programs know.
-ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -38,8 +38,3 @@ def quoted(value: Any) -> Any:
 def unquoted(value: Any) -> Any:
     """What `quoted` was given."""
     return value[1:] if isinstance(value, str) and value.startswith("'") and RISKY.match(value.lstrip("'")) else value
-
-
-def visible(text: str) -> str:
-    """A text with characters that would act, rather than be seen, spelled out: \\x1b."""
-    return ACTING.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

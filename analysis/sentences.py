@@ -143,10 +143,11 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
     found += [seeds, p_words(row.p_holm if row.family else row.p_bh, "Holm" if row.family else "BH")]
     found += ["unadjusted for looks"] if row.unadjusted else []
     if row.verdict == "undecided" and words.known(row.smallest):
-        found.append(f"{words.number(row.smallest, words.decimals([row.smallest]))} would be found with 80 % power")
+        size = words.number(row.smallest, words.decimals([row.smallest]))
+        found.append(f"a fresh study would find {size} four times in five")
     decided = leaning(row.verdict) in ("better", "worse", "negligible", "equivalent")
     found += [row.note if decided else "", row.given if row.verdict not in ("withheld", "none") else ""]
-    return [part for part in [*found, words.worth_told(row, "steps"), costs(manifest, contrast)] if part]
+    return [part for part in [*found, evidence.worth_told(row, "steps"), costs(manifest, contrast)] if part]
 
 
 def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:

@@ -147,14 +147,14 @@ def families(case: Case) -> str:
 
 def _steps(row: Any) -> str:
     """What an effect is worth in per cent of the reference's steps."""
-    return words.worth(row, "").removeprefix("worth ").strip() or "–"
+    return evidence.worth_words(row, "").removeprefix("worth ").strip() or "–"
 
 
 PARTICULARS = {  # columns of effects beside those a paper prints first, and what they are called
     "d_z": "d_z",
     "correlation": "pair correlation",
     "superiority": "P(A>B)",
-    "smallest": "found at 80 % power",
+    "smallest": "found afresh",
     "margin": "margin",
 }
 
@@ -176,6 +176,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
     head = ["effect", "difference, mean ± SD", "seeds", *known.values()]
     told = {
         "d_z": "d_z: mean / SD of the paired differences",
+        "smallest": "found afresh: what a fresh study of as many seeds finds four times in five",
         "superiority": "P(A>B): how often the level is better than the reference, over all pairs of their seeds, each "
         "side's mean over its cells, diverged runs last",
     }

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
 from ablate import words
 from ablate.command import Parser, Refused, choose_study, conclude
+from ablate.streams import exit_with
 from analysis import figures, load
 from analysis.case import Case
 from analysis.figures.page import page_of
@@ -117,4 +117,4 @@ def _names(runs: list[str], labels: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fabricate import fabricate
 
-from ablate import words
+from ablate import evidence, words
 from ablate.results import load_study
 from analysis import latex, macros, tables
 from analysis.case import Case, case_of
@@ -174,7 +174,9 @@ def test_worth_and_a_margin_in_steps_are_written_as_in_the_tables(tmp_path: Path
     found = case(tmp_path, {"norm": ["ln", "rms"]}, seeds=range(5), margin=margin)
     row = {"worth": 0.0004, "worth_low": -0.016, "worth_high": 0.0164}
     read = commands(found._replace(effects=found.effects.assign(**row)))
-    assert words.worth(next(found.effects.assign(**row).itertuples())).startswith("worth 0.0 % [−1.6, 1.6] more")
+    assert evidence.worth_words(next(found.effects.assign(**row).itertuples())).startswith(
+        "worth 0.0 % [−1.6, 1.6] more"
+    )
     assert [read[f"ablNormRmsWorth{end}"] for end in ("", "Low", "High")] == [
         r"0.0 \%", r"\ensuremath{-}1.6 \%", r"+1.6 \%"
     ]  # fmt: skip

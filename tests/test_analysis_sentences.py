@@ -61,7 +61,7 @@ def test_parameters_are_those_of_the_sides_that_are_compared(tmp_path: Path) -> 
          "a difference within ±.02: negligible ("),
         ({"verdict": "undecided", "mean": 0.06, "low": -0.04, "high": 0.16, "smallest": 0.09, "note": ""},
          "swiglu in place of mlp: undecided, test loss +.060 nats per byte [−.040, +.160] (3 seeds, Holm p < .0001, "
-         ".090 would be found with 80 % power;"),
+         "a fresh study would find .090 four times in five;"),
         ({"verdict": "withheld", "note": "2 diverged", "diverged": 2, "lower": 0, "higher": 2, "tied": 1},
          "swiglu in place of mlp: withheld, 2 diverged; diverged ranked worst: lower 0, higher 2, tied 1 ("),
     ],

@@ -46,8 +46,8 @@ def test_sizes_of_a_paired_effect_against_other_formulas(tmp_path: Path) -> None
     assert found.correlation == pytest.approx(stats.pearsonr(level, base).statistic)
     # The lower loss is the better one.
     assert found.superiority == pytest.approx(stats.mannwhitneyu(base, level).statistic / 81)
-    power = TTestPower().power(found.smallest / found.sd, 9, found.alpha)
-    assert power == pytest.approx(0.8, abs=0.002) and found.alpha == pytest.approx(0.05 / 3)
+    known = TTestPower().solve_power(None, 9, found.alpha, 0.8)  # were the SD known
+    assert 1.1 < found.smallest / found.sd / known < 1.15 and found.alpha == pytest.approx(0.05 / 3)
 
 
 def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find(tmp_path: Path) -> None:
@@ -63,7 +63,8 @@ def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find
     expected = stats.ttest_ind(values[1], values[0], equal_var=False)
     error = found.mean / expected.statistic
     shift, limit = found.smallest / error, stats.t.isf(0.025, expected.df)
-    assert stats.nct.sf(limit, expected.df, shift) == pytest.approx(0.8, abs=0.002)
+    spread = np.sqrt(np.random.default_rng(0).chisquare(expected.df, 20_000) / expected.df)
+    assert stats.nct.sf(limit, expected.df, shift * spread).mean() == pytest.approx(0.8, abs=0.005)
     assert math.isnan(found.d_z) and math.isnan(found.correlation) and not found.paired
 
 
@@ -166,5 +167,5 @@ def test_noise_of_several_metrics_is_not_pooled_and_each_has_its_unit(tmp_path: 
     )
     said = summary(study, tmp_path)
     assert "test/loss, nats per byte or test/accuracy, last step, each cell's by its own task" in said
-    assert "and larger in test/loss" in said and "and larger in test/accuracy" in said
+    assert all(f") in {metric}" in said and "four times in five" in said for metric in ("test/loss", "test/accuracy"))
     assert "better (lower loss)" in said and "better (higher accuracy)" in said

@@ -13,7 +13,7 @@ from fabricate import STEPS, TASK, fabricate
 from scipy import stats
 from test_tuning import rounds
 
-from ablate import evidence, identity, words
+from ablate import evidence, identity
 from ablate.evidence.exchange import fieller, within
 from ablate.exchange import exchange_study, with_steps
 from ablate.plan import PlanError, draft_study
@@ -70,7 +70,7 @@ def test_each_stratum_is_told_in_steps_of_its_own_reference(plan):
         # The slopes have no noise of their own here, so that the interval is the difference's, divided.
         assert math.log1p(row.worth_low) == pytest.approx(row.high / -slope)
         assert math.log1p(row.worth_high) == pytest.approx(row.low / -slope)
-    assert f"{words.worth(table.iloc[0], 'steps')}  " in summary(study)
+    assert f"{evidence.worth_words(table.iloc[0], 'steps')}  " in summary(study)
 
 
 def test_looks_have_exchange_runs_for_all_seeds_and_a_killed_one_goes_on(plan):
@@ -247,7 +247,9 @@ def test_a_planted_slope_is_recovered_whichever_way_is_better(tmp_path, sign):
     row = compared(tmp_path, -0.3, -0.03, sign=sign)
     assert row.worth_low < math.expm1(0.1) < row.worth_high and row.worth == pytest.approx(math.expm1(0.1), rel=0.15)
     assert row.worth_note == "" and row.verdict == "better"
-    assert words.worth(row).startswith("worth 1") and words.worth(row).endswith("] more training steps")
+    assert evidence.worth_words(row).startswith("worth 1") and evidence.worth_words(row).endswith(
+        "] more training steps"
+    )
 
 
 def test_unpaired_sides_are_told_in_steps_too(tmp_path):
@@ -258,14 +260,14 @@ def test_unpaired_sides_are_told_in_steps_too(tmp_path):
 def test_what_cannot_be_told_is_said(tmp_path):
     far = compared(tmp_path / "far", -0.1, -0.05)
     assert "beyond what was measured" in far.worth_note
-    assert words.worth(far) == "worth more than 25 % more training steps"
+    assert evidence.worth_words(far) == "worth more than 25 % more training steps"
     worse = compared(tmp_path / "worse", 0.1, -0.05)
     assert math.isnan(worse.worth) and "more steps make its reference worse" in worse.worth_note
     flat = compared(tmp_path / "flat", -0.001, -0.05, 0.01)
     assert (flat.worth_low, flat.worth_high) == (-1, math.inf) and "these seeds do not show" in flat.worth_note
-    assert words.worth(flat) == "not bounded in training steps"
-    assert words.worth_told(flat) == "not bounded in training steps, these seeds do not show what more steps do"
-    assert words.worth_told(worse) == worse.worth_note and words.worth_told(far) == words.worth(far)
+    assert evidence.worth_words(flat) == "not bounded in training steps"
+    assert evidence.worth_told(flat) == "not bounded in training steps, these seeds do not show what more steps do"
+    assert evidence.worth_told(worse) == worse.worth_note and evidence.worth_told(far) == evidence.worth_words(far)
     bent = compared(tmp_path / "bent", -0.3, -0.03, bend=0.3)
     assert "curve bends" in bent.worth_note
     few = compared(tmp_path / "few", -0.3, -0.03, exchange_seeds=range(4))
@@ -276,7 +278,7 @@ def test_what_cannot_be_told_is_said(tmp_path):
 
 def test_without_exchange_runs_there_is_nothing_to_tell(tmp_path):
     row = evidence.effects(load_study(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}))).iloc[0]
-    assert math.isnan(row.worth) and row.worth_note == "" and words.worth(row) == ""
+    assert math.isnan(row.worth) and row.worth_note == "" and evidence.worth_words(row) == ""
     fabricate(tmp_path, {"train.steps": [STEPS, 640, 1000]}, study="x", exchange_of="s")
     study = load_study(tmp_path, "x")
     assert set(evidence.effects(study)["verdict"]) == {"none"}, "more steps of one cell are no comparison of variants"
@@ -301,7 +303,7 @@ def test_without_exchange_runs_there_is_nothing_to_tell(tmp_path):
     ],
 )
 def test_a_worth_in_words(worth, low, high, said):
-    assert words.worth(SimpleNamespace(worth=worth, worth_low=low, worth_high=high), "steps") == said
+    assert evidence.worth_words(SimpleNamespace(worth=worth, worth_low=low, worth_high=high), "steps") == said
 
 
 def test_a_margin_in_steps_is_as_wide_in_both_directions():

@@ -147,7 +147,7 @@ def test_cells_that_end_at_different_steps_are_named(tmp_path: Path) -> None:
 
 def test_what_a_terminal_would_obey_is_spelled_out(tmp_path: Path) -> None:
     study = read(tmp_path, table("ffn,seed,loss", "{c},{s},{v}", ("a", "a\x1b[31m", "a\u202eb")))
-    assert study.manifest["factors"] == {"ffn": ["a", "a\\x1b[31m", "a\\x202eb"]}
+    assert study.manifest["factors"] == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb"]}
 
 
 def test_per_cent_stays_per_cent(tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ from ablate.schema import COMPONENTS
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
     {"catalogue", "schema", "designs", "source", "code", "files", "fork", "manifests", "overfit", "state", "stop"}
-    | {"checksum", "damage", "logged", "numerals", "targets", "words"},
+    | {"checksum", "damage", "logged", "numerals", "streams", "targets", "words"},
     {"margins", "plain", "variants"},
     {"relations"},
     {"grammar"},
     {"lease", "tidy"},
     {"model", "data", "optim", "average"},
-    {"build", "metrics"},
+    {"apart", "build", "metrics"},
     {"accumulate", "decode", "recalibrate"},
     {"endpoint", "budget", "results", "units"},
     {"diagnose", "lengths", "load", "command"},
@@ -51,12 +51,12 @@ ALLOWED = {
 ALLOWED |= {
     "schema": set(),
     "catalogue": set(),
-    "sync": {"card", "command", "files", "lease", "results", "targets"},
+    "sync": {"card", "command", "files", "lease", "results", "streams", "targets"},
     "card": {"schema"},
     "command": {"results", "targets"},
 }
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
-ALLOWED |= {"analysis": {"results", "evidence", "command", "words"}}
+ALLOWED |= {"analysis": {"results", "evidence", "command", "streams", "words"}}
 
 
 def part(name: str) -> str:

@@ -149,6 +149,11 @@ def test_seeds_data_versions_and_code_change_the_key(config: dict[str, Any], mon
     assert run_key(config, 0, "f") != plain
 
 
+def test_the_order_of_settings_changes_no_key(config: dict[str, Any]) -> None:
+    turned = {name: dict(reversed(node.items())) if isinstance(node, dict) else node for name, node in config.items()}
+    assert run_key(dict(reversed(turned.items())), 0, "f") == run_key(config, 0, "f")
+
+
 @pytest.mark.parametrize("half", ["init", "data"])
 def test_a_half_that_is_fixed_at_the_runs_own_seed_is_the_same_run(half: str, config: dict[str, Any]) -> None:
     fixed = altered(config, "seed", half, 3)

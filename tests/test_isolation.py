@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import sys
 from pathlib import Path
 
+import pytest
 from hazard import processes, start
 
+from ablate.plan import plan_study
+from ablate.schema import PlanError
+
+ENDING = {
+    "ctrl_c": ("raise_(KeyboardInterrupt('stop it'))", "KeyboardInterrupt: stop it"),
+    "leave": ("sys.exit(0)", "SystemExit: 0"),
+    "exit": ("os._exit(3)", "its process ended with exit code 3"),
+    "closing": ("os.closerange(0, 200)", "its process ended with exit code 1"),
+}
 DEEDS = {
     "dtype": "torch.set_default_dtype(torch.float64)",
     "relu": "F.relu = torch.nn.functional.relu = lambda x, inplace=False: x",
@@ -16,16 +28,12 @@ DEEDS = {
     "precise": "torch.use_deterministic_algorithms(True), torch.set_flush_denormal(True)",
     "environ": "os.environ.update(ABLATE_CACHE='/nowhere', OMP_NUM_THREADS='5')",
     "chdir": "os.chdir('/')",
-    "parent": "setattr(torch.nn.Linear, 'forward', lambda self, x: 0 * torch.nn.functional.linear(x, self.weight))",
+    "parent": "setattr(nn.Linear, 'forward', lambda self, x: 0 * F.linear(x, self.weight, self.bias))",
     "stdin": "os.close(0)",
-    "closing": "os.closerange(0, 200)",
     "fork": "os.fork()",
     "daemon": "os.fork() or (os.setsid(), time.sleep(1000))",
     "child": "subprocess.Popen(['sleep', '1000'])",
     "talk": 'print(\'{"status": "done"}\', flush=True)',
-    "ctrl_c": "raise_(KeyboardInterrupt('stop it'))",
-    "leave": "sys.exit(0)",
-    "exit": "os._exit(3)",
 }
 CODE = """
 import os, random, subprocess, sys, time
@@ -49,7 +57,7 @@ class Deed(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim))
 
     def forward(self, x, mask=None):
-        if not Deed.done and {where}:
+        if not Deed.done and self.where and (self.training or not TRAINS):
             Deed.done = True
             self.do()
         return (x * self.weight * self.scale).to(x.dtype)
@@ -58,7 +66,7 @@ class Deed(nn.Module):
 """
 CLASS = """
 class {name}(Deed):
-    scale = {scale}
+    scale, where = {scale}, {where}
 
     def do(self):
         {deed}
@@ -67,12 +75,14 @@ class {name}(Deed):
 """
 
 
-def write(folder: Path, where: str) -> list[str]:
-    """The package `deeds` with a norm for each; the arguments that make it known."""
+def write(folder: Path, where: str = "True") -> list[str]:
+    """The package `deeds` with a norm for each, those that end a process only `where`; what makes it known."""
     (folder / "conf" / "norm").mkdir(parents=True)
-    code = CODE.replace("{where}", where)
-    for i, (name, deed) in enumerate(DEEDS.items()):  # at scales of their own, or they were one network
-        code += CLASS.replace("{name}", name.title()).replace("{deed}", deed).replace("{scale}", f"{1 + i / 50}")
+    code, every = CODE, [(name, deed, "True") for name, deed in DEEDS.items()]
+    every += [(name, deed, where) for name, (deed, _) in ENDING.items()]
+    for i, (name, deed, there) in enumerate(every):  # at scales of their own, or they were one network
+        given = {"{name}": name.title(), "{deed}": deed, "{scale}": f"{1 + i / 50}", "{where}": there}
+        code += functools.reduce(lambda text, key: text.replace(key, given[key]), given, CLASS)
         yaml = f"# {name}.\n_target_: deeds.{name.title()}\n_partial_: true\n"
         (folder / "conf" / "norm" / f"{name}.yaml").write_text(yaml)
     (folder / "deeds.py").write_text(code)
@@ -99,17 +109,31 @@ def sweep(folder: Path, *words: str) -> tuple[int, str]:
 
 
 def test_what_a_component_does_to_its_process_reaches_no_other_run(small: list[str], tmp_path: Path) -> None:
-    own = write(tmp_path, "TRAINS and self.training")
+    """Neither while the sweep is planned nor while it trains."""
+    own = write(tmp_path, "TRAINS")
     clean, dirty = tmp_path / "clean", tmp_path / "dirty"
     sweep(tmp_path, *small, "norm=ln,rms", f"results_dir={clean}")
-    code, said = sweep(tmp_path, *small, *own, f"norm=ln,{','.join(DEEDS)},rms", f"results_dir={dirty}")
-    assert code == 1, said
+    words = [*own, f"norm=ln,{','.join([*DEEDS, *ENDING])},rms"]
+    code, said = sweep(tmp_path, *small, *words, f"results_dir={dirty}")
+    assert code == 1 and "stopped" not in said, said
     for norm in ("ln", "rms"):
         assert of(dirty, norm) == of(clean, norm), norm
-    ended = {name: of(dirty, name) for name in DEEDS}
+    ended = {name: of(dirty, name) for name in (*DEEDS, *ENDING)}
     failed = {name: found["error"] for name, found in ended.items() if found["status"] == "failed"}
-    assert failed.keys() >= {"grad", "ctrl_c", "leave", "exit"} and "fork" not in failed and "stdin" not in failed, (
-        failed
-    )
+    assert failed.keys() >= {"grad", "ctrl_c", "leave", "exit"}, failed
+    assert not failed.keys() & {"fork", "daemon", "child", "stdin", "talk", "chdir", "environ", "threads"}, failed
     assert failed["ctrl_c"]["type"] == "KeyboardInterrupt" and "stop it" in failed["ctrl_c"]["traceback"]
     assert failed["leave"]["type"] == "SystemExit" and "exit code 3" in failed["exit"]["message"]
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_a_component_that_ends_its_process_while_it_is_checked_is_one_line(
+    name: str, small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, folder = write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PlanError) as refused:
+        plan_study((*small, f"norm=ln,{name}", user), folder.partition("=")[2])
+    assert [str(problem) for problem in refused.value.problems] == [f"deeds.{name.title()}: {ENDING[name][1]}"]
+    assert "deeds" not in sys.modules, "nothing of it was loaded here"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from ablate.model.dropout import Dropout
 from ablate.plan import draft_study
 from ablate.results import Run
 from ablate.schema import COMPONENTS
-from ablate.train import Trainer
+from ablate.train import PHASES, Interrupted, Trainer
 
 SEED, STEPS, WARMUP, LR, FLOOR, CLIP, DECAY = 3, 5, 2, 0.01, 0.2, 0.05, 0.3
 LOOP = [
@@ -234,3 +235,42 @@ def test_peak_memory_on_a_gpu_is_that_of_the_run(
     monkeypatch.setattr(nn.Module, "to", lambda self, device: self)  # where there is none
     trainer_of(config | {"train": config["train"] | {"device": "cuda"}}, tmp_path)
     assert asked == ["cuda"]
+
+
+def test_a_checkpoint_is_written_before_each_step_once_its_time_has_come(small: list[str], tmp_path: Path) -> None:
+    trainer, saved = trainer_of(configured(small, "train.checkpoint_seconds=0"), tmp_path), list[int]()
+    save = trainer.save
+    trainer.save = lambda: (saved.append(trainer.progress.step), save())[1]  # type: ignore[method-assign]
+    trainer.train(lambda: False)
+    assert saved == list(range(1, STEPS)) and trainer.run.checkpoint_file.exists()
+    trainer = trainer_of(configured(small, "train.checkpoint_seconds=1e9"), tmp_path / "later")
+    trainer.train(lambda: False)
+    assert not trainer.run.checkpoint_file.exists()
+
+
+def test_seconds_are_those_of_all_processes_that_trained_a_run(small: list[str], tmp_path: Path) -> None:
+    config, start = configured(small), time.perf_counter()
+    first = trainer_of(config, tmp_path)
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted):
+        first.train(lambda: next(asked))
+    assert all(first.seconds[phase] > 0 for phase in PHASES)
+    assert sum(first.seconds.values()) <= time.perf_counter() - start
+    spent = dict(first.seconds)
+    second = trainer_of(config, tmp_path)
+    assert second.progress.step == 2 and second.progress.resumed == 1
+    assert second.seconds["train"] == spent["train"] and second.seconds["setup"] > spent["setup"]
+    second.train(lambda: False)
+    assert all(second.seconds[phase] > spent[phase] for phase in ("train", "evaluate"))
+
+
+@pytest.mark.parametrize("average", ["none", "ema"])
+def test_a_model_is_compiled_where_it_is_asked_for(
+    average: str, small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[nn.Module] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
+    trainer_of(configured(small, f"train.average={average}"), tmp_path)
+    assert compiled == []
+    trainer = trainer_of(configured(small, f"train.average={average}", "train.compile=true"), tmp_path)
+    assert {*compiled} == {trainer.model, trainer.average.model} and len(compiled) == 1 + (average == "ema")

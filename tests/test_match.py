@@ -190,6 +190,7 @@ REFUSED = {
     "match=flops_total train.steps=10,20": ["train.steps", "match=flops_total chooses it", "write match=none"],
     "match=params model.dim=8,64": ["match: makes variants of a component equal", "write match=none"],
     "match=flops_total model.dim=16,256 train.steps=3": ["match: model.dim=256", "at best, with train.steps=1"],
+    "match=flops_total model.dim=16,32 train.steps=4": ["match: model.dim=32: −30.0 %", "at best, with train.steps=1"],
     "match=flops_total data.tokenizer=byte,char": ["match: data.tokenizer=char", "its data are not its reference's"],
 }
 
@@ -201,6 +202,12 @@ def test_a_match_that_cannot_be_is_refused_in_one_line(plan, overrides: str) -> 
     [problem] = error.value.problems
     for word in REFUSED[overrides]:
         assert word in str(problem)
+
+
+def test_a_fifth_of_the_reference_is_near_enough(plan) -> None:
+    """The FLOPs of 1.67 steps in 2 whole ones, 20 % more, are still a match."""
+    first, second = plan("match=flops_total", "model.dim=16,24", "train.steps=3").manifest["cells"]
+    assert first["matched"]["difference"] == 0 and second["matched"]["difference"] == pytest.approx(0.2)
 
 
 @pytest.fixture

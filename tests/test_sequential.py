@@ -13,6 +13,7 @@ from scipy import stats
 
 from ablate import evidence
 from ablate.evidence.sequential import looks_until, nominal, overall
+from ablate.evidence.statistics import detectable_factor
 from ablate.results import Study, load_study
 
 LOOKS = (5, 8, 12, 20)
@@ -231,7 +232,8 @@ def test_what_n_seeds_find_is_at_the_level_of_the_looks(tmp_path: Path) -> None:
     study = template(tmp_path, {"norm": ["ln", "rms"]})
     scores = np.random.default_rng(2).normal(size=(20, 2))
     auto = evidence.noise(evidence.effects(at_look(study, scores, 8)))[0]
-    assert evidence.power(auto.smallest / auto.sd, 8, nominal(LOOKS, 0.05)) == pytest.approx(0.8)
+    factor = detectable_factor(7, nominal(LOOKS, 0.05))
+    assert auto.finds == pytest.approx((factor * auto.sd / math.sqrt(8),) * 2)
 
 
 PLAN = list(LOOKS)

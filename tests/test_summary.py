@@ -38,8 +38,8 @@ def test_whole_text(tmp_path: Path) -> None:
     assert lines[9].startswith("  norm: rms − ln     ") and lines[9].endswith("undecided (not shown equal)")
     assert lines[10].startswith("  norm x ffn         ") and lines[10].endswith("  undecided")
     assert (
-        lines[11].startswith("smoke test: at this noise (SD of an effect .0")
-        and "3 seeds reliably find about ." in lines[11]
+        lines[11].startswith("smoke test: a fresh study of 3 seeds would find effects of .0")
+        and " four times in five (SD of an effect .0" in lines[11]
     )
     assert lines[12] == "intervals cover seeds only; speed not compared (runs shared the machine)"
     assert (
@@ -63,7 +63,11 @@ def test_the_interval_printed_is_the_interval_computed(tmp_path: Path) -> None:
 
 def test_no_smoke_test_from_five_seeds_on(tmp_path: Path) -> None:
     said = text(tmp_path, score=scored, seeds=range(5))
-    assert "smoke test" not in said and "\nnoise: at this noise" in said and "paired over 5 seeds" in said
+    assert (
+        "smoke test" not in said
+        and "\nnoise: a fresh study of 5 seeds would find " in said
+        and "paired over 5 seeds" in said
+    )
 
 
 def test_one_seed_has_no_interval_and_says_what_it_is_worth(tmp_path: Path) -> None:
@@ -259,7 +263,7 @@ def test_every_design_is_told_in_its_own_words(tmp_path: Path, design: str, said
     shown = text(tmp_path, factors, design=design, seeds=range(6))
     assert all(words in shown for words in said), shown
     assert (unsaid not in shown and "better (lower loss) at this scale" in shown) or design == "leave_one_out"
-    assert "6 seeds reliably find about" in shown
+    assert "a fresh study of 6 seeds would find effects of ." in shown
 
 
 def test_steps_stand_in_their_order_whatever_is_decided(tmp_path: Path) -> None:

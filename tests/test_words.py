@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from matplotlib.figure import Figure
 
-from ablate import words
+from ablate import evidence, words
 from ablate.match import left_over
 from analysis.figures.scales import Short
 
@@ -24,7 +24,7 @@ def test_what_is_shown_as_zero_has_no_sign(zero: float) -> None:
     assert words.percent(zero / 10) == "0.0 %" and words.remainder(zero / 100) in ("0.00 %", "0 %")
     assert left_over({"difference": zero, "quantity": "parameters"}) == "0.0 % parameters"
     row = SimpleNamespace(worth=zero, worth_low=-0.12, worth_high=0.14)
-    assert words.worth(row, "steps").startswith("worth 0 % [")
+    assert evidence.worth_words(row, "steps").startswith("worth 0 % [")
 
 
 def test_what_is_not_zero_has_its_sign() -> None:

@@ -27,10 +27,10 @@ from ablate.evidence.statistics import (
     p_value,
     paired,
     power,
-    smallest_difference,
     welch,
     wilson,
 )
+from ablate.evidence.told import worth_places, worth_told, worth_words
 from ablate.evidence.tuning import common, common_rows, given, tuned, tuning_seeds
 from ablate.evidence.verdicts import Noise, effects, headline, noise
 from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
@@ -97,7 +97,6 @@ __all__ = [
     "scores",
     "seeds_needed",
     "sized",
-    "smallest_difference",
     "split",
     "spread",
     "standing",
@@ -109,4 +108,7 @@ __all__ = [
     "welch",
     "wilson",
     "within",
+    "worth_places",
+    "worth_told",
+    "worth_words",
 ]

@@ -20,6 +20,7 @@ from ablate.evidence.contrasts import Contrast, strata
 from ablate.evidence.rows import groups
 from ablate.evidence.runs import endpoints, scores
 from ablate.evidence.statistics import interval, p_value, paired
+from ablate.evidence.told import BEYOND
 from ablate.results import Study
 
 LEAST, MOST = 0.8, 1.25  # times the steps that were measured
@@ -109,7 +110,7 @@ def worth(
         notes.append("these seeds do not show what more steps do")
     found, low, high = (_fraction(log) for log in (logs.ratio, logs.low, logs.high))
     if logs.bounded and (min(found, low) < LEAST - 1 or max(found, high) > MOST - 1):
-        notes.append(f"{words.BEYOND}, {LEAST:g} to {MOST:g} times the steps")
+        notes.append(f"{BEYOND}, {LEAST:g} to {MOST:g} times the steps")
     notes += ["the reference's curve bends"] * any(bent(curves[name]) for name in inside)
     return Worth(found, low, high, "; ".join(notes))
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 
 class Estimate(NamedTuple):
@@ -130,25 +130,37 @@ def found_with(shift: float, df: float, alpha: float) -> float:
 
 
 @functools.lru_cache(maxsize=64)
-def _spread(df: float) -> np.ndarray:
+def _spread(df: float, count: int = 2000) -> np.ndarray:
     """Evenly spaced quantiles of s, s² ~ χ²_df/df."""
-    return np.asarray(np.sqrt(stats.chi2.ppf((np.arange(2000) + 0.5) / 2000, df) / df))
+    return np.asarray(np.sqrt(stats.chi2.ppf((np.arange(count) + 0.5) / count, df) / df))
 
 
-@functools.lru_cache(maxsize=1024)
-def smallest_shift(df: float, alpha: float) -> float:
-    """The difference, in standard errors, that is found with 80 % power at a two-sided level."""
+def found_afresh(factor: float, df: float, alpha: float) -> float:
+    """P(a fresh study finds `factor` standard errors), the error being an estimate of df degrees of freedom itself.
+
+    Power of the noncentral t at the shift factor·r, as the mean over what the estimate may be, r² ~ χ²_df/df.
+    """
+    shift = factor * _spread(df, 200)[:, None]
+    limit = _spread(df, 200) * stats.t.isf(alpha / 2, df)
+    return float(np.mean(special.ndtr(shift - limit) + special.ndtr(-shift - limit)))
+
+
+@functools.lru_cache(maxsize=4096)
+def detectable_factor(df: float, alpha: float) -> float:
+    """How many estimated standard errors a fresh study of as many seeds finds with 80 % power at a two-sided level.
+
+    Were the error known, fewer would do: of one paired contrast at 5 % this is 1.55, 1.24, 1.13 and 1.05 times as much
+    for 3, 5, 8 and 20 seeds.
+    """
     top = 8 * (float(stats.t.isf(alpha / 2, df)) + 1)
-    return float(optimize.brentq(lambda shift: found_with(shift, df, alpha) - 0.8, 0, top))
+    while found_afresh(top, df, alpha) < 0.8:
+        top *= 2
+    return float(optimize.brentq(lambda factor: found_afresh(factor, df, alpha) - 0.8, 0, top, xtol=1e-4))
 
 
-def smallest_difference(sd: float, n: int, alpha: float) -> float:
-    """The paired difference that n seeds find with 80 % power: sd·d with power(d, n, alpha) = .8, in `sd`'s unit."""
-    if n < 2 or not math.isfinite(sd):
-        return math.nan
-    return sd / math.sqrt(n) * smallest_shift(n - 1, alpha)
+def detectable(estimate: Estimate, alpha: float) -> float:
+    """The difference that a fresh study of as many seeds finds four times in five: error · `detectable_factor`.
 
-
-def smallest(estimate: Estimate, alpha: float) -> float:
-    """The difference that an estimate's error and df find with 80 % power, paired or not; NaN without any spread."""
-    return estimate.error * smallest_shift(estimate.df, alpha) if estimate.n > 1 and estimate.error else math.nan
+    Paired or not; NaN without any spread.
+    """
+    return estimate.error * detectable_factor(estimate.df, alpha) if estimate.n > 1 and estimate.error else math.nan

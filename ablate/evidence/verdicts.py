@@ -18,11 +18,10 @@ from ablate.evidence.runs import unadjusted
 from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.statistics import (
     benjamini_hochberg,
+    detectable,
     holm,
     interval,
     p_value,
-    smallest,
-    smallest_difference,
 )
 from ablate.evidence.tuning import given
 from ablate.results import Study
@@ -41,12 +40,17 @@ OF_ROWS = ["estimate", "different", "uneven", "looks", "reach"]  # what effects 
 
 
 class Noise(NamedTuple):
-    """What n seeds can find: pooled SD of a paired effect over seeds, and the smallest effect found with 80 % power."""
+    """The noise of the paired effects of one kind: their pooled SD over seeds, and the least and the largest of them.
+
+    `finds`: the least and the largest difference that a fresh study of as many seeds, at least n, finds four times in
+    five, each from its own effect's SD.
+    """
 
     kind: str
     sd: float
     n: int
-    smallest: float
+    spread: tuple[float, float]
+    finds: tuple[float, float]
     metric: str
 
 
@@ -62,7 +66,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
 
     With `seeds=auto` intervals and p allow for every look (see evidence.sequential): p is the least level that any look
     would have to be planned for, and `alpha`, 1 − the level of the one interval by itself, is so much smaller.
-    `metric` is that of each row's own task unless one is given for all; `smallest` is found with 80 % power at `alpha`.
+    `metric` is that of each row's own task unless one is given for all; `smallest` is what a fresh study of as many
+    seeds finds four times in five at `alpha`, the row's own SD being an estimate; NaN where so few find nothing.
     """
     found, all_scores = contrasts(study.manifest), scored(study, metric)
     rows = [named(contrast) | estimate_row(all_scores, contrast) for contrast in found]
@@ -111,7 +116,7 @@ def _correct(table: pandas.DataFrame) -> None:
     for name in ("mean", "sd", "d_z"):
         table[name] = [math.nan if _withheld(row) else getattr(row, name) for row in rows]
     table["smallest"] = [
-        math.nan if _withheld(row) else smallest(row.estimate, level)
+        detectable(row.estimate, level) if _tested(row) else math.nan
         for row, level in zip(rows, table["alpha"], strict=True)
     ]
 
@@ -174,16 +179,16 @@ def headline(table: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def noise(table: pandas.DataFrame) -> list[Noise]:
-    """For main effects and interactions: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and what the fewest seeds find.
+    """By kind of effect: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and from where to where each effect's own numbers go.
 
-    Pooled over the paired rows that have an interval, those of each metric by themselves; the level is theirs: .05/m in
-    a family, less with seeds=auto.
+    Over the paired rows that have an interval, those of each metric by themselves; the level of what is found is
+    theirs: .05/m in a family, less with seeds=auto.
     """
     usable = table[(table["kind"] != "cell") & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
     found = []
     for (kind, metric), rows in usable.groupby(["kind", "metric"], sort=False):
         weights = rows["n"].to_numpy(float) - 1
         sd = math.sqrt(float(np.sum(weights * rows["sd"].to_numpy(float) ** 2) / weights.sum()))
-        n = int(rows["n"].min())
-        found.append(Noise(str(kind), sd, n, smallest_difference(sd, n, float(rows["alpha"].min())), str(metric)))
+        spread, finds = ((float(rows[name].min()), float(rows[name].max())) for name in ("sd", "smallest"))
+        found.append(Noise(str(kind), sd, int(rows["n"].min()), spread, finds, str(metric)))
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas
 
+from ablate.evidence.told import worth_told
 from ablate.margins import fraction_of
 from ablate.relations import compared, levels_of, relation_of, weighed
 from ablate.words import (
@@ -26,7 +27,6 @@ from ablate.words import (
     scope,
     span,
     unit,
-    worth_told,
 )
 
 ABSENT = "absent at this scale: "
