@@ -20,7 +20,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
@@ -30,8 +30,6 @@ from ablate.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config, Problem, reg
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
-
-OF_A_JOB = ("runtime", "overrides", "searchpath", "job")  # Hydra's settings that hold what was asked for
 
 
 class Composed(NamedTuple):
@@ -142,6 +140,17 @@ def distinct(files: dict[str, Path]) -> list[str]:
     return list(texts.values())
 
 
+def refuse_misshapen(config: dict[Any, Any]) -> None:
+    """Raise ValueError where a section or a list of the frame is something else: an interpolation can put it there."""
+    for name in (*SECTIONS, *COMPONENTS, "data"):
+        if not isinstance(config[name], dict):
+            raise ValueError(f"is a section of keys; set one of them, as in {name}.KEY=VALUE")
+    for frame, values in ((Config, config), *((SECTIONS[name], config[name]) for name in SECTIONS)):
+        lists = [field.name for field in dataclasses.fields(frame) if str(field.type).startswith("list")]
+        if any(not isinstance(values.get(name, []), list) and values[name] != MISSING for name in lists):
+            raise ValueError("takes a list; write [...]")
+
+
 class Composer:
     """Hydra, initialised once for many compositions; to be used as a context manager."""
 
@@ -174,11 +183,9 @@ class Composer:
         ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         resolved = OmegaConf.to_container(ours, resolve=True)
         assert isinstance(resolved, dict)
+        refuse_misshapen(resolved)
         if not any(text.lstrip("+").startswith("user=") for text in overrides):
             resolved["user"] = []  # which code may run is said on the command line, by no variant's file
-        for name in (*SECTIONS, *COMPONENTS, "data"):
-            if not isinstance(resolved[name], dict):  # an interpolation can put anything there
-                raise ValueError(f"is a section of keys; set one of them, as in {name}.KEY=VALUE")
         return Composed({str(key): value for key, value in resolved.items()}, choices)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
@@ -189,13 +196,6 @@ class Composer:
             self.drop_idle(config, choices, groups)
             self.made[groups] = config, choices
         return self.made[groups]
-
-    def hydras(self, overrides: list[str]) -> dict[str, Any]:
-        """Hydra's own settings under these overrides.  Raises what Hydra and OmegaConf raise."""
-        config = compose("config", [*self.search, *overrides], return_hydra_config=True).hydra
-        found = OmegaConf.to_container(config)
-        assert isinstance(found, dict)
-        return {str(key): value for key, value in found.items() if key not in OF_A_JOB}
 
     def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
         """Take out of a group what a preset sets for its own variant and the variant chosen instead does not have."""

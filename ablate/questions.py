@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
+
+from hydra import compose
+from omegaconf import OmegaConf
 
 from ablate.compose import COMPOSING, Composer, parse
 from ablate.schema import Problem
@@ -13,6 +17,7 @@ ANSWERS = {
     "--cfg": ("job", "hydra", "all"),
     "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
 }
+ASKED = ("runtime", "overrides", "searchpath", "job")  # Hydra's settings that hold what was asked for
 SHORT = {"-c": "--cfg", "-i": "--info", "-m": "--multirun"}
 
 
@@ -28,13 +33,20 @@ def meddling(folder: str, overrides: list[str]) -> list[Problem]:
     """What in a folder of variants sets anything of Hydra's: loggers and callbacks would run before its answer."""
     try:
         with Composer(folder) as theirs:
-            seen = theirs.hydras(overrides)
+            seen = hydras(theirs, overrides)
         with Composer(None) as ours:
-            own = ours.hydras([text for text in overrides if text.lstrip("+~").startswith(("hydra.", "hydra/"))])
+            own = hydras(ours, [text for text in overrides if text.lstrip("+~").startswith(("hydra.", "hydra/"))])
     except COMPOSING as error:
         return [Problem("", str(error).strip().split("\n")[0])]
     message = f"{folder} sets hydra; Hydra's own settings belong on the command line"
     return [] if seen == own else [Problem("--config-dir", message)]
+
+
+def hydras(composer: Composer, overrides: list[str]) -> dict[str, Any]:
+    """Hydra's own settings under these overrides.  Raises what Hydra and OmegaConf raise."""
+    found = OmegaConf.to_container(compose("config", [*composer.search, *overrides], return_hydra_config=True).hydra)
+    assert isinstance(found, dict)
+    return {str(key): value for key, value in found.items() if key not in ASKED}
 
 
 def misasked(arguments: Sequence[str], config_dir: str | None) -> list[Problem]:

@@ -166,7 +166,7 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
         spans.append("" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places))
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
         also = f"; also: {evidence.in_short(row.also)}" * bool(row.also)
-        verdicts.append(words.verdict(row) + scale + also)
+        verdicts.append(words.verdict(row) + scale + evidence.assuming(row) + also)
     worths = [
         evidence.worth_words(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)
     ]
@@ -183,7 +183,8 @@ def _heading(design: pandas.DataFrame) -> str:
     how = (
         "paired over" if known["paired"].all() else "unpaired," if not known["paired"].any() else "paired or unpaired,"
     )
-    return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals"
+    assumes = evidence.assumed(int(known["n"].min()))
+    return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals" + f", {assumes}" * bool(assumes)
 
 
 def _common(study: Study) -> list[str]:

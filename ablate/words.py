@@ -138,6 +138,8 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
         words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
+    elif " among " in row.verdict:  # the note says first how many may not be among them
+        words = f"{row.verdict}; {row.note}; within {margin(row)}"
     elif row.verdict == "none":
         return "no verdict"
     elif row.verdict == "undecided" and not row.note:
@@ -148,7 +150,7 @@ def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = 
     words += f", {row.given}" * bool(getattr(row, "given", "") and row.verdict != "withheld")
     if row.verdict == "withheld" and row.diverged + row.diverged_reference:
         return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
-    return f"{words}: {row.note}" if row.note else words
+    return f"{words}: {row.note}" if row.note and " among " not in row.verdict else words
 
 
 def leaning(verdict: str) -> str:

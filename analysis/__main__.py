@@ -72,7 +72,8 @@ def _said(case: Case) -> list[str]:
     shown = evidence.headline(case.effects)
     places = words.decimals((shown["high"] - shown["low"]) / 2)
     lines = [
-        f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.over(row)}  {words.verdict(row)}"
+        f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.over(row)}  "
+        f"{words.verdict(row)}{evidence.assuming(row)}"
         for row in shown.head(LINES).itertuples()
     ]
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))

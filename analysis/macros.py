@@ -142,7 +142,7 @@ def _effect(row: Any) -> dict[str, str]:
     found |= {"Worth": "–"} if evidence.worth_words(row).startswith("not bounded") else {}
     if math.isfinite(getattr(row, "margin_steps", math.nan)):
         found["Margin"] = f"{100 * row.margin_steps:g} %"
-    return found | {"Verdict": str(row.verdict)}
+    return found | {"Verdict": str(row.verdict) + evidence.assuming(row)}
 
 
 WORTH = {"Worth": "worth", "WorthLow": "worth_low", "WorthHigh": "worth_high"}
@@ -196,4 +196,4 @@ def _claim(row: Any) -> dict[str, str]:
     found = _span(row, places)
     found |= {"Sd": words.number(row.sd, words.decimals([row.sd])), "P": words.p_text(p), "N": str(row.n)}
     found |= {"Margin": _by_itself(row.margin)}
-    return found | {"Verdict": str(row.verdict)}
+    return found | {"Verdict": str(row.verdict) + evidence.assuming(row)}

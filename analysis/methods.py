@@ -8,7 +8,7 @@ from typing import Any
 from ablate import evidence, words
 from ablate.results import planned_cells
 from ablate.words import listed, ranged, said_metric
-from analysis import tables, training
+from analysis import grounds, tables, training
 from analysis.bibliography import Paper, cite, mention
 from analysis.case import Case
 from analysis.latex import escape
@@ -217,6 +217,8 @@ def _statistics(case: Case) -> Iterator[str]:
     if margin:
         late = "" if evidence.margin_of(manifest).registered else ", which was written after results,"
         yield f"Differences within a margin of {margin}{late} count as negligible or equivalent, from five seeds on."
+    yield from grounds.normality(table)
+    yield from grounds.collapse(table, case.claims)
 
 
 def _crossed(case: Case) -> Iterator[str]:
@@ -275,7 +277,7 @@ def _losses(case: Case) -> Iterator[str]:
     total = words.counted(len(study.runs), "run")
     every = f"All {total}" if len(study.runs) > 1 else "The one run"
     yield f"Of {total}, {listed(lost)}; none of them is given a number." if lost else f"{every} ended with a number."
-    if (case.effects["verdict"] == "withheld").any():
+    if (case.effects["verdict"].eq("withheld") & ~case.effects["p_normal"].lt(evidence.LEVEL)).any():
         yield "Where the two sides of an effect lost different numbers of runs to divergence, the verdict is withheld."
 
 

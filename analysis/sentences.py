@@ -50,6 +50,9 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
     if word in ("better", "worse", "negligible"):
         within = f", a difference within {words.margin(row)}: {row.verdict}" * (word == "negligible")
         return moved(manifest, row) + within
+    if " among " in row.verdict:
+        whom = f"{row.verdict}; {row.note}; within {words.margin(row)}"
+        return f"{about}: {whom}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
     why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
     told = {"none": "no verdict", "equivalent": f"{row.verdict} within {words.margin(row)}"}.get(word, "undecided")
     return f"{about}: {told}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
@@ -140,7 +143,11 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
     """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
     seeds = words.counted(row.n, "seed") if row.paired else words.over(row)
     found = [] if row.family else ["exploratory"]
-    found += [seeds, p_words(row.p_holm if row.family else row.p_bh, "Holm" if row.family else "BH")]
+    found += [
+        seeds,
+        getattr(row, "assumes", ""),
+        p_words(row.p_holm if row.family else row.p_bh, "Holm" if row.family else "BH"),
+    ]
     found += ["unadjusted for looks"] if row.unadjusted else []
     if row.verdict == "undecided" and words.known(row.smallest):
         size = words.number(row.smallest, words.decimals([row.smallest]))

@@ -124,7 +124,7 @@ def effects_sheet(case: Case) -> Sheet:
         texts += ["–" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places)]
         texts += [words.p_text(row.p_holm if row.family else row.p_bh)]
         texts += [_steps(row)] if priced else []
-        texts += [words.verdict(row), "family" if row.family else "exploratory"]
+        texts += [words.verdict(row) + evidence.assuming(row), "family" if row.family else "exploratory"]
         texts += [row.also] if confounded else []
         rows.append([*texts, *([words.remainder(row.match_difference)] if matched else [])])
     family = int(table["family"].sum())
@@ -204,7 +204,8 @@ def claims_sheet(case: Case) -> Sheet | None:
         status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
         texts = [row.name, row.says, str(row.n), words.span(row.mean, row.low, row.high, places)]
         texts += [words.p_text(row.p_holm if row.family else row.p_bh), status]
-        rows.append([*texts, f"{row.verdict}: {row.note}" if row.note else row.verdict])
+        judged = row.verdict + evidence.assuming(row)
+        rows.append([*texts, f"{judged}: {row.note}" if row.note else judged])
     p = "p (Holm; post hoc: BH)"
     head = ["claim", "found", "n", "difference [95 %]", p, "written", "verdict"]
     said = "Intervals and p are corrected for the number of claims; "

@@ -253,7 +253,7 @@ def test_cells_of_a_grid_differ_in_colour_or_dash(tmp_path: Path) -> None:
 def test_further_factors_have_panels_of_their_own(tmp_path: Path) -> None:
     factors = {"norm": ["ln", "rms"], "ffn": ["mlp", "gelu", "swiglu"], "optim.lr": [1e-3, 3e-3]}
     drawn = figure("curves", made(tmp_path, factors))
-    assert len(drawn.axes) == 6
+    assert len(drawn.axes) == 4
     assert [axis.get_title(loc) for axis in drawn.axes for loc in ("left", "center") if axis.get_title(loc)] == [
         "optim.lr=0.001",
         "optim.lr=0.003",

@@ -56,7 +56,7 @@ def test_the_simulated_rule_is_the_rule_of_effects(design, n: int) -> None:
             )
             assert list(table["verdict"]) == list(verdicts(low[0], high[0], n, MARGIN))
             seen |= set(table["verdict"])
-    assert {"better", "worse", "undecided"} <= seen and ("equivalent" in seen) == (n >= 5)
+    assert {"better", "worse", "undecided"} <= seen and ("equivalent among seeds that trained" in seen) == (n >= 5)
 
 
 @pytest.mark.parametrize("n", [3, 5, 8])
@@ -108,7 +108,7 @@ def test_a_difference_as_large_as_the_margin_is_not_called_small(design, n: int,
         for noise in (0.02, 0.1, 0.3):
             values = noise * scores(rng, 5000, n, SPREADS[spread]) @ design.weights + size * MARGIN
             said = verdicts(*paired_intervals(values, 0.05 / 3), n, MARGIN)
-            small = np.isin(said, ["equivalent", "negligible"])
+            small = np.char.find(said, " among ") > 0
             assert small.any(1).mean() < 0.05 + error(0.05, 5000)
             assert n >= 5 or not small.any()
 
@@ -118,7 +118,7 @@ def test_what_is_equal_is_called_equivalent_once_there_are_seeds_enough(design) 
     for n in (3, 5, 8, 20):
         values = 0.3 * scores(rng, 2000, n, SPREADS["equal"]) @ design.weights
         said = verdicts(*paired_intervals(values, 0.05 / 3), n, MARGIN)
-        found[n] = np.mean(said == "equivalent")
+        found[n] = np.mean(np.char.startswith(said, "equivalent"))
     assert found[3] == 0 and found[5] < found[8] < found[20] and found[20] > 0.95
 
 

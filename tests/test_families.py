@@ -74,7 +74,7 @@ def test_beside_claims_false_verdicts_stay_within_5_per_cent(tmp_path: Path, nam
 def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(
     tmp_path: Path, name: str, claims: dict[str, Any]
 ) -> None:
-    assert false_share(design(tmp_path, name), REAL[name], 1500, claims) <= 0.05 + error(0.05, 1500)
+    assert false_share(design(tmp_path, name), REAL[name], 400, claims) <= 0.05 + error(0.05, 400)
 
 
 def test_effects_are_the_same_to_the_last_column_whatever_is_claimed(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_without_an_effect_variants_are_rarely_called_different(losses: np.ndarr
     assert 0.02 < wrong.any(1).mean() < 0.05 + SLACK + error(0.05, DRAWS)
     for margin in (0.005, 0.01, 0.02):
         low, high = paired_intervals(noise + margin, 0.05 / 3)
-        small = np.isin(verdicts(low, high, n, margin), ["equivalent", "negligible"])
+        small = np.char.find(verdicts(low, high, n, margin), " among ") > 0
         assert small.any(1).mean() < 0.05 + SLACK + error(0.05, DRAWS) and (n >= 5 or not small.any())
 
 

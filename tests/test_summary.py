@@ -33,8 +33,10 @@ def test_whole_text(tmp_path: Path) -> None:
     assert lines[2] == "test/loss, nats per byte, last step (uniform 5.55, unigram 3.24, bigram 2.46)"
     assert lines[3] == "  ln + mlp (reference)  2.061 ± .009 SD  0.12 M"
     assert lines[4].startswith("  ln + swiglu           2.01") and lines[4].endswith("+0.1 %")
-    assert lines[7] == "effects, paired over 3 seeds, simultaneous 95 % intervals"
-    assert lines[8].startswith("  ffn: swiglu − mlp  −.0") and lines[8].endswith("better (lower loss) at this scale")
+    normal = ", if differences are roughly normal"
+    assert lines[7] == f"effects, paired over 3 seeds, simultaneous 95 % intervals{normal}"
+    assert lines[8].startswith("  ffn: swiglu − mlp  −.0")
+    assert lines[8].endswith(f"better (lower loss) at this scale{normal}")
     assert lines[9].startswith("  norm: rms − ln     ") and lines[9].endswith("undecided (not shown equal)")
     assert lines[10].startswith("  norm x ffn         ") and lines[10].endswith("  undecided")
     assert (
@@ -174,7 +176,8 @@ def test_a_large_study_stays_readable_and_says_what_is_left(tmp_path: Path) -> N
     said = text(tmp_path, factors)
     assert len(said.splitlines()) < 45
     assert "… 8 more cells: python -m analysis" in said and "… 11 more effects: python -m analysis" in said
-    first = said.splitlines()[said.splitlines().index("effects, paired over 3 seeds, simultaneous 95 % intervals") + 1]
+    heading = "effects, paired over 3 seeds, simultaneous 95 % intervals, if differences are roughly normal"
+    first = said.splitlines()[said.splitlines().index(heading) + 1]
     assert "better" in first  # what is decided is not what is cut
 
 

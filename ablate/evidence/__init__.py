@@ -19,6 +19,7 @@ from ablate.evidence.overfitting import overfit, overfitting
 from ablate.evidence.placebo import Floor, floors, placebo_lines, seeds_needed, split
 from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
+from ablate.evidence.skew import CHECKED, LEVEL, assumed, assuming
 from ablate.evidence.statistics import (
     Estimate,
     benjamini_hochberg,
@@ -40,8 +41,10 @@ from ablate.margins import fraction_of
 __all__ = [
     "ALIASED",
     "ALPHA",
+    "CHECKED",
     "DECIDED",
     "ESTIMABLE",
+    "LEVEL",
     "Contrast",
     "Estimate",
     "Floor",
@@ -49,6 +52,8 @@ __all__ = [
     "also",
     "also_lines",
     "applicable",
+    "assumed",
+    "assuming",
     "bases",
     "benjamini_hochberg",
     "cells",

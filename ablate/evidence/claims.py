@@ -22,7 +22,7 @@ COLUMNS = [
     *("name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "margin"),
     *("registered", "edited", "verdict", "note"),
     *("side", "against", "paired", "family", "unadjusted", "alpha", "waits"),
-    *("diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says"),
+    *("diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says", "assumes"),
 ]
 
 
@@ -34,7 +34,8 @@ def claims(study: Study) -> pandas.DataFrame:
     there were, intervals of 5 % false coverage rate, verdicts that begin with "looks".  The interval decides; `less`
     and `greater` are about the number itself, whether or not less is better.  With `seeds=auto` all levels allow for
     the looks; `waits` marks what more seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's
-    tuning, placebo and exchange runs judge no claims.
+    tuning, placebo and exchange runs judge no claims.  An interval inside the margin supports `equivalent` "among
+    solved seeds" (of a loss: "among seeds that trained") only, where too many may collapse: see evidence.collapse.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.get("claims") or {}
     found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}
@@ -73,10 +74,12 @@ def _judged(finding: Finding, level: float, kind: dict[str, Any]) -> dict[str, A
     low, high = finding.span(level)
     outcome = finding.outcome(level)
     told = finding.worth(level) if finding.worth else Worth()
+    whom, why = finding.unless(level) if finding.unless and outcome > 0 else ("", "")
     return told._asdict() | {
         "low": low,
         "high": high,
-        "verdict": worded(VERDICTS[outcome], kind["family"]),
-        "note": "; ".join(filter(None, [finding.reason, *finding.notes])),
-        "waits": not outcome and not finding.final,
+        "verdict": worded(f"{VERDICTS[outcome]} {whom}".strip(), kind["family"]),
+        "assumes": finding.assumes * bool(outcome),
+        "note": "; ".join(filter(None, [why, finding.reason, *finding.notes])),
+        "waits": bool(whom) or (not outcome and not finding.final),
     }

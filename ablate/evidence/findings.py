@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas
 
+from ablate.evidence.collapse import collapse_of, condition, seen_words
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
 from ablate.evidence.exchange import Worth
@@ -18,6 +19,7 @@ from ablate.evidence.margin import SEEDS
 from ablate.evidence.ranking import Ranked, rank_correlation
 from ablate.evidence.rows import Scored, estimate_row, scored
 from ablate.evidence.sequential import nominal, overall, planned_looks
+from ablate.evidence.skew import alarmed, assumed
 from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.steps import in_steps, in_units, least_level, worth_of
 from ablate.evidence.verdicts import barred, too_few
@@ -27,6 +29,7 @@ from ablate.relations import compared, relation_of, weighed
 from ablate.results import Study
 from ablate.words import counted, number, p_words, ranks
 
+RANKS_ASSUMED = "if correlations over seeds are roughly normal"  # they are bounded, and checked by nothing
 Claim = dict[str, Any]
 Span = tuple[float, float]
 Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
@@ -42,6 +45,8 @@ class Finding:
     outcome   at a level: 1 supported, −1 contradicted, 0 neither
     reason    why nothing can be said; `final` if no more seeds would change that
     worth     the difference in training steps at a level; None without exchange runs
+    unless    at a level: for whom alone it is supported, and why ("", "": for all); None of other relations
+    assumes   what a verdict takes for granted
     """
 
     columns: dict[str, Any]
@@ -52,6 +57,8 @@ class Finding:
     final: bool = False
     notes: list[str] = field(default_factory=list)
     worth: Callable[[float], Worth] | None = None
+    unless: Callable[[float], tuple[str, str]] | None = None
+    assumes: str = ""
 
 
 def rule_of(relation: str, margin: float) -> Rule:
@@ -98,6 +105,11 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         low, high = map(np.asarray, span(level))
         return int(rule(low, high, row.n))
 
+    fallen = collapse_of(all_scores, contrast)
+
+    def unless(level: float) -> tuple[str, str]:
+        return condition(fallen, nominal(row.looks, level), margin, span(level), row.lower_is_better)
+
     p = _p(row, tested, relation) if share is None or told is None else least_level(told, share, row.n)
     return Finding(
         _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
@@ -106,8 +118,10 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         outcome,
         why,
         final,
-        _notes(row, relation),
+        [*_notes(row, relation), *[seen_words(fallen)] * (fallen.some and not row.diverged)],
         None if why or told is None else lambda level: told(nominal(row.looks, level)),
+        unless if relation == "equivalent" else None,
+        assumed(row.n),
     )
 
 
@@ -148,7 +162,7 @@ def contrast_of(claim: Claim, study: Study) -> Contrast:
 def _columns(row: SimpleNamespace) -> dict[str, Any]:
     names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
     # Of sides of which one lost more runs to divergence a mean says nothing, and would be taken for a finding.
-    withheld = {"mean": math.nan, "sd": math.nan} if row.uneven or row.different else {}
+    withheld = {"mean": math.nan, "sd": math.nan} if row.uneven or row.different or alarmed(row.p_normal) else {}
     return {name: getattr(row, name) for name in names} | withheld
 
 
@@ -216,6 +230,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         reason,
         uneven,
         _leaning(found, levels) if found and not reason else [],
+        assumes=RANKS_ASSUMED,
     )
 
 

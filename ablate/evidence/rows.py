@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ import pandas
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.runs import endpoints, lower_is_better, scores
 from ablate.evidence.sequential import sizes
+from ablate.evidence.skew import normality
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
 from ablate.results import Study
 from ablate.words import CROSSED
@@ -61,14 +62,17 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     """The columns of `effects` that need no other row."""
     cells, names = found.cells, list(contrast.weights)
     parts, together = groups(found.study.manifest, contrast.weights)
-    estimate = paired(_sums(found, parts[0])) if together else welch([_sums(found, w) for w in parts])
+    values = [sums(found.of(w), w) for w in parts]
+    estimate = estimate_of(values, together)
+    different = len({cells[name]["task"] for name in names}) > 1
+    lost = _diverged(found, contrast.side(1), contrast.side(-1))
     metrics = list(dict.fromkeys(found.metrics[name] for name in names))
     left = max(((cells[name].get("matched") or {}).get("difference", 0) for name in names), key=abs)
     return {
         "estimate": estimate,
         "reach": _reach(found, contrast, metrics),
         "looks": sizes(found.study.manifest, [_complete(found, w) for w in parts]),
-        "different": len({cells[name]["task"] for name in names}) > 1,
+        "different": different,
         "paired": together,
         "n": estimate.n,
         "mean": estimate.mean,
@@ -77,7 +81,8 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
         "lower_is_better": found.lower[names[0]],
         **_pairs(found, contrast, estimate, together),
         MATCHED: left,
-        **_diverged(found, contrast.side(1), contrast.side(-1)),
+        **lost,
+        "p_normal": math.nan if different or lost["uneven"] else normality(values),
         "failed": _count(found, contrast.weights, "failed"),
         "missing": _count(found, contrast.weights, "missing"),
     }
@@ -107,9 +112,13 @@ def groups(manifest: dict[str, Any], weights: dict[str, float]) -> tuple[list[di
     return [weights] if together else list(found.values()), together
 
 
-def _sums(found: Scored, weights: dict[str, float]) -> np.ndarray:
-    """The weighted sum of the cells within each seed that has them all."""
-    values = found.of(weights)
+def estimate_of(values: Sequence[np.ndarray], together: bool) -> Estimate:
+    """The estimate of a contrast from the values of its independent groups, of one where seeds pair."""
+    return paired(values[0]) if together else welch(values)
+
+
+def sums(values: np.ndarray, weights: dict[str, float]) -> np.ndarray:
+    """The weighted sum of these cells' values (seeds, cells) within each seed that has them all."""
     complete = values[~np.isnan(values).any(axis=1)]
     sums = complete @ np.array(list(weights.values()))
     # What addition leaves of two equal cells must be zero: 1e-16 in every seed would pass for a significant difference.

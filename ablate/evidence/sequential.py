@@ -19,6 +19,7 @@ import numpy as np
 import pandas
 from scipy import stats
 
+from ablate.evidence.skew import alarmed
 from ablate.results import Study
 from ablate.words import counted
 
@@ -76,6 +77,8 @@ def standing(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | N
         how = f"the look at {seeds} lacks {counted(unfinished, 'run')}"
     elif left:
         how = f"{counted(left, 'claim' if claimed else 'effect')} undecided at {'the last look, ' * last}{seeds}"
+        but = int(family["verdict"].str.contains(" among ").sum())
+        how += f" ({but} but for seeds that may collapse)" * bool(but)
     else:
         how = f"decided at {seeds}" if decided else f"nothing to decide, stopped at {seeds}"
         how += f", {counted(withheld, 'verdict')} withheld" * bool(withheld)
@@ -86,10 +89,14 @@ def standing(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | N
 def undecided(table: pandas.DataFrame) -> pandas.DataFrame:
     """The rows of effects, or of claims, that more seeds may decide: those of the family without a verdict.
 
-    An interval inside the study's margin has decided; a withheld verdict is not waited for: no number of seeds takes a
-    divergence back.
+    An interval inside the study's margin has decided once it leaves room for the seeds that may collapse.  A verdict
+    withheld for a divergence is not waited for, which no number of seeds takes back; one withheld for skew is: an alarm
+    must not be what ends a study.
     """
-    waits = table["waits"] if "waits" in table else ~table["verdict"].isin([*DECIDED, "withheld"])
+    if "waits" in table:
+        waits = table["waits"]
+    else:
+        waits = ~table["verdict"].isin([*DECIDED, "withheld"]) | table["p_normal"].map(alarmed).astype(bool)
     return table[table["family"].astype(bool) & waits.astype(bool)]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas
 
 from ablate.evidence.also import also
+from ablate.evidence.collapse import collapse_of, seen_words, within_margin
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.evidence.exchange import WORTH, worths
 from ablate.evidence.family import ALPHA, worded
@@ -16,6 +17,7 @@ from ablate.evidence.margin import PAIRS, SEEDS, Margin, inside, margin_of
 from ablate.evidence.rows import MATCHED, estimate_row, scored
 from ablate.evidence.runs import unadjusted
 from ablate.evidence.sequential import nominal, overall
+from ablate.evidence.skew import alarm_words, alarmed, assumed, doubted
 from ablate.evidence.statistics import (
     benjamini_hochberg,
     detectable,
@@ -23,20 +25,22 @@ from ablate.evidence.statistics import (
     interval,
     p_value,
 )
+from ablate.evidence.steps import in_units
 from ablate.evidence.tuning import given
 from ablate.results import Study
-from ablate.words import counted, no_evidence
+from ablate.words import OPEN, counted, no_evidence
 
 CONTRAST = ["kind", "factor", "level", "reference", "stratum", "label"]
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
 SIZES = ["d_z", "correlation", "superiority", "smallest", "margin", "margin_steps"]
 GROUNDS = [
     *("paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"),
-    *("failed", "missing", "alpha", "metric", "lower_is_better", *SIZES),
+    *("failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", *SIZES),
 ]
 
 
-OF_ROWS = ["estimate", "different", "uneven", "looks", "reach"]  # what effects needs of a row and does not keep
+# What effects needs of a row and does not keep.
+OF_ROWS = ["estimate", "different", "uneven", "looks", "reach", "collapse"]
 
 
 class Noise(NamedTuple):
@@ -70,7 +74,9 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     seeds finds four times in five at `alpha`, the row's own SD being an estimate; NaN where so few find nothing.
     """
     found, all_scores = contrasts(study.manifest), scored(study, metric)
-    rows = [named(contrast) | estimate_row(all_scores, contrast) for contrast in found]
+    rows = [
+        named(each) | estimate_row(all_scores, each) | {"collapse": collapse_of(all_scores, each)} for each in found
+    ]
     table = pandas.DataFrame(rows, columns=[*OF_ROWS, *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
     table["unadjusted"] = unadjusted(study.manifest) is not None
@@ -79,9 +85,15 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["margin"], table["margin_steps"] = np.where(trend, np.nan, margin.size), np.where(trend, np.nan, margin.steps)
     _correct(table)
     table = table.join(worths(study, all_scores.values, found, table))
+    table["in_units"] = [
+        in_units(study, each, row, margin.steps) if math.isfinite(margin.steps) else margin.size
+        for each, row in zip(found, table.itertuples(), strict=True)
+    ]
     bare = no_evidence(study.manifest)
     judged = [("none", "") if bare else _verdict(row, margin) for row in table.itertuples()]
     table["verdict"] = [worded(word, each) for (word, _), each in zip(judged, table["family"], strict=True)]
+    doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
+    table["assumes"] = [assumed(row.n, doubts[row.family]) * (row.verdict not in OPEN) for row in table.itertuples()]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     table["also"] = ["; ".join(also(study.manifest, contrast)) for contrast in found]
     table["given"] = given(study.manifest)
@@ -122,7 +134,7 @@ def _correct(table: pandas.DataFrame) -> None:
 
 
 def _withheld(row: Any) -> bool:
-    return bool(row.different or row.uneven)
+    return bool(row.different or row.uneven or alarmed(row.p_normal))
 
 
 def _tested(row: Any) -> bool:
@@ -143,6 +155,8 @@ def barred(row: Any) -> tuple[str, str] | None:
         return "undecided", "equal in every seed"
     if row.sd == 0:
         return "undecided", "no spread between seeds, which no seeds of their own have"
+    if alarmed(row.p_normal):
+        return "withheld", alarm_words(row)
     return None
 
 
@@ -156,14 +170,17 @@ def too_few(n: int, paired: bool) -> str:
 def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
     """One of VERDICTS, by where the interval lies to zero and the margin, and the reason where that does not say it."""
     reason = barred(row)
-    if reason:
+    # Collapsed seeds make differences skewed; of the others something can be said all the same.
+    small = within_margin(row) if reason is None or alarmed(row.p_normal) else None
+    if reason and not small:
         return reason
     note = [f"{counted(row.diverged, 'run')} diverged on each side"] * bool(row.diverged)
-    small, zero = inside(row), row.low <= 0 <= row.high
-    if small and row.n >= SEEDS:
+    if small:
         note += ["by a margin written after results"] * (not margin.registered)
-        return ("equivalent" if zero else "negligible"), "; ".join(note)
-    note += [f"inside the margin, but n < {SEEDS}"] * small
+        return small[0], "; ".join(filter(None, (small[1], *note)))
+    note += [f"inside the margin, but n < {SEEDS}"] * (row.n < SEEDS and inside(row))
+    note += [seen_words(row.collapse)] * (row.collapse.some and not row.diverged)
+    zero = row.low <= 0 <= row.high
     word = "undecided" if zero else "better" if (row.high < 0) == row.lower_is_better else "worse"
     return word, "; ".join(note)
 

@@ -121,7 +121,9 @@ def _where(manifest: dict[str, Any], claim: dict[str, Any]) -> str:
 def _grounds(row: Any) -> list[str]:
     seeds = counted(row.n, "seed") if row.paired else over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    return [part for part in (seeds, p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)) if part]
+    return [
+        part for part in (seeds, row.assumes, p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)) if part
+    ]
 
 
 def moved(manifest: dict[str, Any], row: Any, side: str, against: str, plural: bool = False) -> str:
@@ -168,7 +170,8 @@ def _equivalent(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> st
     share = f"{asked} of the training steps" if fraction_of(asked) is not None else ""
     known = bounds(float(f"{row.margin:.3g}"), math.nan)
     margin = f"{known} ({share})" if known and share else known or f"±{share}"
-    how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[leaning(row.verdict)]
+    held = leaning(row.verdict).partition(" ")[0]  # whom it holds for stands beside
+    how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[held]
     how = how if math.isfinite(row.low) else "to be inside"
     return f"{_differs(manifest, row)}, {how} {margin}"
 

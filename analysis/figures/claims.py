@@ -69,7 +69,7 @@ def _caption(case: Case, found: pandas.DataFrame, made: pandas.DataFrame) -> lis
     how += ["post hoc: false coverage rate 5 %"] * bool(post)
     band = "; grey: what is claimed" if made["wanted"].ne(0).any() or made["margin"].notna().any() else ""
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
-    return [f"{'; '.join(how)}{n}; filled: decided{band}", together, parts.warning(case.study)]
+    return [f"{'; '.join(how)}{n}; filled: decided{band}{parts.assuming(found)}", together, parts.warning(case.study)]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -66,7 +66,7 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
     grey = grey or "".join(f"; margin: {words.bounds(math.nan, size)}" for size in steps)
     told = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest) or ""]
-    return [f"{how}{seeds}, {pairing}; filled: decided{grey}", *told]
+    return [f"{how}{seeds}, {pairing}; filled: decided{parts.assuming(known)}{grey}", *told]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

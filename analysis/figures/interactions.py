@@ -279,10 +279,9 @@ def _square(
     decided = known and not row.undecided
     colour = matplotlib.colormaps[MAP](scale(row.difference)) if decided else "white" if known else style.FAINT
     corner = place[0] - 0.5, place[1] - 0.5
-    hatch = None if known else "////"
-    axis.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor="white", hatch=hatch, lw=0.8))
-    if known and not decided:
-        axis.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=style.MUTED, hatch="...", lw=0, alpha=0.6))
+    dotted = known and not decided
+    hatch, edge = ("...", (style.MUTED, 0.6)) if dotted else (None if known else "////", "white")
+    axis.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor=edge, hatch=hatch, lw=0.8 * (not dotted)))
     lines = [f"{row.diverged:.0f}/{row.runs:.0f} div."] * bool(row.diverged)
     if known:
         shown = words.number(row.difference, attrs["places"], signed=True) if row.difference else "ref."

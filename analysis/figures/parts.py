@@ -87,7 +87,14 @@ def simultaneous(shown: pandas.DataFrame) -> str:
     family = int(shown["family"].sum())
     pairing = "paired" if known["paired"].all() else "unpaired where batches differ"
     how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if family else EXPLORATORY
-    return f"{how}, {seeds(known['n'])}, {pairing}"
+    return f"{how}, {seeds(known['n'])}, {pairing}{assuming(known)}"
+
+
+def assuming(known: pandas.DataFrame) -> str:
+    """What the verdicts of these effects or claims take for granted, and how many seeds may collapse, in a caption."""
+    texts = [f"verdicts hold {text}" for text in known["assumes"].unique() if text]
+    open_ = known.loc[known["verdict"].str.contains(" among "), "note"]
+    return "".join(f"; {text}" for text in [*texts, *dict.fromkeys(note.split("; ")[0] for note in open_)])
 
 
 def seeds(counts: pandas.Series) -> str:

@@ -1,0 +1,171 @@
+"""Runs that now and then learn nothing: what one could cost, how many seeds may hold one, and what that leaves to say.
+
+A t interval knows nothing of a failure that it has not seen.  So that an interval inside the margin is not enough for
+"equivalent": with n seeds of which k hold a collapsed run, the share of such seeds is below Clopper & Pearson's bound p
+(1934; for k = 0: 1 − α^(1/n)), and p times the size of a collapse must fit inside the margin, too.  The size comes from
+the task, never from the seeds that happened to be seen: from what the reference scores to what a guess scores.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from ablate import words
+from ablate.evidence.contrasts import Contrast
+from ablate.evidence.margin import SEEDS, inside
+from ablate.evidence.rows import SHARES, Scored, estimate_of, groups, sums
+from ablate.evidence.skew import alarmed, normality
+from ablate.evidence.statistics import Estimate, interval
+
+LOST = 0.25  # of the way from the best cell to a guess: a run beyond has collapsed
+
+
+class Collapse(NamedTuple):
+    """What is known of collapsed runs in one contrast.
+
+    counts    of each independent group of cells: seeds with a collapsed run, and seeds
+    sizes     of each group: the most that a collapse moves the contrast, in the metric's unit; inf where not known
+    sides     seeds with a collapsed run on the level's side, and on the reference's
+    solved    the estimate from the other seeds, and the p of their normality
+    """
+
+    counts: tuple[tuple[int, int], ...]
+    sizes: tuple[float, ...]
+    sides: tuple[int, int]
+    solved: Estimate
+    p_normal: float
+
+    @property
+    def seen(self) -> int:
+        """Seeds with a collapsed run."""
+        return sum(count for count, _ in self.counts)
+
+    @property
+    def some(self) -> bool:
+        """Whether some seeds collapsed and most did not; a cell that never learns is worse, not fragile."""
+        return any(self.sides) and all(2 * count < n for count, n in self.counts) and self.solved.n >= SEEDS
+
+
+def guess_of(task: dict[str, Any], metric: str) -> float:
+    """What a model that has learnt nothing scores: e^−c or 0 of a share, the largest yardstick c of a loss, or NaN."""
+    name, known = metric.split("/")[-1].split("@")[0], task.get("yardsticks") or {}
+    if name in SHARES:
+        return math.exp(-known["chance"]) if "chance" in known and name == "accuracy" else 0.0
+    return max(map(float, known.values()), default=math.nan) if name.startswith("loss") else math.nan
+
+
+def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
+    """The collapsed runs of a contrast: those that lost a quarter of what is between its best cell and a guess."""
+    names, weights = list(contrast.weights), contrast.weights
+    sign = 1 if found.lower[names[0]] else -1
+    values = found.of(names, ranked=True)  # what diverged has collapsed, too
+    best, guess = _best(sign * values), sign * _guess(found, names)
+    room = guess - best if guess > best else math.inf
+    fallen = np.isinf(values) | (sign * values > best + LOST * room)
+    left = np.where(fallen, math.nan, values)
+    parts, together = groups(found.study.manifest, weights)
+    at = [[names.index(name) for name in part] for part in parts]
+    solved = [sums(left[:, i], part) for i, part in zip(at, parts, strict=True)]
+    return Collapse(
+        tuple(_counted(values[:, i], fallen[:, i]) for i in at),
+        tuple(room * _reach(part) for part in parts),
+        (_fallen(fallen, names, contrast.side(1)), _fallen(fallen, names, contrast.side(-1))),
+        estimate_of(solved, together),
+        normality(solved),
+    )
+
+
+def _best(worse: np.ndarray) -> float:
+    """The least of the cells' medians; NaN without a value."""
+    medians = [float(np.median(column)) for each in worse.T if len(column := each[np.isfinite(each)])]
+    return min(medians, default=math.nan)
+
+
+def _guess(found: Scored, names: Sequence[str]) -> float:
+    """What a guess scores, of all the cells' tasks the same; NaN where it is not."""
+    tasks = found.study.manifest["tasks"]
+    known = {guess_of(tasks.get(found.cells[name]["task"], {}), found.metrics[name]) for name in names}
+    return known.pop() if len(known) == 1 else math.nan
+
+
+def _reach(weights: dict[str, float]) -> float:
+    return max(sum(max(0.0, sign * weight) for weight in weights.values()) for sign in (1, -1))
+
+
+def _counted(values: np.ndarray, fallen: np.ndarray) -> tuple[int, int]:
+    complete = ~np.isnan(values).any(axis=1)
+    return int((fallen.any(axis=1) & complete).sum()), int(complete.sum())
+
+
+def _fallen(fallen: np.ndarray, names: list[str], side: dict[str, float]) -> int:
+    return int(fallen[:, [names.index(name) for name in side]].any(axis=1).sum())
+
+
+@functools.cache
+def bound(count: int, n: int, level: float) -> float:
+    """The largest share of which count or fewer of n are seen with probability `level` (Clopper & Pearson 1934)."""
+    return float(stats.beta.isf(level, count + 1, n - count)) if count < n else 1.0
+
+
+def bounds(collapse: Collapse, level: float) -> list[float]:
+    """The bound of each independent group; `level` is shared among them."""
+    return [bound(count, n, level / len(collapse.counts)) for count, n in collapse.counts]
+
+
+def affordable(collapse: Collapse, level: float, margin: float, low: float, high: float) -> bool:
+    """Whether an interval stays inside ±margin with as many collapses, in either direction, as there may be."""
+    cost = sum(share * size for share, size in zip(bounds(collapse, level), collapse.sizes, strict=True))
+    return max(abs(low), abs(high)) + cost < margin
+
+
+def bound_words(collapse: Collapse, level: float) -> str:
+    """How often seeds collapse at most: "collapse in fewer than 14 % of seeds (95 %, 0 of 20)"."""
+    share, (count, n) = max(zip(bounds(collapse, level), collapse.counts, strict=True))
+    one, other = collapse.sides
+    sides = f"; {one} collapsed against {other}" * bool(collapse.seen)
+    # Rounded up: "fewer than" must be true.
+    return f"collapse in fewer than {math.ceil(100 * share - 1e-9)} % of seeds (95 %, {count} of {n}){sides}"
+
+
+def condition(
+    collapse: Collapse, level: float, margin: float, span: tuple[float, float], lower_is_better: bool
+) -> tuple[str, str]:
+    """Whom an interval inside the margin says something of, and why only those; "", "" where of all seeds."""
+    if affordable(collapse, level, margin, *span):
+        return "", ""
+    return among(lower_is_better), bound_words(collapse, level)
+
+
+def among(lower_is_better: bool) -> str:
+    """Whom a verdict holds for that leaves collapses open: a task is solved, a loss is of a run that trained."""
+    return "among seeds that trained" if lower_is_better else "among solved seeds"
+
+
+def seen_words(collapse: Collapse) -> str:
+    """That some seeds collapsed, where most did not."""
+    (count, n) = max(collapse.counts)
+    return f"{count} of {n} seeds collapsed" * collapse.some
+
+
+def within_margin(row: Any) -> tuple[str, str] | None:
+    """equivalent or negligible, plain or among the seeds that did not collapse, with the bound; None where neither.
+
+    `row` is one of effects with its `collapse`, and with `in_units`, its margin in the metric's unit.
+    """
+    fallen, some = row.collapse, row.collapse.some
+    low, high = interval(fallen.solved, row.alpha) if some else (row.low, row.high)
+    if (some and alarmed(fallen.p_normal)) or row.n < SEEDS:
+        return None
+    if not (-row.in_units < low and high < row.in_units if some else inside(row)):
+        return None
+    word = "equivalent" if low <= 0 <= high else "negligible"
+    whom, why = condition(fallen, row.alpha, row.in_units, (low, high), row.lower_is_better)
+    why = why or seen_words(fallen)
+    others = words.span(fallen.solved.mean, low, high, words.decimals([(high - low) / 2]))
+    return f"{word} {whom}".strip(), f"{why}; the others {others}" if some else why
