@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 import yaml
+from omegaconf import MISSING
 
 from ablate.apart import Described, Failed, apart, beside, facts_of
 from ablate.budget import MOST, Budget, count, estimate
@@ -96,6 +97,7 @@ class Gate:
 
     def user_problems(self, packages: list[str]) -> list[Problem]:
         """Packages of the user's own that cannot be imported, tried in a process of their own."""
+        packages = [] if packages == MISSING else packages  # ??? is told as any key without a value
         for package in packages:
             if package not in self.packages:
                 self.packages[package] = package_problems(package)
