@@ -74,7 +74,7 @@ class Gate:
         problems, checked = self.examine(config)
         if problems or checked is None:
             return {"problems": problems}
-        facts = facts_of(checked.task)
+        facts = facts_of(checked.task, checked.config)
         return {"problems": [], "config": checked.config, "budget": checked.budget._asdict(), "task": facts}
 
     def examine(self, config: dict[str, Any]) -> tuple[list[Problem], Checked | None]:
