@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 import yaml
+from omegaconf import MISSING
 
 from ablate.apart import Described, Failed, apart, beside, facts_of
 from ablate.budget import MOST, Budget, count, estimate
@@ -74,7 +75,7 @@ class Gate:
         problems, checked = self.examine(config)
         if problems or checked is None:
             return {"problems": problems}
-        facts = facts_of(checked.task)
+        facts = facts_of(checked.task, checked.config)
         return {"problems": [], "config": checked.config, "budget": checked.budget._asdict(), "task": facts}
 
     def examine(self, config: dict[str, Any]) -> tuple[list[Problem], Checked | None]:
@@ -97,6 +98,7 @@ class Gate:
 
     def user_problems(self, packages: list[str]) -> list[Problem]:
         """Packages of the user's own that cannot be imported, tried in a process of their own."""
+        packages = [] if packages == MISSING else packages  # ??? is told as any key without a value
         for package in packages:
             if package not in self.packages:
                 self.packages[package] = package_problems(package)
