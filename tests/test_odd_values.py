@@ -41,6 +41,7 @@ REFUSED = [
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["optim.betas=${model.dim}"], "optim.betas=${model.dim}: takes a list; write [...]"),
     (["eval.lengths=${model.dim}"], "eval.lengths=${model.dim}: takes a list; write [...]"),
+    (["user=???"], "user: has no value; write one"),
     (["user=${model.dim}"], "user=${model.dim}: takes a list; write [...]"),
     ([f"model.layers={HUGE}"], "model.layers: 7.3 x 10^23 is out of range; it must be at least 1 and at most 1000"),
     (["model.heads=1000000"], "model.heads: 1,000,000 is out of range; it must be at least 1 and at most 10,000"),
