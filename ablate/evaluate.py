@@ -2,6 +2,8 @@
 
     python -m ablate.evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
 
+With `user=[my_package]` where the models are built from packages of one's own: what lies in results allows none.
+
 Says whether the weights reproduce what training wrote, and keeps what it measures at lengths.  Exit codes: 0 all
 reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the command line was wrong.
 """
@@ -9,13 +11,13 @@ reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the comm
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.code import is_foreign
-from ablate.command import Parser, Refused
+from ablate.command import Parser, Refused, user_of
 from ablate.damage import why_without
 from ablate.load import LoadedRun, load_run
 from ablate.results import Corrupt, Run, newest_study, read_manifest, set_aside
@@ -41,9 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
     given = parser.parse_intermixed_args(arguments)
     try:
-        what = [word for word in given.words if "=" not in word or Path(word).exists()]
-        asked = read_overrides([word for word in given.words if word not in what])
-        runs, damaged = find(what, given.results_dir.absolute())
+        words, user = user_of(given.words)
+        what = [word for word in words if "=" not in word or Path(word).exists()]
+        asked = read_overrides([word for word in words if word not in what])
+        runs, damaged = find(what, given.results_dir.absolute(), user)
         for line in damaged:
             print(f"ablate: {line}", file=sys.stderr)
         return evaluate(runs, asked) or int(bool(damaged))
@@ -76,7 +79,7 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
     return found
 
 
-def find(names: list[str], results: Path) -> tuple[list[Named], list[str]]:
+def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[Named], list[str]]:
     """The runs of a study, or the one in a folder, that are done, and what to say of damaged ones.
 
     Raises Refused and Corrupt.
@@ -84,7 +87,7 @@ def find(names: list[str], results: Path) -> tuple[list[Named], list[str]]:
     what = names[0] if names else newest_study(results)
     if what is None or len(names) > 1:
         raise Refused(f"{' and '.join(names)} are several; write one" if names else f"{results} holds no study")
-    found, damaged = read(places(what, results))
+    found, damaged = read(places(what, results), user)
     done = [run for run in found if run.loaded.result and run.loaded.result["status"] == "done"]
     if not done and not damaged:
         raise Refused(f"{what} has no run that is done; train it first")
@@ -111,12 +114,12 @@ def places(what: str, results: Path) -> list[tuple[str, str, Path]]:
     return [(labels[run["cell"]], str(run["seed"]), results / "runs" / run["path"]) for run in manifest["runs"]]
 
 
-def read(runs: list[tuple[str, str, Path]]) -> tuple[list[Named], list[str]]:
+def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[Named], list[str]]:
     """The runs that have begun, and what to say of those that are damaged."""
     found, damaged = [], []
     for cell, seed, folder in runs:
         try:
-            found.append(Named(cell, seed, load_run(folder)))
+            found.append(Named(cell, seed, load_run(folder, user)))
         except FileNotFoundError:
             continue
         except Corrupt as error:

@@ -21,6 +21,7 @@ from ablate.catalogue import groups
 from ablate.code import is_foreign
 from ablate.lengths import length_problems
 from ablate.schema import COMPONENTS, Problem, check, plain
+from ablate.targets import package_problem
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*COMPONENTS, "model", "data", "user")
@@ -235,7 +236,9 @@ def device_problems(config: dict[str, Any]) -> list[Problem]:
 
 
 def package_problems(package: str) -> list[list[str]]:
-    """What is wrong with a package of the user's own: that it cannot be imported, tried in a process of its own."""
+    """What is wrong with a package of the user's own: it is none, or cannot be imported in a process of its own."""
+    if why := package_problem(package):
+        return [["user", f"{package!r} {why}"]]
     try:
         apart(lambda: importlib.import_module(package) and None)
     except Failed as error:
