@@ -104,11 +104,11 @@ def question(arguments: list[str]) -> int:
 
 def study(arguments: list[str]) -> int:
     """Plan the command line, then show it, carry it out through Hydra, or sum up what is done already."""
-    from ablate.plan import COMMAND, PlanError, plan_study
+    from ablate.plan import COMMAND, FOLDERS, PlanError, plan_study
 
     try:
         overrides = read_arguments(arguments)
-        if problems := hydra_problems([o for o in overrides if is_hydras(o)], config_dir(arguments)):
+        if problems := hydra_problems([o for o in overrides if is_hydras(o)]):
             raise PlanError(problems)
         plan = plan_study(tuple(o for o in overrides if not is_hydras(o)), config_dir(arguments))
     except PlanError as error:
@@ -121,12 +121,11 @@ def study(arguments: list[str]) -> int:
         print(preview(plan))
         return 0
     if plan.todo:
-        folder = config_dir(arguments)
         # Hydra reads what concerns itself; the rest would be applied to the reference model, whose variants lack keys
         # that others have.  Its parser takes no override after an option.
         COMMAND[:] = [o for o in overrides if not is_hydras(o)]
-        own = [o for o in overrides if is_hydras(o)]
-        sys.argv[1:] = [*own, *([f"--config-dir={folder}"] if folder else [])]
+        FOLDERS[:] = filter(None, [config_dir(arguments)])
+        sys.argv[1:] = [o for o in overrides if is_hydras(o)]
         run_hydra()
         return 0
     from ablate.sweep import carry_out
@@ -172,7 +171,7 @@ def is_hydras(override: str) -> bool:
     return override.lstrip("+~").startswith(("hydra.", "hydra/"))
 
 
-def hydra_problems(overrides: list[str], folder: str | None) -> list[Any]:
+def hydra_problems(overrides: list[str]) -> list[Any]:
     """What Hydra would refuse of its own settings."""
     if not overrides:
         return []
@@ -182,7 +181,7 @@ def hydra_problems(overrides: list[str], folder: str | None) -> list[Any]:
     fixed = [o for o in overrides if o.lstrip("+~").startswith(("hydra.mode", "hydra/sweeper", "hydra.sweeper"))]
     if fixed:
         return [Problem(text, "a study is always planned by ablate's own sweeper; leave it out") for text in fixed]
-    with Composer(folder) as composer:
+    with Composer(None) as composer:
         try:
             composer.compose(overrides)
         except (*COMPOSING, TypeError, AttributeError) as error:  # of its own settings Hydra checks no types
@@ -206,7 +205,7 @@ def job(config: Any) -> list[str]:
     from ablate.sweep import run_alone
 
     with heeding_signals():
-        return run_alone(str(config.results_dir), config.study, config.unit)
+        return run_alone(str(config.results_dir), config.study, config.unit, list(config.user))
 
 
 def help_text(folder: str | None) -> str:

@@ -89,18 +89,24 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{value!r} is no plain value")
 
 
-def facts_of(task: Task) -> dict[str, Any]:
+def facts_of(task: Task, config: dict[str, Any]) -> dict[str, Any]:
     """What `Described` needs."""
+    examples = config["train"]["steps"] * config["train"]["batch_size"]
+    seen = {str(length): task.trained_on(length, examples) for length in config["eval"]["lengths"]}
     blank = {name: [list(x.shape), str(x.dtype).partition(".")[2]] for name, x in task.blank().items()}
-    return {name: getattr(task, name) for name in FACTS} | {"inputs": blank}
+    return {name: getattr(task, name) for name in FACTS} | {"inputs": blank, "seen": seen}
 
 
 class Described(Task):
     """A task from outside as its own process described it: all but its examples."""
 
     def __init__(self, facts: dict[str, Any]):
-        self.inputs = facts.pop("inputs")
-        vars(self).update(facts)
+        self.inputs, self.seen = facts["inputs"], facts["seen"]
+        vars(self).update({name: facts[name] for name in FACTS})
+
+    def trained_on(self, length: int, examples: int) -> float:
+        """The share of a length's test examples that training has seen, as it was asked for."""
+        return float(self.seen.get(str(length), 0.0))
 
     def blank(self) -> dict[str, Tensor]:
         """The inputs of one example, all zero, masks of ones."""

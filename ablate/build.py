@@ -6,7 +6,6 @@ model's shape offers (`dim`, `heads`, ...) is passed to those that ask for it by
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import types
 import typing
@@ -17,7 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from ablate.data.task import Task
+from ablate.model.init import Init
 from ablate.model.placebo import initialise_as
+from ablate.targets import OURS, BadTarget, allowed, is_sink, locate, within
 
 SHAPE = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # offered to every component by name
 # What a residual style is given beside the shape.
@@ -26,6 +28,7 @@ KINDS = {"lm": "for a causal model", "mlm": "of masked tokens", "classification"
 KINDS |= {"seq2seq": "from sequence to sequence"}
 RESERVED = ("_target_", "_partial_")
 PACKAGES = {"data": "ablate.data", "optim": "ablate.optim", "track": "ablate.track"}  # every other group: ablate.model
+FUNCTIONS = ("norm", "ffn", "residual", "position", "attention", "optim")  # groups whose parts may come from functions
 
 
 class BadComponent(ValueError):
@@ -37,20 +40,35 @@ class BadComponent(ValueError):
 
 
 def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., Any]:
-    """The class or function that a `_target_` names, from the group's package or a user's.  Raises BadComponent."""
-    key, allowed = f"{group}._target_", (PACKAGES.get(group, "ablate.model"), *user)
-    if not isinstance(target, str) or not any(target.startswith(package + ".") for package in allowed):
-        hint = "" if user else "; targets of your own need user=[my_package]"
-        raise BadComponent(key, f"{target!r} is not in {' or '.join(allowed)}{hint}")
-    module, _, name = target.rpartition(".")
+    """The class or function that a `_target_` names, from the group's package or a user's, and of the group's kind.
+
+    Raises BadComponent.
+    """
+    key, packages = f"{group}._target_", allowed(PACKAGES.get(group, "ablate.model"), user)
     try:
-        found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # whatever a module of the user's own does on import
-        why = str(error).strip().split("\n")[0]
-        raise BadComponent(key, f"{target!r} cannot be found ({type(error).__name__}: {why})") from None
-    if not callable(found):
-        raise BadComponent(key, f"{target!r} is not a class or function")
+        found = locate(target, packages)
+    except BadTarget as error:
+        hint = "" if user or "is not in" not in str(error) else "; targets of your own need user=[my_package]"
+        raise BadComponent(key, f"{error}{hint}") from None
+    if not is_of_kind(group, found):
+        kind = "tracking service: a class with log, finish and close" if group == "track" else kind_of(group).__name__
+        raise BadComponent(key, f"{target!r} is no {'nn.' * (kind == 'Module')}{kind}")
     return found
+
+
+def kind_of(group: str) -> type:
+    """What classes of a group derive from."""
+    return {"data": Task, "init": Init, "optim": torch.optim.Optimizer}.get(group, nn.Module)
+
+
+def is_of_kind(group: str, found: Any) -> bool:
+    """Whether a class or function may be called for a group: a class of its kind, or a function where it takes one."""
+    if group == "track":
+        return is_sink(found)
+    if inspect.isclass(found):
+        return issubclass(found, kind_of(group))
+    own = within(found.__module__, OURS)  # of which a group's functions stand in the module of its name
+    return group in FUNCTIONS and (not own or found.__module__.endswith(f".{group}"))
 
 
 def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from ablate.results import Corrupt, newest_study, read_manifest, study_folder
+from ablate.targets import named
 
 WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default host of older versions, and of newer ones
 
@@ -33,6 +34,23 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """One line, without the usage."""
         self.exit(2, f"{self.prog}: {message}\n")
+
+
+def user_of(words: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The words without `user=[my_package]`, and the packages that it allows.  Raises Refused."""
+    others, packages = list[str](), list[str]()
+    for word in words:
+        key, _, value = word.partition("=")
+        if key != "user":
+            others.append(word)
+        elif not (value.startswith("[") and value.endswith("]")):
+            raise Refused(f"{word} takes a list; write 'user=[my_package]'")
+        else:
+            packages += [name for part in value[1:-1].split(",") if (name := part.strip().strip("\"'"))]
+    try:
+        return others, named(packages)
+    except ValueError as error:
+        raise Refused(str(error)) from None
 
 
 def conclude(prog: str, act: Callable[[], int]) -> int:

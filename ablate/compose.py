@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
@@ -25,6 +24,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
+from ablate.plain import read_plain
 from ablate.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config, Problem, register
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
@@ -136,22 +136,8 @@ def distinct(files: dict[str, Path]) -> list[str]:
     """The variants of these files without those that are another name of one before."""
     texts: dict[str, str] = {}
     for name, file in files.items():
-        texts.setdefault(json.dumps(read_yaml(file)), name)
+        texts.setdefault(json.dumps(read_plain(file)), name)
     return list(texts.values())
-
-
-def read_yaml(file: Path) -> Any:
-    """What a variant's file holds."""
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
-
-
-def damaged(config_dir: str) -> Iterator[Problem]:
-    """The files of a user's folder that cannot be read."""
-    for file in sorted(Path(config_dir).glob("*/*.yaml")):
-        try:
-            read_yaml(file)
-        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-            yield Problem(str(file), f"cannot be read ({' '.join(str(error).split())})")
 
 
 def refuse_misshapen(config: dict[Any, Any]) -> None:
@@ -198,6 +184,8 @@ class Composer:
         resolved = OmegaConf.to_container(ours, resolve=True)
         assert isinstance(resolved, dict)
         refuse_misshapen(resolved)
+        if not any(text.lstrip("+").startswith("user=") for text in overrides):
+            resolved["user"] = []  # which code may run is said on the command line, by no variant's file
         return Composed({str(key): value for key, value in resolved.items()}, choices)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
@@ -303,7 +291,7 @@ class Composer:
 
     def whereabouts(self, head: str, last: str, chosen: tuple[str, ...]) -> str | None:
         """Where a key is that is not where it was looked for: in other variants of its group, or in another section."""
-        having = [name for name, file in self.known.get(head, {}).items() if last in (read_yaml(file) or {})]
+        having = [name for name, file in self.known.get(head, {}).items() if last in (read_plain(file) or {})]
         if having:
             return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
         config = self.chosen(chosen)[0]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ablate import words
 from ablate.command import Parser, Refused, choose_study, conclude, manifest_of, resembling, studies
+from ablate.plain import read_plain
 from ablate.results import Run, as_planned, read_json
 from ablate.schema import STUDY_KEYS
 from ablate.streams import exit_with
@@ -153,12 +154,7 @@ def _of_cell(results: Path, cell: dict[str, Any], seed: int | None) -> Side:
 
 
 def _of_run(run: Run) -> Side:
-    import yaml
-
-    try:
-        config = yaml.safe_load(run.config_file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        config = None
+    config = read_plain(run.config_file)
     if not isinstance(config, dict):
         raise Refused(f"{run.config_file} is no configuration")
     result = run.result()
@@ -170,6 +166,8 @@ def _of_run(run: Run) -> Side:
 def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, item in value.items():
+        if f"{prefix}{key}" == "user":  # older versions kept it
+            continue
         if isinstance(item, dict) and item:
             found |= _flat(item, f"{prefix}{key}.")
         elif f"{prefix}{key}" == "seeds":  # of a run: the one that it was trained with

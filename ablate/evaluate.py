@@ -2,6 +2,8 @@
 
     python -m ablate.evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
 
+With `user=[my_package]` where the models are built from packages of one's own: what lies in results allows none.
+
 Says whether the weights reproduce what training wrote, and keeps what it measures at lengths.  Exit codes: 0 all
 reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the command line was wrong.
 """
@@ -9,15 +11,19 @@ reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the comm
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablate.command import Parser, Refused
+from ablate.code import is_foreign
+from ablate.command import Parser, Refused, user_of
 from ablate.damage import why_without
 from ablate.load import LoadedRun, load_run
 from ablate.results import Corrupt, Run, newest_study, read_manifest, set_aside
 from ablate.streams import exit_with
 
+Call = Callable[[Callable[[], Any]], Any]
 KEYS = ("eval.lengths", "eval.tokens")
 ROUNDING = 1e-3  # relative, where training ran compiled or on a GPU
 
@@ -37,9 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
     given = parser.parse_intermixed_args(arguments)
     try:
-        what = [word for word in given.words if "=" not in word or Path(word).exists()]
-        asked = read_overrides([word for word in given.words if word not in what])
-        runs, damaged = find(what, given.results_dir.absolute())
+        words, user = user_of(given.words)
+        what = [word for word in words if "=" not in word or Path(word).exists()]
+        asked = read_overrides([word for word in words if word not in what])
+        runs, damaged = find(what, given.results_dir.absolute(), user)
         for line in damaged:
             print(f"ablate: {line}", file=sys.stderr)
         return evaluate(runs, asked) or int(bool(damaged))
@@ -72,7 +79,7 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
     return found
 
 
-def find(names: list[str], results: Path) -> tuple[list[Named], list[str]]:
+def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[Named], list[str]]:
     """The runs of a study, or the one in a folder, that are done, and what to say of damaged ones.
 
     Raises Refused and Corrupt.
@@ -80,7 +87,7 @@ def find(names: list[str], results: Path) -> tuple[list[Named], list[str]]:
     what = names[0] if names else newest_study(results)
     if what is None or len(names) > 1:
         raise Refused(f"{' and '.join(names)} are several; write one" if names else f"{results} holds no study")
-    found, damaged = read(places(what, results))
+    found, damaged = read(places(what, results), user)
     done = [run for run in found if run.loaded.result and run.loaded.result["status"] == "done"]
     if not done and not damaged:
         raise Refused(f"{what} has no run that is done; train it first")
@@ -107,12 +114,12 @@ def places(what: str, results: Path) -> list[tuple[str, str, Path]]:
     return [(labels[run["cell"]], str(run["seed"]), results / "runs" / run["path"]) for run in manifest["runs"]]
 
 
-def read(runs: list[tuple[str, str, Path]]) -> tuple[list[Named], list[str]]:
+def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[Named], list[str]]:
     """The runs that have begun, and what to say of those that are damaged."""
     found, damaged = [], []
     for cell, seed, folder in runs:
         try:
-            found.append(Named(cell, seed, load_run(folder)))
+            found.append(Named(cell, seed, load_run(folder, user)))
         except FileNotFoundError:
             continue
         except Corrupt as error:
@@ -132,12 +139,16 @@ def evaluate(runs: list[Named], asked: dict[str, Any]) -> int:
     """Evaluate runs one after another, print the table and what is to be said about each; the exit code."""
     import torch
 
+    from ablate.apart import apart
+
     torch.set_num_threads(1)  # as in training
-    refuse_lengths(runs, asked)
+    # One run's parts from outside must not change another's numbers; and no fork follows the use of a GPU.
+    call = apart if any(is_foreign(run.loaded.config) for run in runs) else called
+    refuse_lengths(runs, asked, call)
     rows, remarks, code = [], [], 0
     for run in runs:
         try:
-            found = measured(run.loaded, asked)
+            found = call(partial(measured, run.loaded, asked))
         except Exception as error:  # no weights, other data, code that no longer fits them: the others go on
             reason = str(error).strip().split("\n")[0] or type(error).__name__
             reason += put_aside(run.loaded.run, error.file) if isinstance(error, Corrupt) and error.file else ""
@@ -149,28 +160,40 @@ def evaluate(runs: list[Named], asked: dict[str, Any]) -> int:
     if rows:
         comparable = any(same_tokens(run.loaded, asked) for run, _ in rows)
         equal = "equal to what training wrote" if comparable else "not comparable with training: other eval.tokens"
-        print("\n".join([table(rows), *(remarks or [equal]), *seen([run for run, _ in rows], asked)]))
+        print("\n".join([table(rows), *(remarks or [equal]), *seen([run for run, _ in rows], asked, call)]))
     return 1 if remarks else code
 
 
-def refuse_lengths(runs: list[Named], asked: dict[str, Any]) -> None:
+def called(function: Callable[[], Any]) -> Any:
+    """What a function returns."""
+    return function()
+
+
+def refuse_lengths(runs: list[Named], asked: dict[str, Any], call: Call) -> None:
     """Raise Refused for lengths that some run's task or positions cannot do, before anything is evaluated."""
-    from ablate.lengths import length_problems
+    from ablate.apart import Failed
 
     for run in runs if asked.get("lengths") else []:
         try:
-            problems = length_problems(configured(run.loaded, asked), run.loaded.task())
-        except (ValueError, ImportError):
+            problems = call(partial(problems_of, run.loaded, asked))
+        except (ValueError, ImportError, Failed):
             continue  # other data, no package: told when its turn comes
         if problems:
             raise Refused(f"{run.cell}: {problems[0]}")
 
 
-def seen(runs: list[Named], asked: dict[str, Any]) -> list[str]:
+def problems_of(loaded: LoadedRun, asked: dict[str, Any]) -> list[str]:
+    """What is wrong with the lengths for one run."""
+    from ablate.lengths import length_problems
+
+    return [str(problem) for problem in length_problems(configured(loaded, asked), loaded.task())]
+
+
+def seen(runs: list[Named], asked: dict[str, Any], call: Call) -> list[str]:
     """What to say of lengths whose test examples training has seen, once each."""
     from ablate.lengths import seen_in_training, seen_lengths
 
-    found = [seen_lengths(configured(run.loaded, asked), run.loaded.task()) for run in runs]
+    found = [call(lambda: seen_lengths(configured(run.loaded, asked), run.loaded.task())) for run in runs]  # noqa: B023
     return list(dict.fromkeys(line for lengths in found for line in seen_in_training(lengths)))
 
 

@@ -20,6 +20,8 @@ from yaml import YAMLError
 from ablate.catalogue import defaults, experiments, first_line, groups
 from ablate.claims import claim_problems
 from ablate.compose import close
+from ablate.files import Corrupt
+from ablate.plain import calls, read_plain, unread
 from ablate.schema import Config, Problem
 
 OWN = ("question", "factors", "claims", "at", "tiers")
@@ -29,6 +31,7 @@ REFUSED = {
     "tier": "belongs on the command line: tier=NAME",
     "unit": "is set by the sweep for its jobs; leave it out",
     "dry_run": "belongs on the command line",
+    "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",
 }
 # What may stand beside a study file and leaves the study what it is.
 SAME_STUDY = {"study", "seeds", "seeds_max", "confirm", "aa", "tier", "dry_run", "results_dir", "reuse", "keep", "user"}
@@ -76,11 +79,16 @@ def read_study(overrides: list[str], config_dir: str | None) -> Asked:
         return Asked(rest, problems=[Problem(named[0], f"no such study file{near}")])
     file = str(known[name]) if config_dir and known[name].is_relative_to(config_dir) else f"experiments/{name}.yaml"
     try:
+        call = calls(read_plain(known[name]))
         loaded = OmegaConf.load(known[name])
         found = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
+    except Corrupt as error:
+        return Asked(rest, problems=[Problem(file, unread(error, known[name]))])
     except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         return Asked(rest, problems=[Problem(file, f"cannot be read ({reason})")])
+    if call:
+        return Asked(rest, problems=[Problem(file, f"{call!r} calls a resolver; write the value")])
     if not isinstance(found, dict):
         return Asked(rest, problems=[Problem(file, "is no mapping; write keys and values, as in study: NAME")])
     content = {str(key): value for key, value in found.items()}

@@ -23,6 +23,11 @@ class Corrupt(Exception):
         self.file = file
 
 
+def no_link(path: str, flags: int) -> int:
+    """An opener for files that are written in place: a link would lead to a file that is not of the results."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: None) -> None:
     """Replace `path` by `data` so that a reader, or a kill, sees the old file or the new one and nothing between.
 
@@ -31,7 +36,7 @@ def write_atomic(path: Path, data: bytes, check: Callable[[], None] = lambda: No
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=no_link) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -63,7 +68,7 @@ def read_sealed(path: Path) -> tuple[dict[str, Any], bool]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Corrupt(f"{path} is not readable as JSON ({error})") from None
     if not isinstance(value, dict):
         raise Corrupt(f"{path} holds no JSON object")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 import yaml
+from omegaconf import MISSING
 
 from ablate.apart import Described, Failed, apart, beside, facts_of
 from ablate.budget import MOST, Budget, count, estimate
@@ -20,6 +21,7 @@ from ablate.catalogue import groups
 from ablate.code import is_foreign
 from ablate.lengths import length_problems
 from ablate.schema import COMPONENTS, Problem, check, plain
+from ablate.targets import package_problem
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
 BUILDING = (*COMPONENTS, "model", "data", "user")
@@ -73,7 +75,7 @@ class Gate:
         problems, checked = self.examine(config)
         if problems or checked is None:
             return {"problems": problems}
-        facts = facts_of(checked.task)
+        facts = facts_of(checked.task, checked.config)
         return {"problems": [], "config": checked.config, "budget": checked.budget._asdict(), "task": facts}
 
     def examine(self, config: dict[str, Any]) -> tuple[list[Problem], Checked | None]:
@@ -96,6 +98,7 @@ class Gate:
 
     def user_problems(self, packages: list[str]) -> list[Problem]:
         """Packages of the user's own that cannot be imported, tried in a process of their own."""
+        packages = [] if packages == MISSING else packages  # ??? is told as any key without a value
         for package in packages:
             if package not in self.packages:
                 self.packages[package] = package_problems(package)
@@ -233,7 +236,9 @@ def device_problems(config: dict[str, Any]) -> list[Problem]:
 
 
 def package_problems(package: str) -> list[list[str]]:
-    """What is wrong with a package of the user's own: that it cannot be imported, tried in a process of its own."""
+    """What is wrong with a package of the user's own: it is none, or cannot be imported in a process of its own."""
+    if why := package_problem(package):
+        return [["user", f"{package!r} {why}"]]
     try:
         apart(lambda: importlib.import_module(package) and None)
     except Failed as error:

@@ -28,6 +28,11 @@ def numbers(config: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def without_user(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration as files keep it: whoever reads one says anew which packages of their own may run."""
+    return {key: value for key, value in config.items() if key != "user"}
+
+
 def batches(config: dict[str, Any], fingerprint: str) -> str:
     """Hash of what decides the batches of a seed: cells with equal values see the same ones, and their seeds pair."""
     context = config["data"].get("context")
@@ -63,7 +68,7 @@ def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> dict[str,
 
 def code_of(config: dict[str, Any]) -> dict[str, str]:
     """Digests of the definitions that a cell's runs pass through; what is not its own part counts for nothing."""
-    return definitions(targets_of(numbers(config)), config["user"])
+    return definitions(targets_of(numbers(config)), config.get("user", ()))  # files name no packages
 
 
 def cell_name(choices: dict[str, str]) -> str:

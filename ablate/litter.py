@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ablate.command import Refused
 from ablate.data.corpus import cache_folder
 from ablate.lease import LOCKLESS
+from ablate.plain import read_plain
 from ablate.results import Corrupt, Run, read_json, read_manifest
 
 OLD = 3600  # seconds after which what a write left behind, or a job has not read, is left for good
@@ -169,10 +170,8 @@ def _ended(run: Run) -> bool:
 
 
 def _keep(run: Run) -> str | None:
-    import yaml
-
-    with contextlib.suppress(OSError, yaml.YAMLError, UnicodeDecodeError):
-        config = yaml.safe_load(run.config_file.read_text(encoding="utf-8"))
+    with contextlib.suppress(Corrupt):
+        config = read_plain(run.config_file)
         return config.get("keep") if isinstance(config, dict) else None
     return None
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ablate.command import resembling, studies
 from ablate.damage import unsealed, verify, why_without
+from ablate.plain import read_plain
 from ablate.results import Corrupt, Run, Study, load_study, noted
+from ablate.targets import named
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -100,16 +103,17 @@ def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
     return ""
 
 
-def load(path: str | Path) -> LoadedRun | Study:
+def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     """A run by its folder, or a study by its folder or its name in `results` (or ABLATE_RESULTS).
 
+    `user` names the packages of your own that a run's model may be built from: files allow none.
     A study has `runs` and `curves` as DataFrames; `ablate.evidence.effects(study)` gives its effects.  Raises
     FileNotFoundError where there is neither, `Corrupt` where it cannot be read.
     """
     results = Path(os.environ.get("ABLATE_RESULTS", "results"))
     for folder in (Path(path).resolve(), (results / "studies" / path).resolve()):
         if any((folder / name).exists() for name in ("config.yaml", "result.json")):
-            return load_run(folder)
+            return load_run(folder, user)
         if (folder / "manifest.json").exists():
             study = load_study(folder.parents[1], folder.name)
             for note in study.notes:
@@ -123,9 +127,11 @@ def load(path: str | Path) -> LoadedRun | Study:
     )
 
 
-def load_run(folder: Path) -> LoadedRun:
-    """Read a run's folder.  Raises FileNotFoundError when it holds no run, `Corrupt` when it is damaged."""
-    folder = folder.resolve()
+def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
+    """Read a run's folder.  Raises FileNotFoundError when it holds no run, `Corrupt` when it is damaged, and
+    ValueError for what can be no package of the user's.
+    """
+    folder, packages = folder.resolve(), named(user)
     found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
     result = found.result()
     if not result and not found.config_file.exists():
@@ -137,18 +143,17 @@ def load_run(folder: Path) -> LoadedRun:
         notes += [f"{note}; passed over" for note in passed]
     for note in notes:
         warnings.warn(note, stacklevel=3)
-    return LoadedRun(found, read_config(found.config_file), found.metrics()[0], result)
+    config = read_config(found.config_file) | {"user": packages}
+    return LoadedRun(found, config, found.metrics()[0], result)
 
 
 def read_config(file: Path) -> dict[str, Any]:
     """A run's configuration.  Raises `Corrupt`."""
-    import yaml
-
     try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise Corrupt(f"{file} is gone or damaged: {why}", file if file.exists() else None) from None
+        config = read_plain(file)
+    except Corrupt as error:
+        why = str(error).removeprefix(f"{file} ")
+        raise Corrupt(f"{file} is gone or damaged: it {why}", file if file.exists() else None) from None
     if not isinstance(config, dict):
         raise Corrupt(f"{file} is damaged: it holds no configuration", file)
     return config

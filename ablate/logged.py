@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ablate.checksum import Sum
-from ablate.files import finite
+from ablate.files import finite, no_link
 
 
 class MetricsWriter:
@@ -20,7 +20,7 @@ class MetricsWriter:
         check()  # who lost the run meanwhile, in a long setup say, must not cut what its successor has logged
         path.parent.mkdir(parents=True, exist_ok=True)
         # Without a buffer: what a full disk refused must not be tried again when the file is closed.
-        self.file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b", buffering=0)  # noqa: SIM115
+        self.file: IO[bytes] = open(path, "r+b" if path.exists() else "w+b", buffering=0, opener=no_link)  # noqa: SIM115
         self.check = check
         self.file.truncate(offset)
         self.bytes, self.sum = offset, hashlib.sha256(self.file.read(offset))  # and so on: no file is read twice

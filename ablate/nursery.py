@@ -20,8 +20,9 @@ from typing import IO, Any
 
 from ablate.code import is_foreign
 from ablate.fork import ALMOST, Child, adopt, clear, fork, how_it_died, readable
-from ablate.results import read_json, unit_file
+from ablate.results import Corrupt
 from ablate.stop import LEAVE, requested
+from ablate.units import read_unit
 
 Serve = Callable[[socket.socket], None]
 LOOK = 0.1  # seconds between two looks at whether to stop
@@ -53,7 +54,11 @@ class Nursery:
     def do(self, job: dict[str, Any]) -> dict[str, Any] | None:
         """A job's answer: its runs' statuses, or how a process died; None when one did not stop in time."""
         statuses: list[str] = []
-        for run in read_json(unit_file(Path(job["results"]), job["study"], job["unit"]))["runs"]:
+        try:
+            runs = read_unit(Path(job["results"]), job["study"], job["unit"])
+        except (Corrupt, OSError) as error:
+            return {"statuses": [], "leaving": False, "full": "", "died": str(error)}
+        for run in runs:
             answer = self.carry_out(job | {"run": run}, is_foreign(run["cell"]["config"]))
             if answer is None:
                 return None

@@ -24,7 +24,7 @@ from ablate.cells import (
     slow_starts,
 )
 from ablate.claims import applicable, metric_problems, register
-from ablate.compose import COMPOSING, Command, Composed, Composer, damaged, parse
+from ablate.compose import COMPOSING, Command, Composed, Composer, parse
 from ablate.experiment import Asked, key_of, read_study
 from ablate.factors import BASE, Layout, arrange, factors_of, is_component, labels_of, levels_of
 from ablate.gate import Checked, Gate
@@ -40,7 +40,7 @@ from ablate.history import (
     without_weights,
 )
 from ablate.hold import hold_equal
-from ablate.identity import cell_name, numbers, run_key
+from ablate.identity import cell_name, numbers, run_key, without_user
 from ablate.looks import looks_before, sequence_of
 from ablate.margins import registered_margin, without_unit
 from ablate.match import contradictions, match_cells
@@ -50,8 +50,12 @@ from ablate.rounds import rounds_of
 from ablate.schema import PlanError, Problem
 from ablate.settings import idle_problems, study_problems
 from ablate.trials import one_thread, try_out
+from ablate.variants import damaged
 
-COMMAND: list[str] = []  # what this process was asked for, for the sweeper: Hydra is told only what concerns itself
+# What this process was asked for, for the sweeper: Hydra is told only what concerns itself, and never the folder of the
+# user's variants, where files named like a launcher of Hydra's would take its place.
+COMMAND: list[str] = []
+FOLDERS: list[str] = []
 
 
 @dataclasses.dataclass
@@ -63,6 +67,7 @@ class Plan:
     statuses: dict[str, str]  # run path -> done, diverged, failed, missing, or untested: done but for eval.lengths
     notes: list[str]
     dry_run: bool
+    user: list[str] = dataclasses.field(default_factory=list)  # the packages that the command line allows
     more: bool = False  # whether another round of the same command comes after this one
     ended: list[Plan] = dataclasses.field(default_factory=list)  # the rounds before it, with nothing left to train
 
@@ -106,7 +111,7 @@ def plan_rounds(draft: Draft) -> Plan:
 
 def draft_study(overrides: list[str], config_dir: str | None) -> Draft:
     """The study that a command line asks for, every cell of it composed and checked.  Raises PlanError."""
-    if unread := list(damaged(config_dir or "")):
+    if unread := list(damaged(config_dir)) if config_dir else []:
         raise PlanError(unread)
     asked = read_study(overrides, config_dir)
     try:
@@ -241,7 +246,7 @@ def settle(draft: Draft) -> Plan:
         "confirms": base if settings["confirm"] else None,
         "looks": own_looks + other_looks(results, name, runs),
         "tasks": {cell.task.fingerprint: describe_task(cell.task) for cell in checked},
-        "cells": rows,
+        "cells": [row | {"config": without_user(row["config"])} for row in rows],
         "runs": runs,
         "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
         **(companions(results, earlier, rows, runs, draft.extra, notes) | draft.extra),
@@ -255,7 +260,7 @@ def settle(draft: Draft) -> Plan:
         notes += without_weights(results, statuses)
     statuses |= to_test(results, manifest, statuses, notes)
     manifest |= registered(draft, results, earlier, runs, statuses)
-    return Plan(results, manifest, statuses, notes, settings["dry_run"], draft.more)
+    return Plan(results, manifest, statuses, notes, settings["dry_run"], settings["user"], draft.more)
 
 
 def planned_run(row: dict[str, Any], seed: int, tuning: dict[str, Any]) -> dict[str, Any]:

@@ -4,18 +4,52 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
+
+from hydra import compose
+from omegaconf import OmegaConf
 
 from ablate.compose import COMPOSING, Composer, parse
 from ablate.schema import Problem
+from ablate.variants import damaged
 
 ANSWERS = {
     "--cfg": ("job", "hydra", "all"),
     "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
 }
+ASKED = ("runtime", "overrides", "searchpath", "job")  # Hydra's settings that hold what was asked for
 SHORT = {"-c": "--cfg", "-i": "--info", "-m": "--multirun"}
 
 
 def question_problems(arguments: Sequence[str], config_dir: str | None) -> list[Problem]:
+    """What is wrong with a question, and what in a folder of variants would change how Hydra answers it."""
+    if config_dir and (unread := list(damaged(config_dir))):
+        return unread
+    found = misasked(arguments, config_dir)
+    return found or (meddling(config_dir, split(arguments)[1]) if config_dir else [])
+
+
+def meddling(folder: str, overrides: list[str]) -> list[Problem]:
+    """What in a folder of variants sets anything of Hydra's: loggers and callbacks would run before its answer."""
+    try:
+        with Composer(folder) as theirs:
+            seen = hydras(theirs, overrides)
+        with Composer(None) as ours:
+            own = hydras(ours, [text for text in overrides if text.lstrip("+~").startswith(("hydra.", "hydra/"))])
+    except COMPOSING as error:
+        return [Problem("", str(error).strip().split("\n")[0])]
+    message = f"{folder} sets hydra; Hydra's own settings belong on the command line"
+    return [] if seen == own else [Problem("--config-dir", message)]
+
+
+def hydras(composer: Composer, overrides: list[str]) -> dict[str, Any]:
+    """Hydra's own settings under these overrides.  Raises what Hydra and OmegaConf raise."""
+    found = OmegaConf.to_container(compose("config", [*composer.search, *overrides], return_hydra_config=True).hydra)
+    assert isinstance(found, dict)
+    return {str(key): value for key, value in found.items() if key not in ASKED}
+
+
+def misasked(arguments: Sequence[str], config_dir: str | None) -> list[Problem]:
     """What is wrong with a question about one configuration; Hydra would tell it in a page, or a traceback."""
     options, overrides = split(arguments)
     asked = [(name, value) for name, value in options if name in ANSWERS]

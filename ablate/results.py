@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.damage import unsealed, verify, verify_kept
-from ablate.files import Corrupt, read_json, read_sealed, write_json
+from ablate.files import Corrupt, no_link, read_json, read_sealed, write_json
 from ablate.files import set_aside as set_aside
 from ablate.files import write_atomic as write_atomic
 from ablate.lease import Lease, holder, take
 from ablate.logged import MetricsWriter as MetricsWriter
+from ablate.manifests import flaw, outside
 from ablate.tidy import Columns, Planned, mixed, run_row
 from ablate.tidy import as_planned as as_planned
 from ablate.tidy import parse_lines as parse_lines
@@ -108,7 +109,7 @@ class Run:
         A lock keeps out the processes of this host, a lease those of others.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / "lock", "w") as file:
+        with open(self.folder / "lock", "w", opener=no_link) as file:
             locked = take(file, wait)
             lease = Lease(self.lease_file, device)
             if locked is False or not lease.acquire(wait, alone=locked is True):
@@ -148,16 +149,14 @@ def unit_file(results: Path, study: str, unit: str) -> Path:
 
 
 def read_manifest(results: Path, study: str) -> dict[str, Any]:
-    """A study's manifest.  Raises FileNotFoundError and `Corrupt`."""
+    """A study's manifest, of which no more than its shape is known.  Raises FileNotFoundError and `Corrupt`."""
     path = study_folder(results, study) / "manifest.json"
     manifest = read_json(path)
-    needed = {"study", "cells", "runs", "seeds", "factors", "components", "reference", "tasks", "looks", "units"}
-    missing = {key for key in needed if key not in manifest or (key in ("cells", "runs") and not manifest[key])}
-    if missing:
-        raise Corrupt(f"{path} has no {', '.join(sorted(missing))}")
-    looks = manifest["looks"]
-    if not isinstance(looks, list) or not all(isinstance(look, dict) and "seeds" in look for look in looks):
-        raise Corrupt(f"{path} has looks that are none")
+    if wrong := flaw(manifest):
+        raise Corrupt(f"{path} {wrong}")
+    if leading := outside(Path(results), [run["path"] for run in manifest["runs"]]):
+        raise Corrupt(f"{path} has a run {leading}, which a link leads out of {results}")
+    manifest["study"] = study  # a copy of a study goes by the name of its folder
     return manifest
 
 
@@ -170,7 +169,7 @@ def renew_manifest(results: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest of a new plan; a damaged one is set aside, and looks logged since it was planned stay."""
     folder = study_folder(results, manifest["study"])
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as file:
+    with open(folder / "lock", "w", opener=no_link) as file:
         take(file, lambda: True)
         try:
             known = read_manifest(results, manifest["study"])["looks"]
@@ -189,7 +188,7 @@ def log_look(results: Path, manifest: dict[str, Any], when: str) -> None:
     Another command may have written the manifest since `manifest` was read: then what was seen is added to it.
     """
     folder = study_folder(results, manifest["study"])
-    with open(folder / "lock", "w") as file:
+    with open(folder / "lock", "w", opener=no_link) as file:
         take(file, lambda: True)
         current = read_manifest(results, manifest["study"])
         sequence = manifest.get("sequential")  # of seeds=auto: this look is one of its plan

@@ -26,7 +26,6 @@ from ablate.results import (
     load_study,
     log_look,
     now,
-    read_json,
     renew_manifest,
     unit_file,
     write_json,
@@ -35,6 +34,7 @@ from ablate.schema import PlanError
 from ablate.stop import DiskFull, Terminated, is_full, received, refusing_full_disks
 from ablate.summary import summary
 from ablate.sync import one_line
+from ablate.units import read_unit
 
 Launch = Callable[[list[list[str]], int], Any]
 
@@ -125,6 +125,7 @@ def job_overrides(plan: Plan) -> list[list[str]]:
     """One Hydra job per unit that has something to do."""
     names = {"study": plan.manifest["study"], "results_dir": str(plan.results)}
     common = [f"{key}={QuotedString(name, Quote.single).with_quotes()}" for key, name in names.items()]
+    common.append(f"user=[{','.join(plan.user)}]")
     return [[f"unit={unit}", *common] for unit in units_to_do(plan)]
 
 
@@ -132,7 +133,7 @@ def run_here(overrides: Sequence[Sequence[str]]) -> list[Any]:
     """Carry out jobs on this machine's worker processes; runs that others hold are waited for at the end."""
     parser = OverridesParser.create()
     jobs = [{o.key_or_group: o.value() for o in map(parser.parse_override, job)} for job in overrides]
-    jobs = [{"results": str(job["results_dir"]), "study": str(job["study"]), "unit": job["unit"]} for job in jobs]
+    jobs = [job_of(str(job["results_dir"]), str(job["study"]), job["unit"], job["user"]) for job in jobs]
     keys = [run["cell"]["config"]["train"] for job in jobs for run in runs_of(job)]
     device = "cuda" if any(key["device"] == "cuda" for key in keys) else "cpu"
     workers = environments(device, keys[0]["parallel"])
@@ -143,29 +144,35 @@ def run_here(overrides: Sequence[Sequence[str]]) -> list[Any]:
     return outcomes
 
 
-def run_jobs(jobs: list[dict[str, str]], workers: list[dict[str, str]], wait: bool) -> list[Any]:
+def job_of(results: str, study: str, unit: str, user: Sequence[str]) -> dict[str, Any]:
+    """What a worker is told of a job."""
+    return {"results": results, "study": study, "unit": unit, "user": list(user)}
+
+
+def run_jobs(jobs: list[dict[str, Any]], workers: list[dict[str, str]], wait: bool) -> list[Any]:
     """Carry out jobs in worker processes; the runs of one that died with its job are failed.  Raises DiskFull."""
     outcomes: list[Any] = Pool(workers).run([job | {"wait": wait} for job in jobs])
     for job, outcome in zip(jobs, outcomes, strict=True):
         if isinstance(outcome, str):
-            bury(job, outcome)
+            try:
+                bury(job, outcome)
+            except (Corrupt, FileNotFoundError) as error:  # what is no unit's file names no runs
+                print(f"ablate: {error}", file=sys.stderr)
     return outcomes
 
 
-def run_alone(results: str, study: str, unit: str) -> list[str]:
+def run_alone(results: str, study: str, unit: str, user: Sequence[str]) -> list[str]:
     """Carry out one job of another launcher, in a process of its own: its death must not be that of the launcher."""
-    job = {"results": results, "study": study, "unit": unit}
-    [outcome] = run_jobs([job], [{}], wait=True)
+    [outcome] = run_jobs([job_of(results, study, unit, user)], [{}], wait=True)
     return ["failed"] if isinstance(outcome, str) else outcome
 
 
-def runs_of(job: dict[str, str]) -> list[dict[str, Any]]:
+def runs_of(job: dict[str, Any]) -> list[dict[str, Any]]:
     """The runs of a job's unit."""
-    runs: list[dict[str, Any]] = read_json(unit_file(Path(job["results"]), job["study"], job["unit"]))["runs"]
-    return runs
+    return read_unit(Path(job["results"]), job["study"], job["unit"])
 
 
-def bury(job: dict[str, str], how: str) -> None:
+def bury(job: dict[str, Any], how: str) -> None:
     """Give the runs of a unit whose worker died the result that it could not write, unless others have taken over."""
     error = {"type": "WorkerDied", "message": how, "traceback": ""}
     for run in (Run(Path(job["results"]), planned["path"]) for planned in runs_of(job)):
@@ -187,6 +194,7 @@ def mirror(plan: Plan) -> Iterator[None]:
         yield
         return
     command = [sys.executable, "-m", "ablate.track", plan.manifest["study"], "--results-dir", str(plan.results)]
+    command += [f"user=[{','.join(plan.user)}]"] * bool(plan.user)
     said = tempfile.TemporaryFile()  # noqa: SIM115 (what it says must not fall into the live table)
     process = subprocess.Popen([*command, "--follow"], stdin=subprocess.PIPE, stderr=said, start_new_session=True)
     try:

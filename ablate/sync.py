@@ -2,6 +2,8 @@
 
     python -m ablate.sync [STUDY] [--results-dir DIR]
 
+With `user=[my_package]` where the tracking service is one's own: what lies in results allows none.
+
 `ablate.track` does the same while a sweep is on.  `mirror.jsonl` of the study remembers which ended runs were replayed.
 """
 
@@ -9,15 +11,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from ablate.card import Card, card_of
+from ablate.command import Refused, user_of
+from ablate.files import no_link
 from ablate.lease import take
 from ablate.results import (
     Corrupt,
@@ -31,6 +34,7 @@ from ablate.results import (
     study_folder,
 )
 from ablate.streams import exit_with
+from ablate.targets import BadTarget, allowed, is_sink, locate
 
 
 class Sink(Protocol):
@@ -59,9 +63,10 @@ class Mirror:
     folder itself (OSError).
     """
 
-    def __init__(self, results: Path, study: str):
+    def __init__(self, results: Path, study: str, user: Iterable[str] = ()):
         self.results, self.study = Path(results).resolve(), study
         self.file = study_folder(self.results, study) / "mirror.jsonl"
+        self.user = list(user)
         self.sinks: dict[str, Sink | None] = {}
         self.replayed: set[tuple[str, ...]] = set()
         self.looked: dict[str, Any] = {}
@@ -70,7 +75,7 @@ class Mirror:
     @contextlib.contextmanager
     def lock(self) -> Iterator[IO[str]]:
         """The open lock file of the study; `take` locks it, and leaving the context lets go."""
-        with open(self.file.with_name("mirror.lock"), "w") as file:
+        with open(self.file.with_name("mirror.lock"), "w", opener=no_link) as file:
             yield file
 
     def take(self, lock: IO[str], wait: bool) -> bool:
@@ -130,7 +135,7 @@ class Mirror:
         return True
 
     def _remember(self, line: dict[str, Any]) -> None:
-        with open(self.file, "a+b") as file:
+        with open(self.file, "a+b", opener=no_link) as file:
             file.seek(max(0, file.tell() - 1))
             torn = file.read(1) not in (b"", b"\n")  # by a kill: the next line must not be lost with it
             file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
@@ -140,7 +145,7 @@ class Mirror:
         key = json.dumps(config.get("track"), sort_keys=True)
         if key not in self.sinks:
             self.sinks[key] = None  # it stays so where making one raises
-            self.sinks[key] = make_sink(config)
+            self.sinks[key] = make_sink(config.get("track"), self.user)
         return self.sinks[key]
 
     def _say_once(self, text: str) -> None:
@@ -149,40 +154,49 @@ class Mirror:
             say(text)
 
 
-def make_sink(config: dict[str, Any]) -> Sink | None:
-    """The tracking service of a cell's configuration, or None.  Raises ValueError, and what its constructor raises."""
-    arguments = dict(config.get("track") or {})
-    if not arguments:
+def make_sink(track: dict[str, Any] | None, user: Iterable[str] = ()) -> Sink | None:
+    """The tracking service of a cell's `track`, or None.  Raises ValueError, and what its constructor raises."""
+    if not track:
         return None
-    module, _, name = str(arguments.pop("_target_", "")).rpartition(".")
-    if module != "ablate.track" and module.split(".")[0] not in (config.get("user") or []):
-        raise ValueError(f"track: no tracking service {module}.{name}")
-    sink: Sink = getattr(importlib.import_module(module), name)(**arguments)
+    target = track.get("_target_")
+    found = locate(target, allowed("ablate.track", user))
+    if not is_sink(found):
+        raise BadTarget(f"{target!r} is no tracking service: a class with log, finish and close")
+    sink: Sink = found(**{key: value for key, value in track.items() if key != "_target_"})
     return sink
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Replay a study, the newest by default; 2 and one line where there is none that can be read."""
     parser = argparse.ArgumentParser(prog="python -m ablate.sync", description="Replay a study to its tracking service")
-    parser.add_argument("study", nargs="?", help="default: the newest")
+    said = "default: the newest; user=[my_package] for a tracking service of your own"
+    parser.add_argument("words", nargs="*", metavar="STUDY|user=[PACKAGE]", help=said)
     parser.add_argument("--results-dir", type=Path, default=os.environ.get("ABLATE_RESULTS", "results"))
-    options = parser.parse_args(arguments)
-    study = options.study or newest_study(options.results_dir)
+    options = parser.parse_intermixed_args(arguments)
     try:
-        if study is None:
-            raise FileNotFoundError
-        runs = read_manifest(options.results_dir, study)["runs"]
-        print("\n".join(_replay(Mirror(options.results_dir, study), [run["path"] for run in runs])))
-    except FileNotFoundError:
-        known = sorted(path.parent.name for path in options.results_dir.glob("studies/*/manifest.json"))
-        say(f"no study {study or ''} in {options.results_dir}; there are {', '.join(known) or 'none'}")
-        return 2
-    except (Corrupt, OSError) as error:
+        names, user = user_of(options.words)
+        if len(names) > 1:
+            raise Refused(f"{' and '.join(names)} are several; write one")
+        print("\n".join(_replay_study(options.results_dir, names[0] if names else None, user)))
+    except (Refused, Corrupt, OSError) as error:
         say(str(error))
         return 2
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _replay_study(results: Path, name: str | None, user: list[str]) -> list[str]:
+    """Replay a study, the newest without a name, and say what came of it.  Raises Refused, Corrupt and OSError."""
+    study = name or newest_study(results)
+    try:
+        if study is None:
+            raise FileNotFoundError
+        runs = read_manifest(results, study)["runs"]
+        return _replay(Mirror(results, study, user), [run["path"] for run in runs])
+    except FileNotFoundError:
+        known = sorted(path.parent.name for path in results.glob("studies/*/manifest.json"))
+        raise Refused(f"no study {study or ''} in {results}; there are {', '.join(known) or 'none'}") from None
 
 
 def _replay(mirror: Mirror, paths: list[str]) -> list[str]:

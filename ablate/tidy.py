@@ -8,6 +8,8 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ablate.files import Corrupt
+from ablate.plain import parse_plain
 from ablate.words import counted
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ def parse_lines(lines: list[bytes]) -> tuple[list[Row], int]:
         rows = json.loads(b"[" + b",".join(given) + b"]")
         if len(rows) == len(given) and all(type(row) is dict for row in rows):
             return rows, 0
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     found = [row for line in given if isinstance(row := _parse(line), dict)]
     return found, len(given) - len(found)
@@ -40,7 +42,7 @@ def parse_lines(lines: list[bytes]) -> tuple[list[Row], int]:
 def _parse(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -165,14 +167,11 @@ class Planned:
 
     def _parsed(self, text: bytes, where: str) -> Row:
         if text not in self.read:
-            import yaml
-
             try:
-                found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-            except yaml.YAMLError as error:
+                found = parse_plain(text, where)
+            except Corrupt as error:
                 found = None
-                why = " ".join(str(error).split())[:80]
-                self.notes.append(f"{where} is not readable as YAML ({why}); its settings were not compared")
+                self.notes.append(f"{error}; its settings were not compared")
             self.read[text] = found if isinstance(found, dict) else {}
         return self.read[text]
 

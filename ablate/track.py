@@ -21,7 +21,7 @@ from typing import Any
 
 from ablate import sync
 from ablate.card import Card
-from ablate.command import wandb_credentials
+from ablate.command import user_of, wandb_credentials
 from ablate.streams import exit_with
 from ablate.sync import Mirror, one_line, say
 
@@ -184,16 +184,17 @@ def main() -> int:
     """Mirror a study; 0 whatever becomes of its tracking."""
     parser = argparse.ArgumentParser(prog="python -m ablate.track", description="Mirror a study while it is trained")
     parser.add_argument("study")
+    parser.add_argument("user", nargs="?", default="user=[]", help="user=[my_package] for a service of your own")
     parser.add_argument("--results-dir", type=Path, default=os.environ.get("ABLATE_RESULTS", "results"))
     parser.add_argument("--follow", action="store_true", help="until standard input ends")
     options = parser.parse_args()
     if not options.follow:
-        return sync.main([options.study, "--results-dir", str(options.results_dir)])
+        return sync.main([options.study, options.user, "--results-dir", str(options.results_dir)])
     os.nice(5)  # training goes first
     with contextlib.suppress(PermissionError):
         os.setsid()  # Ctrl-C is for the sweep, which ends this by ending; and without a terminal nothing can prompt
     try:
-        follow(Mirror(options.results_dir, options.study))
+        follow(Mirror(options.results_dir, options.study, user_of([options.user])[1]))
     except OSError as error:
         say(f"tracking stopped ({one_line(error)})")
     return 0

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,30 +33,31 @@ from ablate.checksum import Sum, sum_of
 from ablate.code import definitions, is_foreign
 from ablate.data.task import Task
 from ablate.endpoint import setting_of
-from ablate.identity import provenance, run_key
+from ablate.identity import provenance, run_key, without_user
 from ablate.lease import Lost
 from ablate.lengths import add_lengths, lacking
 from ablate.load import load_run
 from ablate.nursery import tend
 from ablate.overfit import overfits
-from ablate.results import Corrupt, Run, now, read_json, set_aside, unit_file, write_atomic, write_json
+from ablate.results import Corrupt, Run, now, set_aside, write_atomic, write_json
 from ablate.state import Changed, unchanged
 from ablate.stop import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
 from ablate.streams import prepare
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
+from ablate.units import cell_of, read_unit
 
 CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout whose new files are changes to its code
 
 
-def run_unit(results: Path, study: str, unit: str, wait: bool, stop: Callable[[], bool]) -> list[str]:
-    """Carry out the runs of one unit; returns how each ended.
-
-    done, diverged, failed: it has a result; interrupted: it has a checkpoint; busy: another process trains it, and
-    `wait` is false.
+def run_unit(
+    results: Path, study: str, unit: str, wait: bool, stop: Callable[[], bool], user: Sequence[str] = ()
+) -> list[str]:
+    """Carry out the runs of one unit, with what they take from packages of `user`; returns how each ended: done,
+    diverged or failed with a result, interrupted with a checkpoint, busy where another trains it and `wait` is false.
     """
     torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
-    runs = read_json(unit_file(results, study, unit))["runs"]
-    return [carry_out(Run(results, run["path"]), run["cell"], run["seed"], wait, stop) for run in runs]
+    runs = read_unit(results, study, unit)
+    return [carry_out(Run(results, run["path"]), cell_of(run, user), run["seed"], wait, stop) for run in runs]
 
 
 def carry_out(run: Run, cell: dict[str, Any], seed: int, wait: bool, stop: Callable[[], bool]) -> str:
@@ -82,7 +83,7 @@ def carry_on(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool]
     status = ended(run)
     if status == "done":
         try:
-            return test_lengths(run, cell["config"], functools.partial(kept_model, run))
+            return test_lengths(run, cell["config"], functools.partial(kept_model, run, cell["config"]["user"]))
         except Corrupt as error:
             put_aside(run, error)
     return status if status == "diverged" else attempt(run, cell, seed, stop)
@@ -118,7 +119,7 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
     try:
         run.result_file.unlink(missing_ok=True)
         run.evaluation_file.unlink(missing_ok=True)
-        written = yaml.safe_dump(config | {"seeds": [seed]}, sort_keys=False).encode()
+        written = yaml.safe_dump(without_user(config) | {"seeds": [seed]}, sort_keys=False).encode()
         write_atomic(run.config_file, written, run.check)
         # Before a user's package is imported: what is hashed is what will run.
         if not run.path.endswith(run_key(config, seed, cell["task"])):
@@ -181,9 +182,9 @@ def test_lengths(run: Run, config: dict[str, Any], trained: Callable[[], tuple[n
     return "done"
 
 
-def kept_model(run: Run) -> tuple[nn.Module, Task]:
+def kept_model(run: Run, user: Sequence[str]) -> tuple[nn.Module, Task]:
     """A run's model from its weights, on the device that it was trained on, and its task."""
-    loaded = load_run(run.folder)
+    loaded = load_run(run.folder, user)
     return loaded.model().to(loaded.config["train"]["device"]), loaded.task()
 
 
@@ -306,8 +307,9 @@ def serve(channel: socket.socket) -> None:
 def obey(order: dict[str, Any], stopped: Callable[[], bool]) -> dict[str, Any]:
     """Carry out one run: its status, the file for which there was no space, and whether this process must not go on."""
     run, status, full = order["run"], "", ""
+    cell = cell_of(run, order["user"])
     try:
-        status = carry_out(Run(Path(order["results"]), run["path"]), run["cell"], run["seed"], order["wait"], stopped)
+        status = carry_out(Run(Path(order["results"]), run["path"]), cell, run["seed"], order["wait"], stopped)
     except DiskFull as error:
         full = str(error.file)
     # Who knows what a failed run has left behind; and who was told to stop has no more to do.

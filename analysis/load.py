@@ -136,6 +136,8 @@ def folder_of(given: argparse.Namespace, study: Study) -> Path:
     folder: Path = given.to or given.results_dir / "figures" / name
     if study.manifest.get("source") and not given.to and (given.results_dir / "studies" / name).is_dir():
         raise Refused(f"{folder} is for the study {name} itself, not for runs of other programs; write --to FOLDER")
+    if not given.to and not folder.resolve().is_relative_to(given.results_dir.resolve()):
+        raise Refused(f"{folder} is a link that leads out of {given.results_dir}; write --to FOLDER")
     return folder
 
 

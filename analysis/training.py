@@ -107,13 +107,20 @@ def machine(case: Case) -> Iterator[str]:
     if known["commit"]:
         changed = " with changes that were not committed" * bool(runs["dirty"].fillna(False).astype(bool).any())
         commits = listed(commit[:12] for commit in known["commit"])
-        theirs = sorted({name for cell in manifest["cells"] for name in cell["config"].get("user") or ()})
+        theirs = sorted({top for cell in manifest["cells"] for top in _packages(cell["config"])} - {"ablate"})
         beside = f", beside {listed(theirs)}, whose version is not recorded" if theirs else ""
         yield f"The code is that of commit{'s' * (len(known['commit']) > 1)} {commits}{changed}{beside}."
     if "seconds" in runs and runs["seconds"].notna().any():
         took = words.duration(float(runs["seconds"].sum()))
         speed = "" if manifest.get("timing") == "isolated" else "; speed is not compared"
         yield f"Training and evaluation took {took} in sum over runs{_compute(case)}{speed}."
+
+
+def _packages(config: Any) -> set[str]:
+    """The packages at the top that a configuration's `_target_`s are from."""
+    inner = config.items() if isinstance(config, dict) else ()
+    own = {str(value).partition(".")[0] for key, value in inner if key == "_target_"}
+    return own.union(*(_packages(value) for _, value in inner))
 
 
 def _compute(case: Case) -> str:

@@ -189,7 +189,7 @@ def test_each_endpoint_is_that_of_its_tasks(tmp_path: Path) -> None:
 def test_one_run_is_one_and_code_of_the_users_is_named(tmp_path: Path) -> None:
     def change(manifest: dict[str, Any]) -> None:
         for cell in manifest["cells"]:
-            cell["config"]["user"] = ["my_package"]
+            cell["config"]["norm"] = {"_target_": "my_package.norms.MaxNorm"}
 
     found = case(tmp_path, factors={}, seeds=[0], change=change)
     assert "The one run ended with a number." in methods.markdown(found)

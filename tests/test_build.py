@@ -32,6 +32,7 @@ from ablate.build import (
     shape,
 )
 from ablate.catalogue import CONF
+from ablate.data.task import Task
 from ablate.model import residual
 from ablate.model.ffn import MLP
 from ablate.model.norm import LayerNorm
@@ -409,7 +410,7 @@ def test_every_form_builds_for_each_of_its_kinds(name: str) -> None:
             assert logits.shape == ((1, 5) if kind == "classification" else (1, 12, VOCAB))
 
 
-class Pairs:
+class Pairs(Task):
     """A task of translations."""
 
     kinds = ("seq2seq",)
@@ -427,6 +428,8 @@ class Words(Pairs):
 def test_a_task_is_told_what_the_form_takes_it_for(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("ablate.data.pairs")
     module.Pairs, module.Words = Pairs, Words  # type: ignore[attr-defined]
+    for task in (Pairs, Words):
+        monkeypatch.setattr(task, "__module__", module.__name__)
     monkeypatch.setitem(sys.modules, "ablate.data.pairs", module)
     names = {"decoder": "lm", "encoder": "mlm", "bert": "mlm", "encoder_decoder": "seq2seq"}
     for name, kind in names.items():

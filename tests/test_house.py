@@ -18,16 +18,16 @@ from ablate.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "fork", "overfit", "state", "stop", "words"}
-    | {"checksum", "damage", "logged", "numerals", "streams"},
-    {"margins"},
+    {"catalogue", "schema", "designs", "source", "code", "files", "fork", "manifests", "overfit", "state", "stop"}
+    | {"checksum", "damage", "logged", "numerals", "streams", "targets", "words"},
+    {"margins", "plain", "variants"},
     {"relations"},
     {"grammar"},
     {"lease", "tidy"},
     {"model", "data", "optim", "average"},
     {"apart", "build", "metrics"},
     {"accumulate", "decode", "recalibrate"},
-    {"endpoint", "budget", "results"},
+    {"endpoint", "budget", "results", "units"},
     {"diagnose", "lengths", "load", "command"},
     {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
     {"factors", "copies", "dials", "hold", "questions"},
@@ -44,16 +44,16 @@ LAYERS = [
 ALLOWED = {
     "model": {"model"},
     "data": {"data", "checksum"},
-    "results": {"files", "lease", "tidy", "damage", "logged"},
-    "tidy": {"words"},
+    "results": {"files", "lease", "tidy", "damage", "logged", "manifests"},
+    "tidy": {"files", "plain", "words"},
     "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
 }
 ALLOWED |= {
     "schema": set(),
     "catalogue": set(),
-    "sync": {"results", "card", "lease", "streams"},
+    "sync": {"card", "command", "files", "lease", "results", "streams", "targets"},
     "card": {"schema"},
-    "command": {"results"},
+    "command": {"results", "targets"},
 }
 # How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
 ALLOWED |= {"analysis": {"results", "evidence", "command", "streams", "words"}}

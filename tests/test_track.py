@@ -428,7 +428,7 @@ def test_disabled_means_nothing_at_all(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_target_from_elsewhere_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     end(tmp_path, make_study(tmp_path, track={"_target_": "os.system", "command": "false"})[0])
     assert Mirror(tmp_path, STUDY).replay() == 0
-    assert "no tracking service os.system" in capsys.readouterr().err
+    assert "'os.system' is not in ablate.track" in capsys.readouterr().err
 
 
 def test_a_damaged_result_is_passed_over(tmp_path: Path) -> None:

@@ -24,12 +24,11 @@ class AblateSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Carry out the study; ends the process with its exit code when that is not 0."""
-        from ablate.plan import COMMAND, Plan, plan_study
+        from ablate.plan import COMMAND, FOLDERS, Plan, plan_study
         from ablate.sweep import carry_out
 
         asked = (*COMMAND, *arguments)
-        sources = self.config.hydra.runtime.config_sources
-        folder = next((source.path for source in sources if source.provider == "command-line"), None)
+        folder = next(iter(FOLDERS), None)
 
         def replan() -> Plan:
             plan_study.cache_clear()

@@ -1,0 +1,125 @@
+"""Which code a `_target_` may name: this package's own, and that of packages which the person at the keyboard named.
+
+What stands in files (results, studies, variants) may choose among these and add nothing to them.  Nothing here needs
+torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import inspect
+import re
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+OURS = ("ablate", "analysis", "hydra_plugins")
+# The distributions that pyproject.toml names; what these need in turn, their metadata say.
+NEEDED: tuple[str, ...] = (
+    "torch",
+    "hydra-core",
+    "omegaconf",
+    "numpy",
+    "pandas",
+    "scipy",
+    "pyDOE3",
+    "matplotlib",
+    "plotly",
+    "jinja2",
+)
+NEEDED += ("pyyaml", "rich", "safetensors", "wandb", "babel", "scikit-learn", "tokenizers", "datasets", "pyarrow")
+NEEDED += ("selenium", "hatchling", "pytest", "statsmodels", "pytest-xdist", "ruff", "mypy", "transformers")
+SINK = ("log", "finish", "close")  # what a tracking service can do
+
+
+class BadTarget(ValueError):
+    """A `_target_` that may not be used, or cannot be found; the message says why."""
+
+
+@functools.cache
+def package_problem(package: str) -> str | None:
+    """Why targets may not come from a package, as the end of a sentence; None where they may."""
+    top = package.partition(".")[0]
+    if not NAME.fullmatch(package):
+        return "is no name of a package"
+    if top in OURS:
+        return "is ablate's own; user= is for packages of yours"
+    if top in sys.stdlib_module_names or top.startswith("__"):
+        return "belongs to Python; user= is for packages of yours"
+    if top in dependencies():
+        return "is a library that ablate needs; user= is for packages of yours"
+    return None
+
+
+@functools.cache
+def dependencies() -> frozenset[str]:
+    """The modules that ablate's dependencies, and theirs, install."""
+    names, seen, todo = set[str](), set[str](), list(NEEDED)
+    while todo:
+        name = re.sub(r"[-_.]+", "-", todo.pop()).lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            found = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            names.add(name.replace("-", "_"))
+            continue
+        names |= modules_of(found)
+        plain = (text for text in found.requires or () if "extra ==" not in text)
+        todo += [match[0] for text in plain if (match := re.match(r"[\w.-]+", text))]
+    return frozenset(names)
+
+
+def modules_of(found: importlib.metadata.Distribution) -> set[str]:
+    """The modules at the top of an installed distribution."""
+    told = (found.read_text("top_level.txt") or "").split()
+    tops = told or {file.parts[0] for file in found.files or ()}
+    return {top.removesuffix(".py").partition(".")[0] for top in tops if not top.endswith((".dist-info", ".."))}
+
+
+def named(user: Iterable[str] | str) -> list[str]:
+    """The packages that a caller allows.  Raises ValueError, naming one that cannot be a package of the user's."""
+    packages = [user] if isinstance(user, str) else list(user)
+    for package in packages:
+        if why := package_problem(package):
+            raise ValueError(f"user: {package!r} {why}")
+    return packages
+
+
+def allowed(own: str, user: Iterable[str]) -> tuple[str, ...]:
+    """The packages that targets may come from: a group's `own`, and those of the user's that may be ones."""
+    return (own, *(package for package in user if package_problem(package) is None))
+
+
+def within(name: object, packages: Iterable[str]) -> bool:
+    """Whether a dotted name is a package's, or of something in it."""
+    return isinstance(name, str) and any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def locate(target: object, packages: tuple[str, ...]) -> Any:
+    """The class or function that a `_target_` names, defined in one of `packages`; imports its module.
+
+    A name that leads out of them, through what a module imports say, is refused.  Raises BadTarget.
+    """
+    if not isinstance(target, str) or not NAME.fullmatch(target) or not within(target.rpartition(".")[0], packages):
+        raise BadTarget(f"{target!r} is not in {' or '.join(packages)}")
+    module, _, name = target.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever a module of the user's own does on import
+        why = str(error).strip().split("\n")[0]
+        raise BadTarget(f"{target!r} cannot be found ({type(error).__name__}: {why})") from None
+    if not inspect.isclass(found) and not inspect.isfunction(found):
+        raise BadTarget(f"{target!r} is not a class or function")
+    if not within(found.__module__, packages):
+        raise BadTarget(f"{target!r} is defined in {found.__module__}, not in {' or '.join(packages)}")
+    return found
+
+
+def is_sink(found: Any) -> bool:
+    """Whether a class can do what a tracking service does."""
+    return inspect.isclass(found) and all(callable(getattr(found, name, None)) for name in SINK)

@@ -1,0 +1,106 @@
+"""A small study that was trained once, copied for each attack, and every command that reads such a folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from conftest import SHAPE, STEPS
+
+from ablate.results import read_manifest
+from ablate.worker import run_unit
+from hostile.arsenal import CANARY, edit_json, forget, package
+
+STUDY = "theirs"
+
+
+@pytest.fixture(scope="session")
+def original(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of two cells with one seed, trained in this process."""
+    from ablate.plan import plan_study
+    from ablate.sweep import record
+
+    folder = tmp_path_factory.mktemp("original") / "results"
+    small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder}"]
+    plan = plan_study(("norm=ln,rms", "seeds=1", f"study={STUDY}", *small))
+    record(plan)
+    for unit in plan.manifest["units"]:
+        assert run_unit(folder, STUDY, unit, True, lambda: False) == ["done"]
+    return folder
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder to be in, with a package that fires when it is imported; after the test nothing has."""
+    package(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    forget()
+    yield tmp_path
+    forget()
+    assert not (tmp_path / CANARY).exists(), "it was executed"
+
+
+@pytest.fixture
+def results(original: Path, place: Path) -> Path:
+    """A copy of the study's results, to be made hostile: no checksum vouches for what lies beside a result."""
+    shutil.copytree(original, place / "results")
+    for file in (place / "results").glob("runs/*/*/result.json"):
+        edit_json(file, lambda result: result.pop("files", None))
+    return place / "results"
+
+
+@pytest.fixture
+def folders(results: Path) -> list[Path]:
+    """The folders of its runs."""
+    return [results / "runs" / run["path"] for run in read_manifest(results, STUDY)["runs"]]
+
+
+Commands = dict[str, Callable[[], int]]
+
+
+@pytest.fixture
+def commands(results: Path) -> Commands:
+    """Every command that reads results, as a call of what the command line calls."""
+    from ablate import clean, diff, evaluate, status, sync
+    from analysis.__main__ import main as analysis
+
+    run = str(next((results / "runs").glob("*/s*")))
+    return {
+        "status": lambda: status.main([STUDY]),
+        "status --all": lambda: status.main(["--all"]),
+        "sync": lambda: sync.main([STUDY]),
+        "evaluate": lambda: evaluate.main([STUDY]),
+        "evaluate a run": lambda: evaluate.main([run]),
+        "evaluate at lengths": lambda: evaluate.main([STUDY, "eval.lengths=[8]"]),
+        "diff cells": lambda: diff.main(["ln", "rms"]),
+        "diff runs": lambda: diff.main(["ln s0", "rms s0"]),
+        "clean": lambda: clean.main(["--orphans", "--weights"]),
+        "analysis export": lambda: analysis(["export", STUDY]),
+        "analysis": lambda: analysis([STUDY]),
+    }
+
+
+Tried = Callable[..., dict[str, tuple[int, str]]]
+
+
+@pytest.fixture
+def tried(commands: Commands, capsys: pytest.CaptureFixture[str]) -> Tried:
+    """Gives each command, or those that are named: its exit code and what it said, with no traceback."""
+
+    def each(*names: str) -> dict[str, tuple[int, str]]:
+        found = {}
+        for name in names or commands:
+            try:
+                code = commands[name]()
+            except SystemExit as end:
+                code = int(end.code or 0)
+            told = capsys.readouterr()
+            said = told.out + told.err
+            assert "Traceback" not in said and code in (0, 1, 2), (name, code, said)
+            found[name] = code, said
+        return found
+
+    return each

@@ -1,0 +1,127 @@
+"""A manifest that cannot be one is refused in one line, with exit code 2, by every command that reads it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.files import Corrupt, read_json
+from ablate.results import load_study, read_manifest, study_folder
+from ablate.schema import PlanError
+from hostile.arsenal import raw_json
+from hostile.conftest import STUDY, Tried
+
+Manifest = dict[str, Any]
+MISTAKES: dict[str, Callable[[Manifest], object]] = {
+    "runs as strings": lambda m: m.update(runs=[run["path"] for run in m["runs"]]),
+    "runs as a string": lambda m: m.update(runs="all"),
+    "a null path": lambda m: m["runs"][0].update(path=None),
+    "a path above": lambda m: m["runs"][0].update(path="../../etc/s0-x"),
+    "an absolute path": lambda m: m["runs"][0].update(path="/etc/passwd"),
+    "cells=[1,2]": lambda m: m.update(cells=[1, 2]),
+    "cells as a mapping": lambda m: m.update(cells={"c": {}}),
+    "a cell without a configuration": lambda m: m["cells"][0].update(config=7),
+    "a cell's name above": lambda m: m["cells"][0].update(name="../../etc"),
+    "a cell of no task": lambda m: m["cells"][0].update(task="nothing"),
+    "a cell whose levels are lists": lambda m: m["cells"][0].update(levels={"norm": [1]}),
+    "factors=7": lambda m: m.update(factors=7),
+    "a factor without levels": lambda m: m.update(factors={"norm": 7}),
+    "an unknown reference": lambda m: m.update(reference={"norm": "nothing"}),
+    "a reference of no factor": lambda m: m.update(reference={"nothing": "ln"}),
+    "components of no factor": lambda m: m.update(components=["ffn"]),
+    "seeds as texts": lambda m: m.update(seeds=["0"]),
+    "a seed of a run as text": lambda m: m["runs"][0].update(seed="0"),
+    "a run of no cell": lambda m: m["runs"][0].update(cell="nothing"),
+    "a cell that cannot be a key": lambda m: m["runs"][0].update(cell=["c"]),
+    "looks=3": lambda m: m.update(looks=3),
+    "tasks=[1]": lambda m: m.update(tasks=[1]),
+    "units=null": lambda m: m.update(units=None),
+    "a study's name above": lambda m: m.update(study="../../../tmp"),
+    "placebos above": lambda m: m.update(placebos="../../.."),
+    "exchange as a list": lambda m: m.update(exchange=["x"]),
+    "claims=7": lambda m: m.update(claims=7),
+    "no seeds": lambda m: m.pop("seeds"),
+    "no runs": lambda m: m.update(runs=[]),
+}
+
+
+def break_manifest(results: Path, change: Callable[[Manifest], object]) -> None:
+    """Change the manifest as an editor would."""
+    file = study_folder(results, STUDY) / "manifest.json"
+    manifest = read_json(file)
+    change(manifest)
+    raw_json(file, manifest)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_cannot_be_a_manifest_is_refused(mistake: str, place: Path, results: Path) -> None:
+    break_manifest(results, MISTAKES[mistake])
+    with pytest.raises(Corrupt, match=r"manifest\.json (has|names)") as told:
+        read_manifest(results, STUDY)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "mistake", ["runs as strings", "a null path", "factors=7", "an unknown reference", "cells=[1,2]"]
+)
+def test_every_command_says_so_in_one_line(mistake: str, place: Path, results: Path, tried: Tried) -> None:
+    break_manifest(results, MISTAKES[mistake])
+    before = sorted(place.rglob("*"))
+    for command, (code, said) in tried().items():
+        if command not in ("clean", "evaluate a run", "status --all"):  # which tell it and go on with the rest
+            assert code == 2 and len(said.splitlines()) == 1, (command, code, said)
+        assert "manifest.json" in said or command == "evaluate a run", (command, said)
+    assert sorted(place.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "content", ["[1]", "7", "null", "{", "[" * 100_000, '{"a": ' * 50_000, "\x00", '"\\ud800"', "{}"]
+)
+def test_what_is_no_json_is_refused(content: str, place: Path, results: Path, tried: Tried) -> None:
+    (study_folder(results, STUDY) / "manifest.json").write_text(content)
+    for command, (code, said) in tried("status", "sync", "evaluate", "diff cells").items():
+        assert code == 2 and len(said.splitlines()) == 1 and "manifest.json" in said, (command, said)
+
+
+def test_a_study_that_a_command_goes_on_with_is_planned_anew(place: Path, results: Path, plan: Any) -> None:
+    """`python -m ablate` names the damage, and goes by nothing that stands in the manifest."""
+    break_manifest(results, MISTAKES["runs as strings"])
+    planned = plan("norm=ln,rms", "seeds=1", f"study={STUDY}", f"results_dir={results}")
+    assert any("has a run that is no mapping; it is set aside" in note for note in planned.notes)
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a JSON value."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inner:
+        yield (*at, key)
+        yield from places(part, (*at, key))
+
+
+def altered(manifest: Manifest, at: tuple[Any, ...], value: Any) -> Manifest:
+    """The manifest with another value in one place."""
+    changed = copy.deepcopy(manifest)
+    node = changed
+    for key in at[:-1]:
+        node = node[key]
+    node[at[-1]] = value
+    return changed
+
+
+@pytest.mark.parametrize("value", [None, 7, "x", [], {}, [[1]], {"a": {"b": 1}}], ids=str)
+def test_whatever_stands_anywhere_a_study_is_read_or_refused(value: Any, place: Path, results: Path) -> None:
+    """Each place of the manifest in turn: no other error than Corrupt."""
+    file = study_folder(results, STUDY) / "manifest.json"
+    honest = read_json(file)
+    for at in places(honest):
+        raw_json(file, altered(honest, at, value))
+        try:
+            load_study(results, STUDY)
+        except Corrupt:
+            continue
+        except PlanError as error:  # pragma: no cover
+            raise AssertionError(at) from error

@@ -1,0 +1,194 @@
+"""A results folder of somebody else executes nothing that the person at the keyboard did not name."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ablate
+from ablate.build import BadComponent, resolve
+from ablate.files import Corrupt
+from ablate.results import study_folder
+from ablate.schema import COMPONENTS
+from ablate.sync import Mirror
+from ablate.units import read_unit
+from hostile.arsenal import PACKAGE, bullet, edit_json, edit_yaml, forget, tag, targets
+from hostile.conftest import STUDY, Tried
+
+ATTACKS = list(targets(Path()))
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_targets_in_a_results_folder_run_nothing(attack: str, place: Path, folders: list[Path]) -> None:
+    """In a run's configuration, for every group, loaded and built."""
+    shot, file = targets(place)[attack], folders[0] / "config.yaml"
+    honest = file.read_text()
+    for group in (*COMPONENTS, "data", "model", "optim", "track"):
+        file.write_text(honest)
+        edit_yaml(file, lambda config, g=group: config.update({"user": shot["user"], g: shot["node"]}))
+        loaded = ablate.load(folders[0])
+        assert loaded.config["user"] == []
+        with pytest.raises(BadComponent):
+            resolve(group, shot["node"]["_target_"], loaded.config["user"])
+        if group in ("norm", "ffn", "residual", "position", "attention", "data", "model"):
+            with pytest.raises((BadComponent, ValueError)):
+                loaded.model()
+        forget()
+
+
+@pytest.mark.parametrize("attack", ["stdlib", "package", "walk"])
+def test_no_command_runs_what_a_configuration_names(
+    attack: str, place: Path, results: Path, folders: list[Path], tried: Tried
+) -> None:
+    shot = targets(place)[attack]
+
+    def poison(config: dict[str, Any]) -> None:
+        config.update(user=shot["user"], track=shot["node"], **dict.fromkeys(COMPONENTS, shot["node"]))
+
+    for folder in folders:
+        edit_yaml(folder / "config.yaml", poison)
+    edit_json(
+        study_folder(results, STUDY) / "manifest.json",
+        lambda manifest: [poison(cell["config"]) for cell in manifest["cells"]],
+    )
+    found = tried()
+    assert found["evaluate"][0] and found["evaluate a run"][0]
+
+
+def test_a_job_runs_only_packages_that_its_command_names(place: Path, results: Path) -> None:
+    """What a launcher's job does with the file of its unit, though the file says otherwise."""
+    from ablate.worker import run_unit
+
+    file = next((study_folder(results, STUDY) / "units").glob("*.json"))
+    node = {"_target_": f"{PACKAGE}.Norm", "_partial_": True}
+
+    def poison(unit: dict[str, Any]) -> None:
+        for run in unit["runs"]:
+            run["cell"]["config"].update(user=[PACKAGE], norm=node)
+            run["path"] = f"{run['path'].partition('/')[0]}/s9-new"
+
+    edit_json(file, poison)
+    assert run_unit(results, STUDY, file.stem, True, lambda: False) == ["failed"]
+    assert PACKAGE not in sys.modules
+
+
+@pytest.mark.parametrize("path", ["../../outside/s0-x", "/etc/s0-x", "a", "..", "a/../b", "a\\..\\b", None, 7, "a/.."])
+def test_a_unit_whose_runs_lie_elsewhere_is_refused(path: Any, place: Path, results: Path) -> None:
+    file = next((study_folder(results, STUDY) / "units").glob("*.json"))
+    edit_json(file, lambda unit: unit["runs"][0].update(path=path))
+    with pytest.raises(Corrupt, match="whose path is"):
+        read_unit(results, STUDY, file.stem)
+
+
+def test_a_tracking_service_is_one_that_the_command_names(place: Path, results: Path, tried: Tried) -> None:
+    for shot in ({"_target_": f"{PACKAGE}.Sink"}, {"_target_": "ablate.track.main"}, {"_target_": "os.system"}, 7, [1]):
+        edit_json(
+            study_folder(results, STUDY) / "manifest.json",
+            lambda manifest, shot=shot: [
+                cell["config"].update(track=shot, user=[PACKAGE]) for cell in manifest["cells"]
+            ],
+        )
+        assert "tracking failed" in tried("sync")["sync"][1]
+        assert Mirror(results, STUDY, [PACKAGE + "_of_mine"]).replay() == 0
+
+
+def test_yaml_makes_no_objects(place: Path, results: Path, folders: list[Path], tried: Tried) -> None:
+    for folder in folders:
+        (folder / "config.yaml").write_text(tag(place))
+    (results / "figures" / STUDY).mkdir(parents=True)
+    (results / "figures" / STUDY / "figures.yaml").write_text(tag(place))
+    found = tried()
+    for command in ("evaluate", "evaluate a run", "analysis"):
+        assert found[command][0] in (1, 2), found[command]
+    assert "no YAML" in found["analysis"][1] and "not readable as YAML" in found["evaluate a run"][1]
+
+
+@pytest.mark.parametrize("content", ["a: &a [*a]\n", "x: &x {y: *x}\n", "[1, 2]", "7", "", "{" * 5000])
+def test_yaml_that_is_no_configuration_is_named(content: str, place: Path, folders: list[Path], tried: Tried) -> None:
+    for folder in folders:
+        (folder / "config.yaml").write_text(content)
+    found = tried("status", "evaluate", "evaluate a run", "diff runs", "clean")
+    assert found["evaluate a run"][0] in (1, 2) and "config.yaml" in found["evaluate a run"][1]
+
+
+def test_yaml_that_stands_for_a_billion_values_is_named(place: Path, folders: list[Path], tried: Tried) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    for folder in folders:
+        (folder / "config.yaml").write_text("\n".join(lines))
+    assert "more than a file can hold" in tried("evaluate a run")["evaluate a run"][1]
+
+
+def test_weights_and_checkpoints_are_tensors_only(
+    place: Path, folders: list[Path], tried: Tried, results: Path
+) -> None:
+    for folder in folders:
+        (folder / "weights.safetensors").write_bytes(bullet(place))
+        (folder / "checkpoint.pt").write_bytes(bullet(place))
+    found = tried()
+    assert found["evaluate"][0] in (1, 2) and found["evaluate a run"][0] in (1, 2)
+
+
+def test_a_checkpoint_that_fires_is_set_aside(place: Path, plan: Any) -> None:
+    """The run of a checkpoint that somebody else has put there is trained from its start."""
+    from single import train
+
+    planned = plan("seeds=1")
+    folder = planned.results / "runs" / planned.manifest["runs"][0]["path"]
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.pt").write_bytes(bullet(place))
+    from ablate.sweep import record
+
+    record(planned)
+    assert train(planned)[0] == "done"
+
+
+@pytest.mark.parametrize("what", ["cell", "run", "runs"])
+def test_links_that_lead_out_of_the_results_are_not_followed(
+    what: str, place: Path, results: Path, folders: list[Path], tried: Tried
+) -> None:
+    inner = {"cell": folders[0].parent, "run": folders[0], "runs": results / "runs"}[what]
+    shutil.move(inner, place / "outside")
+    inner.symlink_to(place / "outside")
+    before = sorted((file, file.stat().st_mtime_ns) for file in (place / "outside").rglob("*"))
+    found = tried("status", "sync", "evaluate", "analysis", "diff cells")
+    for command, (code, said) in found.items():
+        assert code == 2 and "a link leads out of" in said, command
+    assert sorted((file, file.stat().st_mtime_ns) for file in (place / "outside").rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["mirror.lock", "mirror.jsonl"])
+def test_nothing_is_written_through_a_link(name: str, place: Path, results: Path, tried: Tried) -> None:
+    (place / "precious").write_text("mine")
+    (study_folder(results, STUDY) / name).unlink(missing_ok=True)
+    (study_folder(results, STUDY) / name).symlink_to(place / "precious")
+    edit_json(
+        study_folder(results, STUDY) / "manifest.json",
+        lambda m: [
+            cell["config"].update(track={"_target_": "ablate.track.WandB", "project": "x"}) for cell in m["cells"]
+        ],
+    )
+    tried("sync")
+    assert (place / "precious").read_text() == "mine"
+
+
+def test_runs_are_not_locked_through_a_link(place: Path, folders: list[Path], tried: Tried) -> None:
+    (place / "precious").write_text("mine")
+    for folder in folders:
+        (folder / "lock").unlink(missing_ok=True)
+        (folder / "lock").symlink_to(place / "precious")
+    tried("evaluate at lengths", "clean")
+    assert (place / "precious").read_text() == "mine"
+
+
+def test_figures_are_not_written_outside(place: Path, results: Path, tried: Tried) -> None:
+    (place / "outside").mkdir()
+    (results / "figures").mkdir()
+    (results / "figures" / STUDY).symlink_to(place / "outside")
+    found = tried("analysis", "analysis export")
+    assert all(code == 2 and "leads out of" in said for code, said in found.values()), found
+    assert not list((place / "outside").iterdir())

@@ -1,0 +1,177 @@
+"""Study files and folders of variants of somebody else execute nothing that the command line does not name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import Cli
+
+from ablate.__main__ import command
+from ablate.plan import plan_study
+from ablate.schema import PlanError
+from hostile.arsenal import PACKAGE, tag, targets
+
+ATTACKS = list(targets(Path()))
+
+
+@pytest.fixture
+def theirs(place: Path) -> Path:
+    """A folder of variants."""
+    (place / "conf" / "norm").mkdir(parents=True)
+    (place / "conf" / "experiment").mkdir()
+    return place / "conf"
+
+
+def problems(theirs: Path | None, *overrides: str) -> list[str]:
+    """What a command line is refused for."""
+    plan_study.cache_clear()
+    with pytest.raises(PlanError) as told:
+        plan_study((*overrides, "dry_run=true"), str(theirs) if theirs else None)
+    found = [str(problem) for problem in told.value.problems]
+    assert not any("\n" in line for line in found)
+    return found
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_study_file_runs_nothing(attack: str, place: Path, theirs: Path) -> None:
+    shot = targets(place)[attack]
+    study = {"study": "evil", "user": shot["user"], "norm": shot["node"], "seeds": 1}
+    (theirs / "experiment" / "evil.yaml").write_text(yaml.safe_dump(study))
+    found = problems(theirs, "+experiment=evil")
+    assert any("evil.yaml: user: belongs on the command line" in line for line in found)
+    assert PACKAGE not in sys.modules
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_variant_runs_nothing(attack: str, place: Path, theirs: Path) -> None:
+    shot = targets(place)[attack]
+    (theirs / "norm" / "evil.yaml").write_text(yaml.safe_dump(shot["node"]))
+    whole = "# @package _global_\n" + yaml.safe_dump({"user": shot["user"], "norm": shot["node"]})
+    (theirs / "preset").mkdir()
+    (theirs / "preset" / "evil.yaml").write_text(whole)
+    assert any("norm._target_" in line for line in problems(theirs, "norm=evil"))
+    assert any(line.startswith(("norm._target_", "norm", "+preset")) for line in problems(theirs, "+preset=evil"))
+    assert PACKAGE not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("package", "why"),
+    [
+        *[(name, "belongs to Python") for name in ("os", "subprocess", "builtins", "__main__", "importlib", "json")],
+        *[(name, "is a library that ablate needs") for name in ("torch", "numpy", "hydra", "yaml", "wandb", "sympy")],
+        *[(name, "is ablate's own") for name in ("ablate", "ablate.model", "analysis", "hydra_plugins")],
+        *[(f"'{name}'", "is no name of a package") for name in ("..os", "a b", "os;x", "a..b")],
+    ],
+)
+def test_packages_of_others_are_none_of_the_users(package: str, why: str, place: Path) -> None:
+    found = problems(None, f"user=[{package}]", "norm._target_=os.system")
+    assert any(line.startswith("user: ") and why in line for line in found), found
+
+
+@pytest.mark.parametrize("name", ["system", "Linear", "nothing", "os", "norms.os.system", "Norm.forward", "__class__"])
+def test_no_name_leads_out_of_a_package(name: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that the command line names does not lend what it imports."""
+    (place / "my_parts").mkdir()
+    (place / "my_parts" / "__init__.py").write_text("import os\nfrom os import system\nfrom torch.nn import Linear\n")
+    (place / "my_parts" / "norms.py").write_text("import os\n")
+    try:
+        [told] = problems(None, "user=[my_parts]", f"norm._target_=my_parts.{name}")
+        assert told.startswith("norm._target_: ")
+    finally:
+        for module in [module for module in sys.modules if module.partition(".")[0] == "my_parts"]:
+            del sys.modules[module]
+
+
+def test_yaml_makes_no_objects(place: Path, theirs: Path) -> None:
+    (theirs / "experiment" / "evil.yaml").write_text(f"study: x\nquestion: {tag(place)}")
+    assert "evil.yaml" in problems(theirs, "+experiment=evil")[0]
+    (theirs / "experiment" / "evil.yaml").unlink()
+    for text in (tag(place), f"eps: {tag(place)}", "a: &a [*a]", "eps: ${oc.env:HOME}", "eps: '${oc.${x}:HOME}'"):
+        (theirs / "norm" / "evil.yaml").write_text(text)
+        assert "evil.yaml" in problems(theirs, "norm=evil")[0]
+
+
+def test_study_files_read_nothing_of_the_machine(place: Path, theirs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "hunter2")
+    for key in ("study", "question", "ffn", "data", "seeds", "results_dir"):
+        (theirs / "experiment" / "evil.yaml").write_text(f"{key}: ${{oc.env:SECRET}}\n")
+        found = problems(theirs, "+experiment=evil")
+        assert any("calls a resolver" in line for line in found) and not any("hunter2" in line for line in found)
+
+
+HYDRAS: dict[str, dict[str, Any]] = {
+    "hydra/launcher/ablate.yaml": {"_target_": f"{PACKAGE}.Norm", "dim": 1},
+    "hydra/sweeper/ablate.yaml": {"_target_": f"{PACKAGE}.Norm", "dim": 1},
+    "hydra/job_logging/none.yaml": {"version": 1, "handlers": {"x": {"()": f"{PACKAGE}.Sink"}}},
+    "hydra/hydra_logging/none.yaml": {"version": 1, "handlers": {"x": {"()": f"{PACKAGE}.Sink"}}},
+    "schema.yaml": {"hydra": {"callbacks": {"x": {"_target_": f"{PACKAGE}.Sink"}}}},
+    "config.yaml": {"hydra": {"callbacks": {"x": {"_target_": f"{PACKAGE}.Sink"}}}},
+    "norm/evil.yaml": {"hydra": {"callbacks": {"x": {"_target_": f"{PACKAGE}.Sink"}}}},
+}
+
+
+@pytest.mark.parametrize("file", HYDRAS)
+@pytest.mark.parametrize("asked", ["dry_run=true", "--cfg", "--info"])
+def test_hydras_own_settings_belong_on_the_command_line(
+    file: str,
+    asked: str,
+    place: Path,
+    theirs: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (theirs / file).parent.mkdir(parents=True, exist_ok=True)
+    (theirs / file).write_text("# @package _global_\n" * (file == "norm/evil.yaml") + yaml.safe_dump(HYDRAS[file]))
+    plan_study.cache_clear()
+    arguments = [asked, *["job"] * (asked == "--cfg"), f"--config-dir={theirs}"]
+    monkeypatch.setattr(sys, "argv", ["ablate", *arguments])
+    assert command(arguments) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("ablate: ") and str(theirs) in line
+
+
+def test_a_variant_reaches_hydra_in_no_other_way(
+    place: Path, theirs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a package of its own, or a list of defaults."""
+    (theirs / "ffn").mkdir()
+    (theirs / "norm" / "evil.yaml").write_text(f"# @package hydra.callbacks\nx: {{_target_: {PACKAGE}.Sink}}\n")
+    (theirs / "ffn" / "evil.yaml").write_text("defaults: ['/norm/evil@_global_.hydra.callbacks']\n")
+    for override in ("norm=evil", "ffn=evil"):
+        arguments = ["--info", f"--config-dir={theirs}", override]
+        monkeypatch.setattr(sys, "argv", ["ablate", *arguments])
+        assert command(arguments) == 2
+        assert "ablate: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "key", ["hydra", "hydra/launcher", "hydra.callbacks.x._target_", "hydra.searchpath", "defaults"]
+)
+def test_a_study_file_sets_nothing_of_hydras(key: str, place: Path, theirs: Path) -> None:
+    for content in ({key: f"{PACKAGE}.Sink"}, {"factors": {key: ["a", "b"]}}, {"tiers": {"x": {key: 1}}}):
+        (theirs / "experiment" / "evil.yaml").write_text(yaml.safe_dump(content))
+        assert "evil.yaml" in problems(theirs, "+experiment=evil")[0]
+
+
+def test_the_real_command_line_runs_nothing(cli: Cli, place: Path, theirs: Path) -> None:
+    """All of it at once, to be trained, with the package where Python finds it."""
+    node = {"_target_": f"{PACKAGE}.Norm", "_partial_": True}
+    (theirs / "norm" / "evil.yaml").write_text(
+        "# @package _global_\n" + yaml.safe_dump({"user": [PACKAGE], "norm": node})
+    )
+    (theirs / "experiment" / "evil.yaml").write_text(yaml.safe_dump({"user": [PACKAGE], "norm": "evil"}))
+    for asked in (["+experiment=evil"], ["norm=evil"], ["-m", "norm=ln,evil", "dry_run=true"]):
+        done = cli(*asked, "--config-dir", str(theirs), PYTHONPATH=str(place))
+        assert done.returncode == 2 and "Traceback" not in done.stderr and done.stderr.startswith("ablate: ")
+    assert not (place / "results").exists()
+
+
+def test_yaml_below_the_current_folder_is_nobodys_business(place: Path) -> None:
+    (place / "notes").mkdir()
+    (place / "notes" / "broken.yaml").write_text("a: [")
+    plan_study.cache_clear()
+    assert plan_study(("dry_run=true", "norm=ln"), None).manifest["study"]
