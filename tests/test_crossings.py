@@ -110,7 +110,9 @@ def test_a_setting_of_numbers_has_a_trend(tmp_path: Path) -> None:
 def test_a_margin_of_differences_judges_no_slope(tmp_path: Path) -> None:
     margin = {"value": 1.0, "written": "2026-01-01", "registered": True, "earlier": []}
     table = evidence.effects(made(tmp_path, RATES, rated, margin=margin))
-    assert set(table.loc[table["kind"] != "trend", "verdict"]) <= {"negligible", "equivalent"}
+    assert set(table.loc[table["kind"] != "trend", "verdict"]) <= {
+        f"{word} among seeds that trained" for word in ("negligible", "equivalent")
+    }
     assert list(table.loc[table["kind"] == "trend", "verdict"]) == ["better"] and table["margin"].isna().sum() == 1
 
 

@@ -23,6 +23,7 @@ def typed(text, tmp_path, monkeypatch, capsys):
         plan_study.cache_clear()
         monkeypatch.setattr("sys.argv", ["ablate", *words])
         own = [word for word in latest(*small, *words) if word not in words] if "--cfg" not in words else []
+        own = [word for word in own if "data=memorisation" not in words or not word.startswith("data.path=")]
         code = command([*own, *words])
         assert not list(Path(tmp_path).iterdir()), "something was written"
         return code, capsys.readouterr().err.splitlines()
@@ -41,6 +42,7 @@ REFUSED = [
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["optim.betas=${model.dim}"], "optim.betas=${model.dim}: takes a list; write [...]"),
     (["eval.lengths=${model.dim}"], "eval.lengths=${model.dim}: takes a list; write [...]"),
+    (["data=memorisation", "data.symbols=999999998"], "data.symbols=999999998 is out of range; it must be at most"),
     (["user=???"], "user: has no value; write one"),
     (["user=${model.dim}"], "user=${model.dim}: takes a list; write [...]"),
     ([f"model.layers={HUGE}"], "model.layers: 7.3 x 10^23 is out of range; it must be at least 1 and at most 1000"),

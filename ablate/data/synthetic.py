@@ -72,9 +72,14 @@ class Synthetic(Task):
         return HeldOut(inputs, targets, np.zeros(targets.shape, int), [self.title])
 
 
+MOST = 10_000_000  # symbols, places, pairs: tables of them are made
+
+
 def at_least(least: int, **given: int) -> None:
-    """Raise ValueError for settings of `data` that are below the least that makes sense."""
+    """Raise ValueError for settings of `data` that are below the least that makes sense, or beyond all tables."""
     for name, value in given.items():
+        if value > MOST:
+            raise ValueError(f"data.{name}={value} is out of range; it must be at most {MOST}")
         if value < least:
             raise ValueError(f"data.{name}={value} is out of range; it must be at least {least}")
 

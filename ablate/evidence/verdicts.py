@@ -86,7 +86,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     _correct(table)
     table = table.join(worths(study, all_scores.values, found, table))
     table["in_units"] = [
-        in_units(study, each, row, margin.steps) if math.isfinite(margin.steps) else margin.size
+        in_units(study, each, row, row.margin_steps) if math.isfinite(row.margin_steps) else row.margin
         for each, row in zip(found, table.itertuples(), strict=True)
     ]
     bare = no_evidence(study.manifest)
