@@ -31,6 +31,7 @@ KEEPING = (
     "ablate.results",
     "ablate.files",
     "ablate.lease",
+    "ablate.logged",
     "ablate.checksum",
     "ablate.damage",
 )  # where numbers are put: it changes none
