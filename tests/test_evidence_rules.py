@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fabricate import fabricate
+from fabricate import TASK, fabricate
 from scipy import stats
 
 from ablate import evidence
@@ -195,3 +195,25 @@ def test_which_loss_of_runs_is_uneven_is_told_by_shares_not_by_counts(
     assert (row.diverged, row.diverged_reference) == (lost.get("mlp", 0), sum(lost.values()) - lost.get("mlp", 0))
     assert math.isnan(row.low) == uneven
     assert row.verdict == ("undecided" if uneven else "supported")
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "accuracy@40"])
+def test_intervals_of_shares_end_at_one_at_every_length(metric: str, tmp_path: Path) -> None:
+    tasks = {"f0": TASK | {"metrics": {"accuracy": "max"}}}
+    factors = {"ffn": ["mlp", "swiglu"]}
+
+    def score(levels: dict[str, Any], seed: int) -> float:
+        return (0.1, 0.9)[levels["ffn"] == "swiglu"] + 0.1 * (-1) ** seed * (levels["ffn"] == "mlp")
+
+    study = made(tmp_path, factors=factors, tasks=tasks, score=score, seeds=range(2))
+    study.runs["test/accuracy@40"] = study.runs["test/accuracy"]
+    (row,) = evidence.effects(study, f"test/{metric}").itertuples()
+    assert row.metric == f"test/{metric}" and row.mean == pytest.approx(0.8) and row.high == 1 and row.low < 0.5
+
+
+def test_a_crossing_whose_cells_are_not_all_there_is_left_out(tmp_path: Path) -> None:
+    whole = made(tmp_path, factors={"norm": ["ln", "rms"], "optim.warmup": [0, 40]}, score=lambda v, s: NOISE[s, 0])
+    crossed = [each for each in evidence.contrasts(whole.manifest) if "optim.warmup" in each.factor]
+    assert crossed and all(each.weights for each in crossed)
+    torn = whole.manifest | {"cells": whole.manifest["cells"][:-1]}
+    assert not [each for each in evidence.contrasts(torn) if "optim.warmup" in each.factor or not each.weights]
