@@ -28,6 +28,8 @@ KINDS = {"lm": "for a causal model", "mlm": "of masked tokens", "classification"
 KINDS |= {"seq2seq": "from sequence to sequence"}
 RESERVED = ("_target_", "_partial_")
 PACKAGES = {"data": "ablate.data", "optim": "ablate.optim", "track": "ablate.track"}  # every other group: ablate.model
+CALLED = {"track": "tracking service: a class with log, finish and close"}
+CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
 FUNCTIONS = ("norm", "ffn", "residual", "position", "attention", "optim")  # groups whose parts may come from functions
 
 
@@ -51,8 +53,8 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
         hint = "" if user or "is not in" not in str(error) else "; targets of your own need user=[my_package]"
         raise BadComponent(key, f"{error}{hint}") from None
     if not is_of_kind(group, found):
-        kind = "tracking service: a class with log, finish and close" if group == "track" else kind_of(group).__name__
-        raise BadComponent(key, f"{target!r} is no {'nn.' * (kind == 'Module')}{kind}")
+        kind = kind_of(group).__name__
+        raise BadComponent(key, f"{target!r} is no {CALLED.get(group) or 'nn.' * (kind == 'Module') + kind}")
     return found
 
 
@@ -66,7 +68,7 @@ def is_of_kind(group: str, found: Any) -> bool:
     if group == "track":
         return is_sink(found)
     if inspect.isclass(found):
-        return issubclass(found, kind_of(group))
+        return issubclass(found, kind_of(group)) and (group != "model" or hasattr(found, "kinds"))
     own = within(found.__module__, OURS)  # of which a group's functions stand in the module of its name
     return group in FUNCTIONS and (not own or found.__module__.endswith(f".{group}"))
 

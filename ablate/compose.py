@@ -141,14 +141,25 @@ def distinct(files: dict[str, Path]) -> list[str]:
 
 
 def refuse_misshapen(config: dict[Any, Any]) -> None:
-    """Raise ValueError where a section or a list of the frame is something else: an interpolation can put it there."""
+    """Raise ValueError where a section, list or value of the frame is none: an interpolation can put anything there."""
     for name in (*SECTIONS, *COMPONENTS, "data"):
         if not isinstance(config[name], dict):
             raise ValueError(f"is a section of keys; set one of them, as in {name}.KEY=VALUE")
     for frame, values in ((Config, config), *((SECTIONS[name], config[name]) for name in SECTIONS)):
-        lists = [field.name for field in dataclasses.fields(frame) if str(field.type).startswith("list")]
-        if any(not isinstance(values.get(name, []), list) and values[name] != MISSING for name in lists):
-            raise ValueError("takes a list; write [...]")
+        for field in dataclasses.fields(frame):
+            if wrong := misshapen(str(field.type), values.get(field.name)):
+                raise ValueError(wrong)
+
+
+def misshapen(kind: str, value: Any) -> str | None:
+    """What is wrong with a value for a key of the frame annotated as `kind`, by its shape alone; None if nothing."""
+    if kind.startswith("list") and value not in (None, MISSING):
+        if not isinstance(value, list):
+            return "takes a list; write [...]"
+        named = kind != "list[str]" or all(isinstance(item, str) for item in value)
+        return None if named else "takes a list of names"
+    single = kind.split(" | ")[0] in ("str", "int", "float", "bool")
+    return "takes one value" if single and isinstance(value, dict | list) else None
 
 
 class Composer:

@@ -44,8 +44,9 @@ class Found(NamedTuple):
 def look(results: Path) -> Found:
     """All that can go.  Raises Refused for what is no results folder."""
     cells = sorted(results.glob("runs/*"))
-    links = [cell for cell in cells if cell.is_symlink()]
-    folders = [folder for cell in cells if cell not in links for folder in sorted(cell.glob("s*-*")) if is_run(folder)]
+    links = [folder for folder in (results / "runs", *cells) if folder.is_symlink()]
+    cells = [cell for cell in cells if not {cell, cell.parent}.intersection(links)]
+    folders = [folder for cell in cells for folder in sorted(cell.glob("s*-*")) if is_run(folder)]
     studies = sorted({file.parent for file in results.glob("studies/*/manifest.json*")})
     if not folders and not studies:
         raise Refused(f"{results} is no results folder: it holds no study and no run; name one with --results-dir")
@@ -64,11 +65,10 @@ def look(results: Path) -> Found:
     items = [item for run in free for item in _of_run(run, now)]
     items += [item for folder, manifest in manifests.items() for item in _of_study(folder, manifest, now, busy)]
     items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in lone]
-    left = [folder for cell in cells if cell not in links for folder in sorted(cell.glob(".s*-*.tmp"))]
+    left = [folder for cell in cells for folder in sorted(cell.glob(".s*-*.tmp"))]
     items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in left]
-    untouched += [
-        f"{link} is a link: what it holds lies elsewhere" for link in (*links, *filter(Path.is_symlink, studies))
-    ]
+    links += [folder for study in studies for folder in (study, study / "units") if folder.is_symlink()]
+    untouched += [f"{link} is a link: what it holds lies elsewhere" for link in links]
     in_hand = [f"{results / 'runs' / path} is in use" for path in sorted(busy)]
     return Found([*items, *_corpora()], in_hand + untouched)
 
@@ -146,6 +146,8 @@ def _of_study(folder: Path, manifest: dict[str, Any], now: float, busy: set[str]
     yield from _debris(folder, now, None)
     paths = [run["path"] for run in manifest["runs"]]
     if busy.intersection(paths) or not all(_ended(Run(folder.parents[1], path)) for path in paths):
+        return
+    if (folder / "units").is_symlink():
         return
     for file in sorted((folder / "units").glob("*.json")):
         if now - file.stat().st_mtime > OLD:

@@ -136,12 +136,10 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
     result = found.result()
     if not result and not found.config_file.exists():
         raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/s<seed>-<key>")
-    notes = [] if found.sealed else [unsealed(1)]
+    passed: list[str] = []
     if result:
-        passed: list[str] = []
         result["final"] |= noted(found.evaluation, passed) or {}
-        notes += [f"{note}; passed over" for note in passed]
-    for note in notes:
+    for note in [*([] if found.sealed else [unsealed(1)]), *(f"{note}; passed over" for note in passed)]:
         warnings.warn(note, stacklevel=3)
     config = read_config(found.config_file) | {"user": packages}
     return LoadedRun(found, config, found.metrics()[0], result)

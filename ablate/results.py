@@ -55,7 +55,7 @@ class Run:
         self.weights_file = self.folder / "weights.safetensors"
         self.lease_file = self.folder / "lease.json"
         self.lease: Lease | None = None  # while this process holds it
-        self.sealed = True  # whether a checksum vouches for the result that was read
+        self.sealed = True  # whether checksums vouch for the result that was read, and for what came after it
 
     def result(self) -> dict[str, Any] | None:
         """What the run ended with, or None while it has not ended.
@@ -82,12 +82,14 @@ class Run:
         With `whose` (versions, data), those of other ones count for nothing.
         """
         try:
-            found = read_json(self.evaluation_file)
+            found, sealed = read_sealed(self.evaluation_file)
         except FileNotFoundError:
             return {}
         metrics = found.get("metrics")
-        if not isinstance(metrics, dict):
-            raise Corrupt(f"{self.evaluation_file} holds no metrics")
+        # No other name: what training wrote is vouched for by the result, and nothing beside it may replace that.
+        if not isinstance(metrics, dict) or not all("@" in name for name in metrics):
+            raise Corrupt(f"{self.evaluation_file} holds other things than metrics at lengths, such as test/loss@8")
+        self.sealed = self.sealed and sealed
         return metrics if whose is None or whose.items() <= found.items() else {}
 
     def metrics(self) -> tuple[list[dict[str, Any]], int]:

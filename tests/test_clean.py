@@ -246,3 +246,20 @@ def test_what_a_link_leads_to_lies_elsewhere_and_stays(results: Path, capsys: py
         )
         assert f"untouched: {results / 'runs' / cell.name} is a link" in capsys.readouterr().out, more
         (results / "studies" / "other").unlink(missing_ok=True)
+
+
+def test_unit_files_behind_a_link_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, {"norm": ["ln"]})
+    precious, units = put(tmp_path / "outside" / "precious.json"), tmp_path / "studies" / "fabricated" / "units"
+    shutil.rmtree(units, ignore_errors=True)
+    units.symlink_to(precious.parent)
+    assert command(tmp_path, "--yes") == 0 and precious.exists()
+    assert f"untouched: {units} is a link" in capsys.readouterr().out
+
+
+def test_runs_behind_a_link_are_no_orphans(results: Path) -> None:
+    mine = results.parent / "mine"
+    (mine / "studies").mkdir(parents=True)
+    (mine / "runs").symlink_to(results / "runs")
+    before = all_files(results)
+    assert command(mine, "--yes", "--orphans", "--weights") == 2 and all_files(results) == before

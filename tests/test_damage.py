@@ -223,6 +223,19 @@ def test_results_of_older_versions_count_with_one_note(tmp_path):
     assert study.runs["status"].tolist() == ["done"] * 6
 
 
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [({"test/loss": 1.0}, "holds other things than metrics at lengths"), ({"test/loss@8": 1.0}, "without a checksum")],
+)
+def test_what_came_after_a_result_replaces_nothing_and_has_its_own_checksum(tmp_path, metrics, said):
+    name = fabricate(tmp_path, {"norm": ["ln", "rms"]})
+    before = load_study(tmp_path, name).runs["test/loss"].tolist()
+    run = Run(tmp_path, read_manifest(tmp_path, name)["runs"][0]["path"])
+    run.evaluation_file.write_text(json.dumps({"metrics": metrics}))
+    study = load_study(tmp_path, name)
+    assert study.runs["test/loss"].tolist() == before and [said in note for note in study.notes] == [True]
+
+
 def test_a_damaged_result_is_not_mirrored(tmp_path, capsys):
     name = fabricate(tmp_path, {"norm": ["ln", "rms"]})
     manifest = read_manifest(tmp_path, name)

@@ -45,6 +45,14 @@ REFUSED = [
     (["data=memorisation", "data.symbols=999999998"], "data.symbols=999999998 is out of range; it must be at most"),
     (["user=???"], "user: has no value; write one"),
     (["user=${model.dim}"], "user=${model.dim}: takes a list; write [...]"),
+    *(
+        ([f"{key}=${{ffn}}"], f"{key}=${{ffn}}: takes one value")
+        for key in ("study", "results_dir", "match", "confirm", "aa")
+    ),
+    (["keep=${optim.betas}"], "keep=${optim.betas}: takes one value"),
+    (["zip=${optim.betas}"], "zip=${optim.betas}: takes a list of names"),
+    (["user=${optim.betas}"], "user=${optim.betas}: takes a list of names"),
+    (["model._target_=ablate.model.norm.LayerNorm"], "model._target_: 'ablate.model.norm.LayerNorm' is no model form"),
     ([f"model.layers={HUGE}"], "model.layers: 7.3 x 10^23 is out of range; it must be at least 1 and at most 1000"),
     (["model.heads=1000000"], "model.heads: 1,000,000 is out of range; it must be at least 1 and at most 10,000"),
     (["model.dim=10000000"], "model.dim: 10,000,000 is out of range; it must be at least 1 and at most 1,000,000"),
