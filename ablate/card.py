@@ -39,7 +39,7 @@ def card_of(results: Path, manifest: Row, cell: Row, planned: Row, result: Row |
         results=results,
         id=hashlib.sha256(f"{manifest['study']}/{planned['path']}".encode()).hexdigest()[:16],
         group=manifest["study"],
-        job_type=cell["name"],
+        job_type=cell["label"],
         name=f"{cell['label']}/s{planned['seed']}",
         tags=tags + [status for status in [ended.get("status", "done")] if status != "done"],
         config=settings(cell) | {"seed": planned["seed"], "study": study(manifest, cell)} | origin(manifest, ended),

@@ -160,6 +160,7 @@ def evaluate(runs: list[Named], asked: dict[str, Any]) -> int:
     if rows:
         comparable = any(same_tokens(run.loaded, asked) for run, _ in rows)
         equal = "equal to what training wrote" if comparable else "not comparable with training: other eval.tokens"
+        equal = f"{len(rows)} of {counted(len(runs), 'run')}: {equal}" if len(rows) < len(runs) else equal
         print("\n".join([table(rows), *(remarks or [equal]), *seen([run for run, _ in rows], asked, call)]))
     return 1 if remarks else code
 

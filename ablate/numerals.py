@@ -49,8 +49,8 @@ def remainder(fraction: float) -> str:
 
 
 def p_text(p: float) -> str:
-    """A p-value with more digits where it is small: .031, .0003, "< .0001"; "–" for none."""
-    return "< .0001" if p < 1e-4 else number(p, 4 if p < 1e-3 else 3)
+    """A p-value with more digits where it is small or just below 5 %: .031, .0497, .0003, "< .0001"; "–" for none."""
+    return "< .0001" if p < 1e-4 else number(p, 4 if p < 1e-3 or 0.0495 <= p < 0.05 else 3)
 
 
 def span(mean: float, low: float, high: float, places: int) -> str:

@@ -233,8 +233,9 @@ def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
     told = [f"SD of an effect {words.between(*main.spread)}"]
     if math.isfinite(correlation) and main.n >= 5:  # of fewer seeds it says nothing
         told.append(f"pair correlation {words.number(correlation, 2)}")
-    told += [f"{kind}s {words.between(*found[kind].finds)}" for kind in words.CROSSED if kind in found]
-    finds = f"a fresh study of {main.n} seeds would find effects of {words.between(*main.finds)} four times in five"
+    sizes = [f"{kind}s of {words.between(*found[kind].finds)}" for kind in words.CROSSED if kind in found]
+    sizes = [f"effects of {words.between(*main.finds)}", *sizes]
+    finds = f"a fresh study of {main.n} seeds would find {words.listed(sizes)} four times in five"
     return f"{'smoke test' if main.n < 5 else 'noise'}: {finds} ({'; '.join(told)})"
 
 

@@ -193,8 +193,8 @@ def mirror(plan: Plan) -> Iterator[None]:
     if not any(cell["config"]["track"] for cell in plan.manifest["cells"]):
         yield
         return
-    command = [sys.executable, "-m", "ablate.track", plan.manifest["study"], "--results-dir", str(plan.results)]
-    command += [f"user=[{','.join(plan.user)}]"] * bool(plan.user)
+    named = [plan.manifest["study"], *[f"user=[{','.join(plan.user)}]"] * bool(plan.user)]
+    command = [sys.executable, "-m", "ablate.track", *named, "--results-dir", str(plan.results)]
     said = tempfile.TemporaryFile()  # noqa: SIM115 (what it says must not fall into the live table)
     process = subprocess.Popen([*command, "--follow"], stdin=subprocess.PIPE, stderr=said, start_new_session=True)
     try:

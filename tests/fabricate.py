@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Sequence
+import re
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def _cell(
             config[group] = level
     return {
         "id": f"c{number}",
-        "name": "-".join(str((COMPONENTS | levels)[name]) for name in COMPONENTS) + f"-{number}",
+        "name": re.sub(r"[/\\]", "_", "-".join(str((COMPONENTS | levels)[name]) for name in COMPONENTS)) + f"-{number}",
         "label": " + ".join(map(str, levels.values())) or "reference",
         "levels": levels,
         "reference": all(levels[name] == level for name, level in reference.items()),

@@ -55,7 +55,7 @@ class All(nn.Module):
 
 
 @dataclasses.dataclass
-class Data:
+class Data(nn.Module):
     one: float
 
 

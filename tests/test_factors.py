@@ -158,5 +158,6 @@ def test_a_design_is_trained_once_each_and_read_by_the_analysis(cli, small, tmp_
 def test_jobs_name_units_alone_so_any_launcher_trains_any_design(plan):
     planned = plan(*MANY, "design=cumulative", "seeds=1")
     assert all(
-        [text.partition("=")[0] for text in job] == ["unit", "study", "results_dir"] for job in job_overrides(planned)
+        [text.partition("=")[0] for text in job] == ["unit", "study", "results_dir", "user"]
+        for job in job_overrides(planned)
     )

@@ -117,7 +117,7 @@ def test_a_subset_changes_what_is_shown_and_no_number(tmp_path: Path) -> None:
     assert "4 of 12 cells shown" in tables["seeds"].attrs["caption"]
     assert any(line.endswith("effects shown") for line in tables["effects"].attrs["caption"])
     shown = tables["effects"]
-    assert set(shown["level"]) == {"rms", "swiglu", "rms, swiglu"}
+    assert set(shown["level"]) == {"rms", "swiglu", "rms, swiglu", "rms, 0.01", "swiglu, 0.01"}
     for row in shown.itertuples():
         same = whole[(whole["level"] == row.level) & (whole["stratum"] == row.stratum) & (whole["kind"] == row.kind)]
         assert (row.low, row.high) == (same["low"].item(), same["high"].item())

@@ -31,7 +31,8 @@ STEPS = 100
 def make_study(results: Path, labels: tuple[str, ...] = ("ln + mlp", "ln + swiglu"), seeds: int = 2) -> list[str]:
     """A study on disk with nothing trained; returns the paths of its runs."""
     cells = [
-        {"id": f"c{i}", "label": label, "task": "text", "flops_per_token": 6000, "config": {"train": {"steps": STEPS}}}
+        {"id": f"c{i}", "name": f"cell{i}", "label": label, "levels": {}, "task": "text", "flops_per_token": 6000}
+        | {"config": {"train": {"steps": STEPS}}}
         for i, label in enumerate(labels)
     ]
     runs = [

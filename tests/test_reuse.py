@@ -225,13 +225,13 @@ from ablate.worker import run_unit
 plan = plan_study(("norm=half", "seeds=2", "train.parallel=1", "user=[mine]", *{small!r}), {package[1][13:]!r})
 record(plan)
 first, second = plan.manifest["units"]
-assert run_unit(plan.results, plan.manifest["study"], first, True, lambda: False) == ["done"]
+assert run_unit(plan.results, plan.manifest["study"], first, True, lambda: False, ["mine"]) == ["done"]
 file = pathlib.Path({str(tmp_path / "code" / "mine" / "norms.py")!r})
 file.write_text(file.read_text().replace("/ 2", "/ 3"))
 assert run_here(job_overrides(plan)[1:]) == [["failed"]]
 result = Run(plan.results, plan.todo[1]).result()
 assert result["error"]["message"] == "code or libraries changed after the plan was made; give the command again"
-assert run_unit(plan.results, plan.manifest["study"], second, True, lambda: False) == ["done"]
+assert run_unit(plan.results, plan.manifest["study"], second, True, lambda: False, ["mine"]) == ["done"]
 """
     path = f"{ROOT}:{tmp_path / 'code'}"
     done = subprocess.run(

@@ -95,7 +95,7 @@ def test_a_manifest_of_odd_content_is_refused(tmp_path: Path, capsys: pytest.Cap
     manifest = read_manifest(tmp_path, "fabricated")
     write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest | {"cells": [{"id": "c0"}]})
     assert status.main(["--results-dir", str(tmp_path)]) == 2
-    assert "manifest.json, or a result of its runs, is damaged" in capsys.readouterr().err
+    assert "manifest.json has cells that are none\n" in capsys.readouterr().err
     assert "is damaged" in said(tmp_path, capsys, "--all")[0]
 
 

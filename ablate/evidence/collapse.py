@@ -148,9 +148,9 @@ def among(lower_is_better: bool) -> str:
 
 
 def seen_words(collapse: Collapse) -> str:
-    """That some seeds collapsed, where most did not."""
+    """How many seeds hold a collapsed run; nothing where none does."""
     (count, n) = max(collapse.counts)
-    return f"{count} of {n} seeds collapsed" * collapse.some
+    return f"{count} of {n} seeds collapsed" * bool(count)
 
 
 def within_margin(row: Any) -> tuple[str, str] | None:
@@ -160,8 +160,8 @@ def within_margin(row: Any) -> tuple[str, str] | None:
     """
     fallen, some = row.collapse, row.collapse.some
     low, high = interval(fallen.solved, row.alpha) if some else (row.low, row.high)
-    if (some and alarmed(fallen.p_normal)) or row.n < SEEDS:
-        return None
+    if (alarmed(fallen.p_normal) if some else fallen.seen) or row.n < SEEDS:
+        return None  # with too few that did not collapse, equality has nothing to rest on
     if not (-row.in_units < low and high < row.in_units if some else inside(row)):
         return None
     word = "equivalent" if low <= 0 <= high else "negligible"

@@ -87,9 +87,12 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     told, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.get("margin"))
     margin = float(claim.get("margin", math.nan)) if share is None else in_units(study, contrast, row, share)
     why, final = _blocked(row, claim, told is None)
+    fallen = collapse_of(all_scores, contrast)
     estimate, relation = row.estimate, relation_of(claim)
     tested = estimate._replace(mean=abs(estimate.mean) - margin) if relation == "equivalent" else estimate
     rule = rule_of(relation, margin)
+    # Of differences that hold collapsed seeds no interval says that two sides are equal.
+    most = 0 if relation == "equivalent" and fallen.seen else 1
 
     def span(level: float) -> Span:
         if barred(row):
@@ -101,16 +104,15 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         if why:
             return 0
         if share is not None and told is not None:
-            return in_steps(told(nominal(row.looks, level)), share, row.n)
+            return min(in_steps(told(nominal(row.looks, level)), share, row.n), most)
         low, high = map(np.asarray, span(level))
-        return int(rule(low, high, row.n))
-
-    fallen = collapse_of(all_scores, contrast)
+        return min(int(rule(low, high, row.n)), most)
 
     def unless(level: float) -> tuple[str, str]:
         return condition(fallen, nominal(row.looks, level), margin, span(level), row.lower_is_better)
 
     p = _p(row, tested, relation) if share is None or told is None else least_level(told, share, row.n)
+    p = 1.0 if not most and tested.mean < 0 else p
     return Finding(
         _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
         math.nan if why else overall(row.looks, p),
@@ -118,7 +120,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         outcome,
         why,
         final,
-        [*_notes(row, relation), *[seen_words(fallen)] * (fallen.some and not row.diverged)],
+        [*_notes(row, relation), *[seen_words(fallen)] * bool(fallen.seen and not row.diverged)],
         None if why or told is None else lambda level: told(nominal(row.looks, level)),
         unless if relation == "equivalent" else None,
         assumed(row.n),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ablate.checksum import SEAL, seal_of, sum_of
 from ablate.data import extra as extra_module
 from ablate.data import tokenizer as module
 from ablate.data.corpus import SPLITS, Corpus, Document, load_corpus
@@ -133,6 +135,9 @@ def test_fingerprints_tell_merges_apart(own_cache: Path) -> None:
     state = module.json.loads(file.read_text())
     state["model"]["merges"].reverse()
     file.write_text(module.json.dumps(state))
+    meta = json.loads((file.parent / "meta.json").read_text())
+    meta["files"][file.name] = sum_of(file.read_bytes())
+    (file.parent / "meta.json").write_text(json.dumps(meta | {SEAL: seal_of(meta)}))
     assert bpe(library()).fingerprint != before.fingerprint
 
 
