@@ -20,12 +20,12 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
-from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.catalogue import CONF, defaults, groups
 from ablate.plain import read_plain
-from ablate.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config, Problem, register
+from ablate.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config, Problem, misshapen, register
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
@@ -149,17 +149,6 @@ def refuse_misshapen(config: dict[Any, Any]) -> None:
         for field in dataclasses.fields(frame):
             if wrong := misshapen(str(field.type), values.get(field.name)):
                 raise ValueError(wrong)
-
-
-def misshapen(kind: str, value: Any) -> str | None:
-    """What is wrong with a value for a key of the frame annotated as `kind`, by its shape alone; None if nothing."""
-    if kind.startswith("list") and value not in (None, MISSING):
-        if not isinstance(value, list):
-            return "takes a list; write [...]"
-        named = kind != "list[str]" or all(isinstance(item, str) for item in value)
-        return None if named else "takes a list of names"
-    single = kind.split(" | ")[0] in ("str", "int", "float", "bool")
-    return "takes one value" if single and isinstance(value, dict | list) else None
 
 
 class Composer:

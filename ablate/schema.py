@@ -217,6 +217,17 @@ def check(config: dict[str, Any]) -> list[Problem]:
     return problems + _beyond_numbers(config, "", {problem.key for problem in problems})
 
 
+def misshapen(kind: str, value: Any) -> str | None:
+    """What is wrong with a value for a key of the frame annotated as `kind`, by its shape alone; None if nothing."""
+    if kind.startswith("list") and value not in (None, MISSING):
+        if not isinstance(value, list):
+            return "takes a list; write [...]"
+        named = kind != "list[str]" or all(isinstance(item, str) for item in value)
+        return None if named else "takes a list of names"
+    single = kind.split(" | ")[0] in ("str", "int", "float", "bool")
+    return "takes one value" if single and isinstance(value, dict | list) else None
+
+
 def plain(value: float) -> str:
     """A number as people read it: 1,000,000; of one with many digits, how large it is: 7.3 x 10^23."""
     if abs(value) < 1e12 or not math.isfinite(value):
