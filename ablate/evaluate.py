@@ -22,6 +22,7 @@ from ablate.damage import why_without
 from ablate.load import LoadedRun, load_run
 from ablate.results import Corrupt, Run, newest_study, read_manifest, set_aside
 from ablate.streams import exit_with
+from ablate.words import counted
 
 Call = Callable[[Callable[[], Any]], Any]
 KEYS = ("eval.lengths", "eval.tokens")

@@ -31,6 +31,7 @@ REFUSED = {
     "tier": "belongs on the command line: tier=NAME",
     "unit": "is set by the sweep for its jobs; leave it out",
     "dry_run": "belongs on the command line",
+    "results_dir": "belongs on the command line: no file of somebody else's says where results are written",
     "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",
 }
 # What may stand beside a study file and leaves the study what it is.

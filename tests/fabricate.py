@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 

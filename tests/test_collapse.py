@@ -87,6 +87,12 @@ def test_too_few_seeds_that_trained_say_nothing(tmp_path: Path, n: int, fallen: 
     assert found.verdict in ("undecided", "worse")
 
 
+def test_a_wide_margin_calls_nothing_equal_of_which_too_few_trained(tmp_path: Path) -> None:
+    both = but(("rms", 0), ("rms", 1), ("ln", 0), low=0.7)
+    found = row(study(tmp_path, 5, both, margin={**MARGIN, "value": 0.9}))
+    assert found.low > -0.9 and found.high < 0.9 and found.verdict == "undecided"
+
+
 def test_a_variant_that_never_learns_is_worse(tmp_path: Path) -> None:
     low = lambda levels, seed: solved(levels, seed) - 0.5 * (levels["norm"] == "rms")  # noqa: E731
     found = row(study(tmp_path, 8, low))
@@ -125,6 +131,13 @@ def test_a_claim_is_supported_among_solved_seeds_only(tmp_path: Path) -> None:
     assert "collapse in fewer than 14 % of seeds (95 %, 0 of 20)" in found.sentence
     found = evidence.claims(study(tmp_path / "76", 76, claims=claims)).iloc[0]
     assert found.verdict == "supported" and not found.waits
+
+
+def test_no_claim_of_equality_is_supported_by_seeds_that_collapsed(tmp_path: Path) -> None:
+    text = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": 0.9, "metric": "test/accuracy"}
+    claims = {"same": {"claim": text, "written": "2026-01-01", "registered": True}}
+    found = evidence.claims(study(tmp_path, 8, but(("rms", 0), ("ln", 0)), claims=claims)).iloc[0]
+    assert found.verdict == "undecided" and found.p == 1 and "1 of 8 seeds collapsed" in found.sentence
 
 
 # By simulation: the interval and the bound that verdicts are made of, on many studies at once

@@ -96,7 +96,7 @@ def test_a_manifest_of_odd_content_is_refused(tmp_path: Path, capsys: pytest.Cap
     write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest | {"cells": [{"id": "c0"}]})
     assert status.main(["--results-dir", str(tmp_path)]) == 2
     assert "manifest.json has cells that are none\n" in capsys.readouterr().err
-    assert "is damaged" in said(tmp_path, capsys, "--all")[0]
+    assert "has cells that are none" in said(tmp_path, capsys, "--all")[0]
 
 
 def test_without_any_pace_the_time_left_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -9,14 +10,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from conftest import read_terminal
 from hazard import wait_for
 
+from ablate import sweep, track
 from ablate.card import settings
-from ablate.results import MetricsWriter, Run, write_json, write_manifest
+from ablate.results import MetricsWriter, Run, read_manifest, write_json, write_manifest
 from ablate.sync import Mirror
 from ablate.track import wandb_mode
 
@@ -156,7 +159,7 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
     assert [run["summary"]["status"] for _, run in sorted(runs.items())] == ["done", "diverged", "failed", "done"]
     assert [run["tags"][3:] for _, run in sorted(runs.items())] == [[], ["diverged"], ["failed"], []]
     run = runs["ln/s0"]
-    assert (run["project"], run["run_group"], run["job_type"]) == ("trial", STUDY, "ln-mlp-pre-rope-mha-gpt2")
+    assert (run["project"], run["run_group"], run["job_type"]) == ("trial", STUDY, "ln")
     assert run["tags"] == ["norm=ln", "optim.lr=0.001", "model=decoder"] and run["git"] == {"commit": GIT["commit"]}
     assert {name: value for name, value in run["config"].items() if name != "_wandb"} == {
         **{"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"},
@@ -184,6 +187,22 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
     assert runs["rms/s1"]["config"]["norm"] == "rms" and runs["rms/s1"]["config"]["budget"]["params"] == 1001
     assert runs["ln/s1"]["summary"]["test/loss"] in (None, "NaN")
     assert runs["rms/s0"]["summary"]["error"] == "boom" and runs["rms/s0"]["summary"]["_runtime"] == 7.25
+
+
+def test_a_sweep_names_packages_of_ones_own_to_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_study(tmp_path)
+    plan = SimpleNamespace(manifest=read_manifest(tmp_path, STUDY), results=tmp_path, user=["mine"])
+    started = SimpleNamespace(stdin=io.BytesIO(), wait=lambda seconds: 0)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(sweep.subprocess, "Popen", lambda command, **_: commands.append(command) or started)
+    with sweep.mirror(plan):
+        pass
+    mirrors: list[Mirror] = []
+    monkeypatch.setattr(track, "follow", mirrors.append)
+    monkeypatch.setattr(track.os, "nice", lambda _: None)
+    monkeypatch.setattr(track.os, "setsid", lambda: None)
+    monkeypatch.setattr(sys, "argv", commands[0][2:])
+    assert track.main() == 0 and (mirrors[0].study, mirrors[0].user) == (STUDY, ["mine"])
 
 
 def test_mirroring_again_adds_nothing_and_a_retried_run_replaces_its_failure(tmp_path: Path) -> None:
