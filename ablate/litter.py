@@ -157,9 +157,15 @@ def _of_study(folder: Path, manifest: dict[str, Any], now: float, busy: set[str]
 def _debris(folder: Path, now: float, run: Run | None) -> Iterator[Item]:
     for file in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
         if re.fullmatch(r".+\.corrupt(-\d+)?", file.name):
-            yield Item(DAMAGED, file, size_of(file), run)
+            if run is None or not _tells(run, file):
+                yield Item(DAMAGED, file, size_of(file), run)
         elif re.fullmatch(r"\..+\.tmp", file.name) and now - file.stat().st_mtime > OLD:
             yield Item(LEFTOVERS, file, size_of(file), run)
+
+
+def _tells(run: Run, file: Path) -> bool:
+    """Whether a file set aside is all that says that a run is to be trained again: its weights, with none since."""
+    return file.name.startswith(run.weights_file.name) and not run.weights_file.exists()
 
 
 def _ended(run: Run) -> bool:

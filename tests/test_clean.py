@@ -263,3 +263,13 @@ def test_runs_behind_a_link_are_no_orphans(results: Path) -> None:
     (mine / "runs").symlink_to(results / "runs")
     before = all_files(results)
     assert command(mine, "--yes", "--orphans", "--weights") == 2 and all_files(results) == before
+
+
+def test_weights_that_were_set_aside_stay_until_the_run_has_others(results: Path) -> None:
+    """They are what says that the run is trained again: without them it would count as one whose weights went."""
+    run = run_of(results, 0)
+    aside = put(run.folder / f"{run.weights_file.name}.corrupt")
+    run.weights_file.unlink()
+    assert command(results, "--yes") == 0 and aside.exists()
+    put(run.weights_file)
+    assert command(results, "--yes") == 0 and not aside.exists()
