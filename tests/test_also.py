@@ -14,6 +14,7 @@ from ablate.preview import preview
 from ablate.results import load_study, read_json, write_json
 from ablate.summary import summary
 from analysis import tables
+from analysis.__main__ import _said as printed
 from analysis.case import case_of
 from analysis.methods import markdown
 from analysis.sentences import sentences
@@ -85,6 +86,7 @@ def test_summary_tables_methods_and_sentences_say_it(tmp_path: Path) -> None:
     said = [line for line in summary(loaded, tmp_path).splitlines() if "also:" in line]
     assert len(said) == 1 and said[0].startswith("  ffn: swiglu − mlp") and said[0].endswith(f"; also: {BIAS}")
     case = case_of(tmp_path, loaded)
+    assert sum(line.endswith(f"; also: {BIAS}") for line in printed(case)) == 1
     sheet = tables.effects_sheet(case)
     assert [row[sheet.head.index("also")] for row in sheet.rows][:2] in (["", BIAS], [BIAS, ""])
     assert f"With ffn: swiglu − mlp, the two sides differ in more than that; also: {BIAS}." in markdown(case)
