@@ -165,8 +165,8 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
     for row in shown.itertuples():
         spans.append("" if row.verdict == "withheld" else words.span(row.mean, row.low, row.high, places))
         scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-        also = f"; also: {evidence.in_short(row.also)}" * bool(row.also)
-        verdicts.append(words.verdict(row) + scale + evidence.assuming(row) + also)
+        said = words.verdict(row) + scale + evidence.assuming(row)
+        verdicts.append("; ".join(filter(None, (said, evidence.also_words(row.also)))))
     worths = [
         evidence.worth_words(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)
     ]

@@ -73,7 +73,7 @@ def _said(case: Case) -> list[str]:
     places = words.decimals((shown["high"] - shown["low"]) / 2)
     lines = [
         f"{row.label}  {words.span(row.mean, row.low, row.high, places)}  {words.over(row)}  "
-        f"{words.verdict(row)}{evidence.assuming(row)}" + f"; also: {evidence.in_short(row.also)}" * bool(row.also)
+        + "; ".join(filter(None, (words.verdict(row) + evidence.assuming(row), evidence.also_words(row.also))))
         for row in shown.head(LINES).itertuples()
     ]
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))

@@ -28,7 +28,7 @@ def sentence(manifest: dict[str, Any], row: Any, contrast: evidence.Contrast | N
 
     `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
     """
-    also = f"also: {evidence.in_short(row.also)}" * bool(row.also)
+    also = evidence.also_words(row.also)
     grounds = "; ".join(filter(None, (also, ", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
     return f"{finding(manifest, row)} ({grounds})."
 

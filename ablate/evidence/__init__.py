@@ -7,7 +7,7 @@ applicable, claim_problems, fixed_by, fraction_of  the grammar of claims and mar
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
-from ablate.evidence.also import also, also_lines, in_short
+from ablate.evidence.also import also, also_lines, also_words
 from ablate.evidence.claims import claims
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, strata
 from ablate.evidence.crossings import crossings
@@ -51,6 +51,7 @@ __all__ = [
     "Noise",
     "also",
     "also_lines",
+    "also_words",
     "applicable",
     "assumed",
     "assuming",
@@ -79,7 +80,6 @@ __all__ = [
     "given",
     "headline",
     "holm",
-    "in_short",
     "interval",
     "looks_until",
     "lower_is_better",

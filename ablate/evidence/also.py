@@ -76,11 +76,11 @@ def _said(key: str, mine: bool, before: list[str], after: list[str]) -> str:
     return f"{called} {plain[0]} → {plain[1]}"
 
 
-def in_short(also: str) -> str:
-    """What a contrast changes beside its factors, in a line: a few settings of the column `also` of effects."""
+def also_words(also: str) -> str:
+    """A few settings of the column `also` of effects: "also: bias true → false"; nothing where there is none."""
     found = also.split("; ") if also else []
     more = f" and {counted(len(found) - NAMED, 'more setting')}" * (len(found) > NAMED)
-    return ", ".join(found[:NAMED]) + more
+    return f"also: {', '.join(found[:NAMED])}{more}" * bool(found)
 
 
 def also_lines(manifest: dict[str, Any]) -> list[str]:
@@ -89,5 +89,5 @@ def also_lines(manifest: dict[str, Any]) -> list[str]:
     for contrast in contrasts(manifest):
         if contrast.kind in ("main", "step") and (others := also(manifest, contrast)):
             where = f" at {contrast.stratum}" * bool(contrast.stratum)
-            found[contrast.label.removesuffix(where)] = in_short("; ".join(others))
-    return [f"{label}, also: {others}" for label, others in found.items()]
+            found[contrast.label.removesuffix(where)] = also_words("; ".join(others))
+    return [f"{label}, {others}" for label, others in found.items()]
