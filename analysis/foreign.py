@@ -16,7 +16,7 @@ from ablate.words import show
 from analysis.columns import SHAPE, direction
 from analysis.ends import ends, with_missing
 from analysis.layout import arrange, is_base, label_of, labels_of, outside
-from analysis.load import Asked as Asked
+from analysis.request import Asked
 from analysis.study_file import judged
 
 TASK = "runs"

@@ -18,7 +18,8 @@ from ablate.results import Study
 from ablate.words import counted
 from analysis.charts import is_chart, unfolded
 from analysis.columns import SHAPE, called, choose_factors, choose_metrics, is_neither, levels, number, some
-from analysis.foreign import Asked, Origin, assemble, command, when
+from analysis.foreign import Origin, assemble, command, when
+from analysis.request import Asked
 from analysis.safe import ACTING, unquoted, visible
 from analysis.study_file import claimed_metrics, wanted_factors
 

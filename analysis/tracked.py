@@ -12,7 +12,8 @@ from ablate.command import Refused
 from ablate.results import Study
 from ablate.words import counted
 from analysis.columns import KEYS, WHOLE, choose_factors, choose_metrics, levels
-from analysis.foreign import Asked, Origin, assemble
+from analysis.foreign import Origin, assemble
+from analysis.request import Asked
 from analysis.safe import visible
 from analysis.study_file import claimed_metrics, wanted_factors
 

@@ -19,8 +19,8 @@ from analysis import figures
 from analysis.__main__ import main
 from analysis.case import case_of
 from analysis.export import runs_table
-from analysis.foreign import Asked
 from analysis.report.series import series
+from analysis.request import Asked
 from analysis.runs_csv import read_csv
 from analysis.safe import written
 from analysis.tables import remarks

@@ -15,7 +15,7 @@ from ablate.command import Refused
 from ablate.relations import holds
 from ablate.results import Study
 from analysis.__main__ import main
-from analysis.foreign import Asked
+from analysis.request import Asked
 from analysis.runs_csv import read_csv
 from analysis.tables import remarks
 
