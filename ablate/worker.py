@@ -1,12 +1,13 @@
 """Carries out units: the runs of one Hydra job, each locked, continued or started, and ended with a result.
 
-As a program it is what the pool starts: a nursery, whose forks serve orders.
+As a program it is what the pool starts: a nursery, whose processes serve orders.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import os
 import platform
@@ -46,6 +47,7 @@ from ablate.streams import prepare
 from ablate.train import Diverged, Interrupted, Trainer, new_trainer
 from ablate.units import cell_of, read_unit
 
+MAXRSS = 1 if sys.platform == "darwin" else 1024  # bytes in what the system counts memory by
 CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout whose new files are changes to its code
 
 
@@ -237,7 +239,7 @@ def peak_memory(device: torch.device) -> int:
     """Most bytes held so far: on the GPU by tensors, on the CPU by the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * MAXRSS
 
 
 @functools.cache
@@ -327,4 +329,4 @@ def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Even
 if __name__ == "__main__":
     prepare(told=False)
     definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
-    tend(serve)
+    tend(importlib.import_module("ablate.worker").serve)  # by a name that other processes find it under
