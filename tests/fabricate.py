@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ablate.designs import lay_out
-from ablate.results import Run, write_json, write_manifest
+from ablate.config.designs import lay_out
+from ablate.results.atomic import write_json
+from ablate.results.manifest import write_manifest
+from ablate.results.run import Run
 
 COMPONENTS = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
 STEPS = 800

@@ -11,7 +11,7 @@ from fabricate import TASK, fabricate
 from scipy import stats
 
 from ablate import evidence
-from ablate.results import Study, load_study
+from ablate.results.study import Study, load_study
 
 DESIGNS: dict[str, dict[str, list[Any]]] = {
     "2x2": {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ablate.results import Run
-from ablate.worker import run_unit
+from ablate.execution.worker import run_unit
+from ablate.results.run import Run
 
 VOLATILE = ("seconds",)
 

@@ -9,15 +9,16 @@ import pytest
 from fabricate import fabricate
 
 from ablate import evidence
-from ablate.plan import PlanError
-from ablate.preview import preview
-from ablate.results import load_study, read_json, write_json
-from ablate.summary import summary
-from analysis import tables
-from analysis.__main__ import _said as printed
+from ablate.cli.preview import preview
+from ablate.cli.summary import summary
+from ablate.planning.plan import PlanError
+from ablate.results.atomic import read_json, write_json
+from ablate.results.study import load_study
 from analysis.case import case_of
-from analysis.methods import markdown
-from analysis.sentences import sentences
+from analysis.cli.main import _said as printed
+from analysis.writing import tables
+from analysis.writing.methods import markdown
+from analysis.writing.sentences import sentences
 
 BIAS = "bias true → false"
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ablate.catalogue import groups, papers, source
-from analysis import bibliography
-from analysis.bibliography import Paper, cite, known, mention
+from ablate.config.groups import groups, papers, source
+from analysis.writing import bibliography
+from analysis.writing.bibliography import Paper, cite, known, mention
 
 SOURCES = {f"{group}={name}": source(file) for group, found in groups().items() for name, file in found.items()}
 NAMED = {name: text for name, text in SOURCES.items() if text}

@@ -13,9 +13,9 @@ import pandas
 import pytest
 from fabricate import fabricate
 
-from ablate.results import study_folder
-from analysis.__main__ import main
-from analysis.load import read
+from ablate.results.manifest import study_folder
+from analysis.cli.main import main
+from analysis.sources import read
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 FIGURES = [f"{name}.{kind}" for name in ("curves", "effects", "seeds") for kind in ("pdf", "png")]
@@ -54,8 +54,8 @@ def test_of_sides_that_diverged_unequally_no_mean_of_the_survivors_is_told(
 def test_a_study_called_as_a_command_is_refused_and_one_that_is_there_is_reached(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ablate.settings import TAKEN
-    from analysis.__main__ import COMMANDS
+    from ablate.config.study_keys import TAKEN
+    from analysis.cli.main import COMMANDS
 
     assert set(TAKEN) == set(COMMANDS)
     fabricate(tmp_path, {"norm": ["ln"]}, study="export", seeds=[0])
@@ -80,7 +80,7 @@ def fresh_python(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_torch_is_never_loaded(tmp_path: Path) -> None:
     fabricate(tmp_path, GRID)
     code = (
-        "import sys, analysis.__main__ as command\n"
+        "import sys, analysis.cli.main as command\n"
         f"assert command.main(['--results-dir', {str(tmp_path)!r}]) == 0\n"
         "assert 'torch' not in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )
@@ -92,7 +92,7 @@ def test_torch_is_never_loaded(tmp_path: Path) -> None:
 def test_help_and_a_refusal_load_no_library_of_numbers(tmp_path: Path) -> None:
     fabricate(tmp_path, GRID)
     code = (
-        "import sys, analysis.__main__ as command\n"
+        "import sys, analysis.cli.main as command\n"
         f"assert command.main(['nobody', '--results-dir', {str(tmp_path)!r}]) == 2\n"
         "try: command.main(['--help'])\n"
         "except SystemExit: pass\n"

@@ -14,15 +14,17 @@ import pytest
 from fabricate import fabricate
 
 from ablate import evidence
-from ablate.command import Refused
-from ablate.results import read_json, read_manifest, study_folder, write_json
-from ablate.tidy import Columns, parse_lines
-from analysis import load
-from analysis.__main__ import main
+from ablate.config.errors import Refused
+from ablate.results.atomic import read_json, write_json
+from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.tables import Columns, parse_lines
+from analysis import sources
 from analysis.case import case_of
-from analysis.load import read
-from analysis.sections import sections
-from analysis.tables import remarks
+from analysis.cli import arguments
+from analysis.cli.main import main
+from analysis.sources import read
+from analysis.writing.sections import sections
+from analysis.writing.tables import remarks
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -203,7 +205,7 @@ def test_manifests_of_other_versions(tmp_path: Path) -> None:
 def outcome(results: Path, what: str) -> None:
     """Tables, or a refusal in one line."""
     try:
-        load.case(results, load.read(results, "fabricated"))
+        arguments.case(results, sources.read(results, "fabricated"))
     except Refused as error:
         assert "manifest.json" in str(error) and "\n" not in str(error), what
     except Exception as error:

@@ -12,13 +12,13 @@ import pytest
 from fabricate import fabricate
 
 from ablate import evidence
-from ablate.results import load_study
-from analysis import load
-from analysis.__main__ import main
-from analysis.export import runs_table
-from analysis.request import Asked
-from analysis.runs_csv import read_csv
-from analysis.safe import quoted, unquoted, written
+from ablate.results.study import load_study
+from analysis import sources
+from analysis.cli.main import main
+from analysis.escape import quoted, unquoted, written
+from analysis.sources.csv_file import read_csv
+from analysis.sources.request import Asked
+from analysis.writing.runs_table import runs_table
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -107,7 +107,7 @@ def test_labels_of_a_cumulative_design_are_no_formulas(tmp_path: Path) -> None:
     assert export(tmp_path) == 0
     lines = (tmp_path / "figures" / "fabricated" / "runs.csv").read_text().splitlines()
     assert any(",'+ swiglu," in line for line in lines) and not any(",+ " in line for line in lines)
-    assert load.read(tmp_path, None).runs["label"].str.startswith("+ ").any()
+    assert sources.read(tmp_path, None).runs["label"].str.startswith("+ ").any()
 
 
 def test_levels_that_look_like_formulas_come_back_as_they_were(tmp_path: Path) -> None:

@@ -18,12 +18,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from ablate import evidence
-from ablate.results import Study, load_study
+from ablate.results.study import Study, load_study
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.edits import Edits
-from analysis.figures import curves, style
-from analysis.figures.page import page_of
+from analysis.case.figures_yaml import Edits
+from analysis.figures.draw import style
+from analysis.figures.draw.page import page_of
+from analysis.figures.kinds import curves
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 MANY = GRID | {"residual": ["pre", "post"], "attention": ["mha", "gqa"], "init": ["gpt2", "small"], "optim.lr": [1, 2]}

@@ -21,12 +21,12 @@ from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
 from ablate import evidence
-from ablate.results import load_study
+from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.edits import Edits
-from analysis.figures import style
-from analysis.figures.page import page_of
+from analysis.case.figures_yaml import Edits
+from analysis.figures.draw import style
+from analysis.figures.draw.page import page_of
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 STEPS = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "post"]}

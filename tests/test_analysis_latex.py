@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fabricate import fabricate
 
-from ablate.results import load_study
-from analysis import latex, sheet, tables
+from ablate.results.study import load_study
 from analysis.case import case_of
-from analysis.sheet import Sheet
+from analysis.writing import latex, sheet, tables
+from analysis.writing.sheet import Sheet
 
 SPECIAL = r"\ _ % & # $ { } ~ ^ < > | ' ` " + '"'
 # What TeX understands in our texts: named commands, escaped characters, formulas of one command, plain characters.

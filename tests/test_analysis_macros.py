@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from fabricate import fabricate
 
-from ablate import evidence, words
-from ablate.results import load_study
-from analysis import latex, macros, tables
+from ablate import evidence, format
+from ablate.results.study import load_study
 from analysis.case import Case, case_of
+from analysis.writing import latex, latex_macros, tables
 
 NORMAL = "if differences are roughly normal"  # which fewer than twelve seeds cannot show
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -25,7 +25,7 @@ def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -
 
 def commands(found: Case) -> dict[str, str]:
     """The commands of the page by name; fails on a line that is neither one nor a comment, and on a name used twice."""
-    lines = [line for line in macros.page(found).splitlines() if line and not line.startswith("%")]
+    lines = [line for line in latex_macros.page(found).splitlines() if line and not line.startswith("%")]
     read = [COMMAND.fullmatch(line) for line in lines]
     assert all(read), [line for line, match in zip(lines, read, strict=True) if not match]
     assert len({match[1] for match in read if match}) == len(read)
@@ -61,7 +61,7 @@ def test_names_are_valid_and_every_effect_and_cell_has_its_numbers(tmp_path: Pat
      (-1.0, "less than −20 %"), (float("nan"), "–")],
 )  # fmt: skip
 def test_steps_beyond_what_was_measured_have_no_number(worth: float, said: str) -> None:
-    assert macros._worth(worth) == said
+    assert latex_macros._worth(worth) == said
 
 
 def test_a_worth_without_bounds_is_none(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_values_are_the_tables(tmp_path: Path) -> None:
     assert read["ablFfnSwigluP"] == shown["p (Holm; exploratory: BH)"] and read["ablFfnSwigluN"] == shown["n"]
     assert float(delta.replace("−", "-")) == pytest.approx(row.mean, abs=10.0 ** -len(delta.split(".")[1]))
     assert (
-        read["ablFfnSwigluDz"] == words.number(row.mean / row.sd, 2)
+        read["ablFfnSwigluDz"] == format.number(row.mean / row.sd, 2)
         and read["ablFfnSwigluVerdict"] == f"better, {NORMAL}"
     )
     cell = next(found.cells.query("label == 'ln + swiglu'").itertuples())
@@ -110,19 +110,21 @@ def test_a_withheld_effect_has_no_number_to_cite(tmp_path: Path) -> None:
 
 def test_values_are_set_alike_in_text_and_in_formulas() -> None:
     assert (
-        macros.either_mode("−1.6 %") == r"\ensuremath{-}1.6 \%"
-        and macros.either_mode("< .001") == r"\ensuremath{<} .001"
+        latex_macros.either_mode("−1.6 %") == r"\ensuremath{-}1.6 \%"
+        and latex_macros.either_mode("< .001") == r"\ensuremath{<} .001"
     )
-    assert macros.either_mode("undecided") == r"\mbox{undecided}" and macros.either_mode("–") == r"\mbox{--}"
-    assert macros.either_mode("3e-3") == r"\mbox{3e-3}" and macros.either_mode("1,234") == "1,234"
+    assert (
+        latex_macros.either_mode("undecided") == r"\mbox{undecided}" and latex_macros.either_mode("–") == r"\mbox{--}"
+    )
+    assert latex_macros.either_mode("3e-3") == r"\mbox{3e-3}" and latex_macros.either_mode("1,234") == "1,234"
 
 
 def test_names_that_would_be_equal_are_told_apart_in_the_order_of_the_tables(tmp_path: Path) -> None:
     factors = {"ffn": ["mlp", "a-b", "a_b", "a b"]}
-    first = [macro.name for macro in macros.macros(case(tmp_path, factors)) if macro.field == "Delta"]
+    first = [macro.name for macro in latex_macros.macros(case(tmp_path, factors)) if macro.field == "Delta"]
     assert first == ["ablFfnABDelta", "ablFfnABBDelta", "ablFfnABCDelta"]
-    again = [macro.name for macro in macros.macros(case_of(tmp_path, load_study(tmp_path, "fabricated")))]
-    assert again == [macro.name for macro in macros.macros(case_of(tmp_path, load_study(tmp_path, "fabricated")))]
+    again = [macro.name for macro in latex_macros.macros(case_of(tmp_path, load_study(tmp_path, "fabricated")))]
+    assert again == [macro.name for macro in latex_macros.macros(case_of(tmp_path, load_study(tmp_path, "fabricated")))]
     assert len(set(again)) == len(again)
 
 
@@ -140,12 +142,12 @@ def test_names_that_would_be_equal_are_told_apart_in_the_order_of_the_tables(tmp
     ],
 )
 def test_labels_are_spelled_in_letters(text: str, name: str) -> None:
-    assert macros.spelled(text) == name
+    assert latex_macros.spelled(text) == name
 
 
 def test_labels_cannot_leave_their_comment(tmp_path: Path) -> None:
     found = case(tmp_path, {"ffn": ["mlp", "x\n\\input{y}"]})
-    assert "ablFfnXInputYDelta" in commands(found) and "\n\\input" not in macros.page(found)
+    assert "ablFfnXInputYDelta" in commands(found) and "\n\\input" not in latex_macros.page(found)
 
 
 def claim(claim: dict[str, Any], registered: bool = True) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from fabricate import fabricate
 
-from ablate.results import load_study, read_manifest, write_manifest
-from ablate.train import DIVERGED
-from analysis import methods, training
+from ablate.results.manifest import read_manifest, write_manifest
+from ablate.results.study import load_study
+from ablate.training.trainer import DIVERGED
 from analysis.case import Case, case_of
+from analysis.writing import methods, methods_training
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 FULL = {
@@ -22,7 +23,7 @@ FULL = {
     "model": {"_target_": "ablate.model.transformer.EncoderDecoder", "layers": 4, "heads": 2, "dim": 64,
               "dropout": 0.1},
     "train": {"steps": 800, "batch_size": 16, "precision": "fp32", "average": "ema"},
-    "optim": {"_target_": "ablate.optim.adamw", "lr": 1e-3, "betas": [0.9, 0.99], "weight_decay": 0.1, "clip": 1.0,
+    "optim": {"_target_": "ablate.training.optim.adamw", "lr": 1e-3, "betas": [0.9, 0.99], "weight_decay": 0.1, "clip": 1.0,
               "warmup": 40, "schedule": "cosine", "floor": 0.1},
     "eval": {"tokens": 16384, "lengths": []},
 }  # fmt: skip
@@ -194,7 +195,7 @@ def test_one_run_is_one_and_code_of_the_users_is_named(tmp_path: Path) -> None:
     found = case(tmp_path, factors={}, seeds=[0], change=change)
     assert "The one run ended with a number." in methods.markdown(found)
     runs = found.study.runs.assign(device="cpu", torch="2.13", commit="0123456789abcdef", dirty=False)
-    text = " ".join(training.machine(found._replace(study=dataclasses.replace(found.study, runs=runs))))
+    text = " ".join(methods_training.machine(found._replace(study=dataclasses.replace(found.study, runs=runs))))
     assert "commit 0123456789ab, beside my_package, whose version is not recorded." in text
 
 
@@ -241,7 +242,7 @@ def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:
         device="cpu x86_64", torch="2.6.0", commit="f75e98ff2e4d0a64", dirty=False, seconds=90.0
     )
     found.study.runs = runs.assign(dirty=[True] + [False] * (count - 1))
-    text = " ".join(training.machine(found))
+    text = " ".join(methods_training.machine(found))
     assert "on cpu x86_64 with PyTorch 2.6.0 and Python 3.11.4." in text
     assert "The code is that of commit f75e98ff2e4d with changes that were not committed." in text
     flops = count * 250_000 * 1024 * 800

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from fabricate import fabricate
 
-from ablate.results import load_study, read_manifest, write_manifest
-from analysis import markdown, sections
-from analysis.__main__ import main
+from ablate.results.manifest import read_manifest, write_manifest
+from ablate.results.study import load_study
 from analysis.case import Case, case_of
+from analysis.cli.main import main
+from analysis.writing import markdown, sections
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 TITLES = ["Question", "Verdicts", "Plan", "Tables", "Runs", "Configuration differences", "What was left out, and why"]

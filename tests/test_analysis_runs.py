@@ -12,18 +12,18 @@ import pandas
 import pytest
 from fabricate import fabricate, plain_score
 
-from ablate import evidence, words
-from ablate.command import Refused
-from ablate.results import Study, load_study
+from ablate import evidence, format
+from ablate.config.errors import Refused
+from ablate.results.study import Study, load_study
 from analysis import figures
-from analysis.__main__ import main
 from analysis.case import case_of
-from analysis.export import runs_table
-from analysis.report.series import series
-from analysis.request import Asked
-from analysis.runs_csv import read_csv
-from analysis.safe import written
-from analysis.tables import remarks
+from analysis.cli.main import main
+from analysis.escape import written
+from analysis.report.curve_data import series
+from analysis.sources.csv_file import read_csv
+from analysis.sources.request import Asked
+from analysis.writing.runs_table import runs_table
+from analysis.writing.tables import remarks
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 TEXT = ["kind", "factor", "level", "reference", "stratum", "label", "verdict", "note"]
@@ -36,7 +36,7 @@ def exported(study: Study, file: Path) -> Path:
 
 def verdicts(table: pandas.DataFrame) -> list[str]:
     """Every row's verdict as people read it."""
-    return [words.verdict(row) for row in table.itertuples()]
+    return [format.verdict(row) for row in table.itertuples()]
 
 
 def assert_equal_evidence(native: Study, foreign: Study) -> None:

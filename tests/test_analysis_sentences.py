@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from fabricate import fabricate
 
-from ablate.results import load_study
-from ablate.words import p_text
+from ablate.format import p_text
+from ablate.results.study import load_study
 from analysis.case import Case, case_of
-from analysis.sentences import p_words, sentence, sentences
+from analysis.writing.sentences import p_words, sentence, sentences
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 

@@ -14,12 +14,15 @@ from fabricate import TASK, fabricate
 from scipy import stats as scipy_stats
 
 from ablate import evidence
-from ablate.results import Run, load_study, write_json
-from analysis import sections, stats
+from ablate.results.atomic import write_json
+from ablate.results.run import Run
+from ablate.results.study import load_study
+from analysis import stats
 from analysis.case import case_of
-from analysis.sheet import markdown
 from analysis.stats.documents import clustered
-from analysis.stats.solved import logrank, paired_logrank
+from analysis.stats.solve_times import logrank, paired_logrank
+from analysis.writing import sections
+from analysis.writing.sheet import markdown
 
 TOKENS = [320, 64, 1408, 640, 96, 512]
 

@@ -9,11 +9,11 @@ import pandas
 import pytest
 from fabricate import fabricate
 
-from ablate import evidence, words
-from ablate.results import Study, load_study
-from analysis import tables
+from ablate import evidence, format
+from ablate.results.study import Study, load_study
 from analysis.case import case_of
-from analysis.sentences import sentence
+from analysis.writing import tables
+from analysis.writing.sentences import sentence
 
 NORMAL = "if differences are roughly normal"  # which fewer than twelve seeds cannot show
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
@@ -69,7 +69,7 @@ def test_effects_say_family_and_exploratory(tmp_path: Path) -> None:
     row = next(evidence.effects(study).query("label == 'ffn: swiglu − mlp'").itertuples())
     shown = cell(page, "ffn: swiglu − mlp")
     assert shown[1:3] == ["6", "0"] and shown[4:] == [
-        words.p_text(row.p_holm),
+        format.p_text(row.p_holm),
         f"better (lower loss), {NORMAL}",
         "family",
     ]

@@ -13,13 +13,14 @@ import pytest
 from fabricate import fabricate
 
 from ablate import evidence
-from ablate.results import load_study, read_manifest, write_manifest
-from ablate.sync import Mirror
-from analysis import wandb_runs
-from analysis.__main__ import main
-from analysis.request import Asked
-from analysis.study_file import read_study_file
-from analysis.wandb_offline import records
+from ablate.execution.tracking.mirror import Mirror
+from ablate.results.manifest import read_manifest, write_manifest
+from ablate.results.study import load_study
+from analysis.cli.main import main
+from analysis.sources import wandb_api
+from analysis.sources.request import Asked
+from analysis.sources.study_file import read_study_file
+from analysis.sources.wandb_offline import records
 
 pytest.importorskip("wandb")
 RECORDED = Path(__file__).parent / "recorded" / "wandb_runs.json"
@@ -66,7 +67,7 @@ def online(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_a_recorded_project(online: list[dict[str, Any]], tmp_path: Path) -> None:
-    study = wandb_runs.read_wandb("someone/glu", Asked(), tmp_path)
+    study = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
     assert study.manifest["factors"] == {"ffn.kind": ["mlp", "swiglu"], "optim.lr": [0.001, 0.003]}
     assert study.manifest["endpoint"] == "test/loss" and study.manifest["seeds"] == [0, 1, 2]
     runs = {(*run["config"]["ffn"].values(), run["config"]["seed"]): run for run in online}
@@ -90,7 +91,7 @@ def test_a_study_file_judges_runs_of_a_project(
         "  gated: {less: [{ffn.kind: swiglu}, {ffn.kind: mlp}], at: {optim.lr: 1e-3}}\n"
     )
     asked = Asked(described=read_study_file(file))
-    study = wandb_runs.read_wandb("someone/glu", asked, tmp_path)
+    study = wandb_api.read_wandb("someone/glu", asked, tmp_path)
     assert study.manifest["study"] == "gated" and study.manifest["reference"]["ffn.kind"] == "swiglu"
     (claim,) = evidence.claims(study).itertuples()
     assert not claim.registered and claim.side == "ffn.kind=swiglu" and study.manifest["margin"]["value"] == 0.5
@@ -101,15 +102,15 @@ def test_a_study_file_judges_runs_of_a_project(
 
 
 def test_a_finished_run_is_fetched_once(online: list[dict[str, Any]], tmp_path: Path) -> None:
-    first = wandb_runs.read_wandb("someone/glu", Asked(), tmp_path)
+    first = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
     assert sorted(Api.scanned) == sorted(run["id"] for run in online)
     Api.scanned.clear()
-    again = wandb_runs.read_wandb("someone/glu", Asked(), tmp_path)
+    again = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
     assert Api.scanned == []
     pandas.testing.assert_frame_equal(evidence.effects(first), evidence.effects(again))
     online[3]["heartbeat_at"] = "2030-01-01T00:00:00"
     next((tmp_path / "wandb" / "someone-glu").glob(f"{online[5]['id']}.json")).write_text("{")
-    wandb_runs.read_wandb("someone/glu", Asked(), tmp_path)
+    wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
     assert Api.scanned == [online[3]["id"], online[5]["id"]]
 
 
@@ -120,7 +121,7 @@ def test_what_runs_ended_with(online: list[dict[str, Any]], tmp_path: Path) -> N
     online[4]["history"][-1]["test/loss"] = float("nan")
     del online[7]["config"]["seed"]
     online.append(again)
-    study = wandb_runs.read_wandb("someone/glu", Asked(), tmp_path)
+    study = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
     by_id = {run["id"]: study.runs[study.runs["path"].str.contains(run["id"], regex=False)] for run in online}
     assert by_id[online[0]["id"]].empty and by_id["again"]["test/loss"].item() == 1.5
     assert [by_id[online[i]["id"]]["status"].item() for i in (1, 2, 4)] == ["failed", "missing", "diverged"]
@@ -128,7 +129,7 @@ def test_what_runs_ended_with(online: list[dict[str, Any]], tmp_path: Path) -> N
     assert "1 run left out, whose cell and seed were run again" in notes and online[0]["id"] in notes
     assert "1 run without a seed left out" in notes and "not finite" in notes and "1 run without a row" in notes
     Api.scanned.clear()
-    wandb_runs.read_wandb("someone/glu", Asked(), tmp_path)
+    wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
     assert Api.scanned == [online[2]["id"]]  # the one that goes on
 
 
@@ -150,7 +151,7 @@ def test_nothing_prompts_hangs_or_crashes(
     import threading
 
     monkeypatch.setattr(Api, "runs", lambda *_, **__: threading.Event().wait())
-    monkeypatch.setattr(wandb_runs, "SILENCE", 0.2)
+    monkeypatch.setattr(wandb_api, "SILENCE", 0.2)
     assert "W&B did not answer within" in refused("--wandb", "someone/glu")
     monkeypatch.delenv("WANDB_API_KEY")
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
@@ -163,21 +164,25 @@ def test_offline_runs_of_our_mirror_give_the_same_evidence(tmp_path: Path) -> No
     name = fabricate(results, GRID, seeds=(0, 1))
     manifest = read_manifest(results, name)
     for cell in manifest["cells"]:
-        cell["config"]["track"] = {"_target_": "ablate.track.WandB", "project": "ablate", "entity": None}
+        cell["config"]["track"] = {
+            "_target_": "ablate.execution.tracking.wandb.WandB",
+            "project": "ablate",
+            "entity": None,
+        }
     write_manifest(results, manifest)
     mirror = Mirror(results, name)
     with mirror.lock() as lock:
         assert mirror.take(lock, wait=False) and mirror.replay() == 8
         mirror.close()
     native = load_study(results, name)
-    found = wandb_runs.read_wandb(str(results / "wandb"), Asked(), tmp_path)
+    found = wandb_api.read_wandb(str(results / "wandb"), Asked(), tmp_path)
     assert found.notes == []
     one, other = (evidence.effects(study).set_index("label").sort_index() for study in (native, found))
     pandas.testing.assert_frame_equal(one, other, check_exact=True)  # in whatever order the runs ended
     assert len(found.curves) == len(native.curves)
     (file,) = list((results / "wandb").glob("offline-run-*/run-*.wandb"))[:1]
     file.write_bytes(file.read_bytes()[:3])
-    torn = wandb_runs.read_wandb(str(results / "wandb"), Asked(), tmp_path)
+    torn = wandb_api.read_wandb(str(results / "wandb"), Asked(), tmp_path)
     assert f"{file.parent.name}/{file.name} is no run that can be read" in torn.notes[0] and len(torn.runs) == 8
 
 

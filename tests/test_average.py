@@ -10,12 +10,12 @@ from conftest import latest
 from single import rows_of, train
 
 import ablate
-from ablate import average
-from ablate.metrics import loss, score
-from ablate.plan import plan_study
-from ablate.results import Run
-from ablate.sweep import record
-from ablate.train import Diverged, Trainer
+from ablate.cli.sweep import record
+from ablate.planning.plan import plan_study
+from ablate.results.run import Run
+from ablate.training import weight_averaging
+from ablate.training.metrics import loss, score
+from ablate.training.trainer import Diverged, Trainer
 
 LONG = ["train.steps=40", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
 PARTS = ["norm=bn", "position=learned", "model.dropout=0.1"]
@@ -24,7 +24,7 @@ PARTS = ["norm=bn", "position=learned", "model.dropout=0.1"]
 @pytest.fixture(autouse=True)
 def half(monkeypatch):
     """A horizon that bites in a few steps."""
-    monkeypatch.setattr(average, "HORIZON", 0.2)
+    monkeypatch.setattr(weight_averaging, "HORIZON", 0.2)
 
 
 def planned(small: list[str], *overrides: str):

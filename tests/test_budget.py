@@ -9,8 +9,8 @@ import torch
 from blank import Blank
 from test_build import CONFIG, component, each_cell
 
-from ablate.budget import count, utilisation
-from ablate.build import initialised_model
+from ablate.model.build import initialised_model
+from ablate.model.cost import count, utilisation
 
 VOCAB, DIM, HEADS, LAYERS, CONTEXT = 97, 48, 6, 3, 20
 HEAD = DIM // HEADS

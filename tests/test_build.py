@@ -17,26 +17,16 @@ import torch
 from blank import Blank
 from omegaconf import DictConfig, OmegaConf
 
-from ablate.build import (
-    SHAPE,
-    WIRING,
-    BadComponent,
-    argument_problems,
-    bind,
-    build_init,
-    build_model,
-    build_task,
-    fits,
-    initialised_model,
-    resolve,
-    shape,
-)
-from ablate.catalogue import CONF
+from ablate.config.components import SHAPE, WIRING, argument_problems, bind, fits, resolve
+from ablate.config.errors import BadComponent
+from ablate.config.groups import CONF
+from ablate.config.schema import COMPONENTS
+from ablate.data.build import build_task
 from ablate.data.task import Task
 from ablate.model import residual
+from ablate.model.build import build_init, build_model, initialised_model, shape
 from ablate.model.ffn import MLP
 from ablate.model.norm import LayerNorm
-from ablate.schema import COMPONENTS
 
 VOCAB = 11
 
@@ -93,7 +83,7 @@ def problem(group: str, node: dict[str, Any], user: tuple[str, ...] = ()) -> tup
         ("norm", "torch.nn.LayerNorm"),
         ("norm", "os.system"),
         ("norm", "builtins.eval"),
-        ("norm", "ablate.train.Trainer"),
+        ("norm", "ablate.training.trainer.Trainer"),
         ("norm", "ablate.modelling.Norm"),
         ("norm", "ablate.data.text.Text"),
         ("data", "ablate.model.norm.LayerNorm"),

@@ -15,13 +15,13 @@ from fabricate import TASK, Levels, fabricate
 from scipy import stats
 
 from ablate import evidence
+from ablate.cli.summary import summary
+from ablate.evidence.claims.rank_correlation import rank_correlation
+from ablate.evidence.claims.rules import rule_of
 from ablate.evidence.divergence import redealt
 from ablate.evidence.family import corrected, exploratory, registered
-from ablate.evidence.findings import rule_of
-from ablate.evidence.ranking import rank_correlation
-from ablate.looks import decided
-from ablate.results import Study, load_study
-from ablate.summary import summary
+from ablate.planning.rounds.sequential import decided
+from ablate.results.study import Study, load_study
 
 NOISE = np.random.default_rng(20).normal(0, 0.004, (40, 12))
 FFN = ["mlp", "gelu", "silu", "glu", "reglu", "swiglu"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ablate.claims import applicable, claim_problems, metric_problems, register
-from ablate.designs import lay_out
-from ablate.grammar import fixed_by
-from ablate.margins import fraction_of
-from ablate.relations import sides_of, weighed
+from ablate.config.claim_relations import sides_of, weighed
+from ablate.config.claims import applicable, claim_problems, fixed_by, metric_problems
+from ablate.config.designs import lay_out
+from ablate.config.margin import fraction_of
+from ablate.planning.registration import register
 
 FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"], "optim.lr": [1e-3, 2e-3]}
 GOOD = {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}

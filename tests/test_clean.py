@@ -14,8 +14,11 @@ import yaml
 from conftest import run_module
 from fabricate import fabricate
 
-from ablate import clean, litter
-from ablate.results import Run, read_manifest, study_folder, unit_file, write_json, write_manifest
+from ablate.cli import clean
+from ablate.cli import clean as litter
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest, study_folder, unit_file, write_manifest
+from ablate.results.run import Run
 
 OLD = time.time() - 2 * litter.OLD
 

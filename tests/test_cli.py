@@ -10,7 +10,8 @@ import torch
 from conftest import ROOT, run_module
 
 import ablate
-from ablate.results import Run, newest_study, read_manifest
+from ablate.results.manifest import newest_study, read_manifest
+from ablate.results.run import Run
 
 SWEEP = ["-m", "norm=ln,rms", "ffn=mlp,swiglu", "seeds=2"]
 
@@ -114,8 +115,8 @@ def test_load_gives_the_model_that_was_evaluated(cli, small, tmp_path):
     cli("norm=bn", "position=learned", "seeds=1", *small)
     folder = next((tmp_path / "results").glob("runs/*/*"))
     loaded = ablate.load(folder)
-    from ablate.build import build_task
-    from ablate.metrics import score
+    from ablate.data.build import build_task
+    from ablate.training.metrics import score
 
     torch.set_num_threads(1)
     task = build_task(loaded.config)
@@ -128,7 +129,7 @@ def test_load_gives_the_model_that_was_evaluated(cli, small, tmp_path):
 def test_help_lists_every_variant_without_loading_anything_heavy(cli):
     done = cli("--help")
     assert done.returncode == 0
-    from ablate.catalogue import first_line, groups
+    from ablate.config.groups import first_line, groups
 
     for group, variants in groups().items():
         assert f"\n{group}\n" in done.stdout
@@ -138,7 +139,8 @@ def test_help_lists_every_variant_without_loading_anything_heavy(cli):
 
 
 def test_the_catalogue_of_the_readme_is_what_is_on_disk():
-    from ablate.catalogue import BEGIN, END, SHOWN, groups, markdown
+    from ablate.cli.catalogue import BEGIN, END, SHOWN, markdown
+    from ablate.config.groups import groups
 
     text = (ROOT / "README.md").read_text()
     shown = text.partition(BEGIN)[2].partition(END)[0].strip()

@@ -13,10 +13,10 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from ablate.build import resolve
-from ablate.catalogue import groups
-from ablate.code import LOOP, PACKAGE, Sources, definitions
-from ablate.schema import COMPONENTS
+from ablate.config.components import resolve
+from ablate.config.groups import groups
+from ablate.config.schema import COMPONENTS
+from ablate.results.code_hash import LOOP, PACKAGE, Sources, definitions
 
 PARTS = (*COMPONENTS, "model", "data", "optim")
 VARIANTS = {
@@ -48,7 +48,11 @@ def test_a_cell_has_the_code_of_the_loop_and_of_its_parts():
     parts = [VARIANTS["norm", "bn"], VARIANTS["data", "copy"]]
     found = definitions(parts)
     assert found == BEFORE[LOOP] | BEFORE["norm", "bn"] | BEFORE["data", "copy"]
-    assert {"ablate.train.Trainer", "ablate.model.running.Moments", "ablate.data.sequence.Sequence"} <= found.keys()
+    assert {
+        "ablate.training.trainer.Trainer",
+        "ablate.model.running.Moments",
+        "ablate.data.sequence.Sequence",
+    } <= found.keys()
     assert not any("LayerNorm" in name or "stdlib" in name for name in found)
 
 
@@ -266,9 +270,9 @@ def test_a_process_goes_by_the_code_as_it_was_when_it_looked(tmp_path):
     """An edit while it runs changes no key, in a package of one's own either: Python does not import it again."""
     (tmp_path / "mine.py").write_text("class Norm:\n    size = 1\n")
     code = (
-        "import pathlib, sys; from ablate.code import PACKAGE, definitions, read, sources\n"
+        "import pathlib, sys; from ablate.results.code_hash import PACKAGE, definitions, read, sources\n"
         "before = definitions(['mine.Norm'], ['mine'])\n"
-        "assert 'mine.Norm' in before and 'ablate.train.Trainer' in before\n"
+        "assert 'mine.Norm' in before and 'ablate.training.trainer.Trainer' in before\n"
         "pathlib.Path('mine.py').write_text('class Norm: size = 2')\n"
         "sources.cache_clear()\n"
         "assert definitions(['mine.Norm', 'mine.other'], ['mine'])['mine.Norm'] == before['mine.Norm']\n"

@@ -12,12 +12,12 @@ import pytest
 from fabricate import TASK, fabricate
 from scipy import stats
 
-from ablate import evidence, words
+from ablate import evidence, format
+from ablate.cli.summary import summary
 from ablate.evidence.collapse import Collapse, affordable, bound, bound_words, guess_of
 from ablate.evidence.sequential import LOOKS, nominal
 from ablate.evidence.statistics import Estimate
-from ablate.results import Study, load_study
-from ablate.summary import summary
+from ablate.results.study import Study, load_study
 
 COPY = TASK | {"metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(2)}}
 MARGIN = {"value": 0.02, "written": "2026-01-01", "registered": True, "earlier": []}
@@ -61,7 +61,7 @@ def test_what_a_guess_scores() -> None:
 def test_equal_and_clean_seeds_are_equal_among_solved_seeds_only(tmp_path: Path) -> None:
     found = study(tmp_path, 20)
     said = "equivalent among solved seeds; collapse in fewer than 14 % of seeds (95 %, 0 of 20)"
-    assert words.verdict(row(found)) == f"{said}; within ±.02"
+    assert format.verdict(row(found)) == f"{said}; within ±.02"
     assert f"{said}; within ±.02" in summary(found)
 
 
@@ -77,7 +77,7 @@ def test_collapsed_seeds_count_in_the_bound_and_not_in_the_interval(tmp_path: Pa
     assert found.note.startswith(said)
     left = [NOISE[seed, 1] - NOISE[seed, 0] for seed in range(20) if seed not in (3, 7)]
     ends = stats.ttest_1samp(0.0003 * np.array(left), 0).confidence_interval(0.95)
-    assert found.note == said + words.span(0.0003 * float(np.mean(left)), *ends, words.decimals([np.ptp(ends) / 2]))
+    assert found.note == said + format.span(0.0003 * float(np.mean(left)), *ends, format.decimals([np.ptp(ends) / 2]))
     assert math.isnan(found.low), "an interval over collapsed seeds is none"
 
 
@@ -101,7 +101,7 @@ def test_a_variant_that_never_learns_is_worse(tmp_path: Path) -> None:
 
 def test_losses_go_by_the_same_rule(tmp_path: Path) -> None:
     score = lambda levels, seed: 2.0 + solved(levels, seed)  # noqa: E731
-    equal = words.verdict(row(study(tmp_path / "a", 8, score, TASK)))
+    equal = format.verdict(row(study(tmp_path / "a", 8, score, TASK)))
     assert equal.startswith("equivalent among seeds that trained; collapse in fewer than 32 % of seeds (95 %, 0 of 8)")
     stuck = row(study(tmp_path / "b", 20, but(("rms", 3), score=score, low=5.4), TASK))
     assert "1 of 20); 1 collapsed against 0" in stuck.note and stuck.verdict.endswith("among seeds that trained")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ablate.designs import lay_out
+from ablate.config.designs import lay_out
 from ablate.evidence import Contrast, changes, contrasts
 
 SHAPES = [(2, 2), (3, 2), (2, 3, 4), (2,) * 4, (2, 3, 2, 2, 2), (2,) * 6]
@@ -192,7 +192,7 @@ def test_many_factors_one_at_a_time_cost_no_more_than_their_cells(count):
 
 
 def test_every_cell_of_a_design_that_changes_one_factor_has_a_look_of_its_own():
-    from analysis.figures import style
+    from analysis.figures.draw import style
 
     shapes: list[tuple[str, tuple[int, ...]]] = [
         ("one_at_a_time", (2,) * 12),

@@ -25,7 +25,7 @@ from simulate import (
 
 from ablate import evidence
 from ablate.evidence.statistics import interval, paired, welch
-from ablate.results import load_study
+from ablate.results.study import load_study
 
 STUDIES = 20_000
 SEEDS = (3, 5, 8)

@@ -12,14 +12,15 @@ from scipy import stats
 from simulate import error, paired_intervals, scores
 
 from ablate import evidence
+from ablate.cli.summary import summary
 from ablate.evidence import nominal
-from ablate.evidence.crossings import slope
-from ablate.looks import decided
-from ablate.results import Study, load_study
-from ablate.summary import summary
-from analysis import figures, macros, tables
+from ablate.evidence.setting_interactions import slope
+from ablate.planning.rounds.sequential import decided
+from ablate.results.study import Study, load_study
+from analysis import figures
 from analysis.case import case_of
-from analysis.sentences import sentences
+from analysis.writing import latex_macros, tables
+from analysis.writing.sentences import sentences
 
 WARM = {"residual": ["pre", "post"], "optim.warmup": [0, 40]}
 RATES = {"residual": ["pre", "post"], "optim.lr": [1e-3, 2e-3, 8e-3]}
@@ -182,7 +183,7 @@ def test_interactions_and_trends_reach_every_output(tmp_path: Path) -> None:
     assert " per doubling of optim.lr (6 seeds" in told[-1]
     assert "the difference that post in place of pre makes to the test loss is lower by" in told[-2]
     assert "with optim.lr=0.008 than with optim.lr=0.001" in told[-2]
-    assert macros.effect_name(list(given.effects.itertuples())[-1]) == "ResidualPostByOptimLrPerDoubling"
+    assert latex_macros.effect_name(list(given.effects.itertuples())[-1]) == "ResidualPostByOptimLrPerDoubling"
     drawn = figures.tables(given)
     made_of = drawn["interactions"]
     assert set(made_of["factor"]) == {"residual x optim.lr"} and len(made_of[made_of["one"].notna()]) == 6

@@ -15,12 +15,17 @@ from fabricate import fabricate
 from safetensors.torch import load_file, save_file
 from single import rows_of, train
 
-from ablate import clean, diff, evaluate, load, status, sync
-from ablate.checksum import sealed_archive, unsealed_archive
+from ablate import load
+from ablate.cli import clean, diff, evaluate, status
+from ablate.cli.sweep import record
+from ablate.config.errors import Corrupt
 from ablate.data.corpus import Document, cache_folder, load_corpus
-from ablate.plan import plan_study
-from ablate.results import Corrupt, Run, load_study, read_manifest, study_folder
-from ablate.sweep import record
+from ablate.execution.tracking import mirror as sync
+from ablate.planning.plan import plan_study
+from ablate.results.checksum import sealed_archive, unsealed_archive
+from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.run import Run
+from ablate.results.study import load_study
 
 STUDY = "damaged"
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from ablate.designs import base_factors, lay_out, size
+from ablate.config.designs import base_factors, lay_out, size
 
 SHAPES = [(2,), (3,), (2, 2), (3, 2), (2, 3, 4), (1, 2), (2,) * 4, (2, 3, 2, 2, 2), (2,) * 6, (3, 2, 2, 2, 2, 4)]
 BASES = ["first", "last"]

@@ -12,9 +12,9 @@ from scipy import optimize, stats
 from simulate import SPREADS, design_of, paired_intervals, scores, with_scores
 
 from ablate import evidence
+from ablate.cli.summary import summary
 from ablate.evidence.statistics import detectable, detectable_factor, found_with, paired, welch
-from ablate.results import load_study
-from ablate.summary import summary
+from ablate.results.study import load_study
 
 STUDIES = 20_000
 

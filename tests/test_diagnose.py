@@ -10,12 +10,12 @@ import torch
 from test_endpoint import CPU, SETTING, VOCAB, Cycles, model, same, state
 from torch import Tensor, nn
 
-from ablate.diagnose import diagnose, largest_logit, rms
+from ablate.cli.sweep import record
+from ablate.execution.worker import run_unit
 from ablate.model.norm import running_norms
-from ablate.plan import plan_study
-from ablate.results import Run
-from ablate.sweep import record
-from ablate.worker import run_unit
+from ablate.planning.plan import plan_study
+from ablate.results.run import Run
+from ablate.training.diagnostics import diagnose, largest_logit, rms
 
 SIZE = 5
 

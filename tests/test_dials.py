@@ -11,13 +11,13 @@ import pytest
 import yaml
 from conftest import latest
 
-from ablate.build import RESERVED, parameters_of, resolve
-from ablate.catalogue import groups
-from ablate.dials import unread_arguments
-from ablate.plan import draft_study
-from ablate.results import Run
-from ablate.schema import COMPONENTS, SECTIONS
-from ablate.train import Trainer
+from ablate.config.components import RESERVED, parameters_of, resolve
+from ablate.config.groups import groups
+from ablate.config.schema import COMPONENTS, SECTIONS
+from ablate.planning.checks.unused_settings import unread_arguments
+from ablate.planning.plan import draft_study
+from ablate.results.run import Run
+from ablate.training.trainer import Trainer
 
 CODE = """
 import dataclasses

@@ -12,10 +12,12 @@ import yaml
 from conftest import run_module
 from fabricate import fabricate
 
-from ablate.command import Refused
-from ablate.diff import CARRIED, Row, compare, differences, find, main
-from ablate.results import Run, read_manifest, write_json
-from ablate.schema import STUDY_KEYS
+from ablate.cli.diff import CARRIED, Row, compare, differences, find, main
+from ablate.config.errors import Refused
+from ablate.config.schema import STUDY_KEYS
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
 
 GRID: dict[str, list[Any]] = {"ffn": ["mlp", "swiglu"], "optim.lr": [1e-3, 3e-3]}
 
@@ -168,7 +170,7 @@ def test_mistakes_are_one_line(results: Path, arguments: list[str], line: str) -
 
 
 def test_the_keys_said_to_have_no_effect_have_none(plan: Callable[..., Any]) -> None:
-    from ablate.identity import numbers
+    from ablate.results.run_key import numbers
 
     [cell] = plan("seeds=1").manifest["cells"]
     for key in (*STUDY_KEYS, *CARRIED):

@@ -13,7 +13,7 @@ from scipy import stats
 
 from ablate import evidence
 from ablate.evidence.divergence import reshuffled, sign_flips
-from ablate.results import Study, load_study
+from ablate.results.study import Study, load_study
 
 GRID = {"norm": ["ln", "none"], "ffn": ["mlp", "swiglu"]}
 

@@ -13,10 +13,10 @@ from scipy import stats
 from statsmodels.stats.power import TTestPower
 
 from ablate import evidence
-from ablate.results import Study, load_study
-from ablate.summary import summary
+from ablate.cli.summary import summary
+from ablate.results.study import Study, load_study
 from analysis.case import case_of
-from analysis.tables import particulars_sheet
+from analysis.writing.tables import particulars_sheet
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 NOISE = np.random.default_rng(11).normal(0, 0.01, (40, 8))

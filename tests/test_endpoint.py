@@ -12,13 +12,12 @@ from blank import Blank
 from test_build import CONFIG, component
 from torch import Tensor, nn
 
-from ablate.build import initialised_model
 from ablate.data.task import IGNORE, Batch, HeldOut, generator
-from ablate.decode import decoded, greedy
-from ablate.endpoint import Setting, at_lengths, endpoint, measure
-from ablate.metrics import exact, score
+from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
-from ablate.recalibrate import BATCHES, recalibrated
+from ablate.training.evaluation import BATCHES, Setting, at_lengths, endpoint, measure, recalibrated
+from ablate.training.greedy_decoding import decoded, greedy
+from ablate.training.metrics import exact, score
 
 VOCAB, CPU = 9, torch.device("cpu")
 SETTING = Setting(400, CPU, "fp32")
@@ -183,7 +182,7 @@ def test_the_test_split_of_sequences_is_decoded(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(task, "held_out", lambda *_: held_out, raising=False)
     val, test = (measure(made, task, split, SETTING)[0] for split in ("val", "test"))
     assert val["val/exact"] == test["test/exact"] > 0
-    monkeypatch.setattr("ablate.endpoint.decoded", lambda *_: np.ones(held_out.targets.shape, bool))
+    monkeypatch.setattr("ablate.training.evaluation.decoded", lambda *_: np.ones(held_out.targets.shape, bool))
     assert measure(made, task, "test", SETTING)[0]["test/exact"] == 1.0
     assert measure(made, task, "test", SETTING, 20)[0].keys() == {"test/exact@20", "test/loss@20"}
     assert measure(made, task, "val", SETTING)[0] == val

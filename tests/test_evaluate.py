@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from conftest import run_module
 
-from ablate.evaluate import main
-from ablate.results import Run, write_json
+from ablate.cli.evaluate import main
+from ablate.results.atomic import write_json
+from ablate.results.run import Run
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from fabricate import TASK, fabricate
 from scipy import stats
 
 from ablate import evidence
-from ablate.results import Study, load_study
+from ablate.results.study import Study, load_study
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 RNG = np.random.default_rng(7)

@@ -13,7 +13,7 @@ from fabricate import TASK, fabricate
 from scipy import stats
 
 from ablate import evidence
-from ablate.results import Study, load_study
+from ablate.results.study import Study, load_study
 
 SEEDS = 8
 NOISE = np.random.default_rng(44).normal(0, 0.01, (SEEDS, 60))

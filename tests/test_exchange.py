@@ -13,15 +13,18 @@ from fabricate import STEPS, TASK, fabricate
 from scipy import stats
 from test_tuning import rounds
 
-from ablate import evidence, identity
-from ablate.evidence.exchange import fieller, within
-from ablate.exchange import exchange_study, with_steps
-from ablate.plan import PlanError, draft_study
-from ablate.preview import preview
-from ablate.results import Run, load_study, read_manifest
-from ablate.standing import rounds_of, unsettled
-from ablate.status import main as status
-from ablate.summary import summary
+from ablate import evidence
+from ablate.cli.monitor.study_state import rounds_of, unsettled
+from ablate.cli.preview import preview
+from ablate.cli.status import main as status
+from ablate.cli.summary import summary
+from ablate.evidence.step_equivalents import fieller, within
+from ablate.planning.plan import PlanError, draft_study
+from ablate.planning.rounds.step_equivalents import exchange_study, with_steps
+from ablate.results import run_key
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
+from ablate.results.study import load_study
 
 RATES = {0.001: 0.3, 0.01: 0.1}  # slopes by learning rate
 
@@ -136,7 +139,7 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
     rounds(plan, *command, "exchange=true", "aa=3", score=lambda levels, lr, seed: planted(levels, 0.001, seed))
     for other in (["reuse=none"], ["seeds=[7,8]"]):
         assert plan(*command, *other).manifest["exchange"] == "s-exchange", "of the same code, whatever the runs are"
-    monkeypatch.setattr(identity, "code_of", lambda config: {"ablate.model.norm": "edited"})
+    monkeypatch.setattr(run_key, "code_of", lambda config: {"ablate.model.norm": "edited"})
     edited, asked = plan(*command), plan(*command, "exchange=true")
     assert not {"exchange", "placebos"} & edited.manifest.keys(), "its slope was measured by code that is gone"
     left = [note for note in edited.notes if "other code or versions" in note]

@@ -12,13 +12,15 @@ import yaml
 from conftest import ROOT, Cli
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from ablate.__main__ import help_text
-from ablate.catalogue import experiments, first_line, groups
-from ablate.experiment import read_study, value_text
-from ablate.plan import Plan, PlanError, plan_study
-from ablate.preview import preview
-from ablate.results import Run, read_manifest, write_json
-from ablate.sweep import record
+from ablate.cli.main import help_text
+from ablate.cli.preview import preview
+from ablate.cli.sweep import record
+from ablate.config.groups import experiments, first_line, groups
+from ablate.config.study_file import read_study, value_text
+from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
 
 BASE: dict[str, Any] = {
     "study": "glu",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from conftest import latest
 
-from ablate.plan import PlanError
-from ablate.preview import preview
-from ablate.results import load_study
-from ablate.summary import summary
-from ablate.sweep import job_overrides, record
+from ablate.cli.preview import preview
+from ablate.cli.summary import summary
+from ablate.cli.sweep import job_overrides, record
+from ablate.planning.plan import PlanError
+from ablate.results.study import load_study
 
 MANY = ["norm=ln,rms", "ffn=mlp,gelu,swiglu"]
 SIZES = ["model.dim=16,32", "model.layers=1,2"]

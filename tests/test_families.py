@@ -12,15 +12,15 @@ from fabricate import fabricate
 from simulate import error, with_scores
 
 from ablate import evidence
-from ablate.results import Study, load_study
-from ablate.summary import summary
-from ablate.words import leaning
-from analysis import methods, tables
-from analysis.__main__ import _said
+from ablate.cli.summary import summary
+from ablate.format import leaning
+from ablate.results.study import Study, load_study
 from analysis.case import Case, case_of
-from analysis.latex import table as latex_of
-from analysis.sentences import sentences
-from analysis.sheet import markdown
+from analysis.cli.main import _said
+from analysis.writing import methods, tables
+from analysis.writing.latex import table as latex_of
+from analysis.writing.sentences import sentences
+from analysis.writing.sheet import markdown
 
 CASES: dict[str, tuple[dict[str, list[Any]], dict[str, str]]] = {
     "3x3x2": ({"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "glu", "swiglu"], "residual": ["pre", "post"]}, {}),

@@ -10,14 +10,15 @@ import pytest
 from fabricate import fabricate
 from matplotlib.figure import Figure
 
-from ablate.results import load_study
+from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.edits import Edits
-from analysis.figures import curves, style
-from analysis.figures.page import page_of
-from analysis.figures.scales import log_x
-from analysis.report.series import series
+from analysis.case.figures_yaml import Edits
+from analysis.figures.draw import style
+from analysis.figures.draw.axes import log_x
+from analysis.figures.draw.page import page_of
+from analysis.figures.kinds import curves
+from analysis.report.curve_data import series
 
 SECONDS = "SD over seeds; seconds"
 

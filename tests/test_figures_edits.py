@@ -9,14 +9,14 @@ import pytest
 from fabricate import fabricate
 
 from ablate import evidence
-from ablate.command import Refused
-from ablate.results import load_study
+from ablate.config.errors import Refused
+from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.edits import WIDTHS, edits_of, write_defaults
-from analysis.figures import style
-from analysis.figures.page import page_of
-from analysis.names import cell_label
+from analysis.case.figures_yaml import WIDTHS, edits_of, write_defaults
+from analysis.case.labels import cell_label
+from analysis.figures.draw import style
+from analysis.figures.draw.page import page_of
 
 FACTORS = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 0.01]}
 

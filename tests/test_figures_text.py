@@ -13,15 +13,15 @@ from fabricate import fabricate
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from ablate.results import load_study
+from ablate.results.study import load_study
 from analysis import figures
 from analysis.case import Case, case_of
-from analysis.edits import Edits
-from analysis.figures import style
-from analysis.figures.fold import SIZE, fold, width_of
-from analysis.figures.legend import legend
-from analysis.figures.page import page_of
-from analysis.figures.rows import crowded, rows_of
+from analysis.case.figures_yaml import Edits
+from analysis.figures.draw import style
+from analysis.figures.draw.legend import legend
+from analysis.figures.draw.page import page_of
+from analysis.figures.draw.rows import crowded, rows_of
+from analysis.figures.draw.wrap import SIZE, fold, width_of
 
 KINDS = {kind.name: kind for kind in figures.KINDS}
 TEXTS = [

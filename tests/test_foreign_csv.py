@@ -11,13 +11,13 @@ import pandas
 import pytest
 
 from ablate import evidence
-from ablate.command import Refused
-from ablate.relations import holds
-from ablate.results import Study
-from analysis.__main__ import main
-from analysis.request import Asked
-from analysis.runs_csv import read_csv
-from analysis.tables import remarks
+from ablate.config.claim_relations import holds
+from ablate.config.errors import Refused
+from ablate.results.study import Study
+from analysis.cli.main import main
+from analysis.sources.csv_file import read_csv
+from analysis.sources.request import Asked
+from analysis.writing.tables import remarks
 
 
 def value(i: int, seed: int) -> float:

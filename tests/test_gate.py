@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from ablate.__main__ import command
-from ablate.catalogue import defaults, groups
-from ablate.plan import PlanError, plan_study
-from ablate.schema import COMPONENTS
+from ablate.cli.main import command
+from ablate.config.groups import defaults, groups
+from ablate.config.schema import COMPONENTS
+from ablate.planning.plan import PlanError, plan_study
 
 
 def problems(*overrides: str) -> list[str]:

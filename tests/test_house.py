@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, run_module
 
-from ablate.catalogue import CONF, groups
-from ablate.schema import COMPONENTS
+from ablate.config.groups import CONF, groups
+from ablate.config.schema import COMPONENTS
 
 # What each part may import of the package, in the order in which data flow.
 LAYERS = [
@@ -130,18 +130,18 @@ def test_no_part_imports_another_that_imports_it():
 @pytest.mark.parametrize(
     "module",
     [
-        "analysis.__main__",
+        "analysis.cli.main",
         "ablate.results",
         "ablate.evidence",
-        "ablate.summary",
-        "ablate.progress",
-        "ablate.track",
+        "ablate.cli.summary",
+        "ablate.cli.monitor.live_view",
+        "ablate.execution.tracking.wandb",
         "ablate.sync",
         "ablate.evaluate",
         "ablate.status",
         "ablate.diff",
         "ablate.clean",
-        "ablate.schema",
+        "ablate.config.schema",
         "ablate",
     ],
 )
@@ -189,7 +189,7 @@ def test_yaml_defaults_are_the_only_ones():
     """A constructor's own settings have no defaults in code: they would hide what a study trained."""
     import yaml
 
-    from ablate.build import SHAPE, WIRING, parameters_of, resolve
+    from ablate.config.components import SHAPE, WIRING, parameters_of, resolve
 
     for group in COMPONENTS:
         for file in groups()[group].values():

@@ -14,12 +14,12 @@ import torch
 import yaml
 from conftest import SHAPE, STEPS
 
-from ablate import identity
-from ablate.build import RESERVED
-from ablate.catalogue import groups
-from ablate.identity import batches, run_key
-from ablate.plan import draft_study
-from ablate.schema import COMPONENTS, SECTIONS, Config
+from ablate.config.components import RESERVED
+from ablate.config.groups import groups
+from ablate.config.schema import COMPONENTS, SECTIONS, Config
+from ablate.planning.plan import draft_study
+from ablate.results import run_key as identity
+from ablate.results.run_key import batches, run_key
 
 # Settings that change no number of a run.
 NO_PART = {
@@ -108,7 +108,9 @@ def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(
     section: str, name: str, config: dict[str, Any]
 ) -> None:
     value = (config[section] if section else config)[name]
-    changed = altered(config, section, name, "ablate.optim.learning_rate" if name == "_target_" else other(value))
+    changed = altered(
+        config, section, name, "ablate.training.optim.learning_rate" if name == "_target_" else other(value)
+    )
     key = f"{section}.{name}".lstrip(".")
     assert (run_key(config, 0, "f") == run_key(changed, 0, "f")) == (key in NO_PART), key
     assert (batches(config, "f") == batches(changed, "f")) == (key not in OF_BATCHES), key
@@ -145,7 +147,7 @@ def test_seeds_data_versions_and_code_change_the_key(config: dict[str, Any], mon
         with monkeypatch.context() as patch:
             patch.setattr(module, "__version__", "0")
             assert run_key(config, 0, "f") != plain
-    monkeypatch.setattr(identity, "definitions", lambda *given: {"ablate.train.Trainer": "edited"})
+    monkeypatch.setattr(identity, "definitions", lambda *given: {"ablate.training.trainer.Trainer": "edited"})
     assert run_key(config, 0, "f") != plain
 
 

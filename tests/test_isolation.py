@@ -11,8 +11,8 @@ import pytest
 from conftest import run_module
 from hazard import processes, start
 
-from ablate.plan import plan_study
-from ablate.schema import PlanError
+from ablate.config.errors import PlanError
+from ablate.planning.plan import plan_study
 
 ENDING = {
     "ctrl_c": ("raise_(KeyboardInterrupt('stop it'))", "KeyboardInterrupt: stop it"),

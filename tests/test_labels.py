@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from fabricate import fabricate
 
-from ablate.results import study_folder, write_json
-from analysis.__main__ import main
+from ablate.results.atomic import write_json
+from ablate.results.manifest import study_folder
+from analysis.cli.main import main
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu"], "optim.lr": [0.001, 0.01]}
 CLAIM = {"less": [{"ffn": "glu"}, {"ffn": "mlp"}], "metric": "test/loss", "at": {"norm": "rms"}}

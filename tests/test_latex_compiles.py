@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from fabricate import fabricate
 
-from ablate.results import load_study
-from analysis import tables, text
+from ablate.results.study import load_study
 from analysis.case import case_of
+from analysis.cli import paper as text
+from analysis.writing import tables
 
 pytestmark = [
     pytest.mark.slow,

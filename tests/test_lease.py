@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from ablate import lease as leases
-from ablate.lease import Lease, Lost, holder
-from ablate.results import MetricsWriter, Run, write_atomic
+from ablate.results import lease as leases
+from ablate.results.atomic import write_atomic
+from ablate.results.lease import Lease, Lost, holder
+from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.run import Run
 
 ELSEWHERE = """
 import errno, fcntl, os, socket, sys, time

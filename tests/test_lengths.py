@@ -9,16 +9,19 @@ import torch
 from conftest import Cli, latest
 from test_build import CONFIG, component
 
-from ablate import evaluate, load
-from ablate.lengths import lacking, length_problems
-from ablate.plan import PlanError, plan_study
-from ablate.preview import preview
-from ablate.results import Run, load_study, write_json
-from ablate.summary import summary
-from ablate.sweep import conclude, record
-from ablate.worker import run_unit
-from analysis import tables
+from ablate import load
+from ablate.cli import evaluate
+from ablate.cli.preview import preview
+from ablate.cli.summary import summary
+from ablate.cli.sweep import conclude, record
+from ablate.execution.worker import run_unit
+from ablate.planning.plan import PlanError, plan_study
+from ablate.results.atomic import write_json
+from ablate.results.run import Run
+from ablate.results.study import load_study
+from ablate.training.length_eval import lacking, length_problems
 from analysis.case import case_of
+from analysis.writing import tables
 
 
 def carried_out(*overrides: str) -> tuple[list[str], Run, object]:
@@ -114,7 +117,7 @@ def test_a_failing_test_loses_nothing(small, monkeypatch, capfd, trained):
     def fail(*_):
         raise MemoryError("out of memory at this length\nand more")
 
-    monkeypatch.setattr("ablate.lengths.at_lengths", fail)
+    monkeypatch.setattr("ablate.training.length_eval.at_lengths", fail)
     _, run, plan = carried_out(*small, "eval.lengths=[8]")
     assert run.result()["status"] == "done" and not run.evaluation_file.exists() and run.weights_file.exists()
     said = capfd.readouterr().err.splitlines()

@@ -11,11 +11,13 @@ from blank import Blank
 from test_build import CONFIG, component
 
 from ablate import load
-from ablate.build import initialised_model, resolve
-from ablate.catalogue import groups
-from ablate.load import LoadedRun
-from ablate.results import Run, write_json
-from ablate.worker import keep_weights
+from ablate.config.components import resolve
+from ablate.config.groups import groups
+from ablate.execution.worker import keep_weights
+from ablate.model.build import initialised_model
+from ablate.results.atomic import write_json
+from ablate.results.run import Run
+from ablate.training.load import LoadedRun
 
 FORMS = [
     (form, kind)

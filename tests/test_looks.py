@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from ablate.plan import Plan, PlanError
-from ablate.preview import preview
-from ablate.results import Run, load_study, log_look, newest_study, read_manifest, write_json
-from ablate.sweep import carry_out, record
+from ablate.cli.preview import preview
+from ablate.cli.sweep import carry_out, record
+from ablate.planning.plan import Plan, PlanError
+from ablate.results.atomic import write_json
+from ablate.results.manifest import log_look, newest_study, read_manifest
+from ablate.results.run import Run
+from ablate.results.study import load_study
 
 Score = Callable[[str, int], float | None]
 AUTO = ["norm=ln,rms", "seeds=auto"]

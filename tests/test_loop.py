@@ -15,14 +15,15 @@ from conftest import latest
 from test_build import component
 from torch import Tensor, nn
 
-from ablate.build import build_task, initialised_model
-from ablate.catalogue import groups
+from ablate.config.groups import groups
+from ablate.config.schema import COMPONENTS
+from ablate.data.build import build_task
 from ablate.data.task import Batch
+from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout
-from ablate.plan import draft_study
-from ablate.results import Run
-from ablate.schema import COMPONENTS
-from ablate.train import PHASES, Interrupted, Trainer
+from ablate.planning.plan import draft_study
+from ablate.results.run import Run
+from ablate.training.trainer import PHASES, Interrupted, Trainer
 
 SEED, STEPS, WARMUP, LR, FLOOR, CLIP, DECAY = 3, 5, 2, 0.01, 0.2, 0.05, 0.3
 LOOP = [

@@ -10,14 +10,18 @@ import numpy as np
 import pytest
 from fabricate import fabricate
 
-from ablate import evidence, words
-from ablate.evidence.margin import inside
+from ablate import evidence, format
+from ablate.cli.summary import summary
+from ablate.config.errors import PlanError
+from ablate.config.margin import fraction_of
+from ablate.evidence.equivalence import inside
 from ablate.evidence.sequential import undecided
-from ablate.margins import fraction_of, registered_margin
-from ablate.plan import plan_study
-from ablate.results import Run, Study, load_study, renew_manifest, write_json
-from ablate.schema import PlanError
-from ablate.summary import summary
+from ablate.planning.plan import plan_study
+from ablate.planning.registration import registered_margin
+from ablate.results.atomic import write_json
+from ablate.results.manifest import renew_manifest
+from ablate.results.run import Run
+from ablate.results.study import Study, load_study
 
 EQUAL, SMALL = "equivalent among seeds that trained", "negligible among seeds that trained"
 FEW = "collapse in fewer than 46 % of seeds (95 %, 0 of 5)"  # 1 − .05^(1/5) = .451
@@ -60,12 +64,12 @@ def test_verdicts_follow_the_interval_the_margin_and_the_seeds(
 def test_an_interval_that_leaves_the_margin_is_undecided_and_says_so(tmp_path: Path) -> None:
     found = row(study(tmp_path, 0.0, 0.01, margin=entry(0.01)))
     assert found.low < -0.01 and found.verdict == "undecided"
-    assert words.verdict(found) == "undecided (not shown within ±.01)"
+    assert format.verdict(found) == "undecided (not shown within ±.01)"
 
 
 def test_without_a_margin_nothing_is_equal(tmp_path: Path) -> None:
     found = row(study(tmp_path, 0.0, 1e-6))
-    assert found.verdict == "undecided" and words.verdict(found) == "undecided (not shown equal)"
+    assert found.verdict == "undecided" and format.verdict(found) == "undecided (not shown equal)"
 
 
 @pytest.mark.parametrize(("n", "verdict"), [(4, "undecided"), (5, EQUAL)])
@@ -92,9 +96,9 @@ def test_what_is_inside_the_margin_is_open_for_seeds_auto_while_seeds_may_collap
 
 def test_words_say_how_large_and_whether_afterwards(tmp_path: Path) -> None:
     found = row(study(tmp_path, 0.0, 0.001, margin=entry(0.01)))
-    assert words.verdict(found) == f"{EQUAL}; {FEW}; within ±.01"
+    assert format.verdict(found) == f"{EQUAL}; {FEW}; within ±.01"
     late = study(tmp_path / "late", 0.004, 0.001, margin=entry(0.01, False, [entry(0.003)]))
-    assert words.verdict(row(late)) == f"{SMALL}; {FEW}; by a margin written after results; within ±.01"
+    assert format.verdict(row(late)) == f"{SMALL}; {FEW}; by a margin written after results; within ±.01"
     said = "margin: ±.01, post hoc: written 2026-02-03, after results; "
     said += "earlier: ±.003 (registered 2026-02-03, before any result)"
     assert said in summary(late) and evidence.margin_line(late) == said
@@ -106,7 +110,7 @@ def test_a_margin_in_steps_is_judged_by_what_the_effect_is_worth_in_steps(tmp_pa
     assert evidence.margin_line(found).endswith(
         "without exchange runs nothing can be judged by it; exchange=true adds them"
     )
-    assert words.verdict(row(found)) == "undecided (not shown within ±2 % of the training steps)"
+    assert format.verdict(row(found)) == "undecided (not shown within ±2 % of the training steps)"
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,15 @@ import yaml
 from conftest import latest, run_module
 from omegaconf import OmegaConf
 
-from ablate.build import build_model, build_task
-from ablate.catalogue import groups
-from ablate.identity import run_key
-from ablate.match import nearest_width
+from ablate.cli.preview import preview
+from ablate.config.groups import groups
+from ablate.data.build import build_task
+from ablate.model.build import build_model
 from ablate.model.init import role_of
-from ablate.plan import Plan, PlanError, plan_study
-from ablate.preview import preview
-from ablate.results import newest_study, read_manifest
+from ablate.planning.budget_matching import nearest_width
+from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.results.manifest import newest_study, read_manifest
+from ablate.results.run_key import run_key
 
 GATED_OR_NOT = [name for name, file in groups()["ffn"].items() if "hidden" in OmegaConf.load(file)]
 

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from conftest import ROOT, latest
 
-from ablate import memory
-from ablate.build import build_model
-from ablate.gate import Checked
-from ablate.plan import Plan, PlanError, draft_study
+from ablate.model.build import build_model
+from ablate.planning.checks import memory
+from ablate.planning.checks.validate import Checked
+from ablate.planning.plan import Plan, PlanError, draft_study
 
 sys.path.insert(0, str(ROOT / "tests" / "bench"))
 from bench_memory import measured

@@ -12,12 +12,12 @@ from blank import Blank
 from test_build import CONFIG, component
 from torch import Tensor, nn
 
-from ablate import metrics
-from ablate.build import initialised_model
 from ablate.data.task import IGNORE, HeldOut
-from ablate.metrics import Scores, autocast, by_document, score, summarise
+from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.norm import RunningNorm, running_norms
+from ablate.training import metrics
+from ablate.training.metrics import Scores, autocast, by_document, score, summarise
 
 VOCAB, WINDOWS, LENGTH = 11, 13, 12
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from conftest import SHAPE, STEPS, latest
 
-from ablate.__main__ import command
-from ablate.plan import plan_study
+from ablate.cli.main import command
+from ablate.planning.plan import plan_study
 
 HUGE = "734543839430499934233706"
 

@@ -11,8 +11,8 @@ from blank import Blank
 from test_build import CONFIG, component, each_cell
 from torch import nn
 
-from ablate.build import initialised_model
-from ablate.optim import adamw, learning_rate
+from ablate.model.build import initialised_model
+from ablate.training.optim import adamw, learning_rate
 
 KEYS: dict[str, Any] = {"lr": 0.1, "betas": [0.9, 0.99], "weight_decay": 0.5}
 

@@ -12,15 +12,16 @@ import torch.nn.functional as F
 from hazard import hazard, start
 from torch import nn
 
-from ablate.accumulate import TooLarge, backward_by_parts
-from ablate.build import build_task, initialised_model
+from ablate.cli.sweep import record
+from ablate.data.build import build_task
 from ablate.data.task import IGNORE, Batch, HeldOut
-from ablate.metrics import score
+from ablate.execution.worker import run_unit
+from ablate.model.build import initialised_model
 from ablate.model.dropout import begin_at, rekey
-from ablate.results import Run
-from ablate.sweep import record
-from ablate.train import Progress
-from ablate.worker import run_unit
+from ablate.results.run import Run
+from ablate.training.grad_accumulation import TooLarge, backward_by_parts
+from ablate.training.metrics import score
+from ablate.training.trainer import Progress
 
 CPU = torch.device("cpu")
 
@@ -120,7 +121,7 @@ def test_one_example_that_does_not_fit_is_an_error(made):
 
 def test_evaluation_halves_its_chunks(made, monkeypatch):
     model, batch = made
-    monkeypatch.setattr("ablate.metrics.CHUNK", 16 * 5)
+    monkeypatch.setattr("ablate.training.metrics.CHUNK", 16 * 5)
     held_out = HeldOut(batch.inputs, batch.targets, None, [])
     whole = score(model, held_out, CPU, "fp32")
     memory = Memory(model, 2)
@@ -173,7 +174,7 @@ def test_parts_outlive_a_stop(plan, monkeypatch, capfd):
         memories.append(Memory(model, 2, always=False))
         return model
 
-    monkeypatch.setattr("ablate.train.initialised_model", scarce)
+    monkeypatch.setattr("ablate.training.trainer.initialised_model", scarce)
     run, [unit] = Run(planned.results, planned.manifest["runs"][0]["path"]), planned.manifest["units"]
 
     def train(asked: int) -> str:
@@ -199,7 +200,7 @@ def test_a_run_that_cannot_be_split_fails_with_the_reason(plan, monkeypatch):
         Memory(model, 2, always=False)
         return model
 
-    monkeypatch.setattr("ablate.train.initialised_model", scarce)
+    monkeypatch.setattr("ablate.training.trainer.initialised_model", scarce)
     [unit] = planned.manifest["units"]
     assert run_unit(planned.results, planned.manifest["study"], unit, True, lambda: False) == ["failed"]
     error = Run(planned.results, planned.manifest["runs"][0]["path"]).result()["error"]

@@ -13,14 +13,16 @@ from single import train
 from test_average import trainer
 
 from ablate import evidence
-from ablate.overfit import overfits
-from ablate.results import Run, load_study, read_json, write_json
-from ablate.summary import summary
-from ablate.sweep import record
-from ablate.train import Diverged, Interrupted
-from analysis import tables
+from ablate.cli.summary import summary
+from ablate.cli.sweep import record
+from ablate.results.atomic import read_json, write_json
+from ablate.results.run import Run
+from ablate.results.study import load_study
+from ablate.training.overfitting import overfits
+from ablate.training.trainer import Diverged, Interrupted
 from analysis.case import case_of
-from analysis.methods import markdown
+from analysis.writing import tables
+from analysis.writing.methods import markdown
 
 
 def losses(run: Any, values: list[float], first: float = 4.0, steps: int = 400) -> int:

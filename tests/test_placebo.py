@@ -12,17 +12,19 @@ from scipy import stats
 from test_tuning import rounds
 
 from ablate import evidence
-from ablate.build import build_task, initialised_model
-from ablate.evidence.placebo import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
+from ablate.cli.preview import preview
+from ablate.cli.summary import summary
+from ablate.cli.sweep import record
+from ablate.config.schema import PLACEBOS
+from ablate.data.build import build_task
+from ablate.evidence.noise_floor import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
+from ablate.execution.worker import run_unit
+from ablate.model.build import initialised_model
 from ablate.model.placebo import component_of, data_seed
-from ablate.plan import PlanError, plan_study
-from ablate.preview import preview
-from ablate.results import Run, load_study
-from ablate.schema import PLACEBOS
-from ablate.summary import summary
-from ablate.sweep import record
-from ablate.worker import run_unit
-from analysis.tables import remarks
+from ablate.planning.plan import PlanError, plan_study
+from ablate.results.run import Run
+from ablate.results.study import load_study
+from analysis.writing.tables import remarks
 
 KIND = "seed.placebo"
 

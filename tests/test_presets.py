@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from omegaconf import OmegaConf
 
-from ablate.catalogue import CONF, defaults, first_line, groups
-from ablate.compose import Composed, Composer
-from ablate.plan import Plan, PlanError, plan_study
-from ablate.results import read_manifest
-from ablate.schema import COMPONENTS
+from ablate.config.compose import Composed, Composer
+from ablate.config.groups import CONF, defaults, first_line, groups
+from ablate.config.schema import COMPONENTS
+from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.results.manifest import read_manifest
 
 PRESETS = sorted(groups()["preset"])
 SIZED = ("layers", "heads", "dim", "dropout")

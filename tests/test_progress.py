@@ -19,10 +19,13 @@ import pytest
 from conftest import read_terminal
 from rich.console import Console
 
-from ablate import pace, progress
-from ablate.results import MetricsWriter, Run, read_manifest, write_json, write_manifest
-from ablate.watched import watched
-from ablate.words import duration
+from ablate.cli.monitor import live_view, throughput
+from ablate.cli.monitor.run_state import watched
+from ablate.format import duration
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest, write_manifest
+from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 100
@@ -64,11 +67,11 @@ def end(results: Path, path: str, status: str = "done") -> None:
     write_json(Run(results, path).result_file, result | {"ended": str(time.time())})
 
 
-def view_of(results: Path, paths: list[str]) -> progress.View:
-    return progress.View(watched(results, read_manifest(results, "s"), paths))
+def view_of(results: Path, paths: list[str]) -> live_view.View:
+    return live_view.View(watched(results, read_manifest(results, "s"), paths))
 
 
-def rendered(view: progress.View, width: int, height: int = 24) -> list[str]:
+def rendered(view: live_view.View, width: int, height: int = 24) -> list[str]:
     console = Console(width=width, height=height, force_terminal=False, color_system=None)
     with console.capture() as capture:
         console.print(view.table(width, height))
@@ -78,9 +81,9 @@ def rendered(view: progress.View, width: int, height: int = 24) -> list[str]:
 def test_each_ending_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "TICK", 0.02)
+    monkeypatch.setattr(live_view, "TICK", 0.02)
     paths = make_study(tmp_path)
-    with progress.follow(tmp_path, "s", paths):
+    with live_view.follow(tmp_path, "s", paths):
         for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
             time.sleep(0.1)
             end(tmp_path, path, status)
@@ -106,9 +109,9 @@ def test_a_resumed_run_says_so(tmp_path: Path) -> None:
 def test_a_quiet_sweep_says_now_and_then_that_it_is_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "TICK", 0.02)
-    monkeypatch.setattr(progress, "HEARTBEAT", 0.3)
-    with progress.follow(tmp_path, "s", make_study(tmp_path)):
+    monkeypatch.setattr(live_view, "TICK", 0.02)
+    monkeypatch.setattr(live_view, "HEARTBEAT", 0.3)
+    with live_view.follow(tmp_path, "s", make_study(tmp_path)):
         time.sleep(0.8)
     assert set(capsys.readouterr().out.splitlines()) == {"0/4 ended, 0 diverged, 0 failed, 0 running, 4 queued"}
 
@@ -172,11 +175,11 @@ def test_a_pace_waits_for_the_evaluations_that_it_has_to_count(tmp_path: Path) -
     found = []
     for count in range(1, len(rows) + 1):
         file.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
-        found.append(pace.read_pace(file, 40))
+        found.append(throughput.read_pace(file, 40))
     assert [one.steps_per_second for one in found[:4]] == [None] * 4
     assert [found[8].steps_per_second, found[16].steps_per_second] == pytest.approx([80 / 16, 160 / 28])
     assert found[2].tokens_per_second == pytest.approx(640) and found[16].tokens_per_second == pytest.approx(640)
-    assert pace.read_pace(file).steps_per_second == found[16].steps_per_second
+    assert throughput.read_pace(file).steps_per_second == found[16].steps_per_second
 
 
 @pytest.mark.parametrize("width", [8, 20, 40, 60, 80])
@@ -219,11 +222,11 @@ def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
     rows = (json.dumps(row | {"step": step, "tokens": step * 64, "seconds": step / 4}) for step in range(50_000))
     file.write_text("\n".join(rows) + "\n")
     begun = time.perf_counter()
-    found = pace.read_pace(file)
+    found = throughput.read_pace(file)
     assert time.perf_counter() - begun < 0.05
     assert (found.step, found.train, found.val) == (49_999, "1.000", "")
     assert (found.tokens_per_second, found.steps_per_second) == pytest.approx((256, 4))
-    assert pace.read_pace(tmp_path / "none") == pace.Pace()
+    assert throughput.read_pace(tmp_path / "none") == throughput.Pace()
 
 
 def test_durations() -> None:

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from fabricate import TASK, fabricate
 
-from ablate import words
-from ablate.results import load_study
+from ablate import format
+from ablate.results.study import load_study
 from analysis import report
-from analysis.__main__ import main
 from analysis.case import Case, case_of
+from analysis.cli.main import main
 from analysis.report import page
-from analysis.report.series import POINTS, series
-from analysis.sections import plan, runs
+from analysis.report.curve_data import POINTS, series
+from analysis.writing.sections import plan, runs
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -254,7 +254,7 @@ def test_each_run_is_shown_by_the_metric_of_its_own_task(tmp_path: Path) -> None
     (sheet,) = runs(made).sheets
     expected = made.study.runs["test/loss"].fillna(made.study.runs["test/accuracy"])
     assert sheet.head[3] == "test/loss or test/accuracy"
-    assert [row[3] for row in sheet.rows] == [words.number(value, 4) for value in expected]
+    assert [row[3] for row in sheet.rows] == [format.number(value, 4) for value in expected]
     assert dict(plan(made).facts)["endpoint"] == "test/loss, nats per byte or test/accuracy, at the last step"
 
 

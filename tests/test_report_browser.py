@@ -10,7 +10,7 @@ import pytest
 from browser import chromium, open_page, resize
 from fabricate import TASK, fabricate
 
-from ablate.results import load_study
+from ablate.results.study import load_study
 from analysis import report
 from analysis.case import case_of
 

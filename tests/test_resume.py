@@ -15,11 +15,11 @@ from conftest import latest
 from hazard import hazard, session_is_gone, start, training, wait_for
 from single import rows_of, train
 
-from ablate.plan import plan_study
-from ablate.results import Run
-from ablate.stop import DiskFull, Terminated
-from ablate.sweep import record
-from ablate.worker import run_unit
+from ablate.cli.sweep import record
+from ablate.execution.signals import DiskFull, Terminated
+from ablate.execution.worker import run_unit
+from ablate.planning.plan import plan_study
+from ablate.results.run import Run
 
 LONG = ["train.steps=60", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
 
@@ -162,7 +162,7 @@ def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):
     process = start(*small, *MANY, "train.steps=1000", "seeds=1", "train.parallel=2", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
     listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
-    workers = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.worker" in line]
+    workers = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.execution.worker" in line]
     os.kill(int(workers[0]), signal.SIGKILL)
     out, _ = process.communicate(timeout=240)
     assert process.returncode == 1
@@ -176,7 +176,7 @@ def test_a_worker_that_is_told_to_stop_does_not_stop_the_sweep(small, tmp_path):
     process = start(*small, *MANY, "seeds=1", "train.parallel=1", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
     listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
-    [worker] = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.worker" in line]
+    [worker] = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.execution.worker" in line]
     os.kill(int(worker), signal.SIGTERM)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, out + err
@@ -185,7 +185,7 @@ def test_a_worker_that_is_told_to_stop_does_not_stop_the_sweep(small, tmp_path):
 
 
 def test_numbers_of_changed_code_do_not_pass_for_the_planned(planned, monkeypatch):
-    monkeypatch.setattr("ablate.worker.run_key", lambda *_: "s0-of-other-code")
+    monkeypatch.setattr("ablate.execution.worker.run_key", lambda *_: "s0-of-other-code")
     status, run = train(planned)
     assert status == "failed" and "changed after the plan was made" in run.result()["error"]["message"]
     monkeypatch.undo()

@@ -6,16 +6,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import ablate.identity
 import pytest
 from conftest import ROOT, run_module
 
-import ablate.identity
-from ablate.identity import provenance, run_key
-from ablate.load import load
-from ablate.plan import Plan, PlanError
-from ablate.results import Run, log_look, read_json, read_manifest, write_json
-from ablate.sweep import record
-from ablate.worker import run_unit
+from ablate.cli.sweep import record
+from ablate.execution.worker import run_unit
+from ablate.planning.plan import Plan, PlanError
+from ablate.results.atomic import read_json, write_json
+from ablate.results.manifest import log_look, read_manifest
+from ablate.results.run import Run
+from ablate.results.run_key import provenance, run_key
+from ablate.training.load import load
 
 
 def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> list[Run]:
@@ -35,14 +37,14 @@ def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> li
 @pytest.fixture
 def edit(monkeypatch):
     """Makes a definition another one, for the cells that use it, as an edit would; or all as they are."""
-    real = ablate.identity.definitions
+    real = ablate.results.run_key.definitions
 
     def edited(name: str | None, digest: str = "edited") -> None:
         def definitions(*given):
             found = real(*given)
             return found | ({name: digest} if name in found else {})
 
-        monkeypatch.setattr("ablate.identity.definitions", definitions)
+        monkeypatch.setattr("ablate.results.run_key.definitions", definitions)
 
     return edited
 
@@ -60,7 +62,7 @@ def test_a_changed_definition_trains_its_cells_again_and_says_so(plan, edit):
     again = plan("norm=ln,rms", "seeds=2")
     assert len(again.todo) == 2 and {path.split("-")[0] for path in again.todo} == {"rms"}
     assert f"2 runs of this study were trained with other code ({RMS}); trained again; reuse=any" in notes(again)
-    edit("ablate.train.Trainer")
+    edit("ablate.training.trainer.Trainer")
     assert len(plan("norm=ln,rms", "seeds=2").todo) == 4
     edit(None)
     assert notes(plan("norm=ln,rms", "seeds=2")) == "", "nothing is missing"
@@ -68,7 +70,7 @@ def test_a_changed_definition_trains_its_cells_again_and_says_so(plan, edit):
 
 def test_nothing_is_said_of_runs_that_the_study_never_had(plan, edit):
     finish(plan("norm=ln,rms", "seeds=1"))
-    edit("ablate.train.Trainer")
+    edit("ablate.training.trainer.Trainer")
     assert "other code" not in notes(plan("norm=ln,rms,bn", "seeds=1")), "another study, which has trained nothing yet"
     assert "other code" not in notes(plan("norm=ln,rms", "seeds=1", "study=mine"))
     edit(None)

@@ -14,7 +14,7 @@ from scipy import stats
 from ablate import evidence
 from ablate.evidence.sequential import looks_until, nominal, overall
 from ablate.evidence.statistics import detectable_factor
-from ablate.results import Study, load_study
+from ablate.results.study import Study, load_study
 
 LOOKS = (5, 8, 12, 20)
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}

@@ -11,12 +11,12 @@ import pytest
 from fabricate import fabricate
 from scipy import stats
 
-from ablate import evidence, words
-from ablate.evidence.skew import LEVEL, alarmed, normality
-from ablate.results import Study, load_study
-from ablate.summary import summary
+from ablate import evidence, format
+from ablate.cli.summary import summary
+from ablate.evidence.normality import LEVEL, alarmed, normality
+from ablate.results.study import Study, load_study
 from analysis.case import case_of
-from analysis.methods import markdown
+from analysis.writing.methods import markdown
 
 PAIR = {"norm": ["ln", "rms"]}
 NORMAL = "if differences are roughly normal"
@@ -50,7 +50,7 @@ def test_below_twelve_seeds_a_verdict_names_what_it_assumes(tmp_path: Path, n: i
 
 
 def sentences_of(folder: Path, found: Study) -> list[str]:
-    from analysis.sentences import sentences
+    from analysis.writing.sentences import sentences
 
     return sentences(case_of(folder, found))
 
@@ -68,7 +68,7 @@ def test_an_alarm_withholds_the_verdict_and_says_why(tmp_path: Path, margin: flo
     found = row(study(tmp_path, skewed, margin=asked))
     assert stats.ttest_1samp(skewed, 0).pvalue < 0.001, "what the interval would have called worse"
     assert found.verdict == "withheld" and math.isnan(found.low) and math.isnan(found.p)
-    assert words.verdict(found).startswith("withheld: differences over seeds are not normal (Shapiro–Wilk p")
+    assert format.verdict(found).startswith("withheld: differences over seeds are not normal (Shapiro–Wilk p")
     assert found.note.endswith("lower 0, higher 20")
 
 

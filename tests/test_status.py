@@ -18,9 +18,12 @@ from conftest import ROOT, latest, read_terminal, run_module
 from fabricate import fabricate
 from hazard import wait_for
 
-from ablate import standing, status
-from ablate.catalogue import groups
-from ablate.results import Run, read_manifest, study_folder, write_json
+from ablate.cli import status
+from ablate.cli.monitor import study_state
+from ablate.config.groups import groups
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.run import Run
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
@@ -73,7 +76,7 @@ def test_a_lease_that_is_torn_missing_or_stale_holds_nothing(tmp_path: Path, con
     else:
         runs[3].lease_file.write_text(content)
     assert not runs[3].holder() and not runs[0].holder()
-    assert "running" not in standing.progress(standing.together(standing.rounds_of(tmp_path, "fabricated")))
+    assert "running" not in study_state.progress(study_state.together(study_state.rounds_of(tmp_path, "fabricated")))
 
 
 def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path)
     runs[3].lease_file.unlink()
 
     def progress() -> str:
-        return standing.progress(standing.together(standing.rounds_of(tmp_path, "fabricated")))
+        return study_state.progress(study_state.together(study_state.rounds_of(tmp_path, "fabricated")))
 
     assert "1 interrupted, 2 queued" in progress()
     runs[3].metrics_file.touch()
@@ -160,11 +163,11 @@ def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
     command = f"python -m ablate -m --config-dir '{tmp_path / 'own'}' norm=ln,rms optim.lr=1e-3,3e-3"
     factors = {"norm": [name for name in groups()["norm"] if name != "bn"], "optim.lr": [1e-3, 3e-3]}
     manifest = {"command": command, "components": ["norm"], "factors": factors}
-    assert standing.forgotten(manifest) == "not compared: norm: bn, mine"
-    assert standing.forgotten(manifest | {"command": "python -m ablate"}) == "not compared: norm: bn"
+    assert study_state.forgotten(manifest) == "not compared: norm: bn, mine"
+    assert study_state.forgotten(manifest | {"command": "python -m ablate"}) == "not compared: norm: bn"
     for odd in ("--config-dir", "it's", "norm=ln --config-dir"):
-        assert standing.forgotten(manifest | {"command": odd}) == "not compared: norm: bn"
-    assert standing.forgotten(manifest | {"components": []}) == ""
+        assert study_state.forgotten(manifest | {"command": odd}) == "not compared: norm: bn"
+    assert study_state.forgotten(manifest | {"components": []}) == ""
 
 
 def test_watching_ends_when_all_runs_have(
@@ -200,7 +203,7 @@ def test_watching_waits_for_the_first_study(
         if len(waits) == 3:
             fabricate(folder, {"norm": ["ln", "rms"]})
 
-    monkeypatch.setattr("ablate.status.time.sleep", sleep)
+    monkeypatch.setattr("ablate.cli.status.time.sleep", sleep)
     lines = said(folder, capsys, "--watch")
     assert lines == [f"no study in {folder} yet; waiting for one (Ctrl-C ends)", "fabricated: 6 runs: 6 done"]
     assert status.main(["--results-dir", str(folder), "--watch", "fabricatd"]) == 2

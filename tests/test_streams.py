@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from fabricate import fabricate
 
-from ablate.streams import Stream
+from ablate.format.streams import Stream
 
 LATIN, ASCII = {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "ascii"}
 OLD = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from ablate.experiment import quoted
-from ablate.plan import Plan, PlanError
-from ablate.results import Run, read_manifest, write_json
-from ablate.sweep import carry_out, conclude, job_overrides, record
+from ablate.cli.sweep import carry_out, conclude, job_overrides, record
+from ablate.config.study_file import quoted
+from ablate.planning.plan import Plan, PlanError
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
 
 
 def finish(planned: Plan, status: str = "done") -> int:

@@ -14,16 +14,16 @@ from fabricate import fabricate, plain_score
 from test_analysis_runs import exported, verdicts
 
 from ablate import evidence
-from ablate.command import Refused
-from ablate.results import Study, load_study
-from ablate.words import leaning
+from ablate.config.errors import Refused
+from ablate.format import leaning
+from ablate.results.study import Study, load_study
 from analysis import figures
-from analysis.__main__ import main
 from analysis.case import case_of
-from analysis.request import Asked
-from analysis.runs_csv import read_csv
-from analysis.safe import written
-from analysis.study_file import read_study_file
+from analysis.cli.main import main
+from analysis.escape import written
+from analysis.sources.csv_file import read_csv
+from analysis.sources.request import Asked
+from analysis.sources.study_file import read_study_file
 
 GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"]}
 SCALED: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "optim.lr": [0.001, 3e-05]}

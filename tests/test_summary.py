@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from fabricate import TASK, fabricate
 
-from ablate.results import Run, load_study, read_manifest, write_json
-from ablate.summary import summary
+from ablate.cli.summary import summary
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
+from ablate.results.study import load_study
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 

@@ -16,8 +16,8 @@ import pytest
 from conftest import ROOT, latest
 from hazard import hazard, kill_session, processes, session_is_gone, start, training, wait_for
 
-from ablate.results import Run
-from ablate.sweep import carry_out
+from ablate.cli.sweep import carry_out
+from ablate.results.run import Run
 
 SWEEP = ["-m", "norm=ln,bn", "train.steps=300", "train.eval_every=100", "train.checkpoint_seconds=0.1", "seeds=2"]
 VOLATILE = ("seconds",)

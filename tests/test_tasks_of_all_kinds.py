@@ -10,10 +10,11 @@ import pytest
 from fabricate import TASK, fabricate
 
 from ablate import evidence
-from ablate.results import Study, load_study
-from ablate.summary import summary
-from analysis import figures, tables
+from ablate.cli.summary import summary
+from ablate.results.study import Study, load_study
+from analysis import figures
 from analysis.case import case_of
+from analysis.writing import tables
 
 RECALL = TASK | {
     "title": "recall of 16 pairs",

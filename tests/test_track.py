@@ -17,11 +17,16 @@ import pytest
 from conftest import read_terminal
 from hazard import wait_for
 
-from ablate import sweep, track
-from ablate.card import settings
-from ablate.results import MetricsWriter, Run, read_manifest, write_json, write_manifest
-from ablate.sync import Mirror
-from ablate.track import wandb_mode
+from ablate.cli import mirror as track
+from ablate.cli import sweep
+from ablate.execution.tracking import wandb as track
+from ablate.execution.tracking.mirror import Mirror
+from ablate.execution.tracking.run_card import settings
+from ablate.execution.tracking.wandb import wandb_mode
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest, write_manifest
+from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.run import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY = "norm-3fa94c"
@@ -41,7 +46,11 @@ def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int = 2, track: Any = ...) -> list[str]:
     """A study on disk with nothing trained; returns the paths of its runs."""
-    track = {"_target_": "ablate.track.WandB", "project": "trial", "entity": None} if track is ... else track
+    track = (
+        {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial", "entity": None}
+        if track is ...
+        else track
+    )
     cells: list[dict[str, Any]] = [
         {
             "id": f"c{i}",
@@ -107,7 +116,15 @@ def sync(results: Path, *arguments: str, **environment: str) -> subprocess.Compl
 
 
 def start_mirror(results: Path, **environment: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "ablate.track", STUDY, "--follow", "--results-dir", str(results)]
+    command = [
+        sys.executable,
+        "-m",
+        "ablate.execution.tracking.wandb",
+        STUDY,
+        "--follow",
+        "--results-dir",
+        str(results),
+    ]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
 
@@ -172,7 +189,7 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
         "budget": {"params": 1000, "flops_per_token": 6000, "params_vs_reference": 0.0, "shared_draws": 1.0},
         "study": {"name": STUDY, "command": "python -m ablate -m norm=ln,rms"}
         | {name: value for name, value in ORCHESTRATED.items() if name != "study"}
-        | {"track": {"_target_": "ablate.track.WandB", "project": "trial", "entity": None}},
+        | {"track": {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial", "entity": None}},
         **{"device": "cpu x86_64", "host": "somewhere", "versions": VERSIONS, "git": GIT},
     }
     history = [
@@ -447,11 +464,11 @@ def test_disabled_means_nothing_at_all(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_target_from_elsewhere_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     end(tmp_path, make_study(tmp_path, track={"_target_": "os.system", "command": "false"})[0])
     assert Mirror(tmp_path, STUDY).replay() == 0
-    assert "'os.system' is not in ablate.track" in capsys.readouterr().err
+    assert "'os.system' is not in ablate.execution.tracking.wandb" in capsys.readouterr().err
 
 
 def test_a_damaged_result_is_passed_over(tmp_path: Path) -> None:
-    paths = make_study(tmp_path, track={"_target_": "ablate.track.WandB", "project": "trial"})
+    paths = make_study(tmp_path, track={"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial"})
     Run(tmp_path, paths[0]).folder.mkdir(parents=True)
     Run(tmp_path, paths[0]).result_file.write_text("{")
     assert Mirror(tmp_path, STUDY).replay() == 0

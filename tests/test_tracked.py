@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ablate import evidence
-from ablate.command import Refused
-from ablate.results import Study
-from analysis.foreign import Origin
-from analysis.request import Asked
-from analysis.tracked import Tracked, study_of_runs
+from ablate.config.errors import Refused
+from ablate.results.study import Study
+from analysis.sources.manifest import Origin
+from analysis.sources.request import Asked
+from analysis.sources.tracked_runs import Tracked, study_of_runs
 
 PLAIN = {"ffn": ["mlp", "glu"]}
 

@@ -13,12 +13,12 @@ from blank import Blank
 from conftest import latest
 from model.test_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test, read
 
-from ablate import copies, probe, trials
-from ablate.catalogue import groups
-from ablate.dials import Signature, alike
+from ablate.config.groups import groups
+from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import Dropout
-from ablate.plan import Plan, PlanError, plan_study
-from ablate.schema import COMPONENTS
+from ablate.planning.checks import preflight, probes, small_models
+from ablate.planning.checks.duplicate_cells import Signature, alike
+from ablate.planning.plan import Plan, PlanError, plan_study
 
 MINE = "user=[mistakes_of_mine]"
 SAME = "make the same network"
@@ -157,7 +157,7 @@ def test_a_dropout_that_never_drops_is_the_network_without_it(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though with dropout the attention is computed in another order: its last bits are others."""
-    monkeypatch.setattr(trials, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(preflight, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(Dropout, "forward", lambda self, x: x)
     [said] = refused(small, None, "model.dropout=0,0.1")
     assert said.startswith(f"model.dropout=0.0 and model.dropout=0.1 {SAME}") and "agree but for rounding" in said
@@ -170,27 +170,27 @@ def test_networks_are_alike_where_rounding_alone_differs() -> None:
         assert not alike(one, other) and not alike(other, one)
     assert not alike(None, None)
     x, y = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)), torch.ones(3)
-    size, *looks = probe.signature([y, x.double()])[1]  # type: ignore[index]
+    size, *looks = probes.signature([y, x.double()])[1]  # type: ignore[index]
     assert size == pytest.approx(x.square().mean().sqrt().item()) and len(set(looks)) == 3
-    assert probe.signature([x, y / 0]) is None
+    assert probes.signature([x, y / 0]) is None
     moved = x.clone()
     moved[2, 7] += 1e-5
-    assert not alike(probe.signature([x]), probe.signature([moved]))
-    assert not alike(probe.signature([x]), probe.signature([x.flip(0)]))
+    assert not alike(probes.signature([x]), probes.signature([moved]))
+    assert not alike(probes.signature([x]), probes.signature([x.flip(0)]))
 
 
 def test_small_copies_accuse_nothing_that_differs_at_its_own_size(small: list[str]) -> None:
     """The first 49 and 50 of 160 features are 10 of 32 alike: told apart by copies of the cells' own size."""
     sizes = ["model.dim=160", "model.heads=2", "norm=prms"]
     cells = copies_of(small, *sizes, "norm.share=0.305", "norm.share=0.31")
-    first, second = (probe.examine(copies.small(cell, set(), 8))["signature"] for cell in cells)
+    first, second = (probes.examine(small_models.small(cell, set(), 8))["signature"] for cell in cells)
     assert alike(first, second)
     assert len(planned(small, None, *sizes, "norm.share=0.305,0.31").manifest["cells"]) == 2
 
 
 def copies_of(small: list[str], *overrides: str) -> list[Any]:
     """The checked cell of each of the last two overrides."""
-    from ablate.plan import draft_study
+    from ablate.planning.plan import draft_study
 
     return [draft_study(latest(*small, *overrides[:-2], last), None).checked[0] for last in overrides[-2:]]
 
@@ -239,7 +239,7 @@ def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
             config["attention"]["window"] = 5
         if cell.get("attention") == "gqa":
             config["attention"]["kv_heads"] = 1
-        found = probe.examine(copies.Spec(config, copies.facts_of(task), 2, CONTEXT, True, []))
+        found = probes.examine(small_models.Spec(config, small_models.facts_of(task), 2, CONTEXT, True, []))
         assert found["problems"] == [] and found["signature"] is not None, cell
         for signature, other in seen:
             assert same(other, cell) or not alike(signature, found["signature"]), f"{cell} is {other}"
@@ -258,10 +258,10 @@ def same(first: dict[str, str], second: dict[str, str]) -> bool:
 def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, made, real = tmp_path / "cache", [], probe.examine
+    folder, made, real = tmp_path / "cache", [], probes.examine
     folder.mkdir()
-    monkeypatch.setattr(trials, "cache_folder", lambda: folder)
-    monkeypatch.setattr(probe, "examine", lambda spec: made.append(spec) or real(spec))
+    monkeypatch.setattr(preflight, "cache_folder", lambda: folder)
+    monkeypatch.setattr(probes, "examine", lambda spec: made.append(spec) or real(spec))
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 2, "cells that differ in the optimiser share a copy"
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
@@ -270,7 +270,7 @@ def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
         file.write_text(file.read_text()[:-20] if "problems" in file.read_text() else "[]")
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 4
-    monkeypatch.setattr(trials, "code_of", lambda config: {"norm": "other code"})
+    monkeypatch.setattr(preflight, "code_of", lambda config: {"norm": "other code"})
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 6, "a copy is made again when the code changes"
 
@@ -285,11 +285,11 @@ def test_settings_are_kept_large_enough_to_bite() -> None:
     config["ffn"]["hidden"] = 1024
     task = Blank(50_000, 4096, "lm")
     cell: Any = Of(config=config, task=task, budget=Of(core=10**6))
-    assert copies.reach([cell]) == 101
-    made = copies.small(cell, set(), 101)
+    assert small_models.reach([cell]) == 101
+    made = small_models.small(cell, set(), 101)
     assert made.config["model"] | {"dim": 64, "layers": 2, "heads": 4} == made.config["model"]
-    assert made.config["ffn"]["hidden"] == 256 and made.length > 100 and made.task["vocab"] == copies.VOCAB
+    assert made.config["ffn"]["hidden"] == 256 and made.length > 100 and made.task["vocab"] == small_models.VOCAB
     for key, value in {"dim": 256, "layers": 6}.items():
-        assert copies.small(cell, {f"model.{key}"}, 101).config["model"][key] == value
-    assert copies.small(cell, {"ffn.hidden"}, 101).config["ffn"]["hidden"] == 1024
-    assert copies.varying([{"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, {"a": {"b": 1}}]) == {"a.c"}
+        assert small_models.small(cell, {f"model.{key}"}, 101).config["model"][key] == value
+    assert small_models.small(cell, {"ffn.hidden"}, 101).config["ffn"]["hidden"] == 1024
+    assert small_models.varying([{"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, {"a": {"b": 1}}]) == {"a.c"}

@@ -8,11 +8,14 @@ import pytest
 from conftest import SHAPE, STEPS
 
 from ablate import evidence
-from ablate.grid import at_edge, choose, extended
-from ablate.plan import Plan, PlanError, plan_study
-from ablate.results import Run, load_study, read_manifest, write_json
-from ablate.summary import summary
-from ablate.sweep import carry_out
+from ablate.cli.summary import summary
+from ablate.cli.sweep import carry_out
+from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.planning.rounds.tuning_grid import at_edge, choose, extended
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
+from ablate.results.study import load_study
 
 GRID = "tune.values=[1e-3,3e-3,1e-2]"
 TUNE = ["tune.key=optim.lr", GRID]
@@ -93,10 +96,10 @@ def test_edges_are_flagged_in_every_text(plan, capsys):
     study = done[-1].manifest
     assert [found["edge"] for found in study["tuning"]["cells"].values()] == [False, True]
     assert flag in capsys.readouterr().out
-    from ablate.preview import preview
+    from ablate.cli.preview import preview
     from analysis.case import case_of
-    from analysis.sheet import markdown
-    from analysis.tables import cells_sheet
+    from analysis.writing.sheet import markdown
+    from analysis.writing.tables import cells_sheet
 
     read = load_study(done[-1].results, study["study"])
     assert flag in preview(done[-1]) and flag in markdown(cells_sheet(case_of(done[-1].results, read)))
@@ -304,7 +307,7 @@ def test_a_study_of_one_cell_compares_the_values_with_the_first(plan):
 
 
 def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
-    from ablate.preview import preview
+    from ablate.cli.preview import preview
 
     shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", *TUNE, "dry_run=true", "aa=4"))
     assert "12 cells x 2 seeds = 24 runs, 24 to do" in shown
@@ -378,9 +381,9 @@ def test_the_real_command_tunes_places_placebos_and_scores(cli, small, tmp_path)
 def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(plan, capsys):
     """What two tuning seeds chose is in no interval, however many seeds are scored."""
     from analysis.case import case_of
-    from analysis.methods import markdown
-    from analysis.sentences import sentences
-    from analysis.tables import effects_sheet
+    from analysis.writing.methods import markdown
+    from analysis.writing.sentences import sentences
+    from analysis.writing.tables import effects_sheet
 
     _, done, _ = rounds(plan, "norm=ln,rms", "ffn=mlp,gelu", *TUNE)
     lines = capsys.readouterr().out.splitlines()

@@ -11,12 +11,15 @@ from single import train
 from test_tuning import GRID, TUNE, rounds
 
 from ablate import evidence
+from ablate.cli.preview import preview
+from ablate.cli.summary import summary
+from ablate.cli.sweep import record
 from ablate.evidence.statistics import interval, paired
-from ablate.plan import PlanError
-from ablate.preview import preview
-from ablate.results import Run, load_study, read_json, read_manifest, write_json
-from ablate.summary import summary
-from ablate.sweep import record
+from ablate.planning.plan import PlanError
+from ablate.results.atomic import read_json, write_json
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
+from ablate.results.study import load_study
 
 EACH = [*TUNE, "tune.per_seed=true"]
 OWN = {0: 1e-3, 1: 3e-3, 2: 3e-3, 3: 1e-2, 4: 3e-3, 5: 1e-3}  # where the loss is lowest for tuning seeds of each

@@ -9,12 +9,14 @@ import pytest
 from fabricate import fabricate
 from PIL import Image
 
-from ablate.results import load_study, study_folder, write_json
+from ablate.results.atomic import write_json
+from ablate.results.manifest import study_folder
+from ablate.results.study import load_study
 from analysis import figures
-from analysis.__main__ import main
 from analysis.case import case_of
+from analysis.cli.main import main
 from analysis.figures import stamp
-from analysis.figures.page import page_of
+from analysis.figures.draw.page import page_of
 
 Capture = pytest.CaptureFixture[str]
 

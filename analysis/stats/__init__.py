@@ -5,9 +5,9 @@ sheets(tables)                         the same as people read them
 """
 
 from analysis.stats.documents import documents
-from analysis.stats.shown import sheets
-from analysis.stats.solved import solved
+from analysis.stats.multi_task import aggregate, interactions, ranks
+from analysis.stats.solve_times import solved
 from analysis.stats.tables import tables
-from analysis.stats.tasks import aggregate, interactions, ranks
+from analysis.writing.stats_sheets import sheets
 
 __all__ = ["aggregate", "documents", "interactions", "ranks", "sheets", "solved", "tables"]

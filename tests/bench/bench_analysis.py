@@ -20,7 +20,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from fabricate import fabricate
 
-from ablate.results import Run, load_study, write_json
+from ablate.results.atomic import write_json
+from ablate.results.run import Run
+from ablate.results.study import load_study
 
 SIZES, LARGE = (100, 300, 1000), 10_000
 SEEDS, LOGGED, DOCUMENTS = 10, 200, 34

@@ -15,7 +15,8 @@ from common import timed
 from scipy import stats
 
 from ablate.evidence import endpoint, scores
-from ablate.results import load_study, newest_study
+from ablate.results.manifest import newest_study
+from ablate.results.study import load_study
 
 ALPHA = 0.05
 

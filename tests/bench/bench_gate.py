@@ -13,10 +13,10 @@ from unittest import mock
 
 import torch
 
-from ablate import trials
-from ablate.catalogue import groups
-from ablate.plan import plan_study
-from ablate.schema import PlanError
+from ablate.config.errors import PlanError
+from ablate.config.groups import groups
+from ablate.planning.checks import preflight
+from ablate.planning.plan import plan_study
 
 TASKS = {"decoder": "stdlib", "bert": "mlm", "encoder_decoder": "copy"}
 
@@ -43,7 +43,7 @@ SWEEPS: dict[str, list[tuple[str, ...]]] = {
 
 def spent(commands: list[tuple[str, ...]], folder: str) -> tuple[float, int]:
     """Seconds inside try_out, and cells."""
-    seconds, cells, real = 0.0, 0, trials.try_out
+    seconds, cells, real = 0.0, 0, preflight.try_out
 
     def timed(rows: Any, checked: Any, settings: Any) -> tuple[str, ...]:
         nonlocal seconds, cells
@@ -52,7 +52,7 @@ def spent(commands: list[tuple[str, ...]], folder: str) -> tuple[float, int]:
         seconds, cells = seconds + time.perf_counter() - start, cells + len(rows)
         return found
 
-    with mock.patch("ablate.plan.try_out", timed):
+    with mock.patch("ablate.planning.plan.try_out", timed):
         for command in commands:
             plan_study.cache_clear()
             try:

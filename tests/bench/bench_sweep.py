@@ -10,7 +10,8 @@ from pathlib import Path
 
 from common import timed
 
-from ablate.results import load_study, newest_study
+from ablate.results.manifest import newest_study
+from ablate.results.study import load_study
 
 
 def main() -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from common import timed
 
-from ablate.results import load_study, newest_study
+from ablate.results.manifest import newest_study
+from ablate.results.study import load_study
 
 FORMS = {
     "decoder": "copy,reverse,sort,addition,selective_copy,dates,mqar,memorisation",

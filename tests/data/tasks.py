@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from ablate.build import bind, resolve
-from ablate.catalogue import groups
+from ablate.config.components import bind, resolve
+from ablate.config.groups import groups
 from ablate.data.task import Task
 
 CONTEXT = 64

@@ -17,7 +17,7 @@ import pytest
 import torch
 from tasks import FILES, build, kinds, read, task
 
-from ablate.build import resolve
+from ablate.config.components import resolve
 from ablate.data.task import IGNORE
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from test_attend import B, S, some, some_mask
 from test_variants import read, variants
 from torch import Tensor, nn
 
-from ablate.build import bind
+from ablate.config.components import bind
 from ablate.model.attend import attend_explicit
 from ablate.model.attention import GQA, MHA, MQA, Gated, QKNorm, Window
 from ablate.model.dropout import rekey

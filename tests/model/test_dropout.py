@@ -13,7 +13,7 @@ from blank import Blank
 from test_variants import CONTEXT, VOCAB, built, configuration, some_tokens
 from torch import Tensor, nn
 
-from ablate.build import initialised_model
+from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout, rekey
 
 WORD = 2**64

@@ -14,7 +14,7 @@ import torch
 from test_variants import read, variants
 from torch import Tensor
 
-from ablate.build import bind
+from ablate.config.components import bind
 from ablate.model.ffn import GELU, GLU, MLP, SwiGLU, none, width
 
 DIM = 6

@@ -15,7 +15,7 @@ import torch
 from test_variants import read, variants
 from torch import Tensor, nn
 
-from ablate.build import bind
+from ablate.config.components import bind
 from ablate.model.norm import GroupNorm, PartialRMSNorm, RMSNorm, ScaleNorm, StdLayerNorm, running_norms
 
 DIM, EPS = 8, 1e-3

@@ -13,7 +13,8 @@ from blank import Blank
 from test_variants import CONTEXT, VOCAB, built, configuration, read, some_tokens, variants
 from torch import Tensor, nn
 
-from ablate.build import WIRING, bind, initialised_model
+from ablate.config.components import WIRING, bind
+from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout, rekey
 from ablate.model.init import Xavier, initialise
 from ablate.model.norm import LayerNorm
