@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ablate.config.groups import defaults, first_line, groups
+from ablate.config.groups import PACKAGE, defaults, first_line, groups
 
 SHOWN = ("norm", "ffn", "residual", "position", "attention", "init", "model", "preset", "data", "scale", "optim")
 BEGIN, END = "<!-- catalogue: written by `make catalogue` from conf/ -->", "<!-- /catalogue -->"
@@ -35,3 +35,7 @@ def renew(readme: Path) -> None:
     before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     readme.write_text(f"{before}{BEGIN}\n\n{markdown()}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    renew(PACKAGE.parent / "README.md")

@@ -231,7 +231,7 @@ ASKED = {
     CACHE: "--cache removes them: they are made again when a study needs them",
 }
 NAMED = 3  # things of a kind that are spelled out
-UNITS = ("bytes", "kB", "MB", "GB", "TB")
+SIZES = ("bytes", "kB", "MB", "GB", "TB")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -270,9 +270,9 @@ def clean(results: Path, kinds: list[str], sure: bool) -> int:
 def human(items: list[Item]) -> str:
     """The size of things in words: 612 bytes, 1.2 GB."""
     size, unit = float(sum(item.size for item in items)), 0
-    while size >= 999.5 and unit < len(UNITS) - 1:
+    while size >= 999.5 and unit < len(SIZES) - 1:
         size, unit = size / 1000, unit + 1
-    return f"{size:.1f} {UNITS[unit]}" if unit and size < 99.95 else f"{size:.0f} {UNITS[unit]}"
+    return f"{size:.1f} {SIZES[unit]}" if unit and size < 99.95 else f"{size:.0f} {SIZES[unit]}"
 
 
 def _kind(items: list[Item], results: Path) -> list[str]:

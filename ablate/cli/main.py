@@ -220,7 +220,3 @@ def help_text(folder: str | None) -> str:
     if studies := experiments(folder):
         lines += ["+experiment", *(f"  {name:<12} {first_line(file)}" for name, file in studies.items())]
     return "\n".join([*lines, "", KEYS])
-
-
-if __name__ == "__main__":
-    main()

@@ -5,30 +5,19 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import threading
-import time
 from pathlib import Path
 
 from ablate.cli import sync
 from ablate.config.arguments import user_of
 from ablate.execution.tracking.mirror import Mirror, one_line, say
-from ablate.execution.tracking.wandb import GRACE, follow
-
-
-def _wait_for_end(ended: threading.Event, study: str) -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 4096):
-            pass
-    ended.set()
-    time.sleep(GRACE)
-    say(f"tracking is not finished; `python -m ablate.sync {study}` mirrors the rest")
-    os._exit(0)  # whatever the tracking service waits for, its handlers at exit included
+from ablate.execution.tracking.wandb import follow
+from ablate.format.streams import exit_with
 
 
 def main() -> int:
     """Mirror a study; 0 whatever becomes of its tracking."""
     parser = argparse.ArgumentParser(
-        prog="python -m ablate.execution.tracking.wandb", description="Mirror a study while it is trained"
+        prog="python -m ablate.cli.mirror", description="Mirror a study while it is trained"
     )
     parser.add_argument("study")
     parser.add_argument("user", nargs="?", default="user=[]", help="user=[my_package] for a service of your own")
@@ -45,3 +34,7 @@ def main() -> int:
     except OSError as error:
         say(f"tracking stopped ({one_line(error)})")
     return 0
+
+
+if __name__ == "__main__":
+    exit_with(main)

@@ -126,7 +126,7 @@ def mirror(plan: Plan) -> Iterator[None]:
         yield
         return
     named = [plan.manifest["study"], *[f"user=[{','.join(plan.user)}]"] * bool(plan.user)]
-    command = [sys.executable, "-m", "ablate.execution.tracking.wandb", *named, "--results-dir", str(plan.results)]
+    command = [sys.executable, "-m", "ablate.cli.mirror", *named, "--results-dir", str(plan.results)]
     said = tempfile.TemporaryFile()  # noqa: SIM115 (what it says must not fall into the live table)
     process = subprocess.Popen([*command, "--follow"], stdin=subprocess.PIPE, stderr=said, start_new_session=True)
     try:

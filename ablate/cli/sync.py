@@ -9,6 +9,7 @@ from pathlib import Path
 from ablate.config.arguments import user_of
 from ablate.config.errors import Corrupt, Refused
 from ablate.execution.tracking.mirror import Mirror, say
+from ablate.format.streams import exit_with
 from ablate.results.manifest import newest_study, read_manifest
 from ablate.results.run import Run
 
@@ -62,3 +63,7 @@ def _replay(mirror: Mirror, paths: list[str]) -> list[str]:
     if any(sink.mode == "offline" for sink in sinks):
         lines.append(f"upload: wandb sync {mirror.results / 'wandb'}/offline-run-*")
     return lines
+
+
+if __name__ == "__main__":
+    exit_with(main)

@@ -37,10 +37,10 @@ def metric_problems(claims: dict[str, Any], tasks: list[dict[str, str]], lengths
 def claim_problems(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> list[Problem]:
     """Everything wrong with the claims of a file over these factors; `at` is what the file fixes for all of them."""
     if not isinstance(claims, dict):
-        return [("claims", "is no mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
-    found = [("at", message.removeprefix("at: ")) for message in _levels(at, factors, "at")] if at is not None else []
+        return [Problem("claims", "is no mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
+    found = [Problem("at", message.removeprefix("at: ")) for message in _levels(at, factors, "at") if at is not None]
     for name, claim in claims.items():
-        found += [(f"claims.{name}", message) for message in _claim(claim, factors)]
+        found += [Problem(f"claims.{name}", message) for message in _claim(claim, factors)]
     return found
 
 
@@ -128,18 +128,18 @@ def _twice(at: Any, sides: Any) -> Iterator[str]:
 def applicable(claims: dict[str, Any], cells: list[dict[str, Any]]) -> tuple[dict[str, Any], list[Problem]]:
     """The claims whose levels all have cells, no cell on two sides, and why the others are none of this study's."""
     kept: dict[str, Any] = {}
-    problems: list[Told] = []
+    problems: list[Problem] = []
     for name, claim in claims.items():
         sides, absent = sides_of(claim, cells), _absent(claim, cells)
         both = set[str]().union(*(one & other for one, other in itertools.combinations(sides, 2)))
         if absent:
-            problems.append((f"claims.{name}", f"{absent} has no cell in this study"))
+            problems.append(Problem(f"claims.{name}", f"{absent} has no cell in this study"))
         elif both:
             label = next(cell["label"] for cell in cells if cell["id"] in both)
-            problems.append((f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
+            problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
         elif not all(weighed(claim, cells)):
             differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
-            problems.append((f"claims.{name}", f"{differ}; name them on both sides, or use `at`"))
+            problems.append(Problem(f"claims.{name}", f"{differ}; name them on both sides, or use `at`"))
         else:
             kept[name] = claim
     return kept, problems

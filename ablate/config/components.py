@@ -18,18 +18,14 @@ from torch import nn
 
 from ablate.config.errors import BadComponent
 from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, within
-from ablate.data.task import Task
-from ablate.model.init import Init
 
 SHAPE = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # offered to every component by name
 # What a residual style is given beside the shape.
 WIRING = ("attention", "cross_attention", "ffn", "norm", "encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
-PACKAGES = {
-    "data": "ablate.data",
-    "optim": "ablate.training.optim",
-    "track": "ablate.execution.tracking.wandb",
-}  # every other group: ablate.model
+# Every other group: ablate.model.
+PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "track": "ablate.execution.tracking.wandb"}
+KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
 CALLED = {"track": "tracking service: a class with log, finish and close"}
 CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
 FUNCTIONS = ("norm", "ffn", "residual", "position", "attention", "optim")  # groups whose parts may come from functions
@@ -54,7 +50,10 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
 
 def kind_of(group: str) -> type:
     """What classes of a group derive from."""
-    return {"data": Task, "init": Init, "optim": torch.optim.Optimizer}.get(group, nn.Module)
+    if group in KINDS:
+        found: type = locate(KINDS[group], ("ablate",))
+        return found
+    return torch.optim.Optimizer if group == "optim" else nn.Module
 
 
 def is_of_kind(group: str, found: Any) -> bool:

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ablate.cli.catalogue import renew
-
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
 CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
 EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
@@ -66,7 +64,3 @@ def papers(choices: Iterable[dict[str, str]], config_dir: str | None = None) -> 
     used = sorted({(group, variant) for chosen in choices for group, variant in chosen.items()})
     named = {f"{group}={v}": source(found[group][v]) for group, v in used if v in found.get(group, {})}
     return {variant: text for variant, text in named.items() if text}
-
-
-if __name__ == "__main__":
-    renew(PACKAGE.parent / "README.md")

@@ -25,13 +25,15 @@ from typing import Any, NamedTuple
 
 from ablate.results.code_index import WHOLE, Chain, Module, imports_of, parse
 
-PACKAGE = Path(__file__).parent
+PACKAGE = Path(__file__).parents[1]
 LOOP = (
     "ablate.training.trainer.Trainer",
     "ablate.training.trainer.new_trainer",
 )  # what every run's numbers pass through
 KEEPING = (
-    "ablate.results",
+    "ablate.results.run",
+    "ablate.results.manifest",
+    "ablate.results.study",
     "ablate.results.atomic",
     "ablate.results.lease",
     "ablate.results.metrics_writer",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ablate import format
 from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
-from ablate.format.streams import exit_with
 from analysis.cli import arguments as arguments_
 
 if TYPE_CHECKING:
@@ -93,7 +92,3 @@ def _said(case: Case) -> list[str]:
 
 def _more(count: int, noun: str) -> list[str]:
     return [f"… {format.counted(count, f'more {noun}')} in the files"] if count > 0 else []
-
-
-if __name__ == "__main__":
-    exit_with(main)

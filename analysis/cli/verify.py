@@ -14,7 +14,6 @@ from typing import Any
 from ablate import format
 from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
-from ablate.format.streams import exit_with
 from ablate.results.choose import choose_study
 from analysis import figures, sources
 from analysis.case import Case
@@ -117,7 +116,3 @@ def _names(runs: list[str], labels: dict[str, str]) -> str:
     parts = [run.rpartition("/") for run in runs[:SHOWN]]
     named = [f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in parts]
     return ", ".join(named) + ", …" * (len(runs) > SHOWN)
-
-
-if __name__ == "__main__":
-    exit_with(main)

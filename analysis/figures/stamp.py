@@ -109,8 +109,8 @@ def _logged_hashes(study: Study) -> dict[tuple[Any, Any], int]:
 @functools.cache
 def source_hash() -> str:
     """SHA-256 of the code that makes figures: `analysis`, `ablate.{evidence,format}`, without their comments."""
-    package, here = Path(format.__file__).parent, Path(analysis.__file__).parent
-    files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), package / "words.py"]
+    package, here = Path(format.__file__).parents[1], Path(analysis.__file__).parent
+    files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), *(package / "format").rglob("*.py")]
     named = {f"{file.parent.name}/{file.name}": file for file in files}
     return _digest([[name, _code(named[name].read_text(encoding="utf-8"))] for name in sorted(named)])
 

@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from ablate import evidence
-from ablate.config.errors import Refused, no_yaml
+from ablate.config.errors import Problem, Refused, no_yaml
 from ablate.format import show
 from ablate.format.suggest import resembling
 from analysis.escape import ACTING, visible
@@ -194,15 +194,15 @@ def judged(
     return found | ({"question": described.question} if described.question else {})
 
 
-def _unmeasured(name: str, claim: dict[str, Any], metrics: dict[str, bool | None]) -> list[tuple[str, str]]:
+def _unmeasured(name: str, claim: dict[str, Any], metrics: dict[str, bool | None]) -> list[Problem]:
     """What is wrong with the metric and the margin of a claim, since they are of runs that are not ours."""
     metric, margin, key = claim.get("metric"), claim.get("margin"), f"claims.{name}"
     if metric is not None and metric not in metrics:
-        return [(key, f"metric: no column {metric}: {resembling(str(metric), list(metrics))}")]
+        return [Problem(key, f"metric: no column {metric}: {resembling(str(metric), list(metrics))}")]
     if metric is not None and metrics[metric] is None:
         told = f"metric: the name of {metric} does not say whether less of it is better"
-        return [(key, f"{told}; make it the endpoint, with --metric {metric} and --lower or --higher")]
-    return [(key, f"margin: {_share(margin)}")] if evidence.fraction_of(margin) is not None else []
+        return [Problem(key, f"{told}; make it the endpoint, with --metric {metric} and --lower or --higher")]
+    return [Problem(key, f"margin: {_share(margin)}")] if evidence.fraction_of(margin) is not None else []
 
 
 def wanted_factors(asked: Asked, columns: list[str]) -> list[str]:

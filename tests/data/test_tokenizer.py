@@ -153,7 +153,7 @@ def test_a_damaged_tokenizer_is_made_again(own_cache: Path, content: str | None)
 
 SCRIPT = """
 import sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = [{folder!r}, {folder!r} + '/../helpers', {folder!r} + '/..']
 from test_tokenizer import digest
 print(digest())
 """

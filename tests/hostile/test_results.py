@@ -141,7 +141,7 @@ def test_weights_and_checkpoints_are_tensors_only(
 
 def test_a_checkpoint_that_fires_is_set_aside(place: Path, plan: Any) -> None:
     """The run of a checkpoint that somebody else has put there is trained from its start."""
-    from single import train
+    from one_run import train
 
     planned = plan("seeds=1")
     folder = planned.results / "runs" / planned.manifest["runs"][0]["path"]

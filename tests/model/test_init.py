@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from blank import Blank
+from empty_task import Blank
 from scipy import stats
 from test_variants import CONTEXT, VOCAB, built, configuration, each_cell, read, variants
 from torch import Tensor, nn

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from blank import Blank
+from empty_task import Blank
 from test_variants import CONTEXT, VOCAB, built, configuration, read, some_tokens, variants
 from torch import Tensor, nn
 

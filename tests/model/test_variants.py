@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from blank import Blank
+from empty_task import Blank
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 

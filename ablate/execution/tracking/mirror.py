@@ -4,7 +4,8 @@
 
 With `user=[my_package]` where the tracking service is one's own: what lies in results allows none.
 
-`ablate.execution.tracking.wandb` does the same while a sweep is on.  `mirror.jsonl` of the study remembers which ended runs were replayed.
+`ablate.execution.tracking.wandb` does the same while a sweep is on.  `mirror.jsonl` of the study remembers which ended
+runs were replayed.
 """
 
 from __future__ import annotations
@@ -16,11 +17,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from ablate.cli.sync import main
 from ablate.config.errors import Corrupt
 from ablate.config.targets import BadTarget, allowed, is_sink, locate
 from ablate.execution.tracking.run_card import Card, card_of
-from ablate.format.streams import exit_with
 from ablate.results.atomic import no_link
 from ablate.results.lease import take
 from ablate.results.manifest import read_manifest, study_folder
@@ -173,7 +172,3 @@ def _mark(line: dict[str, Any], mode: str | None) -> tuple[str, ...]:
 
 def _json_lines(file: Path) -> Iterator[dict[str, Any]]:
     yield from parse_lines(file.read_bytes().split(b"\n") if file.exists() else [])[0]
-
-
-if __name__ == "__main__":
-    exit_with(main)

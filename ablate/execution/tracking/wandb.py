@@ -16,11 +16,9 @@ import sys
 import threading
 from typing import Any
 
-from ablate.cli.mirror import _wait_for_end, main
 from ablate.config.wandb_login import wandb_credentials
 from ablate.execution.tracking.mirror import Mirror, one_line, say
 from ablate.execution.tracking.run_card import Card
-from ablate.format.streams import exit_with
 
 POLL = 0.25, 2.0  # seconds between looks: while runs end, and at most
 GRACE = 45.0  # seconds that are left to the mirror when its sweep has ended
@@ -167,5 +165,11 @@ def follow(mirror: Mirror) -> None:
         mirror.close()
 
 
-if __name__ == "__main__":
-    exit_with(main)
+def _wait_for_end(ended: threading.Event, study: str) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    ended.set()
+    time.sleep(GRACE)
+    say(f"tracking is not finished; `python -m ablate.sync {study}` mirrors the rest")
+    os._exit(0)  # whatever the tracking service waits for, its handlers at exit included

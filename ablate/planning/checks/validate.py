@@ -14,6 +14,7 @@ import torch
 import yaml
 from omegaconf import MISSING
 
+import ablate
 from ablate.config.components import SHAPE, WIRING, argument_problems, resolve
 from ablate.config.errors import BadComponent, Problem
 from ablate.config.groups import groups
@@ -30,7 +31,7 @@ from ablate.training.length_eval import length_problems
 BUILDING = (*COMPONENTS, "model", "data", "user")
 
 
-TORCH, OURS = (str(Path(file).parent) + os.sep for file in (torch.__file__, __file__))
+TORCH, OURS = (str(Path(file).parent) + os.sep for file in (torch.__file__, ablate.__file__))
 
 
 class Checked(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from blank import Blank
+from empty_task import Blank
 from torch import Tensor, nn
 from torch.func import functional_call
 

@@ -1,0 +1,7 @@
+"""`python -m ablate.diff`."""
+
+from ablate.cli.diff import main as main
+from ablate.format.streams import exit_with
+
+if __name__ == "__main__":
+    exit_with(main)
