@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 from typing import Any
 
 from ablate.config.wandb_login import wandb_credentials
