@@ -13,7 +13,7 @@ import pandas
 from ablate.config.errors import Refused
 from ablate.format import show
 from ablate.results.study import Study
-from analysis.sources.columns import SHAPE, direction
+from analysis.sources.columns import SHAPE, STEPS, direction, plain
 from analysis.sources.design import arrange, is_base, label_of, labels_of, outside
 from analysis.sources.endpoints import ends, with_missing
 from analysis.sources.request import Asked
@@ -145,7 +145,7 @@ def _refuse_repeated(table: pandas.DataFrame) -> None:
 
 def _uncounted(table: pandas.DataFrame) -> str:
     """What to say of rows that may be steps of one run."""
-    axis = next((name for name in ("epoch", "Epoch", "tokens", "steps") if name in table), "")
+    axis = next((name for name in table if plain(str(name)) in STEPS), "")
     return f"; if {axis} counts what was trained, call it step" if axis and "step" not in table else ""
 
 
