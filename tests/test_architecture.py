@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import graphlib
 import importlib
 import inspect
 import shutil
@@ -17,63 +16,58 @@ from conftest import ROOT, run_module
 from ablate.config.groups import CONF, groups
 from ablate.config.schema import COMPONENTS
 
-# What each part may import of the package, in the order in which data flow.
-LAYERS = [
-    {"catalogue", "schema", "designs", "source", "code", "files", "fork", "manifests", "overfit", "state", "stop"}
-    | {"checksum", "damage", "logged", "numerals", "streams", "targets", "words"},
-    {"margins", "plain", "variants"},
-    {"relations"},
-    {"grammar"},
-    {"lease", "tidy"},
-    {"model", "data", "optim", "average"},
-    {"apart", "build", "metrics"},
-    {"accumulate", "decode", "recalibrate"},
-    {"endpoint", "budget", "results", "units"},
-    {"diagnose", "lengths", "load", "command"},
-    {"identity", "gate", "compose", "train", "history", "match", "evidence", "settings", "card"},
-    {"factors", "copies", "dials", "hold", "questions"},
-    {"cells", "claims", "experiment", "reuse", "probe"},
-    {"grid", "looks", "pool", "nursery", "shares"},
-    {"exchange", "placebo", "tunable", "tuning", "memory"},
-    {"rounds", "trials"},
-    {"plan", "worker", "sync"},
-    {"preview", "summary", "pace", "watched", "progress", "track"},
-    {"standing", "litter"},
-    {"sweep", "evaluate", "status", "diff", "clean"},
-    {"__main__", "__init__"},
-]
-ALLOWED = {
-    "model": {"model"},
-    "data": {"data", "checksum"},
-    "results": {"files", "lease", "tidy", "damage", "logged", "manifests"},
-    "tidy": {"files", "plain", "words"},
-    "evidence": {"results", "evidence", "words", "margins", "relations", "grammar"},
+# What each package may import, in the order in which data flow; what it is for, its docstring says.
+ABLATE = {
+    "format": "",
+    "config": "format",
+    "results": "format config",
+    "model": "config",
+    "data": "config results",
+    "training": "format config results model data",
+    "evidence": "format config results",
+    "execution": "format config results model data training",
+    "planning": "format config results model data training evidence execution",
+    "cli": "format config results model data training evidence execution planning",
 }
-ALLOWED |= {
-    "schema": set(),
-    "catalogue": set(),
-    "sync": {"card", "command", "files", "lease", "results", "streams", "targets"},
-    "card": {"schema"},
-    "command": {"results", "targets"},
+ANALYSIS = {
+    "escape": "",
+    "sources": "escape",
+    "stats": "",
+    "case": "escape stats",
+    "writing": "escape stats case",
+    "figures": "stats case",
+    "report": "case writing figures",
+    "cli": "escape sources case writing figures report",
 }
-# How a study is chosen and how a command refuses is the same for the analysis and the commands that need no torch.
-ALLOWED |= {"analysis": {"results", "evidence", "command", "streams", "words"}}
+FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
+DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue")  # python -m ablate.status
 
 
-def part(name: str) -> str:
-    """The part of the package that a dotted name or a file belongs to."""
-    return name.split(".")[1] if name.count(".") else "__init__"
+def modules(package: str) -> dict[str, Path]:
+    """Every module of a package by its dotted name."""
+    named = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in (ROOT / package).rglob("*.py")}
+    return {name.removesuffix(".__init__"): file for name, file in named.items()}
+
+
+MODULES = modules("ablate") | modules("analysis")
 
 
 def imports(file: Path) -> set[str]:
-    """Parts of `ablate` that a file imports anywhere, inside functions, too."""
+    """Modules of `ablate` and `analysis` that a file imports anywhere, inside functions, too."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "ablate":
-            found |= {part(node.module)} if "." in node.module else {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES.keys()
+            found |= inner or {node.module}
         elif isinstance(node, ast.Import):
-            found |= {part(alias.name) for alias in node.names if alias.name.split(".")[0] == "ablate"}
-    return found
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.split(".")[0] in ("ablate", "analysis")}
+
+
+def place(module: str) -> tuple[str, str]:
+    """The top package of a module, and the package below it that it belongs to."""
+    top, _, rest = module.partition(".")
+    return top, rest.partition(".")[0] or "__init__"
 
 
 def sources(package: str) -> list[Path]:
@@ -82,49 +76,43 @@ def sources(package: str) -> list[Path]:
     return found
 
 
-@pytest.mark.parametrize("file", sources("ablate"), ids=lambda file: str(file.relative_to(ROOT)))
-def test_data_flow_one_way(file):
-    here = file.relative_to(ROOT / "ablate").parts[0].removesuffix(".py")
-    level = {name: i for i, names in enumerate(LAYERS) for name in names}
-    assert here in level, f"{here} has no place in the order of parts"
-    for other in imports(file) - {here}:
-        if here == "__init__":
+@pytest.mark.parametrize("top, table", [("ablate", ABLATE), ("analysis", ANALYSIS)])
+def test_packages_import_what_their_row_says(top, table):
+    seen = set()
+    for module, file in modules(top).items():
+        _, here = place(module)
+        if here in DOORS:
             continue
-        assert level[other] <= level[here], f"{here} must not import {other}"
-    if here in ALLOWED:
-        assert imports(file) - {here} <= ALLOWED[here]
+        assert here in table, f"{file} stands in no package of the table"
+        for other in imports(file):
+            package, there = place(other)
+            seen.add((here, there)) if package == top else None
+            allowed = {here, *table[here].split()} if package == top else set(FREE_OF_TORCH.split())
+            assert there in allowed and (package == top or top == "analysis"), f"{module} must not import {other}"
+    idle = {(here, there) for here, row in table.items() for there in row.split()} - seen
+    assert not idle, f"the table allows what nothing needs: {sorted(idle)}"
 
 
-@pytest.mark.parametrize("file", sources("analysis"), ids=lambda file: file.name)
-def test_analysis_imports_little_of_the_package(file):
-    assert imports(file) <= ALLOWED["analysis"]
+def test_packages_say_what_they_are_for():
+    for top, table in (("ablate", ABLATE), ("analysis", ANALYSIS)):
+        for package in table:
+            text = ast.get_docstring(ast.parse(MODULES[f"{top}.{package}"].read_text()))
+            assert text, f"{top}/{package} does not say what it is for"
 
 
-def test_no_file_of_the_analysis_imports_itself_by_way_of_others():
-    modules = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in sources("analysis")}
-    modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
+def test_no_module_imports_itself_by_way_of_others():
+    graph = {module: imports(file) - {module} for module, file in MODULES.items()}
+    done: set[str] = set()
 
-    def needed(file: Path) -> set[str]:
-        found = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
-        names = {(node.module, f"{node.module}.{alias.name}") for node in found for alias in node.names}
-        return {inner if inner in modules else outer for outer, inner in names} & modules.keys()
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join([*path[path.index(module) :], module])
+        if module not in done:
+            for other in graph.get(module, ()):
+                visit(other, (*path, module))
+            done.add(module)
 
-    graphlib.TopologicalSorter({name: needed(file) for name, file in modules.items()}).prepare()
-
-
-def test_no_part_imports_another_that_imports_it():
-    graph: dict[str, set[str]] = {}
-    for file in sources("ablate"):
-        here = file.relative_to(ROOT / "ablate").parts[0].removesuffix(".py")
-        graph.setdefault(here, set()).update(imports(file) - {here})
-
-    def reach(name: str, seen: set[str]) -> set[str]:
-        for other in graph.get(name, set()) - seen:
-            seen |= {other} | reach(other, seen | {other})
-        return seen
-
-    for name in graph:
-        assert name not in reach(name, set()), f"{name} imports itself by way of others"
+    for module in graph:
+        visit(module, ())
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,9 @@ import pandas
 from ablate import evidence, format
 from ablate.results.atomic import write_atomic
 from ablate.results.study import Study
-from analysis import stats
 from analysis.case import Case
 from analysis.escape import written
-from analysis.writing import latex, sheet
+from analysis.writing import latex, sheet, stats_sheets
 from analysis.writing.runs_table import runs_table
 from analysis.writing.sheet import Sheet
 
@@ -44,7 +43,7 @@ def frames(case: Case) -> dict[str, pandas.DataFrame]:
 def sheets(case: Case) -> list[Sheet]:
     """The tables as people read them: claims, effects, their particulars, cells, and what became of lost runs."""
     found = [claims_sheet(case), effects_sheet(case), particulars_sheet(case), cells_sheet(case), losses_sheet(case)]
-    found += stats.sheets(dict(case.further), case.effects)
+    found += stats_sheets.sheets(dict(case.further), case.effects)
     return [each for each in found if each is not None]
 
 

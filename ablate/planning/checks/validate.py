@@ -14,10 +14,9 @@ import torch
 import yaml
 from omegaconf import MISSING
 
-import ablate
 from ablate.config.components import SHAPE, WIRING, argument_problems, resolve
 from ablate.config.errors import BadComponent, Problem
-from ablate.config.groups import groups
+from ablate.config.groups import PACKAGE, groups
 from ablate.config.schema import COMPONENTS, check, plain
 from ablate.config.targets import package_problem
 from ablate.data.build import build_task
@@ -31,7 +30,7 @@ from ablate.training.length_eval import length_problems
 BUILDING = (*COMPONENTS, "model", "data", "user")
 
 
-TORCH, OURS = (str(Path(file).parent) + os.sep for file in (torch.__file__, ablate.__file__))
+TORCH, OURS = (str(folder) + os.sep for folder in (Path(torch.__file__).parent, PACKAGE))
 
 
 class Checked(NamedTuple):

@@ -23,6 +23,7 @@ from analysis.stats.documents import clustered
 from analysis.stats.solve_times import logrank, paired_logrank
 from analysis.writing import sections
 from analysis.writing.sheet import markdown
+from analysis.writing.stats_sheets import sheets
 
 TOKENS = [320, 64, 1408, 640, 96, 512]
 
@@ -116,7 +117,7 @@ def test_effects_over_documents_have_the_means_of_effects_over_seeds(tmp_path):
         assert table.loc[row.label, "mean"] == pytest.approx(row.mean, abs=1e-9)
         assert table.loc[row.label, "low"] < row.mean < table.loc[row.label, "high"]
     assert set(table["documents"]) == {6} and set(table["tokens"]) == {sum(TOKENS)}
-    (shown,) = stats.sheets({"documents": case.further["documents"]}, case.effects)
+    (shown,) = sheets({"documents": case.further["documents"]}, case.effects)
     assert "| over documents |" in markdown(shown) and "ffn: swiglu − mlp" in markdown(shown)
 
 
@@ -194,7 +195,7 @@ def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(
     for n in (3, 4):
         few = stats.interactions(several(tmp_path / f"few{n}", ["lm", "copy"], n))
         assert few[["p", "p_holm", "low", "high"]].isna().all(axis=None) and few["mean"].notna().all()
-        (shown,) = stats.sheets({"tasks": few}, few)
+        (shown,) = sheets({"tasks": few}, few)
         assert not any("[" in cell for row in shown.rows for cell in row) and "none below 5 seeds" in shown.notes[0]
     study = several(tmp_path, ["lm", "copy", "recall"])
     cell = next(each["id"] for each in study.manifest["cells"] if list(each["levels"].values()) == ["swiglu", "copy"])
@@ -216,7 +217,7 @@ def test_ranks_and_one_number_over_three_tasks(tmp_path):
         assert table.loc[ffn, "low"] < table.loc[ffn, "iqm"] < table.loc[ffn, "high"]
     again = stats.aggregate(case.study, np.random.default_rng(0)).set_index("variant")
     assert table.equals(again), "the same draws, the same interval"
-    pages = {sheet.name: markdown(sheet) for sheet in stats.sheets(dict(case.further), case.effects)}
+    pages = {sheet.name: markdown(sheet) for sheet in sheets(dict(case.further), case.effects)}
     assert {"tasks", "ranks", "aggregate"} <= pages.keys() and "interquartile mean" in pages["aggregate"]
 
 
@@ -341,7 +342,7 @@ def test_steps_to_solve_are_those_of_survival_analysis(tmp_path):
     assert row["saved"] == pytest.approx(np.mean(times["ln"] - times["rms"]))
     assert (row["saved_low"], row["saved_high"]) == pytest.approx(tuple(saved.confidence_interval()))
     assert pandas.isna(table.loc["ln", ["logrank", "saved", "p_bh"]]).all()
-    (shown,) = stats.sheets({"solved": table.reset_index()}, evidence.effects(study))
+    (shown,) = sheets({"solved": table.reset_index()}, evidence.effects(study))
     assert "5 of 7" in markdown(shown) and "400" in markdown(shown)
 
 
