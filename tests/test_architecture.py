@@ -34,7 +34,7 @@ ANALYSIS = {
     "sources": "escape",
     "stats": "",
     "case": "escape stats",
-    "writing": "escape stats case",
+    "writing": "escape case",
     "figures": "stats case",
     "report": "case writing figures",
     "cli": "escape sources case writing figures report",

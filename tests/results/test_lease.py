@@ -26,13 +26,16 @@ from ablate.results.run import Run
 ELSEWHERE = """
 import errno, fcntl, os, socket, sys, time
 from pathlib import Path
-from ablate.results import lease, run
+from ablate.results import lease
+from ablate.results.atomic import write_atomic
+from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.run import Run
 socket.gethostname = lambda: sys.argv[2]
 lease.BEAT, lease.STALE = 0.2, 1.5
 def no_locks(*_):
     raise OSError(errno.ENOLCK, "no locks available")
 fcntl.flock = no_locks
-run = run.Run(Path(sys.argv[1]), "cell/s0")
+run = Run(Path(sys.argv[1]), "cell/s0")
 """
 
 
@@ -65,12 +68,12 @@ def attempt(write):
         print("lost", flush=True)
 
 with run.lock(lambda: False, "cuda:3") as mine:
-    writer = results.MetricsWriter(run.metrics_file, 0, run.check)
+    writer = MetricsWriter(run.metrics_file, 0, run.check)
     print(mine, flush=True)
     sys.stdin.readline()
     attempt(lambda: writer.write({"step": 2}))
-    attempt(lambda: results.write_atomic(run.checkpoint_file, b"old", run.check))
-    attempt(lambda: results.MetricsWriter(run.metrics_file, 0, run.check))
+    attempt(lambda: write_atomic(run.checkpoint_file, b"old", run.check))
+    attempt(lambda: MetricsWriter(run.metrics_file, 0, run.check))
 """
 
 
