@@ -1,7 +1,7 @@
 """From a resolved configuration to objects: targets are found, their arguments bound to constructors and checked.
 
-A constructor's parameters are its schema: what the YAML gives must be a parameter of the right type, and what the
-model's shape offers (`dim`, `heads`, ...) is passed to those that ask for it by name.
+A constructor's parameters are its schema: what the YAML gives must be a parameter of the right type, and the model's
+shape is passed to those that ask for it by name, whole (`shape`) or in part (`dim`, `heads`, ...).
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from torch import nn
 from ablate.config.errors import BadComponent
 from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, within
 
-SHAPE = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # offered to every component by name
-# What a residual style is given beside the shape.
-WIRING = ("attention", "cross_attention", "ffn", "norm", "encoder_layers", "decoder_layers")
+NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, offered to every component
+SHAPE = ("shape", *NUMBERS)
+WIRING = ("sublayers",)  # what a residual style is given beside the shape
+BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and those that derive from them hand on
+IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 RESERVED = ("_target_", "_partial_")
 # Every other group: ablate.model.
 PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "track": "ablate.execution.tracking.wandb"}
@@ -45,7 +47,26 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
     if not is_of_kind(group, found):
         kind = kind_of(group).__name__
         raise BadComponent(key, f"{target!r} is no {CALLED.get(group) or 'nn.' * (kind == 'Module') + kind}")
+    if problem := unhanded(found):
+        raise BadComponent(key, problem)
     return found
+
+
+def unhanded(found: Any) -> str | None:
+    """What is wrong with a class whose constructor takes too little to call that of the class of ours below it."""
+    bases = inspect.getmro(found)[1:] if inspect.isclass(found) else ()
+    base = next((base for base in bases if within(base.__module__, OURS)), None)
+    if base is None:
+        return None
+    taken = parameters_of(found)
+    bundles = [name for name in BUNDLES if name in parameters_of(base)]
+    if all(name in taken for name in bundles):
+        return None
+    names = ", ".join(bundles)
+    return (
+        f"{found.__name__} derives from {base.__name__}, whose constructor takes {names}; "
+        f"write def __init__(self, {names}, ...) and super().__init__({names}, ...)"
+    )
 
 
 def kind_of(group: str) -> type:
@@ -109,8 +130,16 @@ def argument_problems(
             problems.append((f"{group}.{key}", f"{value!r} is not of type {type_name(hints[key])}"))
     for name in own:
         if name not in given and parameters[name].default is inspect.Parameter.empty:
-            problems.append((f"{group}.{name}", f"{target.__name__} needs it; write it in the YAML"))
+            problems.append((f"{group}.{name}", f"{target.__name__} needs it; {where(group, name)}"))
     return problems
+
+
+def where(group: str, name: str) -> str:
+    """What to write for an argument that nothing gives: a residual style finds some in what it is given whole."""
+    bundle = "sublayers" if name in IN_SUBLAYERS else "shape" if name in IN_SHAPE else None
+    if group == "residual" and bundle:
+        return f"take {bundle}, and use {bundle}.{name}"
+    return "write it in the YAML"
 
 
 def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> dict[str, Any]:

@@ -7,15 +7,17 @@ from pathlib import Path
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
 from analysis.figures import KINDS
-from analysis.writing import bibliography, latex_macros, markdown, methods
+from analysis.writing import bibliography, latex, latex_macros, markdown, methods
 from analysis.writing.sections import Picture
 from analysis.writing.sheet import paragraph
 
 
 def write(case: Case, folder: Path) -> list[Path]:
-    """Write macros.tex, references.bib, methods.md, methods.tex and report.md; no references where none are named."""
+    """Write macros.tex, figures.tex, references.bib, methods.md, methods.tex and report.md, unless they are empty."""
+    shown = pictures(case, folder)
     texts = {
         "macros.tex": latex_macros.page(case),
+        "figures.tex": "\n".join(latex.figure(each.name, [each.says, *each.caption]) for each in shown),
         "references.bib": bibliography.bibliography(case.study.manifest),
         "methods.md": paragraph(methods.markdown(case).strip()) + "\n",
         "methods.tex": methods.latex(case),
@@ -25,7 +27,7 @@ def write(case: Case, folder: Path) -> list[Path]:
         if text:
             files.append(folder / name)
             write_atomic(files[-1], text.encode())
-    return [*files, markdown.write(case, folder, pictures(case, folder))]
+    return [*files, markdown.write(case, folder, shown)]
 
 
 def pictures(case: Case, folder: Path) -> list[Picture]:
