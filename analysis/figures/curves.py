@@ -185,7 +185,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     panels = drawn.subplots(*shape, squeeze=False).reshape(len(facets), columns)
     for axes in panels if page.narrow else panels[-1:]:
         for axis, name in zip(axes, names, strict=True):
-            axis.set_xlabel(fold(name, page.width / shape[1] - 0.45, 7))
+            axis.set_xlabel(fold(name, page.width / shape[1] - 0.3, 7))
     for group, row in zip(facets, panels, strict=True):
         _facet(group, dict(zip(names.values(), row, strict=True)), page)
         row[0].set_title(group["facet"].iloc[0])
