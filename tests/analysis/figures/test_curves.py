@@ -39,7 +39,7 @@ def drawn(case: Case) -> Figure:
 
 
 def texts(figure: Figure) -> list[str]:
-    return [text.get_text() for text in figure.findobj(matplotlib.text.Text)]
+    return [text.get_text().replace("\n", " ") for text in figure.findobj(matplotlib.text.Text)]
 
 
 def test_runs_that_shared_the_machine_are_not_drawn_over_seconds(tmp_path: Path) -> None:
