@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, run_module
 
+from ablate.config.citations import cited, entries
 from ablate.config.groups import CONF, groups
 from ablate.config.schema import COMPONENTS
+from ablate.format.suggest import resembling
 
 # What each package may import, in the order in which data flow; what it is for, its docstring says.
 ABLATE = {
@@ -160,7 +162,10 @@ def test_a_variant_is_one_yaml_that_names_its_source(group):
     for name, file in variants.items():
         text = file.read_text()
         assert text.startswith("# "), f"{file} does not say what it is"
-        assert any(str(year) in text.splitlines()[0] for year in range(1986, 2030)), f"{file} names no paper"
+        keys, known = cited(file), entries(CONF)
+        assert keys, f"{file}: name its paper in the second line: # cite: KEY, with an entry KEY in conf/papers.bib"
+        for key in keys:
+            assert key in known, f"{file}: {resembling(key, list(known))} or write the entry {key} in conf/papers.bib"
         assert f"_target_: ablate.model.{group}." in text, f"{name} is not in its component's module"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from ablate.config.groups import PACKAGE, defaults, first_line, groups
+from ablate.config.citations import Entry, cited, entries, short
+from ablate.config.groups import CONF, PACKAGE, defaults, first_line, groups
 
 SHOWN = ("norm", "ffn", "residual", "position", "attention", "init", "model", "preset", "data", "scale", "optim")
 BEGIN, END = "<!-- catalogue: written by `make catalogue` from conf/ -->", "<!-- /catalogue -->"
@@ -19,15 +19,19 @@ def markdown() -> str:
 
 def _table(group: str, variants: dict[str, Path]) -> str:
     head = f"| `{group}=` | what it is | source |\n|---|---|---|\n"
-    return head + "".join(
-        _row(name, first_line(file), name == defaults().get(group)) for name, file in variants.items()
-    )
+    return head + "".join(_row(name, file, name == defaults().get(group)) for name, file in variants.items())
 
 
-def _row(name: str, line: str, default: bool) -> str:
-    what, _, source = line.partition("  ")
-    source = re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[\1](https://arxiv.org/abs/\1)", source.removesuffix("."))
-    return f"| `{name}`{' (default)' * default} | {what.removesuffix('.').replace('|', chr(92) + '|')} | {source} |\n"
+def _row(name: str, file: Path, default: bool) -> str:
+    what = first_line(file).removesuffix(".").replace("|", "\\|")
+    sources = "; ".join(_linked(entries(CONF)[key]) for key in cited(file))
+    return f"| `{name}`{' (default)' * default} | {what} | {sources} |\n"
+
+
+def _linked(entry: Entry) -> str:
+    """A paper by author and year, with a link where it is on arXiv."""
+    named, arxiv = short(entry), entry.get("eprint")
+    return f"[{named}](https://arxiv.org/abs/{arxiv})" if arxiv else named
 
 
 def renew(readme: Path) -> None:
