@@ -40,7 +40,7 @@ from ablate.history import (
     without_weights,
 )
 from ablate.hold import hold_equal
-from ablate.identity import cell_name, numbers, run_key, without_user
+from ablate.identity import FORMAT, cell_name, run_key, settings, without_user
 from ablate.looks import looks_before, sequence_of
 from ablate.margins import registered_margin, without_unit
 from ablate.match import contradictions, match_cells
@@ -228,6 +228,7 @@ def settle(draft: Draft) -> Plan:
     if settings["reuse"] == "any":
         runs, rows = take_others(results, runs, rows)
     manifest = {
+        "format": FORMAT,
         "study": name,
         "created": earlier.get("created") or now(),
         "updated": now(),
@@ -310,7 +311,7 @@ def unit_name(paths: list[str]) -> str:
 
 def study_name(draft: Draft) -> str:
     """The factors and a hash of everything but the seeds, before any tuning."""
-    cells = [[numbers(row["config"]), row["task"]] for row in draft.rows]
+    cells = [[row["name"], settings(row["config"]), row["task"]] for row in draft.rows]
     design = [draft.settings["design"]] * (draft.settings["design"] != "grid")
     tune = [draft.settings["tune"]] * (draft.settings["tune"]["key"] is not None)  # never what it will choose
     content = json.dumps([draft.factors, draft.reference, draft.settings["match"], cells, *design, *tune])

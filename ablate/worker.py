@@ -30,7 +30,7 @@ from torch import nn
 
 from ablate.budget import utilisation
 from ablate.checksum import Sum, sum_of
-from ablate.code import definitions, is_foreign
+from ablate.code import code_of, is_foreign
 from ablate.data.task import Task
 from ablate.endpoint import setting_of
 from ablate.identity import provenance, run_key, without_user
@@ -326,5 +326,5 @@ def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Even
 
 if __name__ == "__main__":
     prepare(told=False)
-    definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
+    code_of({})  # read once for all forks, which ask for it to know whether a run is the planned one
     tend(serve)

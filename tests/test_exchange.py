@@ -14,6 +14,7 @@ from scipy import stats
 from test_tuning import rounds
 
 from ablate import evidence, identity
+from ablate.code import Code
 from ablate.evidence.exchange import fieller, within
 from ablate.exchange import exchange_study, with_steps
 from ablate.plan import PlanError, draft_study
@@ -136,7 +137,7 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
     rounds(plan, *command, "exchange=true", "aa=3", score=lambda levels, lr, seed: planted(levels, 0.001, seed))
     for other in (["reuse=none"], ["seeds=[7,8]"]):
         assert plan(*command, *other).manifest["exchange"] == "s-exchange", "of the same code, whatever the runs are"
-    monkeypatch.setattr(identity, "code_of", lambda config: {"ablate.model.norm": "edited"})
+    monkeypatch.setattr(identity, "code_of", lambda config: Code("edited", {}))
     edited, asked = plan(*command), plan(*command, "exchange=true")
     assert not {"exchange", "placebos"} & edited.manifest.keys(), "its slope was measured by code that is gone"
     left = [note for note in edited.notes if "other code or versions" in note]

@@ -17,6 +17,7 @@ from conftest import SHAPE, STEPS
 from ablate import identity
 from ablate.build import RESERVED
 from ablate.catalogue import groups
+from ablate.code import Code
 from ablate.identity import batches, run_key
 from ablate.plan import draft_study
 from ablate.schema import COMPONENTS, SECTIONS, Config
@@ -145,7 +146,7 @@ def test_seeds_data_versions_and_code_change_the_key(config: dict[str, Any], mon
         with monkeypatch.context() as patch:
             patch.setattr(module, "__version__", "0")
             assert run_key(config, 0, "f") != plain
-    monkeypatch.setattr(identity, "definitions", lambda *given: {"ablate.train.Trainer": "edited"})
+    monkeypatch.setattr(identity, "code_of", lambda *given: Code("edited", {}))
     assert run_key(config, 0, "f") != plain
 
 

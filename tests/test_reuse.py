@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT, run_module
 
 import ablate.identity
+from ablate.code import Code
 from ablate.identity import provenance, run_key
 from ablate.load import load
 from ablate.plan import Plan, PlanError
@@ -35,14 +36,16 @@ def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> li
 @pytest.fixture
 def edit(monkeypatch):
     """Makes a definition another one, for the cells that use it, as an edit would; or all as they are."""
-    real = ablate.identity.definitions
+    real = ablate.identity.code_of
 
     def edited(name: str | None, digest: str = "edited") -> None:
-        def definitions(*given):
-            found = real(*given)
-            return found | ({name: digest} if name in found else {})
+        def code_of(config):
+            found = real(config)
+            if name not in found.definitions:
+                return found
+            return Code(f"{found.content}, {name} {digest}", found.definitions | {name: digest})
 
-        monkeypatch.setattr("ablate.identity.definitions", definitions)
+        monkeypatch.setattr("ablate.identity.code_of", code_of)
 
     return edited
 

@@ -15,6 +15,7 @@ from model.test_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuratio
 
 from ablate import copies, probe, trials
 from ablate.catalogue import groups
+from ablate.code import Code
 from ablate.dials import Signature, alike
 from ablate.model.dropout import Dropout
 from ablate.plan import Plan, PlanError, plan_study
@@ -270,7 +271,7 @@ def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
         file.write_text(file.read_text()[:-20] if "problems" in file.read_text() else "[]")
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 4
-    monkeypatch.setattr(trials, "code_of", lambda config: {"norm": "other code"})
+    monkeypatch.setattr(trials, "code_of", lambda config: Code("other", {}))
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 6, "a copy is made again when the code changes"
 
