@@ -1,11 +1,12 @@
 """From a resolved configuration to objects: targets are found, their arguments bound to constructors and checked.
 
-A constructor's parameters are its schema: what the YAML gives must be a parameter of the right type, and what the
-model's shape offers (`dim`, `heads`, ...) is passed to those that ask for it by name.
+A constructor's parameters are its schema: what the YAML gives must be a parameter of the right type, and the model's
+shape is passed to those that ask for it by name, whole (`shape`) or in part (`dim`, `heads`, ...).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import types
 import typing
@@ -19,11 +20,16 @@ from torch import nn
 from ablate.data.task import Task
 from ablate.model.init import Init
 from ablate.model.placebo import initialise_as
+from ablate.model.residual import Sublayers
+from ablate.model.shape import ModelShape, Shape
+from ablate.model.transformer import Parts
 from ablate.targets import OURS, BadTarget, allowed, is_sink, locate, within
 
-SHAPE = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # offered to every component by name
-# What a residual style is given beside the shape.
-WIRING = ("attention", "cross_attention", "ffn", "norm", "encoder_layers", "decoder_layers")
+NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, offered to every component
+SHAPE = ("shape", *NUMBERS)
+WIRING = ("sublayers",)  # what a residual style is given beside the shape
+BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and those that derive from them hand on
+IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
 KINDS = {"lm": "for a causal model", "mlm": "of masked tokens", "classification": "of classification"}
 KINDS |= {"seq2seq": "from sequence to sequence"}
 RESERVED = ("_target_", "_partial_")
@@ -55,7 +61,26 @@ def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., 
     if not is_of_kind(group, found):
         kind = kind_of(group).__name__
         raise BadComponent(key, f"{target!r} is no {CALLED.get(group) or 'nn.' * (kind == 'Module') + kind}")
+    if problem := unhanded(found):
+        raise BadComponent(key, problem)
     return found
+
+
+def unhanded(found: Any) -> str | None:
+    """What is wrong with a class whose constructor takes too little to call that of the class of ours below it."""
+    bases = inspect.getmro(found)[1:] if inspect.isclass(found) else ()
+    base = next((base for base in bases if within(base.__module__, OURS)), None)
+    if base is None:
+        return None
+    taken = parameters_of(found)
+    bundles = [name for name in BUNDLES if name in parameters_of(base)]
+    if all(name in taken for name in bundles):
+        return None
+    names = ", ".join(bundles)
+    return (
+        f"{found.__name__} derives from {base.__name__}, whose constructor takes {names}; "
+        f"write def __init__(self, {names}, ...) and super().__init__({names}, ...)"
+    )
 
 
 def kind_of(group: str) -> type:
@@ -116,8 +141,16 @@ def argument_problems(
             problems.append((f"{group}.{key}", f"{value!r} is not of type {type_name(hints[key])}"))
     for name in own:
         if name not in given and parameters[name].default is inspect.Parameter.empty:
-            problems.append((f"{group}.{name}", f"{target.__name__} needs it; write it in the YAML"))
+            problems.append((f"{group}.{name}", f"{target.__name__} needs it; {where(group, name)}"))
     return problems
+
+
+def where(group: str, name: str) -> str:
+    """What to write for an argument that nothing gives: a residual style finds some in what it is given whole."""
+    bundle = "sublayers" if name in IN_SUBLAYERS else "shape" if name in IN_SHAPE else None
+    if group == "residual" and bundle:
+        return f"take {bundle}, and use {bundle}.{name}"
+    return "write it in the YAML"
 
 
 def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> dict[str, Any]:
@@ -164,19 +197,28 @@ def type_name(hint: Any) -> str:
     return hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "")
 
 
-def shape(config: dict[str, Any], context: int) -> dict[str, Any]:
-    """What the configuration offers to every component by name.  Raises ValueError for heads of unequal size."""
+def shape(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> ModelShape:
+    """The numbers that a resolved configuration and its task give a model.  Raises ValueError for unequal heads."""
     model = config["model"]
     if model["dim"] % model["heads"]:
-        raise ValueError(f"model.dim={model['dim']} is not divisible by model.heads={model['heads']}")
-    return {
-        "dim": model["dim"],
-        "heads": model["heads"],
-        "head_dim": model["dim"] // model["heads"],
-        "layers": model["layers"],
-        "dropout": model["dropout"],
-        "context": context,
-    }
+        raise ValueError(f"model.dim={model['dim']} must be divisible by model.heads={model['heads']}")
+    stacks = getattr(resolve("model", model["_target_"], user), "stacks", ("decoder",))
+    return ModelShape(
+        **{key: value for key, value in model.items() if key not in RESERVED} | {"tie_embeddings": ties(config, task)},
+        head_dim=model["dim"] // model["heads"],
+        context=task.context,
+        encoder_layers=model["layers"] * ("encoder" in stacks),
+        decoder_layers=model["layers"] * ("decoder" in stacks),
+        vocab=task.vocab,
+        outputs=task.outputs,
+        features=task.features,
+        pool=task.kind == "classification",
+    )
+
+
+def offered(shape: Shape) -> dict[str, Any]:
+    """What every component may ask for by name."""
+    return {"shape": shape} | {name: getattr(shape, name) for name in NUMBERS}
 
 
 def build_model(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> nn.Module:
@@ -184,28 +226,24 @@ def build_model(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> 
 
     Raises BadComponent or ValueError when the pieces do not fit.
     """
-    offered = shape(config, task.context)
-    part = {name: bind(name, config[name], offered, user) for name in ("norm", "ffn", "position", "attention")}
-    form = resolve("model", config["model"]["_target_"], user)
-    stacks = getattr(form, "stacks", ("decoder",))
-    wiring = {f"{stack}_layers": offered["layers"] * (stack in stacks) for stack in ("encoder", "decoder")}
-    residual = bind("residual", config["residual"], offered | dict.fromkeys(WIRING) | wiring, user)
-
+    whole = shape(config, task, user)
+    given = offered(whole)
+    make = {name: bind(name, config[name], given, user) for name in ("norm", "ffn", "position", "attention")}
+    residual = bind("residual", config["residual"], given | dict.fromkeys(WIRING), user)
     norms: list[nn.Module] = []
 
     def norm() -> nn.Module:
-        norms.append(part["norm"]())
+        norms.append(make["norm"]())
         return norms[-1]
 
     def block(cross: bool = False) -> nn.Module:
-        parts = {"attention": part["attention"](), "ffn": part["ffn"](), "norm": norm}
-        return residual(**parts, **({"cross_attention": part["attention"]()} if cross else {}))
+        attention, ffn = make["attention"](), make["ffn"]()
+        return residual(sublayers=Sublayers(attention, make["attention"]() if cross else None, ffn, norm))
 
-    pieces = {name: getattr(task, name) for name in ("vocab", "outputs", "features")}
-    pieces |= {"block": block, "cross_block": partial(block, True), "pool": task.kind == "classification"}
-    pieces |= {"norm": norm, "position": part["position"]}
-    given = config["model"] | {"tie_embeddings": ties(config, task)} | pieces
-    wanted = {key: value for key, value in given.items() if key in parameters_of(form)}
+    parts = Parts(block, partial(block, True), norm, make["position"])
+    form = resolve("model", config["model"]["_target_"], user)
+    pieces = dataclasses.asdict(whole) | parts._asdict() | {"shape": whole, "parts": parts}
+    wanted = {key: value for key, value in pieces.items() if key in parameters_of(form)}
     # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
@@ -222,9 +260,9 @@ def ties(config: dict[str, Any], task: Any) -> bool:
     return task.kind != "classification" and task.features is None and task.outputs == task.vocab
 
 
-def build_init(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
-    """The initialisation of a resolved configuration."""
-    return bind("init", config["init"], shape(config, config["data"]["context"]), user)()
+def build_init(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Any:
+    """The initialisation of a resolved configuration's model for a task."""
+    return bind("init", config["init"], offered(shape(config, task, user)), user)()
 
 
 def build_task(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
@@ -244,5 +282,5 @@ def build_task(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
 def initialised_model(config: dict[str, Any], task: Any, seed: int, user: Iterable[str] = ()) -> nn.Module:
     """The model of a resolved configuration with its parameters drawn from a seed, on the CPU."""
     model = build_model(config, task, user)
-    initialise_as(config.get("seed", {}).get("placebo"), model, build_init(config, user), seed)
+    initialise_as(config.get("seed", {}).get("placebo"), model, build_init(config, task, user), seed)
     return model

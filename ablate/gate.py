@@ -160,7 +160,7 @@ class Gate:
 def counted(config: dict[str, Any], task: Any) -> dict[str, Any]:
     """The budget of a cell's model, or the problem that keeps it from being built, as plain data."""
     try:
-        build_init(config, config["user"])
+        build_init(config, task, config["user"])
         return count(config, task, config["user"])._asdict()
     except BadComponent as error:
         return {"problem": [error.key, str(error)]}

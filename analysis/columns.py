@@ -13,36 +13,22 @@ from ablate.command import Refused
 from ablate.words import show
 
 SHAPE = ("params", "flops_per_token")
-KEYS = ("cell", "seed", "step", "status", "batches", "params", "flops_per_token", "label", "path", "error")
-RUNS = ("seed", "step", "status")  # of KEYS, what can be no factor even if it is asked for
-# Columns that people export beside them, no factor whatever they hold.
+RUNS = ("seed", "step", "status")  # what says which run it is or how it ended: no factor even if it is asked for
+STEPS = {"step", "steps", "global_step", "trainer/global_step", "iteration", "epoch", "tokens"}
+KEYS = ("cell", *RUNS, "batches", *SHAPE, "label", "path", "error")
+# Columns that people export beside them, no factor unless they ask for it.
 NEITHER = {
-    *("tokens", "seconds", "time", "epoch", "lr", "grad_norm", "host", "id", "run", "run_id", "name", "note"),
-    *("notes", "date", "timestamp", "created", "updated", "started", "ended", "state", "stratum", "placebo"),
-    *("match", "chosen", "steps", "device", "torch", "commit", "dirty", "chosen_value", "match_difference"),
-    *(
-        "tuned",
-        "tuned_value",
-        "tuned_at_edge",
-        "overfits",
-        "runtime",
-        "user",
-        "sweep",
-        "global_step",
-        "trainer/global_step",
-    ),
-}
-ALIASES = {  # what else the columns that every table needs are called, without case, dots and underscores
-    "seed": ("seed", "randomseed", "rngseed"),
-    "step": ("step", "globalstep", "iteration"),
-    "status": ("status", "state"),
+    *STEPS,
+    *("seconds", "time", "lr", "grad_norm", "host", "id", "run", "run_id", "name", "note", "notes"),
+    *("date", "timestamp", "created", "updated", "started", "ended", "state", "stratum", "placebo", "match", "chosen"),
+    *("chosen_value", "match_difference", "tuned", "tuned_value", "tuned_at_edge", "device", "torch", "commit"),
+    *("dirty", "overfits", "runtime", "user", "sweep"),
 }
 LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
 HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
-WHOLE = re.compile(r"[+-]?\d{1,15}")
 MOST = 50  # factors that are guessed; nobody crosses as many
 SHOWN = 20  # columns that are spelled out
-SECTION = re.compile(r"^(config|hparams|trainer)[./]")  # that a tracking service puts before a setting's name
+WHOLE = re.compile(r"[+-]?\d{1,15}")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 
 
@@ -59,47 +45,23 @@ def direction(metric: str) -> bool | None:
     return low if low != high else None
 
 
-def called(names: list[str]) -> dict[str, str]:
-    """The columns that stand for seed, step and status under other names: `Seed`, `_step`, `config.seed`.
-
-    Raises Refused where two columns do.
-    """
-    plain: dict[str, list[str]] = {}
-    for name in names:
-        plain.setdefault(re.sub(r"[^a-z0-9]", "", SECTION.sub("", name.casefold())), []).append(name)
-    found: dict[str, str] = {}
-    for wanted in (wanted for wanted in ALIASES if wanted not in names):
-        likely = next((plain[alias] for alias in ALIASES[wanted] if alias in plain), [])
-        if len(likely) > 1:
-            raise Refused(f"columns {likely[0]} and {likely[1]} may both be the {wanted}; call one {wanted}")
-        found |= dict.fromkeys(likely, wanted)
-    return found
-
-
 def is_neither(name: str) -> bool:
     """Whether a column is of those that people export beside factors and metrics: `host`, `_timestamp`, `Created`."""
-    return name.casefold().strip("_ ") in NEITHER
+    return name not in KEYS and plain(name) in NEITHER
 
 
-def looks_like_metric(name: str) -> bool:
-    """Whether a column is a metric by its name: `test/loss`, `val_acc`, `perplexity`."""
-    return name not in KEYS and not is_neither(name) and ("/" in name or direction(name) is not None)
+def plain(name: str) -> str:
+    """A column's name without case and the marks around it: `_Step` as `step`."""
+    return name.casefold().strip("_ ")
 
 
-def number(text: str) -> float | None:
-    """The number that a text is, NaN and infinities included, or None."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
-def levels(texts: list[str]) -> list[Any]:
+def levels(texts: Iterable[str]) -> list[Any]:
     """A factor's levels: all whole numbers, all numbers, all true or false, else texts; an empty one is null.
 
     Numbers that would be the same once read, or shown, are texts: ids of 19 digits, say.
     """
-    given = {text for text in texts if text != ""}
+    column = list(texts)
+    given = {text for text in column if text != ""}
     read: Any = str
     if all(WHOLE.fullmatch(text) for text in given):
         read = int
@@ -108,7 +70,7 @@ def levels(texts: list[str]) -> list[Any]:
     elif {text.lower() for text in given} <= {"true", "false"}:
         read = _is_true
     known = {text: read(text) for text in given} | {"": None}
-    return [known[text] for text in texts]
+    return [known[text] for text in column]
 
 
 def _is_true(text: str) -> bool:
@@ -120,13 +82,15 @@ def choose_metrics(names: list[str], asked: list[str], claimed: list[str]) -> li
 
     Columns that claims name are metrics, too.  Raises Refused where there is none.
     """
-    if lost := [name for name in asked if name not in names]:
-        there = some(name for name in names if name not in KEYS)
-        raise Refused(f"--metric {lost[0]}: there is no such column; there are {there}")
-    found = [name for name in names if looks_like_metric(name)]
-    if lost := [name for name in (*asked, *claimed) if name in KEYS and name in names]:
-        what = "says which run it is, how it ended or how large it is, and measures nothing"
-        raise Refused(f"--metric {lost[0]}: {lost[0]} {what}")
+    for name in asked:
+        if name not in names:
+            there = some(column for column in names if column not in KEYS)
+            raise Refused(f"--metric {name}: there is no such column; there are {there}")
+    for name in (*asked, *claimed):
+        if name in KEYS and name in names:
+            what = "says which run it is, how it ended or how large it is, and measures nothing"
+            raise Refused(f"--metric {name}: {name} {what}")
+    found = [name for name in names if _is_metric(name)]
     order = [*asked, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
     order += [name for name in claimed if name in names]
     if not order:
@@ -134,32 +98,43 @@ def choose_metrics(names: list[str], asked: list[str], claimed: list[str]) -> li
     return list(dict.fromkeys(order))
 
 
-def choose_factors(
-    table: pandas.DataFrame, metrics: list[str], asked: list[str], tracked: bool = False
-) -> tuple[list[str], list[str]]:
+def _is_metric(name: str) -> bool:
+    """Whether a column is a metric by its name: `test/loss`, `val_acc`, `perplexity`."""
+    return name not in KEYS and not is_neither(name) and ("/" in name or direction(name) is not None)
+
+
+def asked_factors(names: list[str], metrics: list[str], asked: list[str]) -> list[str]:
+    """The columns that were named as factors.  Raises Refused where one can be none."""
+    there = some(name for name in names if name == "cell" or name not in (*KEYS, *metrics))
+    for name in asked:
+        what = (
+            "there is no such column"
+            if name not in names
+            else f"{name} says which run it is or how it ended"
+            if name in RUNS
+            else f"{name} is a metric, by its name or --metric"
+            if name in metrics
+            else ""
+        )
+        if what:
+            raise Refused(f"--factors {name}: {what}; there are {there}")
+    return asked
+
+
+def found_factors(table: pandas.DataFrame, metrics: list[str]) -> tuple[list[str], list[str]]:
     """The columns that are factors, and those that are neither factor nor metric although they vary.
 
-    Without `asked`, a factor is a column with at least two values and no more than there are cells, the most rows that
-    one seed has at one step; of two columns that always change together the first.  What is `tracked` has no columns
-    beside settings and metrics.  Raises Refused.
+    A factor is a column with at least two values and no more than there are cells, the most rows that one seed has at
+    one step; of two columns that always change together the first.  Raises Refused.
     """
     names = list(table.columns)
-    if asked:
-        there = some(name for name in names if name == "cell" or name not in (*KEYS, *metrics))
-        if lost := [name for name in asked if name not in names]:
-            raise Refused(f"--factors {lost[0]}: there is no such column; there are {there}")
-        if lost := [name for name in asked if name in RUNS]:
-            raise Refused(f"--factors {lost[0]}: {lost[0]} says which run it is or how it ended; there are {there}")
-        if lost := [name for name in asked if name in metrics]:
-            raise Refused(f"--factors {lost[0]}: {lost[0]} is a metric, by its name or --metric; there are {there}")
-        return asked, []
     most = int(table.groupby([name for name in ("seed", "step") if name in names]).size().max())
     most = most if most > 1 else len(table) // 2  # where each run has a seed of its own
     found: dict[tuple[int, ...], str] = {}
     left = []
-    for name in (name for name in names if name not in (*KEYS, *metrics) and (tracked or not is_neither(name))):
-        codes = _codes(table[name])
-        count = max(codes, default=0) + 1
+    for name in (name for name in names if name not in (*KEYS, *metrics)):
+        codes = tuple(pandas.factorize(pandas.Series(levels(table[name]), dtype=object), use_na_sentinel=False)[0])
+        count = len(set(codes))
         if 2 <= count <= most and _within(table, codes):
             found.setdefault(codes, name)
         if count > 1 and name not in found.values():
@@ -167,12 +142,6 @@ def choose_factors(
     if len(found) > MOST:
         raise Refused(f"{len(found)} columns could be factors: {some(found.values())}; name those that are: --factors")
     return list(found.values()) or ["cell"] * ("cell" in names), left
-
-
-def _codes(column: pandas.Series) -> tuple[int, ...]:
-    """Levels as numbers in the order in which they appear: 64 and 64.0 are one, 1e-3 and .001, too."""
-    known: dict[Any, int] = {}
-    return tuple(known.setdefault(level, len(known)) for level in levels(list(column)))
 
 
 def _within(table: pandas.DataFrame, codes: tuple[int, ...]) -> bool:

@@ -25,7 +25,7 @@ from analysis.safe import ACTING, visible
 FILE = "figures.yaml"
 WIDTHS = {"single": 3.3, "text": 5.5, "double": 6.9}  # inches: a column of two, a text, both columns
 NARROWEST, WIDEST = 2.5, 12.0
-KEYS = ("width", "labels", "order", "colours", "subset")
+KEYS = ("width", "caption", "labels", "order", "colours", "subset")
 SUBSET = ("figures", "levels", "cells")
 
 
@@ -40,6 +40,7 @@ class Edits:
     figures: list[str] | None = None
     levels: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     cells: list[str] | None = None
+    caption: bool = False
 
 
 def labels_of(file: Path, manifest: dict[str, Any]) -> dict[str, str]:
@@ -80,6 +81,7 @@ def _checked(given: Any, manifest: dict[str, Any], kinds: list[str] | None) -> E
         _names(subset.get("figures"), "subset.figures", kinds),
         _levels(subset.get("levels"), "subset.levels", manifest),
         _names(subset.get("cells"), "subset.cells", cells),
+        _caption(entries.get("caption", False)),
     )
     if not shown_cells(manifest, edits):
         raise ValueError("subset leaves no cell; name levels and cells that go together")
@@ -127,6 +129,12 @@ def _width(value: Any) -> float:
         return float(value)
     allowed = f"write {', '.join(WIDTHS)} or inches from {NARROWEST} to {WIDEST:g}"
     raise ValueError(f"width is {_shown(value)}; {allowed}")
+
+
+def _caption(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"caption is {_shown(value)}; write true or false")
+    return value
 
 
 def _level(value: Any, factor: str, manifest: dict[str, Any], where: str) -> str:
@@ -229,6 +237,7 @@ def write_defaults(
     lines = [
         HEAD,
         f"width: text   # {', '.join(f'{name} ({width} in)' for name, width in WIDTHS.items())}, or a number of inches",
+        "caption: false # true: drawn into the image as well; NAME.txt and the report always have it",
         "",
         "labels:        # what stands in place of a name, in every figure, table and sentence",
         *(f"  # {_yaml(name)}: {_yaml(name)}" for name in names),

@@ -13,10 +13,10 @@ import pandas
 from ablate.command import Refused
 from ablate.results import Study
 from ablate.words import show
-from analysis.columns import SHAPE, direction
+from analysis.columns import SHAPE, STEPS, direction, plain
 from analysis.ends import ends, with_missing
 from analysis.layout import arrange, is_base, label_of, labels_of, outside
-from analysis.load import Asked as Asked
+from analysis.request import Asked
 from analysis.study_file import judged
 
 TASK = "runs"
@@ -145,7 +145,7 @@ def _refuse_repeated(table: pandas.DataFrame) -> None:
 
 def _uncounted(table: pandas.DataFrame) -> str:
     """What to say of rows that may be steps of one run."""
-    axis = next((name for name in ("epoch", "Epoch", "tokens", "steps") if name in table), "")
+    axis = next((name for name in table if plain(str(name)) in STEPS), "")
     return f"; if {axis} counts what was trained, call it step" if axis and "step" not in table else ""
 
 

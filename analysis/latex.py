@@ -91,6 +91,13 @@ def table(sheet: Sheet) -> str:
     return "\n".join(lines) + "\n"
 
 
+def figure(name: str, sentences: Sequence[str]) -> str:
+    """The figure NAME.pdf as a float whose caption is these sentences."""
+    caption = " ".join(f"{escape(line.rstrip('.'))}." for line in sentences if line)
+    lines = [r"\begin{figure}", r"\centering", rf"\includegraphics[width=\linewidth]{{{name}.pdf}}"]
+    return "\n".join([*lines, rf"\caption{{{caption}}}", rf"\label{{fig:{name}}}", r"\end{figure}", ""])
+
+
 def _parts(rows: Sequence[list[str]]) -> Iterator[list[list[str]]]:
     """The rows, as many at a time as a page takes."""
     part: list[list[str]] = []

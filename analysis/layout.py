@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from ablate import evidence
 from ablate.command import Refused
 from ablate.words import show
-from analysis.load import Asked, Described
+from analysis.request import Asked, Described
 from analysis.study_file import level_of
 
 Levels = dict[str, Any]

@@ -4,46 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from ablate.command import Parser, Refused, choose_study, refusing
 from ablate.results import Study, load_study
+from analysis.request import Asked
 
 if TYPE_CHECKING:
     from analysis.case import Case
 
 NEEDED = ("factors", "reference", "seeds", "tasks", "cells")
-
-
-class Described(NamedTuple):
-    """What a study file says, as texts but for the margin; `factors` holds levels in their order."""
-
-    file: str = ""
-    study: str = ""
-    question: str = ""
-    factors: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    reference: tuple[tuple[str, str], ...] = ()
-    design: str = ""
-    margin: float | None = None
-    claims: Any = None
-    at: Any = None
-
-
-class Asked(NamedTuple):
-    """What the command line says about foreign runs; what it leaves open is inferred.
-
-    `reference` maps factors to levels as texts; the factors in `within` are not compared: effects are given at each of
-    their levels.
-    """
-
-    factors: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
-    lower: bool | None = None
-    reference: tuple[tuple[str, str], ...] = ()
-    within: tuple[str, ...] = ()
-    unpaired: bool = False
-    group: str = ""
-    described: Described = Described()  # by a study file; where both say something, the command line counts
 
 
 def read(results: Path, name: str | None) -> Study:

@@ -27,7 +27,7 @@ from ablate import evidence
 from ablate.command import Refused, no_yaml, resembling
 from ablate.words import show
 from analysis.columns import WHOLE
-from analysis.load import Asked, Described
+from analysis.request import Asked, Described
 from analysis.safe import ACTING, visible
 
 KEYS = ("study", "question", "factors", "reference", "design", "margin", "claims", "at")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablate.results import write_atomic
-from analysis import bibliography, macros, markdown, methods
+from analysis import bibliography, latex, macros, markdown, methods
 from analysis.case import Case
 from analysis.figures import KINDS
 from analysis.sections import Picture
@@ -13,9 +13,11 @@ from analysis.sheet import paragraph
 
 
 def write(case: Case, folder: Path) -> list[Path]:
-    """Write macros.tex, references.bib, methods.md, methods.tex and report.md; no references where none are named."""
+    """Write macros.tex, figures.tex, references.bib, methods.md, methods.tex and report.md, unless they are empty."""
+    shown = pictures(case, folder)
     texts = {
         "macros.tex": macros.page(case),
+        "figures.tex": "\n".join(latex.figure(each.name, [each.says, *each.caption]) for each in shown),
         "references.bib": bibliography.bibliography(case.study.manifest),
         "methods.md": paragraph(methods.markdown(case).strip()) + "\n",
         "methods.tex": methods.latex(case),
@@ -25,7 +27,7 @@ def write(case: Case, folder: Path) -> list[Path]:
         if text:
             files.append(folder / name)
             write_atomic(files[-1], text.encode())
-    return [*files, markdown.write(case, folder, pictures(case, folder))]
+    return [*files, markdown.write(case, folder, shown)]
 
 
 def pictures(case: Case, folder: Path) -> list[Picture]:

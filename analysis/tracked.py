@@ -11,8 +11,9 @@ import pandas
 from ablate.command import Refused
 from ablate.results import Study
 from ablate.words import counted
-from analysis.columns import KEYS, WHOLE, choose_factors, choose_metrics, levels
-from analysis.foreign import Asked, Origin, assemble
+from analysis.columns import KEYS, WHOLE, asked_factors, choose_metrics, found_factors, levels
+from analysis.foreign import Origin, assemble
+from analysis.request import Asked
 from analysis.safe import visible
 from analysis.study_file import claimed_metrics, wanted_factors
 
@@ -61,7 +62,10 @@ def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list
     settings = pandas.DataFrame([{name: _text(value) for name, value in row.items()} for _, row in kept]).fillna("")
     settings = settings.drop(columns=[name for name in settings if name in metrics])
     wanted = wanted_factors(asked, list(settings))
-    factors, _ = choose_factors(settings.drop(columns="params", errors="ignore"), metrics, wanted, True)
+    if wanted:
+        factors = asked_factors(list(settings), metrics, wanted)
+    else:
+        factors, _ = found_factors(settings.drop(columns="params", errors="ignore"), metrics)
     if not factors:
         raise Refused("no setting varies between the runs; name factors with --factors")
     typed = {name: levels(list(settings[name])) for name in factors}

@@ -13,7 +13,8 @@ from typing import Any
 
 from ablate.command import Refused, wandb_credentials
 from ablate.results import Corrupt, Study, now, read_json, write_json
-from analysis.foreign import Asked, Origin, command
+from analysis.foreign import Origin, command
+from analysis.request import Asked
 from analysis.tracked import Tracked, study_of_runs
 from analysis.wandb_offline import read_offline
 

@@ -5,6 +5,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from ablate.data.task import Task
+from ablate.model.shape import Shape
+
+
+def some_shape(dim: int, heads: int = 2, dropout: float = 0.0, **changed: int) -> Shape:
+    """The shape of a decoder of two layers."""
+    sizes = {"head_dim": dim // heads, "layers": 2, "context": 12, "encoder_layers": 0, "decoder_layers": 2}
+    return Shape(dim=dim, heads=heads, dropout=dropout, **sizes | changed)
 
 
 class Blank(Task):

@@ -58,10 +58,8 @@ class Odd(MHA):
 class Edge(Odd):
     """From the last position of every chunk alone, one position ahead."""
 
-    def __init__(
-        self, dim: int, heads: int, head_dim: int, dropout: float, bias: bool, scale: float | None, chunk: int
-    ):
-        super().__init__(dim, heads, head_dim, dropout, bias, scale)
+    def __init__(self, shape, bias: bool, scale: float | None, chunk: int):
+        super().__init__(shape, bias, scale)
         self.chunk = chunk
 
     def pairs(self, n, device):

@@ -16,7 +16,7 @@ from ablate.results import load_study
 from analysis import load
 from analysis.__main__ import main
 from analysis.export import runs_table
-from analysis.foreign import Asked
+from analysis.request import Asked
 from analysis.runs_csv import read_csv
 from analysis.safe import quoted, unquoted, written
 

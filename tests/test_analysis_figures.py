@@ -46,7 +46,7 @@ def case(study: Study) -> Case:
 
 def figure(name: str, study: Study, **edits: Any) -> Figure:
     """One figure of a study, with edits of its user."""
-    given = Edits(figures=[name], **edits)
+    given = Edits(figures=[name], caption=True, **edits)
     return KINDS[name].draw(figures.tables(case(study), given)[name], page_of(study.manifest, given))
 
 
@@ -82,7 +82,7 @@ def check_no_text_leaves(study: Study, width: float) -> None:
     """Draw every figure without a warning; nothing reaches over its edge."""
     with warnings.catch_warnings(), matplotlib.rc_context(style.RC):
         warnings.simplefilter("error")
-        given = Edits(width=width)
+        given = Edits(width=width, caption=True)
         for name, table in figures.tables(case(study), given).items():
             drawn = KINDS[name].draw(table, page_of(study.manifest, given))
             canvas = FigureCanvasAgg(drawn)
@@ -123,7 +123,7 @@ def test_the_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
         (folder / "figures.yaml").write_text("subset: {figures: [effects]}\n")
         files = figures.write(case_of(tmp_path, study, folder), folder)
         digests.append([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
-    assert digests[0] == digests[1] and len(digests[0]) == 2
+    assert digests[0] == digests[1] and len(digests[0]) == 3
     pdf = (tmp_path / "one" / "effects.pdf").read_bytes()
     assert b"/CreationDate" not in pdf
     assert b"/CIDFontType2" in pdf or b"/TrueType" in pdf
@@ -259,6 +259,21 @@ def test_further_factors_have_panels_of_their_own(tmp_path: Path) -> None:
         "optim.lr=0.003",
     ]
     assert len(drawn.legends[0].get_texts()) == 6
+
+
+def test_a_caption_is_a_text_of_its_own_and_in_the_image_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    study = made(tmp_path, seeds=range(5))
+    for wanted in (False, True):
+        folder = tmp_path / str(wanted)
+        folder.mkdir()
+        (folder / "figures.yaml").write_text(f"caption: {str(wanted).lower()}\nsubset: {{figures: [effects]}}\n")
+        shown = case_of(tmp_path, study, folder)
+        assert [file.suffix for file in figures.write(shown, folder)] == [".pdf", ".png", ".txt"]
+        title, *lines = (folder / "effects.txt").read_text().splitlines()
+        given = figures.edits(shown)
+        drawn = texts(KINDS["effects"].draw(shown.drawn["effects"], page_of(study.manifest, given))).replace("\n", " ")
+        assert title in drawn and "difference in test/loss" in drawn
+        assert "simultaneous 95 % intervals" in lines[0] and all((line in drawn) == wanted for line in lines)
 
 
 def test_captions_say_n_and_looks(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def table_of(name: str, given: Case) -> pandas.DataFrame:
 
 def drawn(name: str, given: Case, **edits: Any) -> Figure:
     kind = next(kind for kind in figures.KINDS if kind.name == name)
-    wanted = Edits(figures=[name], **edits)
+    wanted = Edits(figures=[name], caption=True, **edits)
     with matplotlib.rc_context(style.RC):
         return kind.draw(figures.tables(given, wanted)[name], page_of(given.study.manifest, wanted))
 
@@ -178,7 +178,7 @@ def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
         (folder / "figures" / "fabricated" / "figures.yaml").write_text(wanted)
         files = figures.write(given, folder)
         digests.append({file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files})
-    assert digests[0] == digests[1] and len(digests[0]) == 2
+    assert digests[0] == digests[1] and len(digests[0]) == 3
 
 
 def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ablate.results import load_study, read_manifest, write_manifest
 from ablate.sync import Mirror
 from analysis import wandb_runs
 from analysis.__main__ import main
-from analysis.foreign import Asked
+from analysis.request import Asked
 from analysis.study_file import read_study_file
 from analysis.wandb_offline import records
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import sys
@@ -14,7 +15,7 @@ from typing import Any, Literal, Optional
 
 import pytest
 import torch
-from blank import Blank
+from blank import Blank, some_shape
 from omegaconf import DictConfig, OmegaConf
 
 from ablate.build import (
@@ -28,14 +29,17 @@ from ablate.build import (
     build_task,
     fits,
     initialised_model,
+    offered,
     resolve,
     shape,
 )
 from ablate.catalogue import CONF
 from ablate.data.task import Task
+from ablate.dials import attributes_read
 from ablate.model import residual
 from ablate.model.ffn import MLP
 from ablate.model.norm import LayerNorm
+from ablate.model.shape import ModelShape
 from ablate.schema import COMPONENTS
 
 VOCAB = 11
@@ -71,7 +75,7 @@ def name_of(config: dict[str, Any]) -> str:
 
 each_cell = pytest.mark.parametrize("config", cells(), ids=name_of)
 
-OFFERED = {"dim": 16, "heads": 2, "head_dim": 8, "layers": 2, "dropout": 0.0, "context": 12}
+OFFERED = offered(some_shape(16))
 PARTS = [(group, file.stem) for group in COMPONENTS for file in sorted((CONF / group).glob("*.yaml"))]
 
 
@@ -133,6 +137,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / name / "__init__.py").write_text("")
     (tmp_path / name / "parts.py").write_text(
         "from torch import nn\n"
+        "from ablate.model.attention import GQA, MHA\n"
+        "from ablate.model.residual import Block\n"
         "class Scale(nn.Module):\n"
         "    def __init__(self, dim: int, gain: float, kind: str = 'a'):\n"
         "        super().__init__()\n"
@@ -155,6 +161,22 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "        super().__init__()\n"
         "def make(dim: int, gain: float = 2.0):\n"
         "    return Scale(dim, gain)\n"
+        "class Wider(GQA):\n"
+        "    def __init__(self, shape, kv_heads: int | None, bias: bool, scale: float | None, more: int):\n"
+        "        super().__init__(shape, kv_heads, bias, scale)\n"
+        "class OldHeads(MHA):\n"
+        "    def __init__(self, dim: int, heads: int, head_dim: int, dropout: float, bias: bool, scale):\n"
+        "        super().__init__(dim, heads, head_dim, dropout, bias, scale)\n"
+        "class Halved(Block):\n"
+        "    final_norm = True\n"
+        "    def __init__(self, shape, sublayers, share: float = 0.5):\n"
+        "        super().__init__(shape, sublayers)\n"
+        "class OldBlock(Block):\n"
+        "    def __init__(self, attention, ffn, norm, dropout: float, cross_attention=None):\n"
+        "        super().__init__(attention, ffn, norm, dropout, cross_attention)\n"
+        "class Bare(nn.Module):\n"
+        "    def __init__(self, attention, ffn, norm, dropout: float, decoder_layers: int):\n"
+        "        super().__init__()\n"
     )
     (tmp_path / name / "broken.py").write_text("class Norm(:\n")
     (tmp_path / name / "failing.py").write_text("1 / 0\n")
@@ -168,6 +190,32 @@ def test_components_of_the_users_own(package: str) -> None:
     assert bind("norm", {"_target_": f"{package}.parts.make"}, OFFERED, [package])().gain == 2.0
     assert bind("norm", {"_target_": f"{package}.parts.Plain", "_partial_": True}, OFFERED, [package])()
     assert bind("norm", {"_target_": f"{package}.parts.Unhinted", "gain": "any"}, OFFERED, [package])().gain == "any"
+
+
+def test_own_constructors_of_attentions_and_residual_styles_take_the_shape_and_hand_it_on(package: str) -> None:
+    node = component("attention", "gqa") | {"_target_": f"{package}.parts.Wider", "more": 1}
+    made = build_model(CONFIG | {"attention": node}, Blank(VOCAB), [package])
+    assert made.blocks[0].attention.groups == 1
+    node = {"_target_": f"{package}.parts.Halved", "share": 0.25}
+    assert len(build_model(CONFIG | {"residual": node}, Blank(VOCAB), [package]).blocks[0].norms) == 2
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "takes"), [("attention", "OldHeads", "shape"), ("residual", "OldBlock", "shape, sublayers")]
+)
+def test_a_constructor_that_cannot_hand_on_what_its_base_takes_is_told_what_to_write(
+    package: str, group: str, name: str, takes: str
+) -> None:
+    key, message = problem(group, {"_target_": f"{package}.parts.{name}"}, (package,))
+    assert key == f"{group}._target_" and name in message
+    assert f"def __init__(self, {takes}, ...)" in message and f"super().__init__({takes}, ...)" in message
+
+
+def test_a_residual_style_that_asks_for_its_sublayers_one_by_one_is_told_where_they_are(package: str) -> None:
+    node = {"_target_": f"{package}.parts.Bare"}
+    told = dict(argument_problems("residual", node, (*SHAPE, *WIRING), [package]))
+    assert "sublayers.attention" in told["residual.attention"] and "sublayers.norm" in told["residual.norm"]
+    assert "shape.decoder_layers" in told["residual.decoder_layers"]
 
 
 def test_the_users_own_package_must_be_allowed(package: str) -> None:
@@ -347,21 +395,23 @@ def test_which_values_fit_a_type(value: Any, hint: Any, expected: bool) -> None:
 def test_heads_must_divide_the_width() -> None:
     """Said as it is, not as an odd head size that follows from it."""
     config = CONFIG | {"model": CONFIG["model"] | {"heads": 3}}
-    for build in (lambda config: shape(config, 12), lambda config: build_model(config, Blank(VOCAB))):
-        with pytest.raises(ValueError, match=r"model\.dim=16 is not divisible by model\.heads=3"):
-            build(config)
+    for build in (shape, build_model):
+        with pytest.raises(ValueError, match=r"model\.dim=16 must be divisible by model\.heads=3"):
+            build(config, Blank(VOCAB))
 
 
 def test_a_shape_is_what_the_configuration_says() -> None:
-    assert shape(CONFIG, 12) == {"dim": 16, "heads": 2, "head_dim": 8, "layers": 2, "dropout": 0.0, "context": 12}
-    assert set(shape(CONFIG, 12)) == set(SHAPE)
+    found = shape(CONFIG, Blank(VOCAB, 12))
+    sizes = (found.dim, found.heads, found.head_dim, found.layers, found.dropout, found.context)
+    assert sizes == (16, 2, 8, 2, 0.0, 12) and tuple(offered(found)) == SHAPE and offered(found)["shape"] is found
 
 
 def test_every_key_of_a_form_reaches_it() -> None:
     """A dial that is connected to nothing would make two cells equal without a word."""
-    form = resolve("model", CONFIG["model"]["_target_"])
-    frame = {"layers", "dim", "dropout", "tie_embeddings", "scale_embeddings", "share_layers"}
-    assert frame <= set(inspect.signature(form).parameters)
+    read = attributes_read(("ablate.model.transformer",))
+    assert {field.name for field in dataclasses.fields(ModelShape)} - {
+        "context"
+    } <= read  # position=learned asks for it by name
     deep = build_model(CONFIG | {"model": CONFIG["model"] | {"layers": 3, "dropout": 0.5}}, Blank(VOCAB))
     assert len(deep.blocks) == 3 and deep.dropout.p == deep.blocks[0].attention.dropout.p == 0.5
     assert all(dropout.p == 0.5 for dropout in deep.blocks[0].dropouts)
@@ -452,9 +502,9 @@ def test_a_residual_style_is_told_the_depths_of_the_stacks(name: str, layers: tu
     seen: list[tuple[int, int]] = []
     real = residual.DeepNorm.__init__
 
-    def spy(self: Any, *given: Any, encoder_layers: int, decoder_layers: int, **more: Any) -> None:
-        seen.append((encoder_layers, decoder_layers))
-        real(self, *given, encoder_layers=encoder_layers, decoder_layers=decoder_layers, **more)
+    def spy(self: Any, shape: Any, sublayers: Any) -> None:
+        seen.append((shape.encoder_layers, shape.decoder_layers))
+        real(self, shape, sublayers)
 
     functools.update_wrapper(spy, real)
     with pytest.MonkeyPatch.context() as patch:
@@ -480,7 +530,7 @@ def test_building_says_which_component_is_wrong() -> None:
             build_model(CONFIG | {group: CONFIG[group] | {"fooo": 1}}, Blank(VOCAB))
         assert caught.value.key == f"{group}.fooo"
     with pytest.raises(BadComponent) as caught:
-        build_init(CONFIG | {"init": CONFIG["init"] | {"fooo": 1}})
+        build_init(CONFIG | {"init": CONFIG["init"] | {"fooo": 1}}, Blank(VOCAB))
     assert caught.value.key == "init.fooo"
 
 

@@ -34,7 +34,7 @@ def evaluated(folder: Path, steps: list[int], tokens: int | None = 1024) -> Case
 def drawn(case: Case) -> Figure:
     with matplotlib.rc_context(style.RC):
         table = figures.tables(case, Edits(figures=["curves"]))["curves"]
-        return curves.draw(table, page_of(case.study.manifest, Edits()))
+        return curves.draw(table, page_of(case.study.manifest, Edits(caption=True)))
 
 
 def texts(figure: Figure) -> list[str]:

@@ -149,6 +149,7 @@ def test_more_than_fits_is_left_out_and_said(tmp_path: Path) -> None:
         ("widht: 3", "unknown widht; did you mean width?"),
         ("width: wide", 'width is "wide"; write single, text, double or inches from 2.5 to 12'),
         ("width: 300", "width is 300; write single"),
+        ("caption: 1", "caption is 1; write true or false"),
         ("labels: {swigul: SwiGLU}", "labels names swigul, which is no factor or level; did you mean swiglu?"),
         ("labels: [a]", 'labels must be entries of the form `name: value`, not ["a"]'),
         ("labels: {mlp: GLU, glu: GLU}", "labels give mlp and glu the same name, GLU; write different ones"),

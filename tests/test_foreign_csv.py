@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import time
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from ablate.command import Refused
 from ablate.relations import holds
 from ablate.results import Study
 from analysis.__main__ import main
-from analysis.foreign import Asked
+from analysis.request import Asked
 from analysis.runs_csv import read_csv
-from analysis.tables import remarks
 
 
 def value(i: int, seed: int) -> float:
@@ -37,56 +35,14 @@ def read(folder: Path, text: str | bytes, asked: Asked | None = None) -> Study:
 
 
 PLAIN = table("ffn,seed,test/loss", "{c},{s},{v}")
-HEAD = '"Name","State","Notes","User","Created","Runtime","Sweep","config.ffn","config.seed","test/loss","_timestamp"'
-ROW = '"r{c}{s}","finished","-","{c}x","2024-01-0{s}T1{i}:00:00.000Z","{s}2{i}","","{c}","{s}","{v}","17{s}{i}.5"'
-
-
-@pytest.mark.parametrize(
-    ("text", "factor", "said"),
-    [
-        (table(HEAD, ROW), "config.ffn", ["State is read as status", "config.seed is read as seed"]),
-        (PLAIN.replace("seed", "Seed"), "ffn", ["Seed is read as seed"]),
-        (PLAIN.replace("seed", "Random Seed"), "ffn", ["Random Seed is read as seed"]),
-        ("sep=;\r\n" + PLAIN.replace(",", ";").replace(".", ",").replace("\n", "\r\n"), "ffn", []),
-        ("\ufeffsep=,\n" + PLAIN, "ffn", []),
-    ],
-    ids=["W&B's table of runs", "Seed", "Random Seed", "Excel", "BOM"],
-)
-def test_the_same_runs_under_other_names(tmp_path: Path, text: str, factor: str, said: list[str]) -> None:
-    expected = evidence.effects(read(tmp_path, PLAIN))
-    study = read(tmp_path, text)
-    assert study.notes == [] and list(study.manifest["factors"]) == [factor]
-    found = evidence.effects(study)
-    assert found["mean"].tolist() == expected["mean"].tolist() and found["n"].tolist() == [5]
-    assert sorted(line for line in remarks(study) if "is read as" in line) == said
 
 
 @pytest.mark.parametrize("name", ["_step", "Step", "trainer/global_step", "global_step"])
-def test_steps_under_other_names_are_no_factor(tmp_path: Path, name: str) -> None:
-    """Rows in any order; two levels of a Step would be compared as if somebody had chosen them."""
-    rows = [
-        f"{c},{s},{t},{value(i, s) - t / 9}" for (i, c), s, t in itertools.product(enumerate("ab"), range(5), (0, 9))
-    ]
-    random.Random(1).shuffle(rows)
-    study = read(tmp_path, "\n".join([f"ffn,seed,{name},test/loss", *rows]))
-    assert study.manifest["factors"] == {"ffn": study.manifest["factors"]["ffn"]} and len(study.curves) == 20
-    assert sorted(study.runs["test/loss"]) == sorted(value(i, s) - 1 for i in (0, 1) for s in range(5))
-    assert f"{name} is read as step" in remarks(study)
-
-
-def test_the_export_of_a_chart_with_seeds_in_its_runs_names(tmp_path: Path) -> None:
-    names = [f"{ffn} + ln/s{seed}" for ffn in ("mlp", "glu") for seed in range(4)]
-    head = ["Step", *(f"{name} - test/loss{band}" for name in names for band in ("", "__MIN", "__MAX"))]
-    rows = [
-        [step] + [3 - step / 10 + i / 50 + (i * 3 % 4) / 100 for i in range(8) for _ in range(3)] for step in (0, 5)
-    ]
-    rows[0][1] = ""  # one run logged nothing there
-    text = "\n".join(",".join(f'"{entry}"' for entry in row) for row in [head, *rows])
-    study = read(tmp_path, text)
-    assert sorted(study.manifest["factors"]["cell"]) == ["glu + ln", "mlp + ln"]
-    assert len(study.curves) == 15 and len(study.runs) == 8 and evidence.effects(study)["n"].item() == 4
-    last = study.runs.set_index(["cell", "seed"])["test/loss"]
-    assert sorted(last) == sorted(row for row in rows[1][1::3])
+def test_steps_under_other_names_are_never_compared(tmp_path: Path, name: str) -> None:
+    """Two levels of a Step would be compared as if somebody had chosen them."""
+    rows = [f"{c},{s},{t},{value(i, s)}" for (i, c), s, t in itertools.product(enumerate("ab"), range(5), (0, 9))]
+    with pytest.raises(Refused, match=r"line 2 and line 3 are both a, seed 0; .* call it step"):
+        read(tmp_path, "\n".join([f"ffn,seed,{name},test/loss", *rows]))
 
 
 @pytest.mark.parametrize(
@@ -150,22 +106,9 @@ def test_what_a_terminal_would_obey_is_spelled_out(tmp_path: Path) -> None:
     assert study.manifest["factors"] == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb"]}
 
 
-def test_per_cent_stays_per_cent(tmp_path: Path) -> None:
-    text = table("ffn,seed,test/accuracy", "{c},{s},9{i}.{s}{s}%").replace("b,2,91.22%", "b,2,93.00 %")
-    study = read(tmp_path, text)
-    assert study.notes == [] and study.runs["test/accuracy"].iloc[[0, 7]].tolist() == [90.0, 93.0]
-    assert evidence.effects(study)["mean"].item() == pytest.approx(1 + 1.78 / 5)
-    with pytest.raises(Refused, match=r"test/accuracy: some numbers are in per cent, others, 0.912 for one, are not"):
-        read(tmp_path, text.replace("93.00 %", "0.912"))
-    assert read(tmp_path, text.replace("93.00 %", "nan")).runs["status"].tolist().count("diverged") == 1
-
-
-def test_rows_that_are_there_twice_count_once_and_are_named(tmp_path: Path) -> None:
-    study = read(tmp_path, PLAIN + "".join(PLAIN.splitlines(keepends=True)[1:4]))
-    assert study.notes == ["runs.csv: 3 rows (lines 12, 13, 14) left out: another row is the same in every column"]
-    pandas.testing.assert_frame_equal(evidence.effects(study), evidence.effects(read(tmp_path, PLAIN)))
+def test_rows_that_are_there_twice_are_named(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="line 2 and line 12 are both a, seed 0"):
-        read(tmp_path, PLAIN + "a,0,1.5\n")
+        read(tmp_path, PLAIN + PLAIN.splitlines()[1])
 
 
 def test_seeds_keep_all_their_digits(tmp_path: Path) -> None:
@@ -175,23 +118,26 @@ def test_seeds_keep_all_their_digits(tmp_path: Path) -> None:
     )
     study = read(tmp_path, text)
     assert study.manifest["seeds"] == [first + s for s in range(5)] and evidence.effects(study)["n"].item() == 5
-    study = read(tmp_path, text.replace(str(first), str(2**64)))
-    assert "2 rows (lines 2, 7) left out: seed is no whole number" in study.notes[0]
-    study = read(tmp_path, text.replace(str(first), "9" * 400))
-    assert "2 rows (lines 2, 7) left out: seed is no whole number" in study.notes[0]
+    for large in (str(2**64), "9" * 400):
+        with pytest.raises(Refused, match=r"line 2: seed is “.*”, which is not a whole number of 64 bits"):
+            read(tmp_path, text.replace(str(first), large))
 
 
+CHART = '"Step","mlp-s0 - test/loss","mlp-s0 - test/loss__MIN"\n1,2.5,2.5\n'
+TABLE = '"Name","State","config.ffn","config.seed","test/loss"\n"r0","finished","mlp","0","2.5"\n'
+TIDY = "write a row per run (or per run and step) with the columns seed, cell or one per factor, and a metric"
 REFUSED = [
-    (PLAIN.replace("ffn,seed", "Seed,config.seed"), "columns Seed and config.seed may both be the seed; call one seed"),
-    (
-        table("lr,seed,loss", "{c},{s},{v}", ("1e-3", "1e-2")),
-        "no column is a factor; lr is none unless you write --fac",
-    ),
-    (table("ffn,seed,loss", "{c},{s},{v} nats"), "loss: no row has a number, but “2.0 nats” for one"),
-    (table("ffn,seed,step,loss", "{c},{s},inf,{v}"), "no row has a step that is a number"),
+    (PLAIN.replace("seed", "Seed"), f"there is no column seed, but ffn, Seed, test/loss; {TIDY}"),
+    (CHART, f"there is no column seed, but Step, mlp-s0 - test/loss, mlp-s0 - test/loss__MIN; {TIDY}"),
+    (TABLE, "of runs on W&B write --wandb ENTITY/PROJECT"),
+    (PLAIN.replace(",", ";").replace(".", ","), "line 2: test/loss is “2,0”, which is not a number; write a decimal"),
+    (table("ffn,seed,test/acc", "{c},{s},9{i}.{s}%"), "line 2: test/acc is “90.0%”, which is not a number; write a"),
+    (table("ffn,seed,loss", "{c},{s},{v} nats"), "line 2: loss is “2.0 nats”, which is not a number"),
+    (table("ffn,seed,loss,params", '{c},{s},{v},"1,234"'), "line 2: params is “1,234”, which is not a number"),
+    (table("ffn,seed,step,loss", "{c},{s},inf,{v}"), "line 2: step is “inf”, which is not a number"),
+    (table("ffn,seed,status,loss", "{c},{s},finished,{v}"), "“finished”, which is not one of done, diverged, failed"),
+    (table("lr,seed,loss", "{c},{s},{v}", ("1e-3", "1e-2")), "no column is a factor; name those that are with --fac"),
     (table("ffn,seed,epoch,loss", "{c},{s},1,{v}\n{c},{s},2,{v}1"), "; if epoch counts what was trained, call it step"),
-    ('"Step","a - loss","b - loss"\n1,2,3\n', "the export of a W&B chart, and a ends in no seed, as mlp-seed0 does"),
-    ('"Step","a-s0 - loss","b-s0 - loss"\n1,,\n', "the export of a W&B chart without a number"),
 ]
 
 
@@ -209,12 +155,6 @@ def test_what_cannot_be_meant_is_one_line(
 def test_a_text_of_several_lines_is_one(tmp_path: Path) -> None:
     study = read(tmp_path, PLAIN.replace("b,", '"b\r\n c",'))
     assert study.manifest["factors"] == {"ffn": ["a", "b c"]}
-
-
-def test_a_column_that_is_needed_for_nothing_is_noted(tmp_path: Path) -> None:
-    study = read(tmp_path, table("ffn,seed,test/loss,params", '{c},{s},{v},"1,234"'))
-    assert len(study.notes) == 1 and "params of runs.csv: 10 rows" in study.notes[0] and "“1,234”" in study.notes[0]
-    assert evidence.effects(study)["n"].item() == 5
 
 
 def test_a_step_column_without_steps_is_none(tmp_path: Path) -> None:
@@ -270,7 +210,7 @@ def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path)
             (["--metric", name], f"--metric {name}: {name} says which run")
             for name in ("seed", "status", "cell", "params")
         ),
-        (["--metric", "note"], "note: no row has a number"),
+        (["--metric", "note"], "note is “text”, which is not a number"),
     ],
 )
 def test_a_column_in_the_wrong_place_is_one_line(

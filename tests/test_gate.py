@@ -32,7 +32,7 @@ MISTAKES = {
     "model.dim=0": ["model.dim", "out of range", "at least 1"],
     "model.layers=-1": ["model.layers", "out of range"],
     "model.dropout=1.5": ["model.dropout", "[0, 1)"],
-    "model.heads=3": ["model.dim=64 is not divisible by model.heads=3"],
+    "model.heads=3": ["model.dim=64 must be divisible by model.heads=3"],
     "model.heads=64": ["position=rope", "even head size", "1"],
     "seeds=0": ["seeds", "at least 1"],
     "seeds=3,7": ["seeds=3,7", "write seeds=[3,7]"],
@@ -118,7 +118,7 @@ def test_a_mistake_is_one_line_that_helps(overrides):
 def test_all_mistakes_are_told_at_once():
     found = problems("norm=ln,lnn", "ffn=mpl", "model.dim=0", "optim.lr=nan", "seeds=3,7", "+norm.foo=1", "modle.dim=3")
     keys = ["seeds=3,7", "norm=lnn", "ffn=mpl", "modle.dim", "model.dim", "optim.lr", "norm.foo"]
-    assert any("not divisible" in line for line in problems("model.heads=3", "optim.lr=nan"))
+    assert any("must be divisible" in line for line in problems("model.heads=3", "optim.lr=nan"))
     assert all(any(line.startswith(key) for line in found) for key in keys), found
     assert len(found) == len(keys)
 

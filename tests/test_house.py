@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import importlib
 import inspect
 import shutil
@@ -97,6 +98,18 @@ def test_data_flow_one_way(file):
 @pytest.mark.parametrize("file", sources("analysis"), ids=lambda file: file.name)
 def test_analysis_imports_little_of_the_package(file):
     assert imports(file) <= ALLOWED["analysis"]
+
+
+def test_no_file_of_the_analysis_imports_itself_by_way_of_others():
+    modules = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in sources("analysis")}
+    modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
+
+    def needed(file: Path) -> set[str]:
+        found = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
+        names = {(node.module, f"{node.module}.{alias.name}") for node in found for alias in node.names}
+        return {inner if inner in modules else outer for outer, inner in names} & modules.keys()
+
+    graphlib.TopologicalSorter({name: needed(file) for name, file in modules.items()}).prepare()
 
 
 def test_no_part_imports_another_that_imports_it():

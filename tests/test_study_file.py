@@ -20,7 +20,7 @@ from ablate.words import leaning
 from analysis import figures
 from analysis.__main__ import main
 from analysis.case import case_of
-from analysis.foreign import Asked
+from analysis.request import Asked
 from analysis.runs_csv import read_csv
 from analysis.safe import written
 from analysis.study_file import read_study_file

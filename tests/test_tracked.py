@@ -10,7 +10,8 @@ import pytest
 from ablate import evidence
 from ablate.command import Refused
 from ablate.results import Study
-from analysis.foreign import Asked, Origin
+from analysis.foreign import Origin
+from analysis.request import Asked
 from analysis.tracked import Tracked, study_of_runs
 
 PLAIN = {"ffn": ["mlp", "glu"]}

@@ -20,6 +20,7 @@ class Page(NamedTuple):
     width: float
     colours: dict[tuple[str, str], str]  # of (factor, level as text)
     looks: dict[str, style.Look]  # of cell ids
+    caption: bool = False  # whether it is drawn into the image
 
     def label(self, name: object) -> str:
         """A factor or a level as people read it."""
@@ -30,8 +31,9 @@ class Page(NamedTuple):
         return self.colours.get((factor, words.show(level)), style.INK)
 
     def figure(self, table: pandas.DataFrame, height: float, more: Sequence[str] = ()) -> Figure:
-        """An empty figure with the title and the caption of its table, and more; `height` in inches without them."""
-        return style.figure(self.width, [table.attrs["title"], *table.attrs["caption"], *more], height)
+        """An empty figure with its title and `more`, and its caption where it is wanted; `height` without them."""
+        caption = table.attrs["caption"] if self.caption else []
+        return style.figure(self.width, [table.attrs["title"], *caption, *more], height)
 
     @property
     def narrow(self) -> bool:
@@ -42,4 +44,4 @@ class Page(NamedTuple):
 def page_of(manifest: dict[str, Any], edits: Edits) -> Page:
     """The page of a study with the edits of its user."""
     colours = style.colours(manifest) | edits.colours
-    return Page(manifest, edits.width, colours, style.looks(manifest, colours))
+    return Page(manifest, edits.width, colours, style.looks(manifest, colours), edits.caption)

@@ -63,9 +63,8 @@ def table_hash(table: pandas.DataFrame, page: Page) -> str:
 def page_hash(page: Page) -> str:
     """SHA-256 of what a page adds to a table."""
     colours = sorted((factor, level, colour) for (factor, level), colour in page.colours.items())
-    return _digest(
-        [_plain(page.width), sorted((page.manifest.get("shown") or {}).items()), colours, _plain(page.looks)]
-    )
+    labels = sorted((page.manifest.get("shown") or {}).items())
+    return _digest([_plain(page.width), page.caption, labels, colours, _plain(page.looks)])
 
 
 def _digest(value: Any) -> str:

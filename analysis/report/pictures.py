@@ -27,5 +27,6 @@ def picture(file: Path, inches: float, says: str, caption: list[str]) -> Figure:
     content = file.read_bytes()
     width, height = struct.unpack(">II", content[16:24])
     shown = round(PIXELS * inches)
-    told = ". ".join(line.rstrip(".") for line in [says, *caption] if line)
-    return Figure(page.picture(content), shown, round(shown * height / width), says[:1].upper() + says[1:], told)
+    sentence = says[:1].upper() + says[1:]
+    told = ". ".join(line.rstrip(".") for line in [sentence, *caption] if line)
+    return Figure(page.picture(content), shown, round(shown * height / width), told, sentence)

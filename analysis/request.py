@@ -1,0 +1,36 @@
+"""What a user says about runs of other programs: on the command line, and in a study file beside them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Described(NamedTuple):
+    """What a study file says, as texts but for the margin; `factors` holds levels in their order."""
+
+    file: str = ""
+    study: str = ""
+    question: str = ""
+    factors: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    reference: tuple[tuple[str, str], ...] = ()
+    design: str = ""
+    margin: float | None = None
+    claims: Any = None
+    at: Any = None
+
+
+class Asked(NamedTuple):
+    """What the command line says about foreign runs; what it leaves open is inferred.
+
+    `reference` maps factors to levels as texts; the factors in `within` are not compared: effects are given at each of
+    their levels.
+    """
+
+    factors: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    lower: bool | None = None
+    reference: tuple[tuple[str, str], ...] = ()
+    within: tuple[str, ...] = ()
+    unpaired: bool = False
+    group: str = ""
+    described: Described = Described()  # by a study file; where both say something, the command line counts

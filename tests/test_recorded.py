@@ -1,0 +1,48 @@
+"""No edit moves a number: tiny runs and tables of small studies against what was recorded.
+
+What is meant to change numbers says so, and records them anew: `python tests/tiny_runs.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_runs import RECORDED, RECORDS, machine
+
+ELSEWHERE = {"components": 1e-4, "tables": 1e-9}  # relative: another CPU or library has other last digits
+
+
+def value_of(told: Any) -> float | None:
+    """The number that was recorded as text; None where it is none."""
+    try:
+        return float.fromhex(told) if isinstance(told, str) else float(told)
+    except ValueError:
+        return None
+
+
+def same(told: Any, recorded: Any, tolerance: float) -> bool:
+    """Whether two recorded values are equal: to the last bit at tolerance 0, where nan equals nan."""
+    one, other = value_of(told), value_of(recorded)
+    if not tolerance or one is None or other is None or not math.isfinite(other):
+        return bool(told == recorded)
+    return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_numbers_are_those_that_were_recorded(name: str, tmp_path: Path) -> None:
+    record = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+    tolerance = 0.0 if record["machine"] == machine() else ELSEWHERE[name]
+    found, recorded = RECORDS[name](tmp_path), record["numbers"]
+    assert found.keys() == recorded.keys(), "python tests/tiny_runs.py records what came or went"
+    moved = [
+        f"{at} {key}: {now} was {before}"
+        for at, values in recorded.items()
+        for key, before in values.items()
+        for now in [found[at].get(key, [])]
+        if len(now) != len(before) or not all(same(*pair, tolerance) for pair in zip(now, before, strict=True))
+    ]
+    assert not moved, "\n".join(moved)
