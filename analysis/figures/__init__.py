@@ -7,10 +7,13 @@ from pathlib import Path
 import matplotlib
 import pandas
 
-from ablate.results import write_atomic
+from ablate.results.atomic import write_atomic
 from analysis.case import Case
-from analysis.edits import FILE, Edits, edits_of, write_defaults
-from analysis.figures import (
+from analysis.case.figures_yaml import FILE, Edits, edits_of, write_defaults
+from analysis.figures.draw import style
+from analysis.figures.draw.page import page_of
+from analysis.figures.kind import Kind, Page
+from analysis.figures.kinds import (
     claims,
     curves,
     depth,
@@ -27,14 +30,11 @@ from analysis.figures import (
     seeds,
     sensitivity,
     solved,
-    style,
     waterfall,
     width,
 )
-from analysis.figures.kind import Kind, Page
-from analysis.figures.page import page_of
-from analysis.figures.select import select
 from analysis.figures.stamp import metadata, stamp_of
+from analysis.figures.subset import select
 
 __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "tables", "write"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from analysis.sheet import Sheet
+from analysis.writing.sheet import Sheet
 
 
 class Heading(NamedTuple):

@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from blank import some_shape
+from empty_task import some_shape
 from test_attend import B, S, some, some_mask
 from test_variants import read, variants
 from torch import Tensor, nn
 
-from ablate.build import bind, offered
+from ablate.config.components import bind
 from ablate.model.attend import attend_explicit
 from ablate.model.attention import GQA, MHA, MQA, Gated, QKNorm, Window
+from ablate.model.build import offered
 from ablate.model.dropout import rekey
 from ablate.model.position import Places, RoPE, rotate
 

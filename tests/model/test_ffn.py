@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from blank import some_shape
+from empty_task import some_shape
 from test_variants import read, variants
 from torch import Tensor
 
-from ablate.build import bind, offered
+from ablate.config.components import bind
+from ablate.model.build import offered
 from ablate.model.ffn import GELU, GLU, MLP, SwiGLU, none, width
 
 DIM = 6

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from blank import Blank
+from empty_task import Blank
 from scipy import stats
 from test_variants import CONTEXT, VOCAB, built, configuration, each_cell, read, variants
 from torch import Tensor, nn
 
-from ablate.build import bind, build_init, build_model
+from ablate.config.components import bind
+from ablate.model.build import build_init, build_model
 from ablate.model.init import (
     GPT2,
     Init,

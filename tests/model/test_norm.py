@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import torch
-from blank import some_shape
+from empty_task import some_shape
 from test_variants import read, variants
 from torch import Tensor, nn
 
-from ablate.build import bind, offered
+from ablate.config.components import bind
+from ablate.model.build import offered
 from ablate.model.norm import GroupNorm, PartialRMSNorm, RMSNorm, ScaleNorm, StdLayerNorm, running_norms
 
 DIM, EPS = 8, 1e-3

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from blank import some_shape
+from empty_task import some_shape
 from test_variants import read, variants
 from torch import Tensor, nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from ablate.build import bind, offered
+from ablate.config.components import bind
+from ablate.model.build import offered
 from ablate.model.position import ALiBi, Learned, PartialRoPE, Places, Position, RoPE, Sinusoidal, T5Bias, rotate
 
 OFFERED = offered(some_shape(16))

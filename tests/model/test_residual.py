@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from blank import Blank, some_shape
+from empty_task import Blank, some_shape
 from test_variants import CONTEXT, VOCAB, built, configuration, read, some_tokens, variants
 from torch import Tensor, nn
 
-from ablate.build import bind, initialised_model, offered
+from ablate.config.components import bind
+from ablate.model.build import initialised_model, offered
 from ablate.model.dropout import Dropout, rekey
 from ablate.model.init import Xavier, initialise
 from ablate.model.norm import LayerNorm

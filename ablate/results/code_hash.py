@@ -1,0 +1,321 @@
+"""What code a run passes through: the definitions that it uses, each with a digest of its normalised source.
+
+A definition is a function, class or assigned name at the top of a module.  It uses those that its names resolve to,
+through imports, re-exports and attributes of modules; a class counts as a whole.  Comments, docstrings and formatting
+do not count, annotations count as text and lead nowhere.  Beside definitions count what the modules on the way do when
+they are imported: their other statements, and whatever one of our own decorators is put on.
+
+Where a definition stands, and by which import it is reached, does not count: each reference is written by the name of
+what it refers to, so that code can be moved and modules renamed, split and joined.
+
+What cannot be known without running counts as a whole: a module used as a value, or imported by a star; and all of
+another package that looks names up by string (`globals`, `importlib`) or lists subclasses.  An attribute of an object
+that is looked up by string leads nowhere.  Sources are read once per process, those of this package when this module
+is imported: a process goes by the code that it runs, whatever is edited meanwhile.  Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ablate
+from ablate.results.code_index import MARK, WHOLE, Chain, Import, Module, imports_of, parse
+
+PACKAGE = Path(ablate.__file__).parent
+# Definitions of this package, wherever they stand, each name once: what every run's numbers pass through,
+LOOP = ("Trainer", "new_trainer")
+# and what puts numbers where they are kept, which changes none.
+KEEPING: tuple[str, ...] = ("MetricsWriter", "write_atomic", "set_aside")
+KEEPING += ("SEAL", "digest", "seal_of", "sealed_archive", "sum_of", "unsealed_archive", "wrong")
+DEPTH = 2  # how far a digest tells definitions of one name apart by what they refer to
+VERSIONED = ("torch", "numpy")  # by their versions, in a run's key
+INSTALLED = {"site-packages", "dist-packages"}
+
+Node = tuple[str, str]  # module, definition
+Found = list[tuple[Node, Chain]]  # definitions, and what is looked up in each
+
+
+@functools.cache
+def read(path: Path) -> bytes:
+    """A source file as it was when this process first read it."""
+    return path.read_bytes()
+
+
+AS_IMPORTED = {file: read(file) for file in PACKAGE.rglob("*.py")}
+
+
+class Use(NamedTuple):
+    """What a definition uses, its source with each reference by the name of what it refers to, and what that is."""
+
+    nodes: frozenset[Node]
+    text: str
+    references: dict[str, list[Node]]
+
+
+class Code(NamedTuple):
+    """What a run passes through: a digest of all of it, and that of every definition by its qualified name."""
+
+    content: str
+    definitions: dict[str, str]
+
+
+class Sources:
+    """The modules of some packages; `packages` gives the folders, or the one file, of each.
+
+    Packages that these import belong to them, unless they are installed.  `edited` holds sources to go by instead of
+    those on disk.
+    """
+
+    def __init__(self, packages: Mapping[str, Iterable[Path]], edited: Mapping[Path, bytes] | None = None):
+        self.packages = {name: list(places) for name, places in packages.items()}
+        self.edited = dict(edited or {})
+        self.modules: dict[str, Module | None] = {}
+        self.used: dict[Node, Use] = {}
+        self.digests: dict[tuple[Node, int], str] = {}
+        self.reached: dict[str, set[str]] = {}
+        self.needed: dict[str, set[Node]] = {}
+
+    def code(self, parts: Mapping[str, str]) -> Code:
+        """What a run passes through whose parts are these `_target_`s."""
+        nodes: set[Node] = set().union(*(self.need(root) for root in (*self.loop, *parts.values())))
+        used = sorted({self.digest(node, DEPTH) for node in nodes})
+        chosen = {part: sorted(self.digest(node, DEPTH) for node, _ in self.follow_name(parts[part])) for part in parts}
+        content = hashlib.sha256(json.dumps([used, chosen], sort_keys=True).encode()).hexdigest()
+        return Code(content, {".".join(node): self.digest(node) for node in sorted(nodes)})
+
+    def named(self, names: Iterable[str]) -> list[Node]:
+        """The definitions of this package that have these names."""
+        pattern = re.compile(rf"^(?:(?:class|def) +)?({'|'.join(names)})\b *[(:=]".encode(), re.MULTILINE)
+        files = ((name, self.source(file)) for name, file in self.files_below(PACKAGE.name))
+        return [(name, match[1].decode()) for name, source in files for match in pattern.finditer(source)]
+
+    def need(self, root: str) -> set[Node]:
+        """Every definition that a qualified name needs, and what the modules of these do when they are imported."""
+        if root in self.needed:
+            return self.needed[root]
+        todo, seen, modules = [node for node, _ in self.follow_name(root)], set[Node](), set[str]()
+        while todo:
+            node = todo.pop()
+            if node not in seen and node not in self.keeping:
+                seen.add(node)
+                todo += self.use(node).nodes
+                fresh = self.reach(node[0]) - modules
+                modules |= fresh
+                todo += [effect for name in fresh for effect in self.effects(name)]
+        self.needed[root] = seen
+        return seen
+
+    @functools.cached_property
+    def loop(self) -> list[str]:
+        """What every run passes through, by qualified names."""
+        return [".".join(node) for node in self.named(LOOP)]
+
+    @functools.cached_property
+    def keeping(self) -> set[Node]:
+        """The definitions at which what counts ends."""
+        return set(self.named(KEEPING))
+
+    def module(self, name: str) -> Module | None:
+        """A module of these packages, or None."""
+        if name not in self.modules:
+            self.modules[name] = self.find(name)
+        return self.modules[name]
+
+    def find(self, name: str) -> Module | None:
+        """Read a module from where its package lies; a folder without `__init__.py` is an empty one."""
+        top, *rest = name.split(".")
+        if top not in self.packages:  # of one's own, too, unless it is installed
+            self.packages[top] = [place for place in places(top) if not INSTALLED.intersection(place.parts)]
+        for place in self.packages[top]:
+            base = place.joinpath(*rest)
+            for path in (base / "__init__.py", base.with_name(f"{base.name}.py") if rest else base):
+                if path in self.edited or path.is_file():
+                    return parse(name, path.name == "__init__.py", self.source(path))
+            if base.is_dir():
+                return parse(name, True, b"")
+        return None
+
+    def source(self, path: Path) -> bytes:
+        """The source of a file, as edited."""
+        return self.edited[path] if path in self.edited else read(path)
+
+    def follow_name(self, dotted: str) -> Found:
+        """What a `_target_` names: the longest module that there is, and what it has."""
+        parts = dotted.split(".")
+        for cut in range(len(parts) - 1, 0, -1):
+            if self.module(".".join(parts[:cut])):
+                return self.follow(".".join(parts[:cut]), tuple(parts[cut:]))
+        return []
+
+    def follow(self, name: str, rest: Chain, seen: frozenset[tuple[str, Chain]] = frozenset()) -> Found:
+        """The definitions that attributes of a module stand for; all of the module where that is not to be known."""
+        module = self.module(name)
+        if module is None or (name, rest) in seen:
+            return []
+        seen |= {(name, rest)}
+        if not rest:
+            return [((name, definition), ()) for definition in module.definitions]
+        where, what = module.imports.get(rest[0], ("", None))
+        if module.has(rest[0]) and (where, what) != (name, rest[0]):  # a package that imports its own module
+            found: Found = [((name, rest[0]), rest[1:])] if rest[0] in module.definitions else []
+            return found + self.follow(where, (what, *rest[1:]) if what else rest[1:], seen)
+        if self.module(f"{name}.{rest[0]}"):
+            return self.follow(f"{name}.{rest[0]}", rest[1:], seen)
+        stars = [star for star in module.stars if (of := self.module(star)) and of.has(rest[0])]
+        return self.follow(stars[0], rest, seen) if stars else self.follow(name, (), seen)
+
+    def use(self, node: Node) -> Use:
+        """What a definition uses."""
+        if node not in self.used:
+            self.used[node] = self.resolve(*node)
+        return self.used[node]
+
+    def resolve(self, name: str, definition: str) -> Use:
+        """What the names of a definition stand for, by imports inside it first."""
+        module = self.modules[name]
+        assert module
+        one = module.definitions[definition]
+        own = {alias: place for inner in one.imports for alias, place in imports_of(inner, module.package).items()}
+        idle = {(alias,) for alias in own} - {chain[:1] for chain in one.chains}  # imported for what importing does
+        meant = {".".join(chain): self.meaning(name, chain, own) for chain in one.chains | idle}
+        nodes = {found for star in module.stars for found, _ in self.follow(star, ())}
+        references: dict[str, list[Node]] = {}
+        for found, written in meant.values():
+            references.setdefault(written, []).extend(node for node, _ in found)
+        text = MARK.sub(lambda mark: meant[mark[1]][1], one.text)
+        more = sorted(meant[".".join(chain)][1] for chain in idle)
+        return Use(frozenset(nodes.union(*references.values())), "\n".join((text, *more)), references)
+
+    def meaning(self, name: str, chain: Chain, own: Mapping[str, Import]) -> tuple[Found, str]:
+        """The definitions that a name of a module stands for, and how it is written wherever these stand."""
+        module = self.modules[name]
+        assert module
+        root, *rest = chain
+        found: Found = [((name, root), tuple(rest))] if root in module.definitions and root not in own else []
+        where, what = own.get(root) or module.imports.get(root) or ("", None)
+        if where:
+            found += self.follow(where, (what, *rest) if what else tuple(rest))
+        if found:
+            return found, "|".join(sorted({".".join((node[1], *more)) for node, more in found}))
+        return [], ".".join((where, *filter(None, [what]), *rest) if where and not self.module(where) else chain)
+
+    def reach(self, name: str) -> set[str]:
+        """A module, and all of these packages that importing it imports: the packages above each, too."""
+        if name not in self.reached:
+            found: set[str] = set()
+            todo = [name]
+            while todo:
+                one = todo.pop()
+                module = None if one in found else self.module(one)
+                if module:
+                    found.add(one)
+                    todo += [one.rpartition(".")[0]] * ("." in one)
+                    todo += [
+                        part for where, what in module.loads for part in (where, *([f"{where}.{what}"] * bool(what)))
+                    ]
+            self.reached[name] = found
+        return self.reached[name]
+
+    def effects(self, name: str) -> list[Node]:
+        """What a module does when it is imported; all of a package that looks names up by string."""
+        module, top = self.modules[name], name.partition(".")[0]
+        if module is None:
+            return []
+        if top != PACKAGE.name and module.dynamic:
+            return [node for one, _ in self.files_below(top) for node, _ in self.follow(one, ())]
+        return [
+            (name, key)
+            for key, definition in module.definitions.items()
+            if key == WHOLE or any(self.meaning(name, chain, {})[0] for chain in definition.decorators)
+        ]
+
+    def files_below(self, top: str) -> Iterator[tuple[str, Path]]:
+        """Every module of a package, and its file."""
+        for place in self.packages[top]:
+            for file in sorted(place.rglob("*.py")):
+                parts = file.relative_to(place).with_suffix("").parts
+                yield ".".join((top, *(parts[:-1] if parts[-1] == "__init__" else parts))), file
+            if place.is_file():
+                yield top, place
+
+    def digest(self, node: Node, depth: int = 0) -> str:
+        """Digest of a definition: its text, and that of what it refers to, so and so many references deep."""
+        if (node, depth) not in self.digests:
+            use = self.use(node)
+            inner = {
+                written: sorted({self.digest(found, depth - 1) for found in nodes if found not in self.keeping})
+                for written, nodes in (use.references.items() if depth else ())
+            }
+            content = json.dumps([use.text, inner], sort_keys=True)
+            self.digests[node, depth] = hashlib.sha256(content.encode()).hexdigest()[:16]
+        return self.digests[node, depth]
+
+
+def parts_of(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Every `_target_` of a configuration, and where it stands."""
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+        if key == "_target_":
+            yield at, str(item)
+        yield from parts_of(item, f"{at}.{key}".lstrip("."))
+
+
+def targets_of(value: Any) -> Iterator[str]:
+    """Every `_target_` of a configuration."""
+    return (target for _, target in parts_of(value))
+
+
+def is_foreign(config: dict[str, Any]) -> bool:
+    """Whether any part of a configuration is code from outside this package."""
+    return any(not target.startswith(f"{PACKAGE.name}.") for target in targets_of(config))
+
+
+def code_of(parts: Mapping[str, str], user: Iterable[str] = ()) -> Code:
+    """The code of a run with these `_target_`s, by where they stand in its configuration."""
+    tops = tuple(sorted({package.partition(".")[0] for package in user}))
+    return _code_of(tuple(sorted(parts.items())), tops)
+
+
+@functools.lru_cache(maxsize=1024)
+def _code_of(parts: tuple[tuple[str, str], ...], packages: tuple[str, ...]) -> Code:
+    return sources(packages).code(dict(parts))
+
+
+@functools.cache
+def sources(packages: tuple[str, ...]) -> Sources:
+    """The sources of this package and of the user's, where they can be found."""
+    return Sources({PACKAGE.name: [PACKAGE]} | {package: places(package) for package in packages})
+
+
+def places(package: str) -> list[Path]:
+    """The folders, or the file, of a package; none for one that cannot be found or counts by its version."""
+    if package in VERSIONED or package in sys.stdlib_module_names:
+        return []
+    spec = find(package)
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        return [Path(folder) for folder in spec.submodule_search_locations]
+    return [Path(spec.origin)] if spec.origin and spec.origin.endswith(".py") else []
+
+
+def find(package: str) -> ModuleSpec | None:
+    """Where Python finds a package, or None."""
+    try:
+        return importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return None
+
+
+def not_found(targets: Iterable[str], user: Iterable[str]) -> list[str]:
+    """The packages of the user's own that `_target_`s are from and that Python does not find here."""
+    tops = {target.partition(".")[0] for target in targets} & {package.partition(".")[0] for package in user}
+    return sorted(top for top in tops if find(top) is None)
