@@ -10,8 +10,9 @@ from typing import Any
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.plain_yaml import read_plain
 from ablate.results.atomic import read_json
+from ablate.results.parts import named
 from ablate.results.run import Run
-from ablate.results.run_key import FORMAT, named, provenance, settings, settings_of
+from ablate.results.run_key import FORMAT, provenance, settings, settings_of
 from ablate.results.tables import as_planned
 
 ALIKE = ("versions", "data", "study")  # of a run that differs in code only

@@ -24,17 +24,17 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import ModuleSpec
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import ablate
 from ablate.results.code_index import MARK, WHOLE, Chain, Import, Module, imports_of, parse
 
-PACKAGE = Path(ablate.__file__).parent
+PACKAGE = Path(str(files(__name__.partition(".")[0])))
 # Definitions of this package, wherever they stand, each name once: what every run's numbers pass through,
 LOOP = ("Trainer", "new_trainer")
-# and what puts numbers where they are kept, which changes none.
-KEEPING: tuple[str, ...] = ("MetricsWriter", "write_atomic", "set_aside")
+# and what changes none of them: what finds a part by its `_target_`, what puts numbers where they are kept.
+KEEPING: tuple[str, ...] = ("resolve", "MetricsWriter", "write_atomic", "set_aside")
 KEEPING += ("SEAL", "digest", "seal_of", "sealed_archive", "sum_of", "unsealed_archive", "wrong")
 DEPTH = 2  # how far a digest tells definitions of one name apart by what they refer to
 VERSIONED = ("torch", "numpy")  # by their versions, in a run's key
@@ -92,10 +92,10 @@ class Sources:
         content = hashlib.sha256(json.dumps([used, chosen], sort_keys=True).encode()).hexdigest()
         return Code(content, {".".join(node): self.digest(node) for node in sorted(nodes)})
 
-    def named(self, names: Iterable[str]) -> list[Node]:
-        """The definitions of this package that have these names."""
+    def named(self, names: Iterable[str], top: str = PACKAGE.name) -> list[Node]:
+        """The definitions of a package that have these names."""
         pattern = re.compile(rf"^(?:(?:class|def) +)?({'|'.join(names)})\b *[(:=]".encode(), re.MULTILINE)
-        files = ((name, self.source(file)) for name, file in self.files_below(PACKAGE.name))
+        files = ((name, self.source(file)) for name, file in self.files_below(top))
         return [(name, match[1].decode()) for name, source in files for match in pattern.finditer(source)]
 
     def need(self, root: str) -> set[Node]:
@@ -260,24 +260,6 @@ class Sources:
         return self.digests[node, depth]
 
 
-def parts_of(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    """Every `_target_` of a configuration, and where it stands."""
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
-        if key == "_target_":
-            yield at, str(item)
-        yield from parts_of(item, f"{at}.{key}".lstrip("."))
-
-
-def targets_of(value: Any) -> Iterator[str]:
-    """Every `_target_` of a configuration."""
-    return (target for _, target in parts_of(value))
-
-
-def is_foreign(config: dict[str, Any]) -> bool:
-    """Whether any part of a configuration is code from outside this package."""
-    return any(not target.startswith(f"{PACKAGE.name}.") for target in targets_of(config))
-
-
 def code_of(parts: Mapping[str, str], user: Iterable[str] = ()) -> Code:
     """The code of a run with these `_target_`s, by where they stand in its configuration."""
     tops = tuple(sorted({package.partition(".")[0] for package in user}))
@@ -313,9 +295,3 @@ def find(package: str) -> ModuleSpec | None:
         return importlib.util.find_spec(package)
     except (ImportError, ValueError):
         return None
-
-
-def not_found(targets: Iterable[str], user: Iterable[str]) -> list[str]:
-    """The packages of the user's own that `_target_`s are from and that Python does not find here."""
-    tops = {target.partition(".")[0] for target in targets} & {package.partition(".")[0] for package in user}
-    return sorted(top for top in tops if find(top) is None)

@@ -13,7 +13,9 @@ import torch
 from ablate.config.groups import groups
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import LATER, LATER_GROUPS, STUDY_KEYS
-from ablate.results import code_hash
+from ablate.results.code_hash import Code
+from ablate.results.code_hash import code_of as code_of_parts
+from ablate.results.parts import named, parts_of
 
 FORMAT = 2  # of provenance, run keys and manifests; 1, of which none said so, had the paths of modules in keys
 KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
@@ -52,15 +54,6 @@ def neutral_groups() -> dict[str, Any]:
     """What the variants of later groups hold that say that all is as it was before."""
     files = groups() if LATER_GROUPS else {}
     return {group: named(read_plain(files[group][variant])) for group, variant in LATER_GROUPS.items()}
-
-
-def named(value: Any) -> Any:
-    """A part of a configuration with each `_target_` by its own name, wherever it stands."""
-    if isinstance(value, list):
-        return [named(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {key: str(item).rpartition(".")[2] if key == "_target_" else named(item) for key, item in value.items()}
 
 
 def settings(config: dict[str, Any]) -> dict[str, Any]:
@@ -118,10 +111,9 @@ def settings_of(config: dict[str, Any], seed: int) -> str:
     return _digest(found | {"seed": found["seed"] | halves})
 
 
-def code_of(config: dict[str, Any]) -> code_hash.Code:
+def code_of(config: dict[str, Any]) -> Code:
     """The code that a cell's runs pass through; what is not its own part counts for nothing."""
-    parts = dict(code_hash.parts_of(numbers(config)))
-    return code_hash.code_of(parts, config.get("user", ()))  # files name no packages
+    return code_of_parts(dict(parts_of(numbers(config))), config.get("user", ()))  # files name no packages
 
 
 def _digest(value: Any) -> str:
