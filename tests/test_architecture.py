@@ -159,14 +159,18 @@ def test_components_take_plain_arguments():
 def test_a_variant_is_one_yaml_that_names_its_source(group):
     variants = groups()[group]
     assert variants
-    for name, file in variants.items():
+    for file in variants.values():
         text = file.read_text()
-        assert text.startswith("# "), f"{file} does not say what it is"
+        example = "write a first line such as: # RMSNorm: x / √(mean x² + ε) · g."
+        assert text.startswith("# "), f"{file} does not say what it is: {example}"
         keys, known = cited(file), entries(CONF)
-        assert keys, f"{file}: name its paper in the second line: # cite: KEY, with an entry KEY in conf/papers.bib"
+        assert keys, (
+            f"{file} names no paper: write a line # cite: KEY below the first, and the entry KEY in conf/papers.bib"
+        )
         for key in keys:
-            assert key in known, f"{file}: {resembling(key, list(known))} or write the entry {key} in conf/papers.bib"
-        assert f"_target_: ablate.model.{group}." in text, f"{name} is not in its component's module"
+            assert key in known, f"{file}: {resembling(key, list(known))}; or write the entry {key} in conf/papers.bib"
+        module = f"ablate.model.{group}"
+        assert f"_target_: {module}." in text, f"{file}: its class belongs in {module}; write _target_: {module}.NAME"
 
 
 def test_files_and_functions_stay_small():

@@ -56,7 +56,9 @@ def test_a_paper_is_named_by_surnames_and_year(author: str, expected: str) -> No
     assert short({"author": author, "year": "2019"}) == expected
 
 
-@pytest.mark.parametrize("text", [r"\input{/etc/passwd}", "a } b", "a { b", "50 % off", "$x$", r"\write18{x}", "a_b & c"])
+@pytest.mark.parametrize(
+    "text", [r"\input{/etc/passwd}", "a } b", "a { b", "50 % off", "$x$", r"\write18{x}", "a_b & c"]
+)
 def test_what_tex_would_run_or_stumble_over_is_escaped(text: str) -> None:
     written = bibliography({"papers": {"norm=own": {"doe2024": {"title": text, "author": "Doe", "ENTRYTYPE": "misc"}}}})
     assert text not in written and read(written)["doe2024"]["author"] == "Doe"
