@@ -49,7 +49,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
             axis.plot([low, high], [y, y], color=shade, lw=1.4)
             axis.plot(share, y, "o", ms=4.5, color=shade, markerfacecolor=shade if share else "white", clip_on=False)
     axis.set(xlim=(0, 1), xlabel="share of runs that diverged")
-    axis.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
+    axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axis.axvline(0, color=style.INK, lw=0.6)
     rows.draw(axis)
     return drawn

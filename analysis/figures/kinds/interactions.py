@@ -195,7 +195,7 @@ def _height(kind: str, rows: pandas.DataFrame) -> float:
 
 def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     """The pair, and what is known of its interaction: all of one, the largest of several."""
-    pair = " x ".join(map(page.label, rows["factor"].iloc[0].split(" x ")))
+    pair = " × ".join(map(page.label, rows["factor"].iloc[0].split(" x ")))
     where = " at ".join(filter(None, [pair, rows["facet"].iloc[0]]))
     every = list(rows[rows["one"].isna()].itertuples())
     trends = [row for row in every if row.level.split(", ")[-1].startswith(format.PER)]
@@ -286,7 +286,7 @@ def _square(
     if known:
         shown = format.number(row.difference, attrs["places"], signed=True) if row.difference else "ref."
         lines = [shown, *([f"± {format.number(row.half, attrs['places'])}"] if np.isfinite(row.half) else []), *lines]
-    # A character is about .62 times its size wide.
+    # A character is about 0.62 times its size wide.
     size = min(6.0, 72 * 0.92 * inches / (0.62 * max(map(len, lines), default=1)))
     if size >= READABLE and lines:
         dark = decided and abs(scale(row.difference) - 0.5) > 0.3
