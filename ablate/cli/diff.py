@@ -232,7 +232,7 @@ def _results(first: Side, second: Side) -> Iterator[Row]:
     for key in dict.fromkeys([*finals[0], *finals[1]]) if finals[0] != finals[1] else ():
         one, other = (final.get(key) for final in finals)
         known = isinstance(one, int | float) and isinstance(other, int | float)
-        change = f"{other - one:+0.4g}" if known else ""
+        change = f"{other - one:+.4g}" if known else ""
         yield Row("result", key, UNKNOWN if one is None else one, UNKNOWN if other is None else other, change)
 
 
@@ -247,7 +247,7 @@ def _status(side: Side) -> str:
 
 def _word(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:,0.0f}" if value.is_integer() and abs(value) >= 1000 else f"{value:.6g}"
+        return f"{value:,.0f}" if value.is_integer() and abs(value) >= 1000 else f"{value:.6g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

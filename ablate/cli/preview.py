@@ -60,7 +60,7 @@ def row(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:
         cell["label"] + (" (reference)" if cell["reference"] else ""),
         f"{cell['params']:,}",
         percent(cell["params"] / reference["params"] - 1),
-        f"{cell['flops_per_token']:,0.0f}",
+        f"{cell['flops_per_token']:,.0f}",
         percent(cell["flops_per_token"] / reference["flops_per_token"] - 1),
         f"{100 * cell['shared_draws']:.0f} %",
         *matched(plan, cell),

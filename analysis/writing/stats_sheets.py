@@ -85,7 +85,7 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     for row in table.itertuples():
         share = f"{row.share:.0%} [{row.share_low:.0%}, {row.share_high:.0%}]".replace("%", " %")
         saved = format.span(row.saved, row.saved_low, row.saved_high, 0) if row.saved == row.saved else ""
-        steps = [f"{row.median:,0.0f}" if row.median == row.median else "not reached", f"{row.restricted:,0.0f}"]
+        steps = [f"{row.median:,.0f}" if row.median == row.median else "not reached", f"{row.restricted:,.0f}"]
         p = format.p_text(row.p_bh) if row.p_bh == row.p_bh else ""
         rows.append([row.label, f"{row.solved} of {row.n}", share, *steps, saved, p])
     said = [

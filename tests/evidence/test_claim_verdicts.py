@@ -363,7 +363,7 @@ def test_a_ranking_of_levels_that_diverge_unequally_is_withheld(tmp_path):
     )
     found = row(evidence.claims(study), "rank")
     assert found.verdict == "undecided" and not found.waits
-    assert "levels diverged unequally often; diverged ranked worst: ." in found.note
+    assert "levels diverged unequally often; diverged ranked worst: 0." in found.note
 
 
 def test_one_level_that_makes_a_ranking_is_named(tmp_path):

@@ -99,10 +99,10 @@ def test_labels_name_levels_of_larger_factors_and_strata(tmp_path: Path) -> None
             "norm: rms − ln",
             "norm: bn − ln",
             "ffn: swiglu − mlp",
-            "norm x ffn: rms, swiglu",
+            "norm × ffn: rms, swiglu",
             "norm × ffn: bn, swiglu",
         )
-    ] + ["norm x optim.lr: rms, 0.0003", "norm x optim.lr: bn, 0.0003", "ffn x optim.lr"]
+    ] + ["norm × optim.lr: rms, 0.0003", "norm × optim.lr: bn, 0.0003", "ffn × optim.lr"]
 
 
 def noisy_lr(levels: dict[str, Any], seed: int) -> float:

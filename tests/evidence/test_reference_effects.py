@@ -37,7 +37,7 @@ def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures(tmp_p
     runs = study.runs.rename(columns={"test/loss": "loss"})
     reference = AnovaRM(runs, "loss", "seed", within=["norm", "ffn"]).fit().anova_table
     table = evidence.effects(study).query("family").set_index("factor")
-    for ours, theirs in (("norm", "norm"), ("ffn", "ffn"), ("norm × ffn", "norm:ffn")):
+    for ours, theirs in (("norm", "norm"), ("ffn", "ffn"), ("norm x ffn", "norm:ffn")):
         found, expected = table.loc[ours], reference.loc[theirs]
         assert found["p"] == pytest.approx(expected["Pr > F"])
         assert found["n"] - 1 == expected["Den DF"]
@@ -45,7 +45,7 @@ def test_a_balanced_grid_is_an_analysis_of_variance_with_repeated_measures(tmp_p
     coded = runs.assign(a=(runs["norm"] == "rms") - 0.5, b=(runs["ffn"] == "swiglu") - 0.5)
     fitted = ols("loss ~ a * b + C(seed)", coded).fit().params
     expected = [fitted["a"], fitted["b"], fitted["a:b"]]
-    assert table.loc[["norm", "ffn", "norm × ffn"], "mean"].to_numpy(float) == pytest.approx(expected)
+    assert table.loc[["norm", "ffn", "norm x ffn"], "mean"].to_numpy(float) == pytest.approx(expected)
 
 
 def test_main_effects_of_three_levels_are_those_of_least_squares(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_zipped_sizes_are_crossed_without_a_trend(tmp_path: Path) -> None:
     factors = {"norm": ["ln", "rms"], "model.layers+model.dim": ["1+16", "2+32", "4+64"]}
     table = evidence.effects(made(tmp_path, factors, lambda v, s: 2 + noise(v, s)))
     crossed = table[table["kind"] != "main"]
-    assert list(crossed["label"]) == [f"norm x model.layers+model.dim: rms, {size}" for size in ("2+32", "4+64")]
+    assert list(crossed["label"]) == [f"norm × model.layers+model.dim: rms, {size}" for size in ("2+32", "4+64")]
 
 
 def test_each_pair_is_counted_once_and_three_together_never(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def _cells(run: Watched, rates: dict[str | None, float]) -> tuple[str, ...]:
     pace, holder = run.pace, run.holder
     seconds = run.seconds_left(rates)
     left = "" if seconds is None else duration(seconds)
-    speed = f"{pace.tokens_per_second:,0.0f}" if pace.tokens_per_second else ""
+    speed = f"{pace.tokens_per_second:,.0f}" if pace.tokens_per_second else ""
     return (
         run.name,
         f"{pace.step}/{run.steps}",
