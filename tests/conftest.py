@@ -69,7 +69,7 @@ def latest(*overrides: str) -> list[str]:
 @pytest.fixture
 def plan(small: list[str]) -> Callable[..., Any]:
     """Plans a command line on the small text, as a new process would."""
-    from ablate.plan import Plan, plan_study
+    from ablate.planning.plan import Plan, plan_study
 
     def planned(*overrides: str) -> Plan:
         plan_study.cache_clear()

@@ -1,6 +1,6 @@
 """No edit moves a number: tiny runs and tables of small studies against what was recorded.
 
-What is meant to change numbers says so, and records them anew: `python tests/tiny_runs.py`.
+What is meant to change numbers says so, and records them anew: `python tests/helpers/tiny_runs.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def test_numbers_are_those_that_were_recorded(name: str, tmp_path: Path) -> None
     record = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
     tolerance = 0.0 if record["machine"] == machine() else ELSEWHERE[name]
     found, recorded = RECORDS[name](tmp_path), record["numbers"]
-    assert found.keys() == recorded.keys(), "python tests/tiny_runs.py records what came or went"
+    assert found.keys() == recorded.keys(), "python tests/helpers/tiny_runs.py records what came or went"
     moved = [
         f"{at} {key}: {now} was {before}"
         for at, values in recorded.items()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, SHAPE, STEPS
 
-from ablate import catalogue
+from ablate.config import groups
 
 PLACES = {"conf/": "ablate/_conf/", "experiments/": "ablate/_experiments/"}
 
@@ -21,8 +21,8 @@ PLACES = {"conf/": "ablate/_conf/", "experiments/": "ablate/_experiments/"}
 def test_the_wheel_puts_variants_and_studies_where_the_package_looks_for_them() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert {f"{place}/": f"{to}/" for place, to in wheel["force-include"].items()} == PLACES
-    assert catalogue.CHECKOUT
-    source = Path(catalogue.__file__).read_text(encoding="utf-8")
+    assert groups.CHECKOUT
+    source = Path(groups.__file__).read_text(encoding="utf-8")
     assert set(re.findall(r'PACKAGE / "(\w+)"', source)) == {Path(place).name for place in PLACES.values()}
 
 
@@ -97,7 +97,7 @@ def own_norm(folder: Path) -> None:
 def test_code_installed_below_a_repository_is_not_of_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ablate import worker
+    from ablate.execution import run_facts, worker
 
     for name in ("theirs.py", ".venv/worker.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -108,17 +108,17 @@ def test_code_installed_below_a_repository_is_not_of_its_commit(
     done("git", *name, "commit", "-qm", "theirs", folder=tmp_path)
     for file, known in (("theirs.py", True), (".venv/worker.py", False)):
         monkeypatch.setattr(worker, "__file__", str(tmp_path / file))
-        found = worker.git.__wrapped__()
+        found = run_facts.git.__wrapped__()
         assert (found is not None) == known and (found is None or len(found["commit"]) == 40)
 
 
 def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ablate import worker
+    from ablate.execution import run_facts, worker
 
     def dirty() -> bool:
-        found = worker.git.__wrapped__()
+        found = run_facts.git.__wrapped__()
         assert found is not None
         return bool(found["dirty"])
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ablate.checksum import SEAL, seal_of, sum_of, wrong
 from ablate.data.split import split_documents
 from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, decode, tokenise, units
+from ablate.results.checksum import SEAL, seal_of, sum_of, wrong
 
 SPLITS = ("train", "val", "test")
 FORMAT = 4  # raised when what the cache holds for the same documents changes

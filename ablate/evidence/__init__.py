@@ -7,19 +7,22 @@ applicable, claim_problems, fixed_by, fraction_of  the grammar of claims and mar
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
-from ablate.evidence.also import also, also_lines, also_words
+from ablate.config.claims import applicable, claim_problems, fixed_by
+from ablate.config.margin import fraction_of
 from ablate.evidence.claims import claims
+from ablate.evidence.claims.sentences import claim_lines, claim_words, moved, sized, spread
+from ablate.evidence.confounds import also, also_lines, also_words
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, strata
-from ablate.evidence.crossings import crossings
 from ablate.evidence.divergence import divergence, divergence_of
-from ablate.evidence.exchange import exchange_lines, within
+from ablate.evidence.effects import Noise, effects, headline, noise
+from ablate.evidence.equivalence import margin_line, margin_of, margin_words
 from ablate.evidence.family import ALPHA, families, registered
-from ablate.evidence.margin import margin_line, margin_of, margin_words
+from ablate.evidence.noise_floor import Floor, floors, placebo_lines, seeds_needed, split
+from ablate.evidence.normality import CHECKED, LEVEL, assumed, assuming
 from ablate.evidence.overfitting import overfit, overfitting
-from ablate.evidence.placebo import Floor, floors, placebo_lines, seeds_needed, split
-from ablate.evidence.runs import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
+from ablate.evidence.scores import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
-from ablate.evidence.skew import CHECKED, LEVEL, assumed, assuming
+from ablate.evidence.setting_interactions import crossings
 from ablate.evidence.statistics import (
     Estimate,
     benjamini_hochberg,
@@ -31,12 +34,9 @@ from ablate.evidence.statistics import (
     welch,
     wilson,
 )
-from ablate.evidence.told import worth_places, worth_told, worth_words
-from ablate.evidence.tuning import common, common_rows, given, tuned, tuning_seeds
-from ablate.evidence.verdicts import Noise, effects, headline, noise
-from ablate.evidence.wording import claim_lines, claim_words, moved, sized, spread
-from ablate.grammar import applicable, claim_problems, fixed_by
-from ablate.margins import fraction_of
+from ablate.evidence.step_equivalents import exchange_lines, within
+from ablate.evidence.step_wording import worth_places, worth_told, worth_words
+from ablate.evidence.tuned import common, common_rows, given, tuned, tuning_seeds
 
 __all__ = [
     "ALIASED",

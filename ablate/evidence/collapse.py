@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from ablate import words
+from ablate import format
 from ablate.evidence.contrasts import Contrast
-from ablate.evidence.margin import SEEDS, inside
-from ablate.evidence.rows import SHARES, Scored, estimate_of, groups, sums
-from ablate.evidence.skew import alarmed, normality
+from ablate.evidence.equivalence import SEEDS, inside
+from ablate.evidence.estimates import SHARES, Scored, estimate_of, groups, sums
+from ablate.evidence.normality import alarmed, normality
 from ablate.evidence.statistics import Estimate, interval
 
 LOST = 0.25  # of the way from the best cell to a guess: a run beyond has collapsed
@@ -167,5 +167,5 @@ def within_margin(row: Any) -> tuple[str, str] | None:
     word = "equivalent" if low <= 0 <= high else "negligible"
     whom, why = condition(fallen, row.alpha, row.in_units, (low, high), row.lower_is_better)
     why = why or seen_words(fallen)
-    others = words.span(fallen.solved.mean, low, high, words.decimals([(high - low) / 2]))
+    others = format.span(fallen.solved.mean, low, high, format.decimals([(high - low) / 2]))
     return f"{word} {whom}".strip(), f"{why}; the others {others}" if some else why

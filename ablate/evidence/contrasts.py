@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.evidence.crossings import crossings, slope
-from ablate.words import MINUS, assigned, named, show
+from ablate.evidence.setting_interactions import crossings, slope
+from ablate.format import MINUS, assigned, named, show
 
 ALIASED = "aliased with"  # how the note begins of an effect that is the sum of several
 Levels = dict[str, Any]

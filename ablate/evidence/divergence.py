@@ -10,11 +10,11 @@ import numpy as np
 import pandas
 
 from ablate.evidence.contrasts import contrasts
+from ablate.evidence.estimates import groups
 from ablate.evidence.family import worded
-from ablate.evidence.rows import groups
 from ablate.evidence.statistics import benjamini_hochberg, holm, wilson
-from ablate.results import Study
-from ablate.words import CROSSED
+from ablate.format import CROSSED
+from ablate.results.study import Study
 
 LEVEL = 0.05
 NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ablate.evidence.statistics import benjamini_hochberg, holm
-from ablate.words import LOOKS, OPEN, counted, no_evidence
+from ablate.format import LOOKS, OPEN, counted, no_evidence
 
 ALPHA = 0.05
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas
 
-from ablate.results import Study
-from ablate.words import counted
+from ablate.format import counted
+from ablate.results.study import Study
 
 NAMED = 4  # cells that are spelled out
 

@@ -19,9 +19,9 @@ import numpy as np
 import pandas
 from scipy import stats
 
-from ablate.evidence.skew import alarmed
-from ablate.results import Study
-from ablate.words import counted
+from ablate.evidence.normality import alarmed
+from ablate.format import counted
+from ablate.results.study import Study
 
 DECIDED = ("better", "worse", "negligible", "equivalent", "supported", "contradicted")  # verdicts that are one
 LOOKS = (5, 8, 12, 20)  # seeds

@@ -13,6 +13,7 @@ from ablate.model.dropout import Dropout
 from ablate.model.init import at_least, tag
 from ablate.model.norm import RMSNorm
 from ablate.model.position import Places, rotate
+from ablate.model.shape import Shape
 
 
 class GQA(nn.Module):
@@ -24,10 +25,9 @@ class GQA(nn.Module):
 
     window: int | None = None  # positions that a query sees of its own sequence; all of them
 
-    def __init__(
-        self, dim: int, heads: int, head_dim: int, dropout: float, kv_heads: int | None, bias: bool, scale: float | None
-    ):
+    def __init__(self, shape: Shape, kv_heads: int | None, bias: bool, scale: float | None):
         super().__init__()
+        dim, heads, head_dim = shape.dim, shape.heads, shape.head_dim
         kv_heads = heads if kv_heads is None else kv_heads
         if kv_heads < 1 or heads % kv_heads:
             raise ValueError(f"attention.kv_heads={kv_heads} does not divide model.heads={heads}; write one that does")
@@ -37,7 +37,7 @@ class GQA(nn.Module):
         self.key = tag(nn.Linear(dim, kv_heads * head_dim, bias), "in")
         self.value = tag(nn.Linear(dim, kv_heads * head_dim, bias), "in")
         self.out = tag(nn.Linear(heads * head_dim, dim, bias), "out")
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(shape.dropout)
 
     def forward(
         self, x: Tensor, places: Places, causal: bool, mask: Tensor | None = None, memory: Tensor | None = None
@@ -79,15 +79,15 @@ class GQA(nn.Module):
 class MHA(GQA):
     """Multi-head attention: concat_h(softmax(Q_h K_hᵀ · scale) V_h) W_out (Vaswani 2017, arXiv 1706.03762)."""
 
-    def __init__(self, dim: int, heads: int, head_dim: int, dropout: float, bias: bool, scale: float | None):
-        super().__init__(dim, heads, head_dim, dropout, heads, bias, scale)
+    def __init__(self, shape: Shape, bias: bool, scale: float | None):
+        super().__init__(shape, shape.heads, bias, scale)
 
 
 class MQA(GQA):
     """Multi-query attention: all heads share one key and one value (Shazeer 2019, arXiv 1911.02150)."""
 
-    def __init__(self, dim: int, heads: int, head_dim: int, dropout: float, bias: bool, scale: float | None):
-        super().__init__(dim, heads, head_dim, dropout, 1, bias, scale)
+    def __init__(self, shape: Shape, bias: bool, scale: float | None):
+        super().__init__(shape, 1, bias, scale)
 
 
 class QKNorm(GQA):
@@ -98,20 +98,17 @@ class QKNorm(GQA):
 
     def __init__(
         self,
-        dim: int,
-        heads: int,
-        head_dim: int,
-        dropout: float,
+        shape: Shape,
         kv_heads: int | None,
         bias: bool,
         scale: float | None,
         over: Literal["head", "all"],
         eps: float,
     ):
-        super().__init__(dim, heads, head_dim, dropout, kv_heads, bias, scale)
+        super().__init__(shape, kv_heads, bias, scale)
         self.over = over
         self.query_norm, self.key_norm = (
-            RMSNorm(head_dim if over == "head" else layer.out_features, eps) for layer in (self.query, self.key)
+            RMSNorm(shape.head_dim if over == "head" else layer.out_features, eps) for layer in (self.query, self.key)
         )
 
     def queries(self, x: Tensor) -> Tensor:
@@ -135,29 +132,17 @@ class Window(GQA):
 
     note = "its FLOPs are counted over all pairs, as they are computed here"
 
-    def __init__(
-        self,
-        dim: int,
-        heads: int,
-        head_dim: int,
-        dropout: float,
-        kv_heads: int | None,
-        bias: bool,
-        scale: float | None,
-        window: int,
-    ):
-        super().__init__(dim, heads, head_dim, dropout, kv_heads, bias, scale)
+    def __init__(self, shape: Shape, kv_heads: int | None, bias: bool, scale: float | None, window: int):
+        super().__init__(shape, kv_heads, bias, scale)
         self.window = int(at_least("attention.window", window, 1))
 
 
 class Gated(GQA):
     """W_out(σ(W_gate x) ⊙ concat_h(softmax(Q_h K_gᵀ · scale) V_g)) (Qiu 2025, arXiv 2505.06708)."""
 
-    def __init__(
-        self, dim: int, heads: int, head_dim: int, dropout: float, kv_heads: int | None, bias: bool, scale: float | None
-    ):
-        super().__init__(dim, heads, head_dim, dropout, kv_heads, bias, scale)
-        self.gate = tag(nn.Linear(dim, heads * head_dim, bias), "in")
+    def __init__(self, shape: Shape, kv_heads: int | None, bias: bool, scale: float | None):
+        super().__init__(shape, kv_heads, bias, scale)
+        self.gate = tag(nn.Linear(shape.dim, shape.heads * shape.head_dim, bias), "in")
 
     def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
         """See GQA."""

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ablate.model.dropout import Dropout
 from ablate.model.position import Places
+from ablate.model.shape import Shape
 
 Step = Callable[[Tensor], Tensor]
+
+
+class Sublayers(NamedTuple):
+    """What a block joins, and what makes the norms around it; `cross_attention` where it attends to a memory."""
+
+    attention: nn.Module
+    cross_attention: nn.Module | None
+    ffn: nn.Module | None
+    norm: Callable[[], nn.Module]
 
 
 class Block(nn.Module):
@@ -21,19 +31,12 @@ class Block(nn.Module):
     final_norm: bool  # whether the stack needs a norm after its last block
     norms_each = 1  # norms per sublayer
 
-    def __init__(
-        self,
-        attention: nn.Module,
-        ffn: nn.Module | None,
-        norm: Callable[[], nn.Module],
-        dropout: float,
-        cross_attention: nn.Module | None = None,
-    ):
+    def __init__(self, shape: Shape, sublayers: Sublayers):
         super().__init__()
-        self.attention, self.cross_attention, self.ffn = attention, cross_attention, ffn
-        count = sum(sublayer is not None for sublayer in (attention, cross_attention, ffn))
+        self.attention, self.cross_attention, self.ffn, norm = sublayers
+        count = sum(sublayer is not None for sublayer in sublayers[:3])
         self.norms = nn.ModuleList(norm() for _ in range(self.norms_each * count))
-        self.dropouts = nn.ModuleList(Dropout(dropout) for _ in range(count))
+        self.dropouts = nn.ModuleList(Dropout(shape.dropout) for _ in range(count))
 
     def forward(
         self,
@@ -113,16 +116,8 @@ class Parallel(Block):
 
     final_norm = True
 
-    def __init__(
-        self,
-        attention: nn.Module,
-        ffn: nn.Module | None,
-        norm: Callable[[], nn.Module],
-        dropout: float,
-        norms: Literal["separate", "shared"],
-        cross_attention: nn.Module | None = None,
-    ):
-        super().__init__(attention, ffn, norm, dropout, cross_attention)
+    def __init__(self, shape: Shape, sublayers: Sublayers, norms: Literal["separate", "shared"]):
+        super().__init__(shape, sublayers)
         if norms == "shared":
             self.norms = self.norms[:1]
 
@@ -139,15 +134,8 @@ class ReZero(Block):
     final_norm, norms_each = False, 0
     note = "its blocks have no norms, whatever norm= says"
 
-    def __init__(
-        self,
-        attention: nn.Module,
-        ffn: nn.Module | None,
-        norm: Callable[[], nn.Module],
-        dropout: float,
-        cross_attention: nn.Module | None = None,
-    ):
-        super().__init__(attention, ffn, norm, dropout, cross_attention)
+    def __init__(self, shape: Shape, sublayers: Sublayers):
+        super().__init__(shape, sublayers)
         self.alpha = nn.Parameter(torch.zeros(()))
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
@@ -162,18 +150,9 @@ class LayerScale(Block):
 
     final_norm = True
 
-    def __init__(
-        self,
-        dim: int,
-        attention: nn.Module,
-        ffn: nn.Module | None,
-        norm: Callable[[], nn.Module],
-        dropout: float,
-        init: float,
-        cross_attention: nn.Module | None = None,
-    ):
-        super().__init__(attention, ffn, norm, dropout, cross_attention)
-        self.scales = nn.ParameterList(torch.full((dim,), float(init)) for _ in self.dropouts)
+    def __init__(self, shape: Shape, sublayers: Sublayers, init: float):
+        super().__init__(shape, sublayers)
+        self.scales = nn.ParameterList(torch.full((shape.dim,), float(init)) for _ in self.dropouts)
 
     def wire(self, x: Tensor, sublayers: Sequence[Step], norms: Sequence[Step]) -> Tensor:  # (B, T, C) -> (B, T, C)
         """See the class."""
@@ -192,25 +171,15 @@ class DeepNorm(Block):
     final_norm = False
     note = "its β multiplies what init gives; the paper's is init=xavier"
 
-    def __init__(
-        self,
-        attention: nn.Module,
-        ffn: nn.Module | None,
-        norm: Callable[[], nn.Module],
-        dropout: float,
-        encoder_layers: int,
-        decoder_layers: int,
-        cross_attention: nn.Module | None = None,
-    ):
-        super().__init__(attention, ffn, norm, dropout, cross_attention)
-        both, size = encoder_layers and decoder_layers, encoder_layers**4 * decoder_layers
-        n = decoder_layers or encoder_layers
-        if not both:
-            self.alpha, beta = (2 * n) ** 0.25, (8 * n) ** -0.25
-        elif cross_attention is None:
-            self.alpha, beta = 0.81 * size ** (1 / 16), 0.87 * size ** (-1 / 16)
+    def __init__(self, shape: Shape, sublayers: Sublayers):
+        super().__init__(shape, sublayers)
+        n, m = shape.encoder_layers, shape.decoder_layers
+        if not (n and m):
+            self.alpha, beta = (2 * (n or m)) ** 0.25, (8 * (n or m)) ** -0.25
+        elif self.cross_attention is None:
+            self.alpha, beta = 0.81 * (n**4 * m) ** (1 / 16), 0.87 * (n**4 * m) ** (-1 / 16)
         else:
-            self.alpha, beta = (3 * n) ** 0.25, (12 * n) ** -0.25
+            self.alpha, beta = (3 * m) ** 0.25, (12 * m) ** -0.25
         for matrix in self.scaled():
             matrix.gain = beta  # what initialise multiplies with
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,36 +13,31 @@ from ablate.model.dropout import Dropout
 from ablate.model.init import embedding, tag
 from ablate.model.position import Position
 from ablate.model.residual import Block
+from ablate.model.shape import ModelShape
 
-Make = Callable[[], nn.Module]
+
+class Parts(NamedTuple):
+    """What a model form is made of, as functions that make a new one for each place; `cross_block` reads a memory."""
+
+    block: Callable[[], Block]
+    cross_block: Callable[[], Block]
+    norm: Callable[[], nn.Module]
+    position: Callable[[], Position]
 
 
 class Stack(nn.Module):
-    """Position encoding, blocks, and a last norm where the residual style wants one: (B, T, C) -> (B, T, C).
+    """Position encoding, blocks, and a last norm where the residual style wants one: (B, T, C) -> (B, T, C)."""
 
-    `share_layers` uses one block's parameters for every layer (ALBERT, Lan 2019), `norm_embeddings` puts a norm on the
-    embeddings (BERT, BLOOM).
-    """
-
-    def __init__(
-        self,
-        layers: int,
-        dropout: float,
-        share_layers: bool,
-        norm_embeddings: bool,
-        block: Callable[[], Block],
-        norm: Make,
-        position: Callable[[], Position],
-    ):
+    def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__()
-        self.position = position()
-        self.embed_norm = norm() if norm_embeddings else None
-        self.dropout = Dropout(dropout)
-        blocks = [block() for _ in range(layers)]
-        for other in blocks[1:] if share_layers else []:
+        self.position = parts.position()
+        self.embed_norm = parts.norm() if shape.norm_embeddings else None
+        self.dropout = Dropout(shape.dropout)
+        blocks = [parts.block() for _ in range(shape.layers)]
+        for other in blocks[1:] if shape.share_layers else []:
             share_parameters(blocks[0], other)
         self.blocks = nn.ModuleList(blocks)
-        self.final_norm = norm() if blocks[0].final_norm else None
+        self.final_norm = parts.norm() if blocks[0].final_norm else None
 
     def run(
         self,
@@ -63,31 +59,17 @@ class Stack(nn.Module):
 class Decoder(Stack):
     """Causal language model: logits of the next token at every position (Radford 2018).
 
-    tokens (B, T) -> logits (B, T, vocab).  `tie_embeddings` uses the embedding as the head (Press 2016),
-    `scale_embeddings` multiplies embeddings by √dim.
+    tokens (B, T) -> logits (B, T, vocab).
     """
 
     kinds = ("lm",)
     stacks = ("decoder",)
 
-    def __init__(
-        self,
-        vocab: int,
-        layers: int,
-        dim: int,
-        dropout: float,
-        tie_embeddings: bool,
-        scale_embeddings: bool,
-        norm_embeddings: bool,
-        share_layers: bool,
-        block: Callable[[], Block],
-        norm: Make,
-        position: Callable[[], Position],
-    ):
-        super().__init__(layers, dropout, share_layers, norm_embeddings, block, norm, position)
-        self.scale = dim**0.5 if scale_embeddings else 1.0
-        self.embed = embedding(vocab, dim, "embedding")
-        self.head = head(dim, vocab, self.embed if tie_embeddings else None)
+    def __init__(self, shape: ModelShape, parts: Parts):
+        super().__init__(shape, parts)
+        self.scale = shape.embedding_scale
+        self.embed = embedding(shape.vocab, shape.dim, "embedding")
+        self.head = head(shape.dim, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, vocab)
         return self.head(self.run(self.embed(tokens) * self.scale, True, mask))
@@ -103,35 +85,22 @@ class Encoder(Stack):
     kinds: tuple[str, ...] = ("mlm", "classification")
     stacks = ("encoder",)
 
-    def __init__(
-        self,
-        vocab: int,
-        outputs: int,
-        features: int | None,
-        pool: bool,
-        layers: int,
-        dim: int,
-        dropout: float,
-        tie_embeddings: bool,
-        scale_embeddings: bool,
-        norm_embeddings: bool,
-        share_layers: bool,
-        block: Callable[[], Block],
-        norm: Make,
-        position: Callable[[], Position],
-    ):
-        super().__init__(layers, dropout, share_layers, norm_embeddings, block, norm, position)
-        if tie_embeddings and (pool or features is not None or outputs != vocab):
+    def __init__(self, shape: ModelShape, parts: Parts):
+        super().__init__(shape, parts)
+        ids = shape.features is None
+        if shape.tie_embeddings and (shape.pool or not ids or shape.outputs != shape.vocab):
             raise ValueError(
                 "model.tie_embeddings=true needs targets that are input tokens, too; write model.tie_embeddings=false"
             )
-        if pool and any(getattr(module, "centres_positions", False) for module in self.modules()):
+        if shape.pool and any(getattr(module, "centres_positions", False) for module in self.modules()):
             raise ValueError(
                 "norm=instance sets the mean over positions, which a classifier reads, to 0; choose another"
             )
-        self.scale, self.pool = dim**0.5 if scale_embeddings else 1.0, pool
-        self.embed = embedding(vocab, dim, "embedding") if features is None else tag(nn.Linear(features, dim), "in")
-        self.head = head(dim, outputs, self.embed if tie_embeddings else None)
+        self.scale, self.pool = shape.embedding_scale, shape.pool
+        self.embed = (
+            embedding(shape.vocab, shape.dim, "embedding") if ids else tag(nn.Linear(shape.features, shape.dim), "in")
+        )
+        self.head = head(shape.dim, shape.outputs, self.embed if shape.tie_embeddings else None)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T[, features]) -> see the class
         x = self.run(self.embed(tokens) * self.scale, False, mask)
@@ -143,24 +112,9 @@ class BERT(Encoder):
 
     kinds = ("mlm",)
 
-    def __init__(
-        self,
-        vocab: int,
-        outputs: int,
-        layers: int,
-        dim: int,
-        dropout: float,
-        tie_embeddings: bool,
-        scale_embeddings: bool,
-        norm_embeddings: bool,
-        share_layers: bool,
-        block: Callable[[], Block],
-        norm: Make,
-        position: Callable[[], Position],
-    ):
-        flags = (tie_embeddings, scale_embeddings, norm_embeddings, share_layers)
-        super().__init__(vocab, outputs, None, False, layers, dim, dropout, *flags, block, norm, position)
-        self.head = BERTHead(dim, norm(), self.head)
+    def __init__(self, shape: ModelShape, parts: Parts):
+        super().__init__(shape, parts)
+        self.head = BERTHead(shape.dim, parts.norm(), self.head)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T) -> (B, T, outputs)
         return self.head(self.run(self.embed(tokens) * self.scale, False, mask), mask)
@@ -189,27 +143,13 @@ class EncoderDecoder(nn.Module):
     kinds = ("seq2seq",)
     stacks = ("encoder", "decoder")
 
-    def __init__(
-        self,
-        vocab: int,
-        layers: int,
-        dim: int,
-        dropout: float,
-        tie_embeddings: bool,
-        scale_embeddings: bool,
-        norm_embeddings: bool,
-        share_layers: bool,
-        block: Callable[[], Block],
-        cross_block: Callable[[], Block],
-        norm: Make,
-        position: Callable[[], Position],
-    ):
+    def __init__(self, shape: ModelShape, parts: Parts):
         super().__init__()
-        self.scale = dim**0.5 if scale_embeddings else 1.0
-        self.embed = embedding(vocab, dim, "embedding")
-        self.encoder = Stack(layers, dropout, share_layers, norm_embeddings, block, norm, position)
-        self.decoder = Stack(layers, dropout, share_layers, norm_embeddings, cross_block, norm, position)
-        self.head = head(dim, vocab, self.embed if tie_embeddings else None)
+        self.scale = shape.embedding_scale
+        self.embed = embedding(shape.vocab, shape.dim, "embedding")
+        self.encoder = Stack(shape, parts)
+        self.decoder = Stack(shape, parts._replace(block=parts.cross_block))
+        self.head = head(shape.dim, shape.vocab, self.embed if shape.tie_embeddings else None)
 
     def forward(
         self, source: Tensor, tokens: Tensor, source_mask: Tensor | None = None, mask: Tensor | None = None

@@ -7,9 +7,13 @@ from pathlib import Path
 import matplotlib
 import pandas
 
+from ablate.results.atomic import write_atomic
 from analysis.case import Case
-from analysis.edits import FILE, Edits, edits_of, write_defaults
-from analysis.figures import (
+from analysis.case.figures_yaml import FILE, Edits, edits_of, write_defaults
+from analysis.figures.draw import style
+from analysis.figures.draw.page import page_of
+from analysis.figures.kind import Kind, Page
+from analysis.figures.kinds import (
     claims,
     curves,
     depth,
@@ -26,14 +30,11 @@ from analysis.figures import (
     seeds,
     sensitivity,
     solved,
-    style,
     waterfall,
     width,
 )
-from analysis.figures.kind import Kind, Page
-from analysis.figures.page import page_of
-from analysis.figures.select import select
 from analysis.figures.stamp import metadata, stamp_of
+from analysis.figures.subset import select
 
 __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "tables", "write"]
 
@@ -83,7 +84,7 @@ def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame
 
 
 def write(case: Case, folder: Path) -> list[Path]:
-    """Draw what the study contains as PDF and PNG.  Raises `Refused`."""
+    """Draw what the study contains as PDF and PNG, each with its caption as text.  Raises `Refused`."""
     given = edits(case)
     manifest, kinds, files = case.study.manifest, {kind.name: kind for kind in KINDS}, []
     page = page_of(manifest, given)
@@ -93,4 +94,6 @@ def write(case: Case, folder: Path) -> list[Path]:
         for name, table in case.drawn.items():
             drawn = kinds[name].draw(table, page)
             files += style.save(drawn, folder, name, metadata(stamp_of(name, table, page, case.study)))
+            files.append(folder / f"{name}.txt")
+            write_atomic(files[-1], "\n".join([table.attrs["title"], *table.attrs["caption"], ""]).encode())
     return files

@@ -9,7 +9,7 @@ import pandas
 from matplotlib.figure import Figure
 
 from analysis.case import Case
-from analysis.figures.page import Page
+from analysis.figures.draw.page import Page
 
 MOST = 24  # rows or cells of a figure that can still be told apart
 

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import pandas
 
-import analysis
-from ablate import words
-from ablate.results import Study
-from analysis.figures.page import Page
+from ablate import format
+from ablate.results.study import Study
+from analysis.figures.draw.page import Page
 
 MARK = "ablate figure "
 MOST = 2000  # runs that are named one by one
@@ -63,9 +62,8 @@ def table_hash(table: pandas.DataFrame, page: Page) -> str:
 def page_hash(page: Page) -> str:
     """SHA-256 of what a page adds to a table."""
     colours = sorted((factor, level, colour) for (factor, level), colour in page.colours.items())
-    return _digest(
-        [_plain(page.width), sorted((page.manifest.get("shown") or {}).items()), colours, _plain(page.looks)]
-    )
+    labels = sorted((page.manifest.get("shown") or {}).items())
+    return _digest([_plain(page.width), page.caption, labels, colours, _plain(page.looks)])
 
 
 def _digest(value: Any) -> str:
@@ -108,9 +106,9 @@ def _logged_hashes(study: Study) -> dict[tuple[Any, Any], int]:
 
 @functools.cache
 def source_hash() -> str:
-    """SHA-256 of the code that makes figures: `analysis`, `ablate.evidence`, `ablate.words`, without their comments."""
-    package, here = Path(words.__file__).parent, Path(analysis.__file__).parent
-    files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), package / "words.py"]
+    """SHA-256 of the code that makes figures: `analysis`, `ablate.{evidence,format}`, without their comments."""
+    package, here = Path(format.__file__).parents[1], Path(__file__).parents[1]
+    files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), *(package / "format").rglob("*.py")]
     named = {f"{file.parent.name}/{file.name}": file for file in files}
     return _digest([[name, _code(named[name].read_text(encoding="utf-8"))] for name in sorted(named)])
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import plotly.offline
 
-from ablate import words
-from ablate.results import write_atomic
+from ablate import format
+from ablate.results.atomic import write_atomic
 from analysis.case import Case
 from analysis.report import page
 from analysis.report.blocks import Curves
 from analysis.report.parts import parts, warnings
-from analysis.sections import question
+from analysis.writing.sections import question
 
 NAME = "report.html"
 
@@ -34,7 +34,7 @@ def html(case: Case, folder: Path) -> str:
         scripts = [page.script(plotly.offline.get_plotlyjs()), page.asset("curves.js"), *scripts]
     return page.render(
         "report.html",
-        title=words.title(manifest),
+        title=format.title(manifest),
         question=[line for line in question(case).text if line not in warned],
         facts=_facts(case),
         warnings=warned,
@@ -50,10 +50,10 @@ def _facts(case: Case) -> list[str]:
     tasks = dict.fromkeys(str(task["title"]) for task in manifest["tasks"].values())
     counts = runs["status"].value_counts()
     ended = [f"{counts[name]} {name}" for name in ("done", "diverged", "failed", "missing") if counts.get(name)]
-    over = [words.counted(len(manifest["cells"]), "cell"), words.counted(len(manifest["seeds"]), "seed")]
+    over = [format.counted(len(manifest["cells"]), "cell"), format.counted(len(manifest["seeds"]), "seed")]
     return [
         f"study {manifest['study']}",
         ", ".join(tasks),
         *over,
-        f"{words.counted(len(runs), 'run')}: {', '.join(ended)}",
+        f"{format.counted(len(runs), 'run')}: {', '.join(ended)}",
     ]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from analysis.sheet import Sheet
+from analysis.writing.sheet import Sheet
 
 
 class Heading(NamedTuple):
@@ -58,7 +58,7 @@ class Runs(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A picture and what it shows, by itself and, with all that its caption says, for who cannot see it."""
+    """A picture with its caption, and what it shows in one sentence (`alt`) for who cannot see it."""
 
     source: str
     width: int

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ablate import evidence, words
+from ablate import evidence, format
 from analysis.case import Case
 from analysis.report import page
 from analysis.report.blocks import Block, Curves, Facts, Findings, Heading, Listing, Part, Runs, Table, Text
-from analysis.report.pictures import pictures
+from analysis.report.curve_data import series
+from analysis.report.figures import pictures
 from analysis.report.provenance import hashes
-from analysis.report.series import series
 from analysis.report.settings import common
-from analysis.sections import ALONE, Section, noise, sections
-from analysis.sheet import Sheet
+from analysis.writing.sections import ALONE, Section, noise, sections
+from analysis.writing.sheet import Sheet
 
 QUESTIONS = {
     "help": "Does it help?",
@@ -58,7 +58,7 @@ def parts(case: Case, folder: Path) -> list[Part]:
 def warnings(case: Case) -> list[str]:
     """What a reader must know before anything else."""
     manifest, runs = case.study.manifest, case.study.runs
-    said = [words.role(manifest), evidence.unadjusted(manifest) or ""]
+    said = [format.role(manifest), evidence.unadjusted(manifest) or ""]
     if len(manifest["seeds"]) == 1:
         said.append(ALONE)
     if not (runs["status"] == "done").any():
@@ -134,5 +134,5 @@ def _curves(case: Case) -> list[Block]:
     note = "Press a name to hide or show its curve, twice to see it alone; drag to enlarge, double-click to go back."
     note += " Long curves are thinned to what pixels show." * found["thinned"]
     note += " × marks where a diverged run ended." * bool((case.study.runs["status"] == "diverged").any())
-    alt = f"Interactive learning curves of {words.counted(len(found['cells']), 'cell')}: {found['label']}"
+    alt = f"Interactive learning curves of {format.counted(len(found['cells']), 'cell')}: {found['label']}"
     return [Curves(page.data(found), list(found["axes"]), alt, note)]

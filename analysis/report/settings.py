@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis.sections import settings
-from analysis.sheet import Sheet
+from analysis.writing.sections import settings
+from analysis.writing.sheet import Sheet
 
 
 def common(manifest: dict[str, Any]) -> Sheet:

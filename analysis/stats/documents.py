@@ -12,7 +12,9 @@ import pandas
 from scipy import stats
 
 from ablate import evidence
-from ablate.results import Corrupt, Run, Study
+from ablate.config.errors import Corrupt
+from ablate.results.run import Run
+from ablate.results.study import Study
 
 METRIC = "test/loss"  # the only one that is kept by document
 LEAST = 2  # documents

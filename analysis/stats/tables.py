@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pandas
 
-from ablate.results import Study
+from ablate.results.study import Study
 from analysis.stats.documents import documents
-from analysis.stats.solved import solved
-from analysis.stats.tasks import aggregate, interactions, ranks
+from analysis.stats.multi_task import aggregate, interactions, ranks
+from analysis.stats.solve_times import solved
 
 
 def tables(

@@ -20,7 +20,7 @@ class AblateLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Carry out one job per list of overrides."""
-        from ablate.sweep import run_here
+        from ablate.execution.jobs import run_here
 
         outcomes = run_here(job_overrides)
         return [JobReturn(status=JobStatus.COMPLETED, _return_value=outcome) for outcome in outcomes]

@@ -24,8 +24,8 @@ class AblateSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Carry out the study; ends the process with its exit code when that is not 0."""
-        from ablate.plan import COMMAND, FOLDERS, Plan, plan_study
-        from ablate.sweep import carry_out
+        from ablate.cli.sweep import carry_out
+        from ablate.planning.plan import COMMAND, FOLDERS, Plan, plan_study
 
         asked = (*COMMAND, *arguments)
         folder = next(iter(FOLDERS), None)

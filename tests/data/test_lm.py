@@ -91,7 +91,7 @@ def test_batches_of_seeds_and_steps_are_independent() -> None:
 
 SCRIPT = """
 import hashlib, json, sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = [{folder!r}, {folder!r} + '/../helpers', {folder!r} + '/..']
 from test_lm import digests
 print(json.dumps(digests()))
 """

@@ -17,7 +17,7 @@ import pytest
 import torch
 from tasks import FILES, build, kinds, read, task
 
-from ablate.build import resolve
+from ablate.config.components import resolve
 from ablate.data.task import IGNORE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -227,7 +227,7 @@ def test_chance_is_the_loss_of_not_knowing_which_answer(name: str, kind: str) ->
 
 SCRIPT = """
 import json, sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = [{folder!r}, {folder!r} + '/../helpers', {folder!r} + '/..']
 from test_tasks import digests
 print(json.dumps(digests()))
 """

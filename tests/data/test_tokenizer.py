@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ablate.checksum import SEAL, seal_of, sum_of
 from ablate.data import extra as extra_module
 from ablate.data import tokenizer as module
 from ablate.data.corpus import SPLITS, Corpus, Document, load_corpus
 from ablate.data.extra import extra
 from ablate.data.text import Text
 from ablate.data.tokenizer import chunks, decode
+from ablate.results.checksum import SEAL, seal_of, sum_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = ["ant", "bee", "crow", "dingo", "élan", "𝄞", "\t", "\n", "\n\n", "  ", "naïve.", "x=1"]
@@ -153,7 +153,7 @@ def test_a_damaged_tokenizer_is_made_again(own_cache: Path, content: str | None)
 
 SCRIPT = """
 import sys
-sys.path.insert(0, {folder!r})
+sys.path[:0] = [{folder!r}, {folder!r} + '/../helpers', {folder!r} + '/..']
 from test_tokenizer import digest
 print(digest())
 """

@@ -45,7 +45,7 @@ def targets(folder: Path) -> dict[str, dict[str, Any]]:
         "pickle": {"user": ["pickle"], "node": {"_target_": "pickle.loads", "data": "x"}},
         "torch": {"user": ["torch"], "node": {"_target_": "torch.hub.load", "repo_or_dir": str(folder)}},
         "dependency": {"user": ["hydra"], "node": {"_target_": "hydra.utils.instantiate", "config": {}}},
-        "imported": {"user": ["ablate"], "node": {"_target_": "ablate.worker.subprocess.run", "args": shot}},
+        "imported": {"user": ["ablate"], "node": {"_target_": "ablate.execution.worker.subprocess.run", "args": shot}},
         "walk": {"user": [], "node": {"_target_": "ablate.model.norm.torch.os.system", "command": shot}},
         "package": {"user": [PACKAGE], "node": {"_target_": f"{PACKAGE}.Norm", "_partial_": True}},
         "nested": {"user": [PACKAGE], "node": {"inner": {"_target_": f"{PACKAGE}.Norm"}, "_target_": "os.system"}},
@@ -84,7 +84,7 @@ def edit_yaml(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def edit_json(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a JSON file as somebody would who wants it to pass for what the software wrote."""
-    from ablate.files import read_json, write_json
+    from ablate.results.atomic import read_json, write_json
 
     content = read_json(file)
     change(content)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import SHAPE, STEPS
 
-from ablate.results import read_manifest
-from ablate.worker import run_unit
+from ablate.execution.worker import run_unit
+from ablate.results.manifest import read_manifest
 from hostile.arsenal import CANARY, edit_json, forget, package
 
 STUDY = "theirs"
@@ -19,8 +19,8 @@ STUDY = "theirs"
 @pytest.fixture(scope="session")
 def original(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of two cells with one seed, trained in this process."""
-    from ablate.plan import plan_study
-    from ablate.sweep import record
+    from ablate.cli.sweep import record
+    from ablate.planning.plan import plan_study
 
     folder = tmp_path_factory.mktemp("original") / "results"
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder}"]
@@ -64,8 +64,8 @@ Commands = dict[str, Callable[[], int]]
 @pytest.fixture
 def commands(results: Path) -> Commands:
     """Every command that reads results, as a call of what the command line calls."""
-    from ablate import clean, diff, evaluate, status, sync
-    from analysis.__main__ import main as analysis
+    from ablate.cli import clean, diff, evaluate, status, sync
+    from analysis.cli.main import main as analysis
 
     run = str(next((results / "runs").glob("*/s*")))
     return {

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from ablate.files import Corrupt, read_json
-from ablate.results import load_study, read_manifest, study_folder
-from ablate.schema import PlanError
+from ablate.config.errors import Corrupt, PlanError
+from ablate.results.atomic import read_json
+from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.study import load_study
 from hostile.arsenal import raw_json
 from hostile.conftest import STUDY, Tried
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import ablate
-from ablate.build import BadComponent, resolve
-from ablate.files import Corrupt
-from ablate.results import study_folder
-from ablate.schema import COMPONENTS
-from ablate.sync import Mirror
-from ablate.units import read_unit
+from ablate.config.components import resolve
+from ablate.config.errors import BadComponent, Corrupt
+from ablate.config.schema import COMPONENTS
+from ablate.execution.job_file import read_unit
+from ablate.execution.tracking.mirror import Mirror
+from ablate.results.manifest import study_folder
 from hostile.arsenal import PACKAGE, bullet, edit_json, edit_yaml, forget, tag, targets
 from hostile.conftest import STUDY, Tried
 
@@ -61,7 +61,7 @@ def test_no_command_runs_what_a_configuration_names(
 
 def test_a_job_runs_only_packages_that_its_command_names(place: Path, results: Path) -> None:
     """What a launcher's job does with the file of its unit, though the file says otherwise."""
-    from ablate.worker import run_unit
+    from ablate.execution.worker import run_unit
 
     file = next((study_folder(results, STUDY) / "units").glob("*.json"))
     node = {"_target_": f"{PACKAGE}.Norm", "_partial_": True}
@@ -85,7 +85,13 @@ def test_a_unit_whose_runs_lie_elsewhere_is_refused(path: Any, place: Path, resu
 
 
 def test_a_tracking_service_is_one_that_the_command_names(place: Path, results: Path, tried: Tried) -> None:
-    for shot in ({"_target_": f"{PACKAGE}.Sink"}, {"_target_": "ablate.track.main"}, {"_target_": "os.system"}, 7, [1]):
+    for shot in (
+        {"_target_": f"{PACKAGE}.Sink"},
+        {"_target_": "ablate.cli.mirror.main"},
+        {"_target_": "os.system"},
+        7,
+        [1],
+    ):
         edit_json(
             study_folder(results, STUDY) / "manifest.json",
             lambda manifest, shot=shot: [
@@ -135,13 +141,13 @@ def test_weights_and_checkpoints_are_tensors_only(
 
 def test_a_checkpoint_that_fires_is_set_aside(place: Path, plan: Any) -> None:
     """The run of a checkpoint that somebody else has put there is trained from its start."""
-    from single import train
+    from one_run import train
 
     planned = plan("seeds=1")
     folder = planned.results / "runs" / planned.manifest["runs"][0]["path"]
     folder.mkdir(parents=True)
     (folder / "checkpoint.pt").write_bytes(bullet(place))
-    from ablate.sweep import record
+    from ablate.cli.sweep import record
 
     record(planned)
     assert train(planned)[0] == "done"
@@ -169,7 +175,8 @@ def test_nothing_is_written_through_a_link(name: str, place: Path, results: Path
     edit_json(
         study_folder(results, STUDY) / "manifest.json",
         lambda m: [
-            cell["config"].update(track={"_target_": "ablate.track.WandB", "project": "x"}) for cell in m["cells"]
+            cell["config"].update(track={"_target_": "ablate.execution.tracking.wandb.WandB", "project": "x"})
+            for cell in m["cells"]
         ],
     )
     tried("sync")

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from conftest import Cli
 
-from ablate.__main__ import command
-from ablate.plan import plan_study
-from ablate.schema import PlanError
+from ablate.cli.main import command
+from ablate.config.errors import PlanError
+from ablate.planning.plan import plan_study
 from hostile.arsenal import PACKAGE, tag, targets
 
 ATTACKS = list(targets(Path()))

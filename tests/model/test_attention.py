@@ -9,18 +9,21 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from empty_task import some_shape
 from test_attend import B, S, some, some_mask
 from test_variants import read, variants
 from torch import Tensor, nn
 
-from ablate.build import bind
+from ablate.config.components import bind
 from ablate.model.attend import attend_explicit
 from ablate.model.attention import GQA, MHA, MQA, Gated, QKNorm, Window
+from ablate.model.build import offered
 from ablate.model.dropout import rekey
 from ablate.model.position import Places, RoPE, rotate
 
 DIM, HEADS = 12, 4
-OFFERED = {"dim": DIM, "heads": HEADS, "head_dim": 4, "layers": 2, "dropout": 0.0, "context": 12}
+SHAPE = some_shape(DIM, HEADS, head_dim=4)  # a head is wider than dim / heads, so that nothing fits by chance
+OFFERED = offered(SHAPE)
 NOWHERE = Places()
 every = pytest.mark.parametrize("variant", variants("attention"))
 
@@ -34,7 +37,7 @@ def randomised(attention: Any) -> Any:
 
 
 def from_disk(variant: str, **more: Any) -> Any:
-    """A variant as its YAML describes it; a head is wider than dim / heads, so that nothing fits by chance."""
+    """A variant as its YAML describes it."""
     return randomised(bind("attention", read("attention", variant) | more, OFFERED)())
 
 
@@ -81,7 +84,7 @@ def all_places(length: int) -> list[Places]:
 @pytest.mark.parametrize("scale", [None, 0.7])
 def test_multi_head_attention_formula(bias: bool, causal: bool, scale: float | None) -> None:
     """concat_h(softmax(Q_h K_hᵀ · scale) V_h) W_out, head h being features h · D … (h + 1) · D − 1."""
-    mha, x = randomised(MHA(8, 2, 4, 0.0, bias, scale)), some(3, 5, 8)
+    mha, x = randomised(MHA(some_shape(8), bias, scale)), some(3, 5, 8)
     for places in (NOWHERE, RoPE(4, 10000.0).places(x, causal), Places(None, some(2, 5, 5, seed=3))):
         heads = []
         for h in range(2):
@@ -101,8 +104,8 @@ def test_multi_head_attention_formula(bias: bool, causal: bool, scale: float | N
 @pytest.mark.parametrize("causal", [False, True])
 def test_grouped_queries_are_multi_head_attention_with_repeated_weights(kv_heads: int | None, causal: bool) -> None:
     """Head h reads the keys and values of group ⌊h / (heads per group)⌋."""
-    gqa, x = randomised(GQA(DIM, HEADS, 4, 0.0, kv_heads, True, None)), some(2, 5, DIM)
-    mha, groups = MHA(DIM, HEADS, 4, 0.0, True, None).double(), kv_heads or HEADS
+    gqa, x = randomised(GQA(SHAPE, kv_heads, True, None)), some(2, 5, DIM)
+    mha, groups = MHA(SHAPE, True, None).double(), kv_heads or HEADS
     assert gqa.key.weight.shape == gqa.value.weight.shape == (4 * groups, DIM)
     weights = dict(gqa.state_dict())
     for name in ("key.weight", "key.bias", "value.weight", "value.bias"):
@@ -114,7 +117,7 @@ def test_grouped_queries_are_multi_head_attention_with_repeated_weights(kv_heads
 
 
 def test_multi_query_attention_is_one_group() -> None:
-    mqa, gqa = (randomised(a) for a in (MQA(DIM, HEADS, 4, 0.0, False, None), GQA(DIM, HEADS, 4, 0.0, 1, False, None)))
+    mqa, gqa = (randomised(a) for a in (MQA(SHAPE, False, None), GQA(SHAPE, 1, False, None)))
     assert mqa.key.weight.shape == (4, DIM)
     torch.testing.assert_close(mqa(some(2, 5, DIM), NOWHERE, True), gqa(some(2, 5, DIM), NOWHERE, True), rtol=0, atol=0)
 
@@ -134,7 +137,7 @@ def rms(x: Tensor, gain: Tensor) -> Tensor:
 @pytest.mark.parametrize("kv_heads", [None, 2])
 @pytest.mark.parametrize("over", ["head", "all"])
 def test_queries_and_keys_are_normed_before_they_turn(over: str, kv_heads: int | None) -> None:
-    made: Any = QKNorm(DIM, HEADS, 4, 0.0, kv_heads, True, None, over, 1e-6)  # type: ignore[arg-type]
+    made: Any = QKNorm(SHAPE, kv_heads, True, None, over, 1e-6)  # type: ignore[arg-type]
     attention, x = randomised(made), some(2, 5, DIM)
     assert attention.query_norm.weight.shape == ((4,) if over == "head" else (16,))
 
@@ -164,7 +167,7 @@ def test_normed_scores_do_not_grow_with_the_weights(over: str) -> None:
 @pytest.mark.parametrize("window", [1, 2, 3, 7])
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_window_hides_what_is_farther_away(window: int, causal: bool) -> None:
-    attention, x = randomised(Window(DIM, HEADS, 4, 0.0, 2, False, None, window)), some(2, 7, DIM)
+    attention, x = randomised(Window(SHAPE, 2, False, None, window)), some(2, 7, DIM)
     for places in all_places(7):
         torch.testing.assert_close(
             attention(x, places, causal), attention.out(by_hand(attention, x, places, causal, window=window))
@@ -177,7 +180,7 @@ def test_a_window_hides_what_is_farther_away(window: int, causal: bool) -> None:
 
 
 def test_what_lies_across_stacks_is_seen_whole() -> None:
-    attention, x, memory = randomised(Window(DIM, HEADS, 4, 0.0, 2, False, None, 1)), some(2, 5, DIM), some(2, 9, DIM)
+    attention, x, memory = randomised(Window(SHAPE, 2, False, None, 1)), some(2, 5, DIM), some(2, 9, DIM)
     whole = attention.out(by_hand(attention, x, NOWHERE, False, memory=memory))
     torch.testing.assert_close(attention(x, NOWHERE, False, None, memory), whole)
 
@@ -185,13 +188,13 @@ def test_what_lies_across_stacks_is_seen_whole() -> None:
 @pytest.mark.parametrize("window", [0, -3])
 def test_a_window_must_hold_its_own_position(window: int) -> None:
     with pytest.raises(ValueError, match=rf"attention\.window={window} .*at least 1"):
-        Window(DIM, HEADS, 4, 0.0, None, False, None, window)
+        Window(SHAPE, None, False, None, window)
 
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("across", [False, True])
 def test_a_gate_of_the_query_s_token_closes_what_its_heads_found(bias: bool, across: bool) -> None:
-    attention, x = randomised(Gated(DIM, HEADS, 4, 0.0, 2, bias, None)), some(2, 5, DIM)
+    attention, x = randomised(Gated(SHAPE, 2, bias, None)), some(2, 5, DIM)
     memory = some(2, 9, DIM, seed=5) if across else None
     found = by_hand(attention, x, NOWHERE, not across, memory=memory)
     gate = 1 / (1 + (-(x @ attention.gate.weight.T + (attention.gate.bias if bias else 0))).exp())

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from blank import Blank
+from empty_task import Blank
 from test_variants import CONTEXT, VOCAB, built, configuration, some_tokens
 from torch import Tensor, nn
 
-from ablate.build import initialised_model
+from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout, rekey
 
 WORD = 2**64

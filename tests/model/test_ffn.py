@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 import torch
+from empty_task import some_shape
 from test_variants import read, variants
 from torch import Tensor
 
-from ablate.build import bind
+from ablate.config.components import bind
+from ablate.model.build import offered
 from ablate.model.ffn import GELU, GLU, MLP, SwiGLU, none, width
 
 DIM = 6
-OFFERED = {"dim": DIM, "heads": 2, "head_dim": 3, "layers": 2, "dropout": 0.0, "context": 12}
+OFFERED = offered(some_shape(DIM))
 NETWORKS = [variant for variant in variants("ffn") if variant != "none"]
 every = pytest.mark.parametrize("variant", NETWORKS)
 

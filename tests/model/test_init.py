@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from blank import Blank
+from empty_task import Blank
 from scipy import stats
 from test_variants import CONTEXT, VOCAB, built, configuration, each_cell, read, variants
 from torch import Tensor, nn
 
-from ablate.build import bind, build_init, build_model
+from ablate.config.components import bind
+from ablate.model.build import build_init, build_model
 from ablate.model.init import (
     GPT2,
     Init,
@@ -45,7 +46,10 @@ def shapes_of(model: nn.Module) -> Shapes:
 
 def deviations(config: dict[str, Any], model: nn.Module) -> dict[str, float]:
     """Name -> standard deviation of the draws of each matrix that is drawn."""
-    init, gains = build_init(config), {name: getattr(p, "gain", 1.0) for name, p in model.named_parameters()}
+    init, gains = (
+        build_init(config, Blank(VOCAB, CONTEXT)),
+        {name: getattr(p, "gain", 1.0) for name, p in model.named_parameters()},
+    )
     drawn = {name: row for name, row in shapes_of(model).items() if row[0] not in ("bias", "constant")}
     return {name: init.scale(role, shape[-1], shape[0]) * gains[name] for name, (role, shape) in drawn.items()}
 
@@ -145,7 +149,7 @@ def test_a_narrower_ffn_is_the_leading_part_of_a_wider_one(ffn: str, init: str) 
         config = configuration({"ffn": ffn, "init": init})
         config["ffn"]["hidden"] = hidden
         model = build_model(config, Blank(VOCAB, CONTEXT))
-        initialise(model, build_init(config), 3)
+        initialise(model, build_init(config, Blank(VOCAB, CONTEXT)), 3)
         made.append((deviations(config, model), dict(model.named_parameters())))
     (small, narrow), (large, wide) = made
     seen = set()
@@ -179,7 +183,7 @@ def test_initialisations_scale_the_same_normals(cell: dict[str, str]) -> None:
     for init in variants("init"):
         config = configuration(cell | {"init": init})
         model = build_model(config, Blank(VOCAB, CONTEXT))
-        initialise(model, build_init(config), 0)
+        initialise(model, build_init(config, Blank(VOCAB, CONTEXT)), 0)
         made, shapes, scales = dict(model.named_parameters()), shapes_of(model), deviations(config, model)
         assert len(scales) > 8
         for name, scale in scales.items():
@@ -220,7 +224,7 @@ def test_seeds_differ_and_repeat() -> None:
 def test_global_random_state_is_left_alone(cell: dict[str, str]) -> None:
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[index]
     model = build_model(configuration(cell), Blank(VOCAB, CONTEXT))
-    initialise(model, build_init(configuration(cell)), 0)
+    initialise(model, build_init(configuration(cell), Blank(VOCAB, CONTEXT)), 0)
     assert torch.equal(before[0], torch.get_rng_state())
     assert (before[1] == np.random.get_state()[1]).all() and before[2] == random.getstate()  # type: ignore[index]
 
@@ -315,7 +319,7 @@ def test_torch_s_bias_of_bert_s_head_is_as_small_as_its_matrix() -> None:
     """It stands beside a map from dim features, though it is no part of an nn.Linear."""
     config = configuration({"model": "bert", "init": "torch"})
     model: Any = build_model(config, Blank(VOCAB, CONTEXT, "mlm"))
-    initialise(model, build_init(config), 0)
+    initialise(model, build_init(config, Blank(VOCAB, CONTEXT)), 0)
     assert 0 < float(model.head.bias.abs().max()) <= 0.25 and role_of(model.head.bias) == "bias"
 
 
@@ -324,7 +328,7 @@ def test_torch_s_bias_of_bert_s_head_is_as_small_as_its_matrix() -> None:
 def test_other_forms_are_drawn_by_the_same_rules(model: str, init: str) -> None:
     config = configuration({"model": model, "init": init})
     made = build_model(config, Blank(VOCAB, CONTEXT, "seq2seq" if model == "encoder_decoder" else "mlm"))
-    initialise(made, build_init(config), 0)
+    initialise(made, build_init(config, Blank(VOCAB, CONTEXT)), 0)
     shapes, scales, named = shapes_of(made), deviations(config, made), dict(made.named_parameters())
     for name, scale in scales.items():
         role, shape = shapes[name]

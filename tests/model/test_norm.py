@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 import torch
+from empty_task import some_shape
 from test_variants import read, variants
 from torch import Tensor, nn
 
-from ablate.build import bind
+from ablate.config.components import bind
+from ablate.model.build import offered
 from ablate.model.norm import GroupNorm, PartialRMSNorm, RMSNorm, ScaleNorm, StdLayerNorm, running_norms
 
 DIM, EPS = 8, 1e-3
-OFFERED = {"dim": DIM, "heads": 2, "head_dim": 4, "layers": 2, "dropout": 0.0, "context": 12}
+OFFERED = offered(some_shape(DIM))
 every = pytest.mark.parametrize("variant", variants("norm"))
 
 

@@ -12,8 +12,8 @@ from parity.compare import CONTEXT, computed, errors, expected
 from parity.decoders import DECODERS
 from parity.encoders import ENCODERS
 
-from ablate.catalogue import groups
-from ablate.compose import Composer
+from ablate.config.compose import Composer
+from ablate.config.groups import groups
 
 FAMILIES = DECODERS | ENCODERS
 

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from empty_task import some_shape
 from test_variants import read, variants
 from torch import Tensor, nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from ablate.build import bind
+from ablate.config.components import bind
+from ablate.model.build import offered
 from ablate.model.position import ALiBi, Learned, PartialRoPE, Places, Position, RoPE, Sinusoidal, T5Bias, rotate
 
-OFFERED = {"dim": 16, "heads": 2, "head_dim": 8, "layers": 2, "dropout": 0.0, "context": 12}
+OFFERED = offered(some_shape(16))
 every = pytest.mark.parametrize("variant", variants("position"))
 
 

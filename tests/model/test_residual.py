@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 import torch
-from blank import Blank
+from empty_task import Blank, some_shape
 from test_variants import CONTEXT, VOCAB, built, configuration, read, some_tokens, variants
 from torch import Tensor, nn
 
-from ablate.build import WIRING, bind, initialised_model
+from ablate.config.components import bind
+from ablate.model.build import initialised_model, offered
 from ablate.model.dropout import Dropout, rekey
 from ablate.model.init import Xavier, initialise
 from ablate.model.norm import LayerNorm
 from ablate.model.position import Places
-from ablate.model.residual import DeepNorm, LayerScale, Parallel, PreNorm
+from ablate.model.residual import DeepNorm, LayerScale, Parallel, PreNorm, Sublayers
 
 DIM = 6
-OFFERED = {"dim": DIM, "heads": 2, "head_dim": 3, "layers": 2, "dropout": 0.3, "context": 12}
 every = pytest.mark.parametrize("variant", variants("residual"))
 Map = Callable[[Tensor], Tensor]
 
@@ -57,15 +57,17 @@ def some(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
+def sublayers(cross: nn.Module | None = None, ffn: nn.Module | None = None) -> Sublayers:
+    """Stand-ins for what a block joins."""
+    return Sublayers(Mix(), cross, ffn, lambda: Noted(DIM, 1e-5))
+
+
 def from_disk(variant: str, cross: bool = False, ffn: bool = True, **more: Any) -> Any:
     """A residual style as its YAML describes it, around stand-ins; every parameter drawn, so that no two are alike."""
-    offered = OFFERED | dict.fromkeys(WIRING) | {"encoder_layers": 2 * cross, "decoder_layers": 2}
-    made = bind("residual", read("residual", variant) | more, offered)(
-        attention=Mix(),
-        ffn=nn.Sequential(nn.Linear(DIM, DIM), nn.Tanh()) if ffn else None,
-        norm=lambda: Noted(DIM, 1e-5),
-        cross_attention=Mix() if cross else None,
-    ).double()
+    shape = some_shape(DIM, dropout=0.3, encoder_layers=2 * cross)
+    parts = sublayers(Mix() if cross else None, nn.Sequential(nn.Linear(DIM, DIM), nn.Tanh()) if ffn else None)
+    given = offered(shape) | {"sublayers": parts}
+    made = bind("residual", read("residual", variant) | more, given)().double()
     for seed, parameter in enumerate(made.parameters()):
         with torch.no_grad():
             parameter.copy_(0.5 * some(*parameter.shape, seed=seed))
@@ -178,7 +180,7 @@ def test_parallel_norms_are_separate_or_shared() -> None:
         from_disk("parallel", norms="both")
     with pytest.raises(ValueError, match=r"not of type"):
         from_disk("parallel", norms=True)
-    assert len(Parallel(Mix(), nn.Linear(DIM, DIM), lambda: Noted(DIM, 1e-5), 0.0, "separate").norms) == 2
+    assert len(Parallel(some_shape(DIM), sublayers(ffn=nn.Linear(DIM, DIM)), "separate").norms) == 2
 
 
 @every
@@ -204,7 +206,7 @@ def test_norms_get_the_mask_by_name() -> None:
         def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
             return super().forward(x, mask)
 
-    made = PreNorm(Mix(), nn.Linear(DIM, DIM), partial(Odd, DIM, 1e-5), 0.0)
+    made = PreNorm(some_shape(DIM), sublayers(ffn=nn.Linear(DIM, DIM))._replace(norm=partial(Odd, DIM, 1e-5)))
     assert made(torch.ones(1, 2, DIM), Places(), True, torch.ones(1, 2)).isfinite().all()
 
 
@@ -242,7 +244,8 @@ def test_deepnorm_has_the_paper_s_factors(name: str, layers: int, stack: str, al
 
 def test_deepnorm_of_stacks_of_different_depth() -> None:
     def made(n: int, m: int, cross: Any) -> DeepNorm:
-        return DeepNorm(Mix(), nn.Linear(DIM, DIM), lambda: Noted(DIM, 1e-5), 0.0, n, m, cross)
+        shape = some_shape(DIM, encoder_layers=n, decoder_layers=m)
+        return DeepNorm(shape, sublayers(cross, nn.Linear(DIM, DIM)))
 
     encoder, decoder = made(18, 6, None), made(18, 6, Mix())
     assert encoder.alpha == pytest.approx(0.81 * (18**4 * 6) ** 0.0625) and decoder.alpha == pytest.approx(18**0.25)
@@ -266,7 +269,7 @@ def test_deepnorm_starts_its_matrices_at_beta_times_xavier(share: bool) -> None:
 
 
 def test_deepnorm_s_biases_and_gains_are_not_scaled() -> None:
-    made = DeepNorm(Mix(), nn.Linear(DIM, DIM), lambda: Noted(DIM, 1e-5), 0.0, 0, 2, None)
+    made = DeepNorm(some_shape(DIM), sublayers(ffn=nn.Linear(DIM, DIM)))
     assert not any(hasattr(p, "gain") for p in made.parameters() if p.ndim < 2)
     initialise(made, Xavier(DIM, 1.0), 0)
     assert torch.equal(made.norms[0].weight, torch.ones(DIM))
@@ -295,7 +298,7 @@ def test_layerscale_starts_small(start: float) -> None:
     x = some(2, 4, 16)
     added = model.blocks[0](x, Places(), True) - x
     assert 0 < float(added.norm()) < start * float(x.norm())
-    made = LayerScale(DIM, Mix(), None, lambda: Noted(DIM, 1e-5), 0.0, start)
+    made = LayerScale(some_shape(DIM), sublayers(), start)
     assert len(made.scales) == 1
 
 

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from blank import Blank
+from empty_task import Blank
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
-from ablate.build import initialised_model, resolve
-from ablate.catalogue import CONF
+from ablate.config.components import resolve
+from ablate.config.groups import CONF
+from ablate.config.schema import COMPONENTS
+from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.norm import InstanceNorm, running_norms
-from ablate.schema import COMPONENTS
 
 VOCAB, CONTEXT = 13, 12
 SHAPE = {"layers": 2, "heads": 2, "dim": 16}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ablate.results import load_study, newest_study
+from ablate.results.manifest import newest_study
+from ablate.results.study import load_study
 
 COLUMNS = ["norm", "ffn", "seed", "status", "test/loss", "val/loss", "params", "batches"]
 

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from blank import Blank
+from empty_task import Blank
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ablate.build import build_model
-from ablate.compose import Composer
+from ablate.config.compose import Composer
 from ablate.data.task import IGNORE
+from ablate.model.build import build_model
 
 VOCAB, CONTEXT, LAYERS, HEADS, DIM = 50, 24, 2, 4, 32
 SIZES = [f"model.{key}={n}" for key, n in (("layers", LAYERS), ("heads", HEADS), ("dim", DIM))]

@@ -1,0 +1,1 @@
+"""What people type and see: words read, plans and results printed."""

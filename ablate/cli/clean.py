@@ -1,0 +1,287 @@
+"""Frees space in a results folder: says what it would remove, and removes it with --yes alone.
+
+    python -m ablate.clean [--yes] [--weights] [--orphans] [--cache] [--results-dir DIR]
+
+Removes what nothing needs: checkpoints of ended runs, leftovers of interrupted writes, files set aside as corrupt, unit
+files of studies with nothing left to do.  Runs that are being trained and studies that cannot be read stay untouched.
+Exit codes: 0 shown or removed; 1 something could not be removed; 2 there is no results folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablate.config.arguments import Parser, conclude
+from ablate.config.errors import Corrupt, Refused
+from ablate.config.plain_yaml import read_plain
+from ablate.data.corpus import cache_folder
+from ablate.format.streams import exit_with
+from ablate.results.atomic import read_json
+from ablate.results.lease import LOCKLESS
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
+
+OLD = 3600  # seconds after which what a write left behind, or a job has not read, is left for good
+CHECKPOINTS, LEFTOVERS = "checkpoints of ended runs", "leftovers of interrupted writes"
+DAMAGED, UNITS = "files set aside as corrupt", "unit files of studies with nothing left to do"
+WEIGHTS, ORPHANS, CACHE = "weights of runs", "runs that no study refers to", "tokenised corpora"
+ALWAYS = (CHECKPOINTS, LEFTOVERS, DAMAGED, UNITS)
+
+
+class Item(NamedTuple):
+    """A file or folder that can go: bytes, and the run that must not be in use meanwhile."""
+
+    kind: str
+    path: Path
+    size: int
+    run: Run | None = None
+
+
+class Found(NamedTuple):
+    """What can go, and why other things stay untouched."""
+
+    items: list[Item]
+    untouched: list[str]
+
+
+def look(results: Path) -> Found:
+    """All that can go.  Raises Refused for what is no results folder."""
+    cells = sorted(results.glob("runs/*"))
+    links = [folder for folder in (results / "runs", *cells) if folder.is_symlink()]
+    cells = [cell for cell in cells if not {cell, cell.parent}.intersection(links)]
+    folders = [folder for cell in cells for folder in sorted(cell.glob("s*-*")) if is_run(folder)]
+    studies = sorted({file.parent for file in results.glob("studies/*/manifest.json*")})
+    if not folders and not studies:
+        raise Refused(f"{results} is no results folder: it holds no study and no run; name one with --results-dir")
+    now, runs = time.time(), [Run(results, f"{path.parent.name}/{path.name}") for path in folders]
+    busy = {run.path for run in runs if in_use(run)}
+    manifests, untouched = _manifests(studies)
+    used = {run["path"] for manifest in manifests.values() for run in manifest["runs"]}
+    free = [run for run in runs if run.path not in busy]
+    lone = [run for run in free if run.path not in used]
+    if lone and busy:
+        going = {path for folder in manifests for path in _going(folder, busy)}
+        lone = [run for run in lone if run.path not in going]
+    if lone and untouched:
+        untouched.append(f"{len(lone)} run{'s' * (len(lone) > 1)} that no readable study refers to: another one may")
+        free, lone = [run for run in free if run.path in used], []
+    items = [item for run in free for item in _of_run(run, now)]
+    items += [item for folder, manifest in manifests.items() for item in _of_study(folder, manifest, now, busy)]
+    items += [Item(ORPHANS, run.folder, size_of(run.folder), run) for run in lone]
+    left = [folder for cell in cells for folder in sorted(cell.glob(".s*-*.tmp"))]
+    items += [Item(LEFTOVERS, folder, size_of(folder)) for folder in left]
+    links += [folder for study in studies for folder in (study, study / "units") if folder.is_symlink()]
+    untouched += [f"{link} is a link: what it holds lies elsewhere" for link in links]
+    in_hand = [f"{results / 'runs' / path} is in use" for path in sorted(busy)]
+    return Found([*items, *_corpora()], in_hand + untouched)
+
+
+def remove(items: Iterable[Item]) -> list[Item]:
+    """Remove what is still not in use; returns what stayed."""
+    left = []
+    for item in items:
+        try:
+            gone = _remove(item)
+        except OSError:
+            gone = False
+        left += [] if gone else [item]
+    return left
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is one that a run makes."""
+    return folder.is_dir() and not folder.is_symlink() and bool(re.match(r"s\d+-", folder.name))
+
+
+def in_use(run: Run) -> bool:
+    """Whether a process of this host has the run's lock, or one of any host its lease; takes neither."""
+    if run.holder() is not None:
+        return True
+    try:
+        with open(run.folder / "lock", "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return error.errno not in LOCKLESS  # without locks, the lease alone tells
+    return False
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder."""
+    files = [path] if path.is_file() else [Path(where) / name for where, _, names in os.walk(path) for name in names]
+    return sum(file.lstat().st_size for file in files)
+
+
+def _of_run(run: Run, now: float) -> Iterator[Item]:
+    yield from _debris(run.folder, now, run)
+    if run.checkpoint_file.exists() and _ended(run) and _keep(run) not in ("all", None):
+        yield Item(CHECKPOINTS, run.checkpoint_file, size_of(run.checkpoint_file), run)
+    if run.weights_file.exists():
+        yield Item(WEIGHTS, run.weights_file, size_of(run.weights_file), run)
+
+
+def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, dict[str, Any]], list[str]]:
+    """The manifests that can be read, by the folders of their studies, and why the others cannot."""
+    found, wrong = {}, []
+    for folder in folders:
+        try:
+            found[folder] = read_manifest(folder.parents[1], folder.name)
+        except Corrupt as error:
+            wrong.append(str(error))
+        except OSError:
+            wrong.append(f"{folder} has no manifest that can be read")
+    return found, wrong
+
+
+def _going(folder: Path, busy: set[str]) -> set[str]:
+    """Runs of commands at work on a study: another one, with fewer seeds say, may have written its manifest since."""
+    found: set[str] = set()
+    for file in (folder / "units").glob("*.json"):
+        with contextlib.suppress(FileNotFoundError, Corrupt, KeyError, TypeError):
+            found |= {run["path"] for run in read_json(file)["runs"]}
+    return found if found & busy else set()
+
+
+def _of_study(folder: Path, manifest: dict[str, Any], now: float, busy: set[str]) -> Iterator[Item]:
+    if folder.is_symlink():
+        return
+    yield from _debris(folder, now, None)
+    paths = [run["path"] for run in manifest["runs"]]
+    if busy.intersection(paths) or not all(_ended(Run(folder.parents[1], path)) for path in paths):
+        return
+    if (folder / "units").is_symlink():
+        return
+    for file in sorted((folder / "units").glob("*.json")):
+        if now - file.stat().st_mtime > OLD:
+            yield Item(UNITS, file, size_of(file))
+
+
+def _debris(folder: Path, now: float, run: Run | None) -> Iterator[Item]:
+    for file in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
+        if re.fullmatch(r".+\.corrupt(-\d+)?", file.name):
+            if run is None or not _tells(run, file):
+                yield Item(DAMAGED, file, size_of(file), run)
+        elif re.fullmatch(r"\..+\.tmp", file.name) and now - file.stat().st_mtime > OLD:
+            yield Item(LEFTOVERS, file, size_of(file), run)
+
+
+def _tells(run: Run, file: Path) -> bool:
+    """Whether a file set aside is all that says that a run is to be trained again: its weights, with none since."""
+    return file.name.startswith(run.weights_file.name) and not run.weights_file.exists()
+
+
+def _ended(run: Run) -> bool:
+    """Whether a run ended in a way that is not tried again."""
+    try:
+        result = run.result()
+    except (Corrupt, OSError):
+        return False
+    return result is not None and result["status"] in ("done", "diverged")
+
+
+def _keep(run: Run) -> str | None:
+    with contextlib.suppress(Corrupt):
+        config = read_plain(run.config_file)
+        return config.get("keep") if isinstance(config, dict) else None
+    return None
+
+
+def _corpora() -> list[Item]:
+    folders = [path for path in sorted(cache_folder().iterdir()) if re.fullmatch(r"[0-9a-f]{32}", path.name)]
+    return [Item(CACHE, path, size_of(path)) for path in folders if path.is_dir()]
+
+
+def _remove(item: Item) -> bool:
+    """Remove one thing, unless its run is in use or, by now, trained again."""
+    if item.run is None:
+        _delete(item)
+        return True
+    if item.run.holder() is not None:
+        return False
+    with item.run.lock(lambda: False) as mine:
+        if not mine or (item.kind == CHECKPOINTS and not _ended(item.run)):
+            return False
+        _delete(item)
+    return True
+
+
+def _delete(item: Item) -> None:
+    if item.path.is_dir():
+        aside = item.path.with_name(f".{item.path.name}.tmp")  # a reader sees all of it or nothing
+        item.path.rename(aside)
+        shutil.rmtree(aside)
+        with contextlib.suppress(OSError):  # other seeds of the cell
+            item.path.parent.rmdir() if item.kind == ORPHANS else None
+    else:
+        item.path.unlink(missing_ok=True)
+
+
+ASKED = {
+    ORPHANS: "--orphans removes them: their results, too, are lost",
+    WEIGHTS: "--weights removes them: such runs cannot be tested at new lengths any more, nor their models loaded",
+    CACHE: "--cache removes them: they are made again when a study needs them",
+}
+NAMED = 3  # things of a kind that are spelled out
+SIZES = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Show, or remove; the exit code."""
+    parser = Parser("python -m ablate.clean", "Free space: shows what it would remove; --yes removes it.")
+    parser.add_argument("--yes", action="store_true", help="remove it; without this nothing is touched")
+    parser.add_argument("--weights", action="store_true", help="trained weights, too: no tests at new lengths then")
+    parser.add_argument("--orphans", action="store_true", help="runs that no study refers to, too, with their results")
+    parser.add_argument("--cache", action="store_true", help="tokenised corpora, too")
+    given = parser.parse_args(arguments)
+    asked = {WEIGHTS: given.weights, ORPHANS: given.orphans, CACHE: given.cache}
+    kinds = [*ALWAYS, *(kind for kind, wanted in asked.items() if wanted)]
+    return conclude(parser.prog, lambda: clean(given.results_dir, kinds, given.yes))
+
+
+def clean(results: Path, kinds: list[str], sure: bool) -> int:
+    """Show what there is of these kinds and of others, and remove these where `sure`; the exit code."""
+    found = look(results)
+    chosen = [item for item in found.items if item.kind in kinds]
+    whole = {item.path for item in chosen if item.kind == ORPHANS}
+    chosen = [item for item in chosen if item.path in whole or not whole.intersection(item.path.parents)]
+    left = remove(chosen) if sure else []
+    gone = [item for item in chosen if item not in left]
+    lines = [f"{results}: {'removed' if sure else 'would remove'} {human(gone) if gone else 'nothing'}"]
+    lines += [line for kind in kinds for line in _kind([item for item in gone if item.kind == kind], results)]
+    for kind, how in ASKED.items():
+        some = [item for item in found.items if item.kind == kind and kind not in kinds]
+        where = f" in {some[0].path.parent}" if some and kind == CACHE else ""
+        lines += [f"kept: {kind}{where}: {len(some)}, {human(some)}; {how}"] if some else []
+    lines += [f"not removed, in use or not writable: {item.path}" for item in left]
+    lines += [f"untouched: {reason}" for reason in found.untouched]
+    print("\n".join(lines + ["nothing was removed; add --yes to remove it"] * bool(gone and not sure)))
+    return 1 if left else 0
+
+
+def human(items: list[Item]) -> str:
+    """The size of things in words: 612 bytes, 1.2 GB."""
+    size, unit = float(sum(item.size for item in items)), 0
+    while size >= 999.5 and unit < len(SIZES) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:.1f} {SIZES[unit]}" if unit and size < 99.95 else f"{size:.0f} {SIZES[unit]}"
+
+
+def _kind(items: list[Item], results: Path) -> list[str]:
+    if not items:
+        return []
+    paths = [item.path.relative_to(results) if results in item.path.parents else item.path for item in items]
+    lines = [f"  {items[0].kind}: {len(items)}, {human(items)}", *(f"    {path}" for path in paths[:NAMED])]
+    return lines + [f"    and {len(paths) - NAMED} more"] * (len(paths) > NAMED)
+
+
+if __name__ == "__main__":
+    exit_with(main)

@@ -1,0 +1,257 @@
+"""What differs between two cells or runs: configuration, size, provenance, result.
+
+    python -m ablate.diff A B [--study NAME] [--results-dir DIR]
+
+A and B are a run's folder, the beginning of its path below results/runs, or of a study (the newest by default) a cell's
+label or id, or `label s3`.  In Python: `differences("ln + mlp", "rms + mlp", Path("results"))`.
+Exit codes: 0 shown; 2 there is no such cell or run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablate import format
+from ablate.config.arguments import Parser, conclude
+from ablate.config.errors import Refused
+from ablate.config.plain_yaml import read_plain
+from ablate.config.schema import STUDY_KEYS
+from ablate.format.streams import exit_with
+from ablate.format.suggest import resembling
+from ablate.results.atomic import read_json
+from ablate.results.choose import choose_study, manifest_of, studies
+from ablate.results.run import Run
+from ablate.results.tables import as_planned
+
+CARRIED = ("train.parallel", "train.checkpoint_seconds", "eval.lengths")  # keys that change no number either
+SIZES = ("params", "flops_per_token")
+ABSENT, UNKNOWN = "absent", "unknown"
+SHOWN = 8  # digits of a digest
+
+
+class Side(NamedTuple):
+    """A cell or a run: what it is called, its flattened configuration, its sizes; a run's files and its result."""
+
+    name: str
+    config: dict[str, Any]
+    sizes: dict[str, Any]
+    run: Run | None = None
+    result: dict[str, Any] | None = None
+
+
+class Row(NamedTuple):
+    """One difference; `change` says how large it is, where that can be said."""
+
+    section: str
+    key: str
+    first: Any
+    second: Any
+    change: str = ""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print what differs; the exit code."""
+    parser = Parser("python -m ablate.diff", "What differs between two cells or runs.")
+    said = "a run's folder, the beginning of <cell>/<key>, or of a study a cell's label or id, or 'label s3'"
+    parser.add_argument("first", metavar="A", help=said)
+    parser.add_argument("second", metavar="B", help="likewise")
+    parser.add_argument("--study", metavar="NAME", help="the study of labels and ids; without it the newest")
+    given = parser.parse_args(arguments)
+
+    def act() -> int:
+        first, second = (find(given.results_dir, text, given.study) for text in (given.first, given.second))
+        print(show(first, second, compare(first, second)))
+        return 0
+
+    return conclude(parser.prog, act)
+
+
+def differences(first: str, second: str, results: Path = Path("results"), study: str | None = None) -> list[Row]:
+    """What differs between two cells or runs, named as on the command line.  Raises Refused and Corrupt."""
+    return compare(find(results, first, study), find(results, second, study))
+
+
+def compare(first: Side, second: Side) -> list[Row]:
+    """What differs between two cells or runs, in the order in which it is shown."""
+    config = list(_unequal("configuration", first.config, second.config))
+    carried = [row._replace(section="without effect on numbers") for row in config if _is_carried(row.key)]
+    rows = [row for row in config if not _is_carried(row.key)] + carried
+    for row in _unequal("size", first.sizes, second.sizes, UNKNOWN):
+        known = isinstance(row.first, int | float) and isinstance(row.second, int | float) and row.first
+        rows.append(row._replace(change=format.percent(row.second / row.first - 1) if known else ""))
+    if not (first.run and second.run) or is_same_run(first, second):
+        return rows
+    one, other = _origin(first), _origin(second)
+    shared = one.keys() & other.keys()  # of what only one side knows nothing can be said
+    rows += [row for row in _unequal("provenance", one, other) if row.key in shared]
+    if not _unknown(first, second):
+        rows += _unequal("provenance", _definitions(first), _definitions(second))
+    return [*rows, *_results(first, second)]
+
+
+def is_same_run(first: Side, second: Side) -> bool:
+    """Whether both sides are one folder."""
+    return bool(first.run and second.run and first.run.folder.resolve() == second.run.folder.resolve())
+
+
+def find(results: Path, text: str, study: str | None = None) -> Side:
+    """The cell or run that a text names.  Raises Refused and Corrupt."""
+    folder = Path(text)
+    if (folder / "config.yaml").is_file():
+        folder = folder.resolve()
+        return _of_run(Run(folder.parents[2], f"{folder.parent.name}/{folder.name}"))
+    manifest = manifest_of(results, choose_study(results, study)) if study or studies(results) else {}
+    named = [_of_cell(results, cell, seed) for cell, seed in _cells(manifest, text)]
+    paths = sorted(str(file.parent.relative_to(results / "runs")) for file in results.glob("runs/*/*/config.yaml"))
+    begun = [path for path in paths if path.startswith(text)] if text and not named else []
+    if len(named) + len(begun) == 1:
+        return named[0] if named else _of_run(Run(results, begun[0]))
+    if several := [side.name for side in named] or begun:
+        raise Refused(f"{text} can be {', '.join(several[:6])}{', …' * (len(several) > 6)}; write which")
+    labels = [cell["label"] for cell in manifest.get("cells", [])]
+    where = f"no cell of {manifest['study']} and " if manifest else ""
+    raise Refused(f"{text} is {where}no run in {results}: {resembling(text, [*labels, *paths])}")
+
+
+def show(first: Side, second: Side, rows: list[Row]) -> str:
+    """The differences as text."""
+    head = [f"A  {first.name}", f"B  {second.name}"]
+    if is_same_run(first, second):
+        return "\n".join([*head, "A and B are the same run"])
+    sections = {row.section for row in rows}
+    if not sections:
+        head.append("A and B are the same" + ", metrics and all" * bool(first.result and second.result))
+    elif "configuration" not in sections:
+        head.append("the same configuration")
+    said = [f"code of {who}: unknown, there is no provenance.json" for who in _unknown(first, second)]
+    texts = [(row.key, _word(row.first), _word(row.second), row.change) for row in rows]
+    widths = [max((len(text[i]) for text in texts), default=0) for i in range(3)]
+    lines, section = [], ""
+    for row, text in zip(rows, texts, strict=True):
+        lines += [row.section] if row.section != section else []
+        section = row.section
+        lines.append("  " + "  ".join([*(f"{t:{w}}" for t, w in zip(text, widths, strict=False)), text[3]]).rstrip())
+    return "\n".join([*head, *lines, *said])
+
+
+def _cells(manifest: dict[str, Any], text: str) -> Iterator[tuple[dict[str, Any], int | None]]:
+    """The cells of a study, and the seed, that a text names by label, id or folder."""
+    for wanted, seed in ((text, None), *((m[1], int(m[2])) for m in [re.fullmatch(r"(.+?)[ /,]+s(\d+)", text)] if m)):
+        for cell in manifest.get("cells", []):
+            if wanted.replace(" ", "") in (cell["label"].replace(" ", ""), cell["id"], cell["name"]):
+                planned = [run for run in manifest["runs"] if (run["cell"], run["seed"]) == (cell["id"], seed)]
+                if seed is None or planned:
+                    yield (
+                        (as_planned(cell, planned[0]) | {"path": planned[0]["path"]}, seed) if planned else (cell, seed)
+                    )
+
+
+def _of_cell(results: Path, cell: dict[str, Any], seed: int | None) -> Side:
+    sizes = {name: cell[name] for name in SIZES}
+    if seed is None:
+        return Side(cell["label"], _flat(cell["config"]), sizes)
+    run = Run(results, cell["path"])
+    config = _flat(cell["config"] | {"seeds": [seed]})
+    return Side(f"{cell['label']} s{seed}  {run.path}", config, sizes, run, run.result())
+
+
+def _of_run(run: Run) -> Side:
+    config = read_plain(run.config_file)
+    if not isinstance(config, dict):
+        raise Refused(f"{run.config_file} is no configuration")
+    result = run.result()
+    return Side(
+        run.path, _flat(config), {name: result[name] for name in SIZES if result and name in result}, run, result
+    )
+
+
+def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        if f"{prefix}{key}" == "user":  # older versions kept it
+            continue
+        if isinstance(item, dict) and item:
+            found |= _flat(item, f"{prefix}{key}.")
+        elif f"{prefix}{key}" == "seeds":  # of a run: the one that it was trained with
+            found |= {"seed": item[0]} if isinstance(item, list) and len(item) == 1 else {}
+        else:
+            found[f"{prefix}{key}"] = item
+    return found
+
+
+def _is_carried(key: str) -> bool:
+    return key.partition(".")[0] in STUDY_KEYS or key in CARRIED
+
+
+def _unequal(section: str, first: dict[str, Any], second: dict[str, Any], lacking: str = ABSENT) -> Iterator[Row]:
+    for key in dict.fromkeys([*first, *second]):
+        one, other = first.get(key, lacking), second.get(key, lacking)
+        if one != other:
+            yield Row(section, key, one, other)
+
+
+def _origin(side: Side) -> dict[str, Any]:
+    """Versions, data, commit and machine that a run came from, as far as they are known."""
+    found, result = _provenance_file(side) or {}, side.result or {}
+    git, versions = result.get("git") or {}, found.get("versions") or result.get("versions") or {}
+    commit = f"{git['commit'][:SHOWN]}{' with changes' * bool(git.get('dirty'))}" if git.get("commit") else None
+    known = {f"version of {name}": value for name, value in versions.items()}
+    known |= {"data": found.get("data") or result.get("data_fingerprint"), "commit": commit}
+    return {key: value for key, value in known.items() if value} | {
+        key: result[key] for key in ("device", "host") if result.get(key)
+    }
+
+
+def _definitions(side: Side) -> dict[str, str]:
+    """Digests of the definitions that a run's numbers come from."""
+    code = (_provenance_file(side) or {}).get("code") or {}
+    return {f"code of {name}": str(digest)[:SHOWN] for name, digest in code.items()}
+
+
+def _provenance_file(side: Side) -> dict[str, Any] | None:
+    if side.run is None:
+        return None
+    try:
+        return read_json(side.run.folder / "provenance.json")
+    except FileNotFoundError:
+        return None
+
+
+def _unknown(first: Side, second: Side) -> list[str]:
+    """The runs of two whose definitions are not known; none where cells are compared."""
+    both = first.run and second.run
+    return [name for name, side in (("A", first), ("B", second)) if both and _provenance_file(side) is None]
+
+
+def _results(first: Side, second: Side) -> Iterator[Row]:
+    yield from _unequal("result", {"status": _status(first)}, {"status": _status(second)})
+    finals = [side.result["final"] if side.result else {} for side in (first, second)]
+    for key in dict.fromkeys([*finals[0], *finals[1]]) if finals[0] != finals[1] else ():
+        one, other = (final.get(key) for final in finals)
+        known = isinstance(one, int | float) and isinstance(other, int | float)
+        change = f"{other - one:+.4g}" if known else ""
+        yield Row("result", key, UNKNOWN if one is None else one, UNKNOWN if other is None else other, change)
+
+
+def _status(side: Side) -> str:
+    if side.result:
+        return str(side.result["status"])
+    assert side.run
+    if side.run.holder():
+        return "running"
+    return "interrupted" if side.run.checkpoint_file.exists() else "not ended"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() and abs(value) >= 1000 else f"{value:.6g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+if __name__ == "__main__":
+    exit_with(main)

@@ -1,0 +1,257 @@
+"""Evaluates kept weights again: of a study's runs that are done, or of one run.
+
+    python -m ablate.evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
+
+With `user=[my_package]` where the models are built from packages of one's own: what lies in results allows none.
+
+Says whether the weights reproduce what training wrote, and keeps what it measures at lengths.  Exit codes: 0 all
+reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the command line was wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablate.config.arguments import Parser, user_of
+from ablate.config.errors import Corrupt, Refused
+from ablate.format import counted
+from ablate.format.streams import exit_with
+from ablate.results.atomic import set_aside
+from ablate.results.code_hash import is_foreign
+from ablate.results.damage import why_without
+from ablate.results.manifest import newest_study, read_manifest
+from ablate.results.run import Run
+from ablate.training.load import LoadedRun, load_run
+
+Call = Callable[[Callable[[], Any]], Any]
+KEYS = ("eval.lengths", "eval.tokens")
+ROUNDING = 1e-3  # relative, where training ran compiled or on a GPU
+
+
+class Named(NamedTuple):
+    """A run and what the table calls it."""
+
+    cell: str
+    seed: str
+    loaded: LoadedRun
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Evaluate, print a table and what is to be said about each run; the exit code."""
+    parser = Parser("python -m ablate.evaluate", "Evaluate the kept weights of runs again.")
+    said = "a study's name (default: the newest) or results/runs/<cell>/<key>; eval.lengths=[64,128], eval.tokens=N"
+    parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
+    given = parser.parse_intermixed_args(arguments)
+    try:
+        words, user = user_of(given.words)
+        what = [word for word in words if "=" not in word or Path(word).exists()]
+        asked = read_overrides([word for word in words if word not in what])
+        runs, damaged = find(what, given.results_dir.absolute(), user)
+        for line in damaged:
+            print(f"ablate: {line}", file=sys.stderr)
+        return evaluate(runs, asked) or int(bool(damaged))
+    except (Refused, Corrupt, OSError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def read_overrides(texts: list[str]) -> dict[str, Any]:
+    """What `eval.lengths=[64]` and `eval.tokens=4096` say, by the name of the setting.  Raises Refused."""
+    import yaml
+
+    found = {}
+    for text in texts:
+        key, _, value = text.partition("=")
+        if key not in KEYS:
+            raise Refused(f"{key} cannot be set here; there are {' and '.join(KEYS)}")
+        try:
+            read = yaml.safe_load(value)
+        except yaml.YAMLError:
+            read = None
+        whole = read if isinstance(read, list) else [read]
+        if isinstance(read, list) != (key == KEYS[0]) or not all(type(n) is int and n > 0 for n in whole):
+            raise Refused(f"{text} is not what it can be; write {KEYS[0]}=[64,128] or {KEYS[1]}=16384")
+        if len(set(whole)) < len(whole):
+            raise Refused(f"{text} names a length twice")
+        found[key.partition(".")[2]] = read
+    return found
+
+
+def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[Named], list[str]]:
+    """The runs of a study, or the one in a folder, that are done, and what to say of damaged ones.
+
+    Raises Refused and Corrupt.
+    """
+    what = names[0] if names else newest_study(results)
+    if what is None or len(names) > 1:
+        raise Refused(f"{' and '.join(names)} are several; write one" if names else f"{results} holds no study")
+    found, damaged = read(places(what, results), user)
+    done = [run for run in found if run.loaded.result and run.loaded.result["status"] == "done"]
+    if not done and not damaged:
+        raise Refused(f"{what} has no run that is done; train it first")
+    if done and not any(run.loaded.run.weights_file.exists() for run in done):
+        why = {why_without(run.loaded.result, run.loaded.run.weights_file) for run in done}
+        raise Refused(f"{what} has no weights to evaluate: {', '.join(sorted(why))}")
+    return done, damaged
+
+
+def places(what: str, results: Path) -> list[tuple[str, str, Path]]:
+    """What the table calls a run's cell and seed, and its folder: of the one in a folder, or a study's.
+
+    Raises Refused and Corrupt.
+    """
+    folder = Path(what).resolve()
+    if (folder / "config.yaml").exists() or (folder / "result.json").exists():
+        return [(folder.parent.name, folder.name.partition("-")[0].removeprefix("s"), folder)]
+    try:
+        manifest = read_manifest(results, what)
+    except FileNotFoundError:
+        known = ", ".join(sorted(path.parent.name for path in results.glob("studies/*/manifest.json"))) or "none"
+        raise Refused(f"{what} is no folder of a run and no study in {results}; studies: {known}") from None
+    labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
+    return [(labels[run["cell"]], str(run["seed"]), results / "runs" / run["path"]) for run in manifest["runs"]]
+
+
+def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[Named], list[str]]:
+    """The runs that have begun, and what to say of those that are damaged."""
+    found, damaged = [], []
+    for cell, seed, folder in runs:
+        try:
+            found.append(Named(cell, seed, load_run(folder, user)))
+        except FileNotFoundError:
+            continue
+        except Corrupt as error:
+            damaged.append(f"{cell}, seed {seed} cannot be evaluated: {error}")
+    return found, damaged
+
+
+def put_aside(run: Run, file: Path) -> str:
+    """Set a damaged file of a run aside, unless somebody trains the run; what to say about that."""
+    with run.lock(lambda: False) as mine:
+        if not mine or not file.exists():
+            return ""
+        return f"; set aside as {set_aside(file).name}, and its study's command trains the run again"
+
+
+def evaluate(runs: list[Named], asked: dict[str, Any]) -> int:
+    """Evaluate runs one after another, print the table and what is to be said about each; the exit code."""
+    import torch
+
+    from ablate.planning.checks.user_code import apart
+
+    torch.set_num_threads(1)  # as in training
+    # One run's parts from outside must not change another's numbers; and no fork follows the use of a GPU.
+    call = apart if any(is_foreign(run.loaded.config) for run in runs) else called
+    refuse_lengths(runs, asked, call)
+    rows, remarks, code = [], [], 0
+    for run in runs:
+        try:
+            found = call(partial(measured, run.loaded, asked))
+        except Exception as error:  # no weights, other data, code that no longer fits them: the others go on
+            reason = str(error).strip().split("\n")[0] or type(error).__name__
+            reason += put_aside(run.loaded.run, error.file) if isinstance(error, Corrupt) and error.file else ""
+            print(f"ablate: {run.cell}, seed {run.seed} cannot be evaluated: {reason}", file=sys.stderr)
+            code = 1
+            continue
+        rows.append((run, found))
+        remarks += [f"{run.cell}, seed {run.seed}: {said}" for said in differences(run.loaded, found, asked)]
+    if rows:
+        comparable = any(same_tokens(run.loaded, asked) for run, _ in rows)
+        equal = "equal to what training wrote" if comparable else "not comparable with training: other eval.tokens"
+        equal = f"{len(rows)} of {counted(len(runs), 'run')}: {equal}" if len(rows) < len(runs) else equal
+        print("\n".join([table(rows), *(remarks or [equal]), *seen([run for run, _ in rows], asked, call)]))
+    return 1 if remarks else code
+
+
+def called(function: Callable[[], Any]) -> Any:
+    """What a function returns."""
+    return function()
+
+
+def refuse_lengths(runs: list[Named], asked: dict[str, Any], call: Call) -> None:
+    """Raise Refused for lengths that some run's task or positions cannot do, before anything is evaluated."""
+    from ablate.planning.checks.user_code import Failed
+
+    for run in runs if asked.get("lengths") else []:
+        try:
+            problems = call(partial(problems_of, run.loaded, asked))
+        except (ValueError, ImportError, Failed):
+            continue  # other data, no package: told when its turn comes
+        if problems:
+            raise Refused(f"{run.cell}: {problems[0]}")
+
+
+def problems_of(loaded: LoadedRun, asked: dict[str, Any]) -> list[str]:
+    """What is wrong with the lengths for one run."""
+    from ablate.training.length_eval import length_problems
+
+    return [str(problem) for problem in length_problems(configured(loaded, asked), loaded.task())]
+
+
+def seen(runs: list[Named], asked: dict[str, Any], call: Call) -> list[str]:
+    """What to say of lengths whose test examples training has seen, once each."""
+    from ablate.training.length_eval import seen_in_training, seen_lengths
+
+    found = [call(lambda: seen_lengths(configured(run.loaded, asked), run.loaded.task())) for run in runs]  # noqa: B023
+    return list(dict.fromkeys(line for lengths in found for line in seen_in_training(lengths)))
+
+
+def configured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, Any]:
+    """A run's configuration with what was asked for, on a device that there is."""
+    import torch
+
+    train = loaded.config["train"]
+    device = train["device"] if torch.cuda.is_available() else "cpu"
+    held = {"tokens": loaded.config["eval"]["tokens"], "lengths": []} | asked
+    return loaded.config | {"eval": held, "train": train | {"device": device}}
+
+
+def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
+    """The run's test metrics from its weights; at lengths they are kept, where eval.tokens is that of training."""
+    from ablate.model.placebo import data_seed
+    from ablate.training.evaluation import at_lengths, endpoint, setting_of
+    from ablate.training.length_eval import add_lengths
+
+    config, [seed] = configured(loaded, asked), loaded.config["seeds"]
+    setting, task, lengths = setting_of(config), loaded.task(), config["eval"]["lengths"]
+    model = loaded.model().to(setting.device)
+    found, _ = endpoint(model, task, setting, data_seed(config["seed"], seed), config["train"])
+    if setting.tokens != loaded.config["eval"]["tokens"]:
+        return found | at_lengths(model, task, setting, lengths)
+    if lengths:
+        with loaded.run.lock(lambda: True):
+            found |= add_lengths(loaded.run, model, task, setting, lengths)
+    return found
+
+
+def same_tokens(loaded: LoadedRun, asked: dict[str, Any]) -> bool:
+    """Whether as much is evaluated as in training."""
+    return bool(asked.get("tokens", loaded.config["eval"]["tokens"]) == loaded.config["eval"]["tokens"])
+
+
+def differences(loaded: LoadedRun, found: dict[str, float], asked: dict[str, Any]) -> list[str]:
+    """What is not what the run's files say, a few words each: bit for bit, but for what another program rounds."""
+    stored = (loaded.result or {})["final"] if same_tokens(loaded, asked) else {}
+    # Here models run eagerly, and perhaps on another device.
+    within = ROUNDING if loaded.config["train"]["compile"] or loaded.config["train"]["device"] != "cpu" else 0.0
+    different = [n for n, value in found.items() if n in stored and abs(stored[n] - value) > within * abs(stored[n])]
+    return [f"{name} is {found[name]!r}, and training wrote {stored[name]!r}" for name in different]
+
+
+def table(rows: list[tuple[Named, dict[str, float]]]) -> str:
+    """A line per run, a column per metric that any of them has."""
+    from ablate.cli.preview import columns
+
+    names = sorted(dict.fromkeys(name for _, found in rows for name in found), key=lambda name: "@" in name)
+    lines = [(run.cell, run.seed, *(f"{found[n]:.4f}" if n in found else "" for n in names)) for run, found in rows]
+    return "\n".join(columns([("cell", "seed", *names), *lines]))
+
+
+if __name__ == "__main__":
+    exit_with(main)

@@ -1,0 +1,222 @@
+"""`python -m ablate [-m] key=value ...`: checks the whole command line, then hands it to Hydra.
+
+Exit codes: 0 every run ended with a result, 1 some run failed, 2 the command line was wrong and nothing was trained,
+130 interrupted, 143 ended by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from ablate.execution.signals import heeding_signals, ignore_signals
+from ablate.format.streams import prepare
+
+USAGE = """\
+usage: python -m ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR]
+
+A comma makes a factor: every combination is trained with every seed, paired, and compared.
+  python -m ablate -m norm=ln,rms ffn=mlp,swiglu          a sweep of four cells, three seeds each
+  python -m ablate -m norm=ln,rms dry_run=true            what it would train, and what that costs
+  python -m ablate -m +preset=llama norm=rms,ln           the same in a published model family
+  python -m ablate +experiment=glu_variants               a study file: question, factors, claims
+  python -m analysis                                      figures, tables and a report of the newest study
+  python -m ablate.status [STUDY] [--watch]               what is done, running, left; and what is not compared
+  python -m ablate.diff A B                               what differs between two cells or runs
+  python -m ablate.clean                                  what could be removed, and how much space it takes
+  python -m ablate.evaluate [STUDY]                       kept weights evaluated again, at other lengths too
+"""
+KEYS = """\
+keys (see conf/config.yaml and conf/scale/ for the values)
+  seeds=5 or seeds=[3,7]   replications            confirm=8            fresh seeds, a study of its own
+  seeds=auto seeds_max=20  until all is decided    aa=8                 placebos: what noise alone makes
+  margin=0.01 or '2 %'     what does not matter    exchange=true        effects in training steps
+  study=NAME               name of the study       reference={norm:rms} what differences are taken from
+  design=grid|one_at_a_time|leave_one_out|cumulative|fractional         zip=[model.layers,model.dim] values in pairs
+  tune.key=optim.lr tune.values=[1e-3,3e-3] tune.seeds tune.extend      a key tuned for each cell
+  model.layers model.heads model.dim model.dropout model.tie_embeddings model.scale_embeddings model.share_layers
+  data.context data.path data.tokenizer            eval.tokens eval.lengths
+  train.steps train.batch_size train.eval_every train.log_every train.device train.precision train.parallel
+  train.diagnostics train.compile train.average
+  optim.lr optim.warmup optim.weight_decay optim.betas optim.clip optim.schedule optim.floor
+  match=params|flops       widths by the reference match=flops_total    steps by the reference
+  results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
+  reuse=same|any|none      of runs on disk         allow_duplicates=true         tier=NAME of a study file
+--hydra-help shows Hydra's own options."""
+ORDER = (
+    "norm",
+    "ffn",
+    "residual",
+    "position",
+    "attention",
+    "init",
+    "model",
+    "data",
+    "scale",
+    "optim",
+    "track",
+    "preset",
+)
+HYDRAS = ("--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--version")
+
+
+def main() -> None:
+    """The command line; ends the process with an exit code of the module's list."""
+    prepare(told=False)
+    code: Any = 0
+    try:
+        with heeding_signals():
+            code = command(sys.argv[1:])
+            ignore_signals()
+    except KeyboardInterrupt:
+        code = 130
+    except SystemExit as end:  # Terminated is one
+        code = end.code
+    ignore_signals()
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def command(arguments: list[str]) -> int:
+    """Help, Hydra's own questions, or a study: the exit code."""
+    if "--help" in arguments or "-h" in arguments:
+        print(help_text(config_dir(arguments)))
+    elif any(argument.split("=")[0] in HYDRAS for argument in arguments):
+        return question(arguments)
+    else:
+        return study(arguments)
+    return 0
+
+
+def question(arguments: list[str]) -> int:
+    """Hydra's answer to a question of its own: 0, or 2 and what is wrong with it."""
+    from ablate.cli.hydra_flags import in_order, question_problems
+
+    problems = question_problems(arguments, config_dir(arguments))
+    for problem in problems:
+        print(f"ablate: {problem}", file=sys.stderr)
+    if not problems:
+        sys.argv[1:] = in_order(arguments)
+        run_hydra()
+    return 2 if problems else 0
+
+
+def study(arguments: list[str]) -> int:
+    """Plan the command line, then show it, carry it out through Hydra, or sum up what is done already."""
+    from ablate.planning.plan import COMMAND, FOLDERS, PlanError, plan_study
+
+    try:
+        overrides = read_arguments(arguments)
+        if problems := hydra_problems([o for o in overrides if is_hydras(o)]):
+            raise PlanError(problems)
+        plan = plan_study(tuple(o for o in overrides if not is_hydras(o)), config_dir(arguments))
+    except PlanError as error:
+        for problem in error.problems:
+            print(f"ablate: {problem}", file=sys.stderr)
+        return 2
+    if plan.dry_run:
+        from ablate.cli.preview import preview
+
+        print(preview(plan))
+        return 0
+    if plan.todo:
+        # Hydra reads what concerns itself; the rest would be applied to the reference model, whose variants lack keys
+        # that others have.  Its parser takes no override after an option.
+        COMMAND[:] = [o for o in overrides if not is_hydras(o)]
+        FOLDERS[:] = filter(None, [config_dir(arguments)])
+        sys.argv[1:] = [o for o in overrides if is_hydras(o)]
+        run_hydra()
+        return 0
+    from ablate.cli.sweep import carry_out
+
+    return carry_out(plan, None, lambda: plan)
+
+
+def read_arguments(arguments: list[str]) -> list[str]:
+    """The overrides among the arguments, in order.  Raises PlanError for an option that there is not."""
+    from ablate.config.errors import Problem
+    from ablate.planning.plan import PlanError
+
+    overrides: list[str] = []
+    folders: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in ("--config-dir", "-cd"):
+            folders.append(next(rest, ""))
+        elif not argument.startswith("-"):
+            overrides.append(argument)
+        elif argument.startswith("--config-dir="):
+            folders.append(argument)
+        elif argument not in ("-m", "--multirun"):
+            raise PlanError([Problem(argument, "no such option; see python -m ablate --help")])
+    if len(folders) > 1:
+        raise PlanError([Problem("--config-dir", "is given twice; there is one folder of your own variants")])
+    return overrides
+
+
+def config_dir(arguments: list[str]) -> str | None:
+    """The folder of the user's own variants, if the command line names one."""
+    given = None
+    for i, argument in enumerate(arguments):
+        if argument in ("--config-dir", "-cd"):
+            given = arguments[i + 1] if i + 1 < len(arguments) else ""
+        elif argument.startswith("--config-dir="):
+            given = argument.partition("=")[2]
+    return os.path.abspath(given) if given else given
+
+
+def is_hydras(override: str) -> bool:
+    """Whether an override is about Hydra itself: a launcher, say."""
+    return override.lstrip("+~").startswith(("hydra.", "hydra/"))
+
+
+def hydra_problems(overrides: list[str]) -> list[Any]:
+    """What Hydra would refuse of its own settings."""
+    if not overrides:
+        return []
+    from ablate.config.compose import COMPOSING, Composer
+    from ablate.config.errors import Problem
+
+    fixed = [o for o in overrides if o.lstrip("+~").startswith(("hydra.mode", "hydra/sweeper", "hydra.sweeper"))]
+    if fixed:
+        return [Problem(text, "a study is always planned by ablate's own sweeper; leave it out") for text in fixed]
+    with Composer(None) as composer:
+        try:
+            composer.compose(overrides)
+        except (*COMPOSING, TypeError, AttributeError) as error:  # of its own settings Hydra checks no types
+            return [Problem(" ".join(overrides), f"Hydra cannot read this ({str(error).strip().splitlines()[0]})")]
+    return []
+
+
+def run_hydra() -> None:
+    """Hydra's own run, in which the sweeper carries the study out."""
+    import hydra
+
+    from ablate.config.compose import CONF
+    from ablate.config.schema import register
+
+    register()
+    hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(job)()
+
+
+def job(config: Any) -> list[str]:
+    """One Hydra job of any launcher: the unit of a study that its overrides name."""
+    from ablate.execution.jobs import run_alone
+
+    with heeding_signals():
+        return run_alone(str(config.results_dir), config.study, config.unit, list(config.user))
+
+
+def help_text(folder: str | None) -> str:
+    """Usage, every group and variant with the first line of its YAML, and the keys that people type."""
+    from ablate.config.groups import experiments, first_line, groups
+
+    lines = [USAGE]
+    found = groups(folder)
+    for group in sorted(found, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER)):
+        lines.append(group)
+        lines += [f"  {variant:<12} {first_line(file)}" for variant, file in found[group].items()]
+    if studies := experiments(folder):
+        lines += ["+experiment", *(f"  {name:<12} {first_line(file)}" for name, file in studies.items())]
+    return "\n".join([*lines, "", KEYS])

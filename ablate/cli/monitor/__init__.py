@@ -1,0 +1,1 @@
+"""A study while it is trained, as its files show it."""

@@ -1,0 +1,151 @@
+"""Where a study stands, read from the results on disk alone, whatever trains it and wherever.
+
+    python -m ablate.status [STUDY] [--watch] [--all] [--results-dir DIR]
+
+Exit codes: 0 shown; 2 there is no such study; 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from ablate.cli.monitor.live_view import HEARTBEAT
+from ablate.cli.monitor.run_state import printable
+from ablate.cli.monitor.study_state import (
+    Round,
+    base_of,
+    over,
+    planned,
+    progress,
+    readable,
+    report,
+    rounds_of,
+    together,
+    unsettled,
+)
+from ablate.config.arguments import Parser, conclude
+from ablate.config.errors import Refused
+from ablate.format.streams import exit_with, screen
+from ablate.results.choose import choose_study, manifest_of, studies
+from ablate.results.manifest import study_folder
+from ablate.results.run import stamp
+
+TICK = 2.0  # seconds between looks
+PLANNING = 30.0  # seconds that a command with seeds=auto may take to decide whether it goes on
+WIDTH = 160  # of the table where there is no terminal
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Show one study, or a line about each; the exit code."""
+    parser = Parser("python -m ablate.status", "Where a study stands: what has ended, runs, waits or failed.")
+    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
+    parser.add_argument("--watch", action="store_true", help="look again every 2 s until all runs have ended")
+    parser.add_argument("--all", action="store_true", help="one line for each study")
+    given = parser.parse_args(arguments)
+    if given.all and (given.study or given.watch):
+        parser.error(f"--all shows every study; leave out {given.study or '--watch'}")
+    show = show_all if given.all else watch if given.watch else show_one
+    return conclude(parser.prog, lambda: show(given.results_dir, given.study))
+
+
+def find(results: Path, name: str | None) -> str:
+    """The study that is meant: the newest one without a name; the one that a round belongs to.  Raises Refused."""
+    bases: set[str] = set()
+    if name is not None and name not in studies(results):  # perhaps only its tuning is on disk
+        bases = {base_of(manifest) for one in studies(results) if (manifest := readable(results, one))}
+    chosen = choose_study(results, name, bases)
+    return chosen if chosen in bases else base_of(manifest_of(results, chosen))
+
+
+def show_one(results: Path, name: str | None) -> int:
+    """Print where a study stands."""
+    terminal = sys.stdout.isatty()
+    console = Console(width=None if terminal else WIDTH, highlight=False)
+    with console.capture() as capture:
+        console.print(report(rounds_of(results, find(results, name)), console.width), soft_wrap=not terminal)
+    print("\n".join(line.rstrip() for line in capture.get().splitlines()), file=screen())
+    return 0
+
+
+def show_all(results: Path, _: str | None) -> int:
+    """Print a line for each study, the newest last."""
+    choose_study(results, None)
+    newest = sorted(studies(results), key=lambda name: stamp(study_folder(results, name) / "manifest.json") or (0, 0))
+    manifests = {name: readable(results, name) for name in newest}
+    bases = [base_of(manifest) if manifest else name for name, manifest in manifests.items()]
+    for base in reversed(dict.fromkeys(reversed(bases))):
+        try:
+            print(f"{base}: {_line(rounds_of(results, base))}")
+        except Refused as error:
+            print(f"{base}: {error}")
+    return 0
+
+
+def watch(results: Path, name: str | None) -> int:
+    """Show where a study stands until all of its runs have ended: a picture on a terminal, lines elsewhere."""
+    wait_for_a_study(results)
+    base = find(results, name)
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return _watch_lines(results, base)
+    console = Console(file=screen(), highlight=False)
+    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        for rounds in looks(results, base):
+            live.update(report(rounds, *console.size), refresh=True)
+    return 0
+
+
+def wait_for_a_study(results: Path) -> None:
+    """Wait until there is any study: the command that makes the first one may not have planned it yet."""
+    if (results.is_dir() or not results.exists()) and not studies(results):
+        print(f"no study in {results} yet; waiting for one (Ctrl-C ends)", flush=True)
+        while not studies(results):
+            time.sleep(TICK)
+
+
+def looks(results: Path, base: str) -> Iterator[list[Round]]:
+    """The rounds of a study, looked at every TICK seconds until there is nothing left to wait for."""
+    seen, rounds, since = None, rounds_of(results, base), math.inf
+    while True:
+        found = {file: stamp(file) for file in sorted((results / "studies").glob("*/manifest.json"))}
+        if found != seen:
+            seen, rounds = found, rounds_of(results, base)
+        else:
+            for one in rounds:
+                one.view.look()
+        yield rounds
+        since = min(since, time.monotonic()) if over(rounds) else math.inf
+        if time.monotonic() - since >= (PLANNING if unsettled(rounds) else 0):
+            return
+        time.sleep(TICK)
+
+
+def _watch_lines(results: Path, base: str) -> int:
+    told: dict[str, str] | None = None
+    said, last = -HEARTBEAT, ""
+    for rounds in looks(results, base):
+        ended = {run.run.path: f"{run.name} {run.ending()}" for run in together(rounds).runs if run.result}
+        lines = [] if told is None else [line for path, line in ended.items() if told.get(path) != line]
+        told, line = ended, f"{base}: {_line(rounds)}"
+        if lines or (over(rounds) and line != last) or time.monotonic() - said >= HEARTBEAT:
+            lines.append(line)
+            said, last = time.monotonic(), line
+        for line in lines:
+            print(printable(line), flush=True)
+    return 0
+
+
+def _line(rounds: list[Round]) -> str:
+    before = "" if planned(rounds) else f"{rounds[-1].kind}, "
+    return before + progress(together(rounds))
+
+
+if __name__ == "__main__":
+    exit_with(main)

@@ -1,0 +1,290 @@
+"""The text at the end of a sweep: what ran, what it shows, and what it cannot show.  A view of results on disk."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from ablate import evidence, format
+from ablate.results.study import Study
+from ablate.results.tables import planned_cells
+
+ROWS = 16  # of cells and of effects; a longer list is for the analysis
+NAMED = 6  # runs and notes that are spelled out
+
+
+def summary(study: Study, results: Path = Path("results"), wall_seconds: float | None = None) -> str:
+    """The study in a screenful: scope, cells, effects with simultaneous intervals, noise, failures, the next command.
+
+    `results` is the folder the study was read from, for the paths of failed runs; `wall_seconds` the sweep's duration.
+    """
+    table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
+    lines = [_title(study, wall_seconds), *_question(study.manifest), _scope(study), _metric(study)]
+    lines += [*_cells(cells), *_beside(study), *evidence.claim_lines(study.manifest, claims)]
+    lines += [*_effects(study, table), *_common(study), *_exchange(study), *_placebos(study, table)]
+    lines += _caveats(study, table, cells, claims)
+    return "\n".join([*lines, *_trouble(study, results), _next(study, table, results)])
+
+
+def _title(study: Study, wall_seconds: float | None) -> str:
+    manifest, status = study.manifest, study.runs["status"].value_counts()
+    parts = [format.title(manifest), ", ".join(dict.fromkeys(task["title"] for task in manifest["tasks"].values()))]
+    parts += filter(None, [format.role(manifest)])
+    counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
+    parts.append(", ".join([format.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
+    return " · ".join([*parts, *([] if wall_seconds is None else [format.duration(wall_seconds)])])
+
+
+def _question(manifest: dict[str, Any]) -> list[str]:
+    """What the study's file asks, and which of its tiers ran."""
+    asked, tier = manifest.get("question"), manifest.get("tier")
+    return [f"question: {asked}"] * bool(asked) + [f"tier: {tier}"] * bool(tier)
+
+
+def _scope(study: Study) -> str:
+    manifest = study.manifest
+    sizes = [format.size(cell["params"]) for cell in manifest["cells"] if cell["reference"]]
+    configs = [cell["config"] for cell in planned_cells(manifest)]
+    steps = [str(config["train"]["steps"]) for config in configs]
+    rates = [format.scientific(config["optim"]["lr"]) for config in configs]
+    passes = [format.passes(_passes(manifest, cell)) for cell in manifest["cells"]]
+    tuning = manifest.get("tuning") or {}
+    how = "tuned" if tuning.get("key") == "optim.lr" else "untuned"
+    how += " anew for each seed:" * bool(tuning.get("per_seed"))
+    one = f"{'one ' * (how == 'untuned')}{how} lr "
+    rate = one if len(set(rates)) == 1 else f"{how} lrs "
+    seen = f"{_range(steps)} steps ({_range(passes)})"
+    matched = format.matched(manifest)
+    return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}" + f"; {matched}" * bool(matched)
+
+
+def _passes(manifest: dict[str, Any], cell: dict[str, Any]) -> float | None:
+    steps, tokens = cell["config"]["train"]["steps"], manifest["tasks"][cell["task"]]["train_tokens"]
+    return None if tokens is None else float(steps * cell["tokens_per_step"] / tokens)
+
+
+def _range(values: list[str]) -> str:
+    different = list(dict.fromkeys(values))
+    return ", ".join(different if len(different) <= 5 else [*different[:2], "…", different[-1]])
+
+
+def _metric(study: Study) -> str:
+    metrics, tasks = evidence.measures(study.manifest), list(study.manifest["tasks"].values())
+    losses = tasks[0]["yardsticks"] if len(tasks) == 1 and metrics[0].endswith("loss") else {}
+    yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in losses.items())
+    averages = {cell["config"]["train"].get("average", "none") for cell in study.manifest["cells"]} - {"none"}
+    when = "last step" + "".join(f", weights averaged ({how})" for how in sorted(averages))
+    named = " or ".join(f"{metric}{format.unit(study.manifest, metric)}" for metric in metrics)
+    own = ", each cell's by its own task" * (len(metrics) > 1)
+    return f"{named}, {when}{own}" + f" ({yardsticks})" * bool(yardsticks)
+
+
+def _cells(cells: pandas.DataFrame) -> list[str]:
+    shown = cells.head(ROWS)
+    places = format.decimals([shown["sd"].max()])
+    # Only the first ± says what it is: the column is read downwards.
+    first = next((row.Index for row in shown.itertuples() if row.n > 1), None)
+    scores = [_score(row, places, row.Index == first) for row in shown.itertuples()]
+    sizes = [
+        format.size(row.params) if row.reference else format.percent(row.params_vs_reference)
+        for row in shown.itertuples()
+    ]
+    matched = [[_matched(row) for row in shown.itertuples()]] if "match" in shown else []
+    chosen = (
+        [[f"{row.tuned}={format.setting(row.tuned_value)}" for row in shown.itertuples()]] if "tuned" in shown else []
+    )
+    return [*_columns(list(shown["name"]), scores, sizes, *matched, *chosen), *_more(len(cells) - len(shown), "cell")]
+
+
+def _matched(row: Any) -> str:
+    return f"{row.chosen}={row.chosen_value} ({format.remainder(row.match_difference)})"
+
+
+def _beside(study: Study) -> list[str]:
+    """Beside the endpoint: the same metric at other lengths, and with other statistics where norms keep some."""
+    metric = evidence.endpoint(study.manifest)
+    known = [name for name in study.runs if name.startswith(metric) and study.runs[name].notna().any()]
+    asked = {length for cell in study.manifest["cells"] for length in cell["config"].get("eval", {}).get("lengths", [])}
+    lengths = {length: f"{metric}@{length}" for length in asked if f"{metric}@{length}" in known}
+    measured = [f"test/loss_{tag}" for tag in ("recalibrated", "batch")]
+    statistics = {
+        name.removeprefix("test/").replace("loss_", "" if metric == "test/loss" else "loss, "): name
+        for name in measured
+        if name in study.runs and study.runs[name].notna().any()
+    }
+    return [
+        *_others(study, "tested at other lengths", {f"@{length}": lengths[length] for length in sorted(lengths)}),
+        *_others(study, "with statistics other than the running ones", statistics),
+    ]
+
+
+def _others(study: Study, heading: str, metrics: dict[str, str]) -> list[str]:
+    tables = [evidence.cells(study, metric).head(ROWS) for metric in metrics.values()]
+    shown = [i for i in range(len(tables[0]) if tables else 0) if any(table["n"].iloc[i] for table in tables)]
+    if not shown:
+        return []
+    columns = [[tables[0]["name"].iloc[i] for i in shown]]
+    for tag, table in zip(metrics, tables, strict=True):
+        places = format.decimals([table["sd"].max()])
+        columns += [[tag] * len(shown), [_score(row, places, False) for row in table.iloc[shown].itertuples()]]
+    return [heading, *_columns(*columns)]
+
+
+def _score(row: Any, places: int, first: bool) -> str:
+    parts = [format.number(row.mean, places)] if row.n else []
+    if row.n > 1:
+        parts[0] += f" ± {format.number(row.sd, places)}" + " SD" * first
+    if 0 < row.n < row.runs:
+        parts[0] += f" (n = {row.n})"
+    return ", ".join(parts + format.lost(row))
+
+
+def _effects(study: Study, table: pandas.DataFrame) -> list[str]:
+    shown = evidence.headline(table)
+    design, rest = shown[shown["kind"] != "cell"], shown[shown["kind"] == "cell"]
+    if table.empty:
+        return []
+    rows = _effect_rows(design)
+    if len(rest):
+        rows += ["cells against the reference, exploratory", *_effect_rows(rest)]
+    return [_heading(design), *rows]
+
+
+def _effect_rows(table: pandas.DataFrame) -> list[str]:
+    decided = table["verdict"].map(format.leaning).isin(evidence.DECIDED)
+    in_order = table["kind"] == "step"
+    ordered = table.assign(late=table["kind"].isin(format.CROSSED), open=~decided & ~in_order).sort_values(
+        ["late", "open"], kind="stable"
+    )
+    shown = ordered.head(ROWS)
+    places = format.decimals((shown["high"] - shown["low"]) / 2)
+    spans, verdicts = [], []
+    for row in shown.itertuples():
+        spans.append("" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places))
+        scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
+        said = format.verdict(row) + scale + evidence.assuming(row)
+        verdicts.append("; ".join(filter(None, (said, evidence.also_words(row.also)))))
+    worths = [
+        evidence.worth_words(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)
+    ]
+    counts = [format.over(row) for row in shown.itertuples()]
+    columns = [list(shown["label"]), spans, counts, *([worths] if any(worths) else []), verdicts]
+    return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]
+
+
+def _heading(design: pandas.DataFrame) -> str:
+    known = design[design["low"].notna()]
+    if known.empty:
+        return "effects, without intervals"
+    seeds = f"{known['n'].min()} to {known['n'].max()}" if known["n"].nunique() > 1 else str(known["n"].max())
+    how = (
+        "paired over" if known["paired"].all() else "unpaired," if not known["paired"].any() else "paired or unpaired,"
+    )
+    assumes = evidence.assumed(int(known["n"].min()))
+    return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals" + f", {assumes}" * bool(assumes)
+
+
+def _common(study: Study) -> list[str]:
+    """The effects with all cells at the same value of what was tuned, beside the scored ones."""
+    if not study.manifest.get("tuning"):
+        return []
+    heading, rows = evidence.common_rows(study.manifest)
+    shown = rows[:ROWS]
+    return [heading, *_columns(*map(list, zip(*shown, strict=True))), *_more(len(rows) - len(shown), "effect")] * bool(
+        rows
+    )
+
+
+def _exchange(study: Study) -> list[str]:
+    """What more training does to the references, where the study has exchange runs."""
+    return evidence.exchange_lines(study)
+
+
+def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
+    """What noise alone makes, where the study has placebos."""
+    placebos = study.beside.get("placebos")
+    return evidence.placebo_lines(table, placebos) if placebos else []
+
+
+def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
+    lines = [evidence.families(study.manifest, int(table["family"].sum()))]
+    lines += [*study.manifest.get("remarks", []), evidence.standing(study, table, claims) or ""]
+    lines += [evidence.unadjusted(study.manifest) or "", evidence.margin_line(study)]
+    lines += [evidence.overfitting(study), *dict.fromkeys(n for n in cells["notes"] if n)]
+    if len(study.manifest["seeds"]) == 1 and len(table):
+        lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
+    metrics = evidence.measures(study.manifest)
+    for metric in metrics:
+        noises = [noise for noise in evidence.noise(table) if noise.metric == metric]
+        found = {noise.kind.replace("step", "main"): noise for noise in noises}
+        if "main" in found and math.isfinite(found["main"].finds[0]):
+            lines.append(_noise(found, cells[cells["metric"] == metric]) + f" in {metric}" * (len(metrics) > 1))
+    return [
+        *(line for line in lines if line),
+        "intervals cover seeds only; speed not compared (runs shared the machine)",
+    ]
+
+
+def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:
+    main, correlation = found["main"], float(cells["correlation"].median())
+    told = [f"SD of an effect {format.between(*main.spread)}"]
+    if math.isfinite(correlation) and main.n >= 5:  # of fewer seeds it says nothing
+        told.append(f"pair correlation {format.number(correlation, 2)}")
+    sizes = [f"{kind}s of {format.between(*found[kind].finds)}" for kind in format.CROSSED if kind in found]
+    sizes = [f"effects of {format.between(*main.finds)}", *sizes]
+    finds = f"a fresh study of {main.n} seeds would find {format.listed(sizes)} four times in five"
+    return f"{'smoke test' if main.n < 5 else 'noise'}: {finds} ({'; '.join(told)})"
+
+
+def _trouble(study: Study, results: Path) -> list[str]:
+    lines = []
+    for status in ("diverged", "failed"):
+        runs = study.runs[study.runs["status"] == status]
+        for run in runs.head(NAMED).itertuples():
+            reason = str(run.error).splitlines()[0] if isinstance(run.error, str) and run.error else "no reason on disk"
+            file = results / "runs" / run.path / "result.json"
+            lines.append(f"{status}: {run.label}, seed {run.seed}: {reason} · {file}")
+        lines += _more(len(runs) - NAMED, f"{status} run")
+    notes = [f"damaged: {note}" for note in study.notes[:NAMED]]
+    return [*lines, *notes, *_more(len(study.notes) - NAMED, "note")]
+
+
+def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
+    manifest, status = study.manifest, study.runs["status"]
+    where = shlex.quote(str(results))
+    figures = "figures: python -m analysis" + f" --results-dir {where}" * (results != Path("results"))
+    open_runs = int(status.isin(["missing", "failed"]).sum())
+    again = (
+        f"the same command again trains the {format.counted(open_runs, 'run')} without a number\n" if open_runs else ""
+    )
+    if table.empty or manifest.get("confirms") or format.no_evidence(manifest):
+        return again + figures
+    if not (status == "done").any():
+        return again + _slower(study) * bool((status == "diverged").any()) + figures
+    # A confirmation has seeds of its own, and counts them beforehand.
+    command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]
+    return f"{again}next: {shlex.join(command)} confirm=8      {figures}"
+
+
+def _slower(study: Study) -> str:
+    """What to try where runs diverged and none ended with a number: there is nothing to confirm."""
+    rate = min(cell["config"]["optim"]["lr"] for cell in study.manifest["cells"])
+    return (
+        f"next: no run ended with a number; try a lower optim.lr, {format.scientific(float(f'{rate / 3:.1g}'))} say\n"
+    )
+
+
+def _columns(*columns: list[str]) -> list[str]:
+    widths = [max(map(len, column), default=0) for column in columns]
+    return [
+        "  " + "  ".join(f"{c:{w}}" for c, w in zip(row, widths, strict=True)).rstrip()
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def _more(count: int, noun: str) -> list[str]:
+    return [f"  … {format.counted(count, f'more {noun}')}: python -m analysis"] if count > 0 else []

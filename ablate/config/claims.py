@@ -1,0 +1,166 @@
+"""The grammar of claims: one relation between two sides, as in {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}]}.
+
+What results say of them: ablate.evidence.claims.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from ablate.config.claim_relations import RELATIONS, holds, levels_of, relation_of, sides_of, weighed
+from ablate.config.errors import Problem
+from ablate.config.margin import fraction_of
+from ablate.format.suggest import near
+
+BESIDE = ("metric", "margin", "at")
+
+
+def metric_problems(claims: dict[str, Any], tasks: list[dict[str, str]], lengths: list[int]) -> list[Problem]:
+    """Claims about metrics that no run of this study has; `tasks` holds each task's metrics, `lengths` eval.lengths."""
+    known = {f"test/{name}" for metrics in tasks for name in metrics}
+    known |= {"test/bpb"} if "test/loss" in known else set()
+    found = []
+    for name, claim in claims.items():
+        metric = claim.get("metric") if isinstance(claim, dict) else None
+        plain, _, length = str(metric).partition("@")
+        if metric is not None and plain not in known:
+            message = f"no such metric: {metric}{near(plain, sorted(known))}"
+            found.append(Problem(f"claims.{name}", message))
+        elif length and length not in map(str, lengths):
+            message = f"metric: nothing is tested at length {length}; add it to eval.lengths"
+            found.append(Problem(f"claims.{name}", message))
+    return found
+
+
+def claim_problems(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> list[Problem]:
+    """Everything wrong with the claims of a file over these factors; `at` is what the file fixes for all of them."""
+    if not isinstance(claims, dict):
+        return [Problem("claims", "is no mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
+    found = [Problem("at", message.removeprefix("at: ")) for message in _levels(at, factors, "at") if at is not None]
+    for name, claim in claims.items():
+        found += [Problem(f"claims.{name}", message) for message in _claim(claim, factors)]
+    return found
+
+
+def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
+    """What is wrong with one claim."""
+    if not isinstance(claim, dict):
+        yield f"{claim!r} is no mapping; write {{less: [SIDE, SIDE]}}"
+        return
+    for key in sorted(map(str, claim.keys() - {*RELATIONS, *BESIDE})):
+        yield f"no such key: {key}{near(key, [*RELATIONS, *BESIDE])}"
+    relations = [relation for relation in RELATIONS if relation in claim]
+    if len(relations) != 1:
+        many = f"has {' and '.join(relations)}; make two claims of them"
+        yield many if relations else f"has no relation; write one of {', '.join(RELATIONS)}"
+        return
+    yield from _sides(relations[0], claim[relations[0]], factors)
+    yield from _margin(relations[0], claim.get("margin"))
+    if "at" in claim:
+        yield from _levels(claim["at"], factors, "at")
+        yield from _twice(claim["at"], claim[relations[0]])
+    if "metric" in claim and relations[0] == "diverges_more":
+        yield "metric: diverges_more counts runs that diverge; leave it out"
+
+
+def _sides(relation: str, sides: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
+    if not isinstance(sides, list) or len(sides) != 2:
+        yield f"{relation} compares two sides; write {relation}: [SIDE, SIDE]"
+    elif relation == "rank_correlates":
+        yield from _ranked(sides[0], sides[1], factors)
+    else:
+        for side in sides:
+            yield from _levels(side, factors, relation)
+        if sides[0] == sides[1]:
+            yield f"{relation}: both sides are {sides[0]}; write what differs"
+
+
+def _ranked(side: Any, published: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
+    """What is wrong with a claim that levels rank as published numbers do."""
+    yield from _levels(side, factors, "rank_correlates")
+    levels = next(iter(side.values()), None) if isinstance(side, dict) and len(side) == 1 else None
+    numbers = isinstance(published, list) and all(type(number) in (int, float) for number in published)
+    if not isinstance(levels, list) or not numbers or len(levels) != len(published) or len(levels) < 3:
+        yield "rank_correlates takes one factor's levels, at least 3, and as many published numbers"
+
+
+def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[str]:
+    """What is wrong with a mapping of factors to levels."""
+    if not isinstance(side, dict) or not side:
+        yield f"{where}: {side!r} is no mapping of factors to levels; write {{ffn: swiglu}} or {{ffn: [mlp, gelu]}}"
+        return
+    for key, asked in side.items():
+        if key not in factors:
+            yield f"{where}: {key} is no factor of this study{near(str(key), list(factors))}"
+            continue
+        several = levels_of(asked)
+        for level in (level for i, level in enumerate(several) if level in several[:i]):
+            yield f"{where}: {key} has {level} twice; write each level once"
+        for level in several:
+            if level not in factors[key]:
+                known = [str(each) for each in factors[key]]
+                other = near(level, known) if isinstance(level, str) else f"; there are {', '.join(known)}"
+                yield f"{where}: {key} has no level {level}{other}"
+        if asked == []:
+            yield f"{where}: {key} has no levels; write at least one"
+
+
+def _margin(relation: str, margin: Any) -> Iterator[str]:
+    number = fraction_of(margin) if isinstance(margin, str) else margin
+    if relation != "equivalent":
+        if margin is not None:
+            yield f"margin: {relation} takes none; it goes with equivalent"
+    elif margin is None:
+        yield "equivalent needs a margin, the largest difference that does not matter: margin: 0.01, or margin: 2 %"
+    elif isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
+        yield f"margin: {margin} must be a number above 0, or a share of the training steps as in 2 %"
+
+
+def _twice(at: Any, sides: Any) -> Iterator[str]:
+    named = {key for side in sides if isinstance(side, dict) for key in side} if isinstance(sides, list) else set()
+    for key in at if isinstance(at, dict) else ():
+        if key in named:
+            yield f"at: {key} is what its sides compare; leave it out"
+
+
+def applicable(claims: dict[str, Any], cells: list[dict[str, Any]]) -> tuple[dict[str, Any], list[Problem]]:
+    """The claims whose levels all have cells, no cell on two sides, and why the others are none of this study's."""
+    kept: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for name, claim in claims.items():
+        sides, absent = sides_of(claim, cells), _absent(claim, cells)
+        both = set[str]().union(*(one & other for one, other in itertools.combinations(sides, 2)))
+        if absent:
+            problems.append(Problem(f"claims.{name}", f"{absent} has no cell in this study"))
+        elif both:
+            label = next(cell["label"] for cell in cells if cell["id"] in both)
+            problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
+        elif not all(weighed(claim, cells)):
+            differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
+            problems.append(Problem(f"claims.{name}", f"{differ}; name them on both sides, or use `at`"))
+        else:
+            kept[name] = claim
+    return kept, problems
+
+
+def _absent(claim: dict[str, Any], cells: list[dict[str, Any]]) -> str | None:
+    """A level that a claim names and no cell has beside the rest of its side."""
+    for side in (side for side in claim[relation_of(claim)] if isinstance(side, dict)):
+        whole = claim.get("at", {}) | side
+        for key, asked in whole.items():
+            for level in levels_of(asked):
+                if not any(holds(cell["levels"], whole | {key: level}) for cell in cells):
+                    return f"{key}={level}"
+    return None
+
+
+def fixed_by(claims: dict[str, Any], at: dict[str, Any] | None) -> dict[str, Any]:
+    """Claims with what the file fixes for all of them, but for the factors that they compare themselves."""
+    found = {}
+    for name, claim in claims.items():
+        own = {key for side in claim[relation_of(claim)] if isinstance(side, dict) for key in side}
+        general = {key: level for key, level in (at or {}).items() if key not in own}
+        found[name] = claim | ({"at": general | claim.get("at", {})} if general else {})
+    return found

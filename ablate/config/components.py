@@ -1,0 +1,186 @@
+"""From a resolved configuration to objects: targets are found, their arguments bound to constructors and checked.
+
+A constructor's parameters are its schema: what the YAML gives must be a parameter of the right type, and the model's
+shape is passed to those that ask for it by name, whole (`shape`) or in part (`dim`, `heads`, ...).
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from ablate.config.errors import BadComponent
+from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, within
+
+NUMBERS = ("dim", "heads", "head_dim", "layers", "dropout", "context")  # of the shape, offered to every component
+SHAPE = ("shape", *NUMBERS)
+WIRING = ("sublayers",)  # what a residual style is given beside the shape
+BUNDLES = ("shape", "sublayers", "parts")  # what our classes take whole, and those that derive from them hand on
+IN_SUBLAYERS, IN_SHAPE = ("attention", "cross_attention", "ffn", "norm"), ("encoder_layers", "decoder_layers")
+RESERVED = ("_target_", "_partial_")
+# Every other group: ablate.model.
+PACKAGES = {"data": "ablate.data", "optim": "ablate.training.optim", "track": "ablate.execution.tracking.wandb"}
+KINDS = {"data": "ablate.data.task.Task", "init": "ablate.model.init.Init"}
+CALLED = {"track": "tracking service: a class with log, finish and close"}
+CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tasks that it does"}
+FUNCTIONS = ("norm", "ffn", "residual", "position", "attention", "optim")  # groups whose parts may come from functions
+
+
+def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., Any]:
+    """The class or function that a `_target_` names, from the group's package or a user's, and of the group's kind.
+
+    Raises BadComponent.
+    """
+    key, packages = f"{group}._target_", allowed(PACKAGES.get(group, "ablate.model"), user)
+    try:
+        found = locate(target, packages)
+    except BadTarget as error:
+        hint = "" if user or "is not in" not in str(error) else "; targets of your own need user=[my_package]"
+        raise BadComponent(key, f"{error}{hint}") from None
+    if not is_of_kind(group, found):
+        kind = kind_of(group).__name__
+        raise BadComponent(key, f"{target!r} is no {CALLED.get(group) or 'nn.' * (kind == 'Module') + kind}")
+    if problem := unhanded(found):
+        raise BadComponent(key, problem)
+    return found
+
+
+def unhanded(found: Any) -> str | None:
+    """What is wrong with a class whose constructor takes too little to call that of the class of ours below it."""
+    bases = inspect.getmro(found)[1:] if inspect.isclass(found) else ()
+    base = next((base for base in bases if within(base.__module__, OURS)), None)
+    if base is None:
+        return None
+    taken = parameters_of(found)
+    bundles = [name for name in BUNDLES if name in parameters_of(base)]
+    if all(name in taken for name in bundles):
+        return None
+    names = ", ".join(bundles)
+    return (
+        f"{found.__name__} derives from {base.__name__}, whose constructor takes {names}; "
+        f"write def __init__(self, {names}, ...) and super().__init__({names}, ...)"
+    )
+
+
+def kind_of(group: str) -> type:
+    """What classes of a group derive from."""
+    if group in KINDS:
+        found: type = locate(KINDS[group], ("ablate",))
+        return found
+    return torch.optim.Optimizer if group == "optim" else nn.Module
+
+
+def is_of_kind(group: str, found: Any) -> bool:
+    """Whether a class or function may be called for a group: a class of its kind, or a function where it takes one."""
+    if group == "track":
+        return is_sink(found)
+    if inspect.isclass(found):
+        return issubclass(found, kind_of(group)) and (group != "model" or hasattr(found, "kinds"))
+    own = within(found.__module__, OURS)  # of which a group's functions stand in the module of its name
+    return group in FUNCTIONS and (not own or found.__module__.endswith(f".{group}"))
+
+
+def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> Callable[..., Any]:
+    """A component's constructor with the YAML's arguments and the offered ones that it asks for.
+
+    Raises BadComponent with the first of `argument_problems`.
+    """
+    target = resolve(group, node.get("_target_", ""), user)
+    problems = argument_problems(group, node, offered, user)
+    if problems:
+        raise BadComponent(*problems[0])
+    parameters = parameters_of(target)
+    wanted = {name: value for name, value in offered.items() if name in parameters}
+    return partial(target, **wanted, **{key: value for key, value in node.items() if key not in RESERVED})
+
+
+def argument_problems(
+    group: str, node: dict[str, Any], offered: Iterable[str], user: Iterable[str] = ()
+) -> list[tuple[str, str]]:
+    """What is wrong with a component's arguments, as (key, message), without calling its constructor."""
+    target = resolve(group, node.get("_target_", ""), user)
+    parameters = parameters_of(target)
+    try:
+        hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    except Exception as error:  # whatever a user's annotations evaluate to
+        return [(f"{group}._target_", f"the annotations of {target.__name__} cannot be read ({error})")]
+    if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return [
+            (f"{group}._target_", f"{target.__name__} takes **kwargs, which would swallow misspelt keys; name them")
+        ]
+    given = {key: value for key, value in node.items() if key not in RESERVED}
+    own = [name for name, p in parameters.items() if name not in offered and p.kind != p.VAR_POSITIONAL]
+    problems = []
+    for key, value in given.items():
+        if key in offered:
+            problems.append((f"{group}.{key}", "is set by the model's shape; set model.* or data.* instead"))
+        elif key not in parameters:
+            choices = ", ".join(own) or "none"
+            problems.append((f"{group}.{key}", f"{target.__name__} has no such argument; it has {choices}"))
+        elif value == "???":
+            problems.append((f"{group}.{key}", f"has no value; write {group}.{key}=..."))
+        elif not fits(value, hints.get(key, Any)):
+            problems.append((f"{group}.{key}", f"{value!r} is not of type {type_name(hints[key])}"))
+    for name in own:
+        if name not in given and parameters[name].default is inspect.Parameter.empty:
+            problems.append((f"{group}.{name}", f"{target.__name__} needs it; {where(group, name)}"))
+    return problems
+
+
+def where(group: str, name: str) -> str:
+    """What to write for an argument that nothing gives: a residual style finds some in what it is given whole."""
+    bundle = "sublayers" if name in IN_SUBLAYERS else "shape" if name in IN_SHAPE else None
+    if group == "residual" and bundle:
+        return f"take {bundle}, and use {bundle}.{name}"
+    return "write it in the YAML"
+
+
+def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> dict[str, Any]:
+    """The arguments that a component's constructor fills in, as its YAML leaves them out; what is no setting is not."""
+    parameters = parameters_of(resolve(group, node.get("_target_", ""), user))
+    offered = (*SHAPE, *WIRING, "kind")
+    values = {name: each.default for name, each in parameters.items() if name not in node and name not in offered}
+    return {
+        name: value for name, value in values.items() if value is None or isinstance(value, bool | int | float | str)
+    }
+
+
+def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """A constructor's parameters by name; a module without one of its own has none."""
+    if inspect.isclass(target) and target.__init__ is nn.Module.__init__:
+        return {}
+    return inspect.signature(target).parameters
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a YAML value is of an annotated type; an int serves as a float, a bool is no number."""
+    if hint is Any or hint is inspect.Parameter.empty:
+        return True
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, option) for option in arguments)
+    if origin is typing.Literal:
+        return any(value == choice and type(value) is type(choice) for choice in arguments)
+    if origin is tuple and arguments[-1] is not ...:
+        return isinstance(value, list | tuple) and len(value) == len(arguments) and all(map(fits, value, arguments))
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(item, arguments[1]) for item in value.values())
+    if origin in (list, tuple):
+        return isinstance(value, list | tuple) and all(fits(item, arguments[0]) for item in value)
+    if hint is type(None):
+        return value is None
+    if hint in (int, float):
+        return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
+    return isinstance(value, origin or hint) if inspect.isclass(origin or hint) else True
+
+
+def type_name(hint: Any) -> str:
+    """A type as people write it."""
+    return hint.__name__ if inspect.isclass(hint) else str(hint).replace("typing.", "")

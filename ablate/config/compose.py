@@ -1,0 +1,196 @@
+"""The command line composed into resolved configurations, with every mistake in it found at once.
+
+Hydra composes; when it refuses, each override is tried alone, so that all bad ones are named together, one line each.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from ablate.config.errors import Problem
+from ablate.config.groups import CONF, defaults, groups
+from ablate.config.overrides import KINDS, Command, refuse_misshapen
+from ablate.config.plain_yaml import read_plain
+from ablate.config.schema import Config, register
+from ablate.format.suggest import close
+
+# What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
+COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
+
+
+class Composed(NamedTuple):
+    """One resolved configuration without a seed, and the variant chosen in each group."""
+
+    config: dict[str, Any]
+    choices: dict[str, str]
+
+
+class Composer:
+    """Hydra, initialised once for many compositions; to be used as a context manager."""
+
+    def __init__(self, config_dir: str | None):
+        self.search = [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"] if config_dir else []
+        self.known = groups(config_dir)
+        self.made: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
+
+    def __enter__(self) -> Composer:
+        register()
+        GlobalHydra.instance().clear()
+        self.context = initialize_config_dir(str(CONF), version_base="1.3")
+        self.context.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.context.__exit__(*error)
+        GlobalHydra.instance().clear()
+
+    def compose(self, overrides: list[str]) -> Composed:
+        """One configuration.  Raises what Hydra and OmegaConf raise.
+
+        Choosing groups is what costs Hydra its time, so each choice is composed once, and keys are set on a copy.
+        """
+        groups = tuple(text for text in overrides if self._shapes(text))
+        base, choices = self.chosen(groups)
+        config = copy.deepcopy(base)
+        parsed = OverridesParser.create().parse_overrides([text for text in overrides if not self._shapes(text)])
+        ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
+        ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        resolved = OmegaConf.to_container(ours, resolve=True)
+        assert isinstance(resolved, dict)
+        refuse_misshapen(resolved)
+        if not any(text.lstrip("+").startswith("user=") for text in overrides):
+            resolved["user"] = []  # which code may run is said on the command line, by no variant's file
+        return Composed({str(key): value for key, value in resolved.items()}, choices)
+
+    def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+        """The configuration that these choices of groups make, and every group's variant."""
+        if groups not in self.made:
+            config = compose("config", [*self.search, *groups], return_hydra_config=True)
+            choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
+            self.drop_idle(config, choices, groups)
+            self.made[groups] = config, choices
+        return self.made[groups]
+
+    def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
+        """Take out of a group what a preset sets for its own variant and the variant chosen instead does not have."""
+        preset = tuple(text for text in groups if self._group(text) == "preset")
+        if not preset or preset == groups:
+            return
+        own, plain = self.chosen(preset)[1], self.chosen(tuple(text for text in groups if text not in preset))[0]
+        for group in (group for group, choice in choices.items() if group in config and choice != own.get(group)):
+            with open_dict(config):
+                for key in (config[group] or {}).keys() - (plain[group] or {}).keys():
+                    del config[group][key]
+
+    def _shapes(self, text: str) -> bool:
+        key = text.partition("=")[0]
+        return self._group(text) is not None or key.startswith(("~", "hydra.")) or "/" in key or "@" in key
+
+    def blame(self, command: Command, cells: Iterable[list[str]]) -> tuple[list[Problem], Command]:
+        """The overrides that cannot be composed, and the command without them; `cells` has those of every cell."""
+        problems: list[Problem] = []
+        chosen: list[str] = []
+        fixed, swept = [], dict[str, list[str]]()
+        entries = [(None, [text]) for text in command.fixed] + list(command.swept.items())
+        # A variant decides which keys exist, so groups are judged first and the good ones kept while keys are.
+        for key, levels in sorted(entries, key=lambda entry: self._group(entry[1][0]) is None):
+            good = []
+            for text in levels:
+                problem = self.judge(text, chosen)
+                problems += [self.elsewhere(problem, text, command)] if problem else []
+                good += [] if problem else [text]
+            if good and self._group(good[0]):
+                chosen.append(good[0])
+            if key is None:
+                fixed += good
+            elif good:
+                swept[key] = good
+        return problems or self.clashes(command, cells), Command(fixed, swept, [])
+
+    def elsewhere(self, problem: Problem, text: str, command: Command) -> Problem:
+        """The problem, unless it is a key that another of the variants swept does have: then which."""
+        levels = command.swept.get(text.lstrip("+").partition(".")[0], [])
+        having = [level for level in levels if self._group(level) and self.judge(text.lstrip("+"), [level]) is None]
+        if not having or len(having) == len(levels):
+            return problem
+        without = ", ".join(level for level in levels if level not in having)
+        told = f"only {', '.join(having)} has this key, not {without}; sweep those that have it, or set it in a YAML"
+        return problem._replace(message=f"{told} of your own")
+
+    def clashes(self, command: Command, cells: Iterable[list[str]]) -> list[Problem]:
+        """Keys that some of the variants swept do not have, though the first ones do."""
+        for overrides in cells:
+            groups = [text for text in overrides if self._group(text)]
+            for text in overrides:
+                found = self.judge(text, groups) if text not in groups else None
+                if found:
+                    return [self.elsewhere(found, text, command)]
+        return []
+
+    def judge(self, text: str, chosen: list[str]) -> Problem | None:
+        """What is wrong with one override, beside the groups chosen so far."""
+        key, _, value = text.partition("=")
+        group = self._group(text)
+        if group and value not in self.known[group] and not text.startswith("~"):
+            return Problem(text, f"no such {group}{close(value, list(self.known[group]))}")
+        if group and text.startswith(group) and group not in defaults():
+            return Problem(text, f"the reference model has no {group}; write +{text}")
+        try:
+            self.compose([*chosen, text])
+        except COMPOSING as error:
+            return Problem(text, self.explain(key.lstrip("+~"), error, chosen))
+        return None
+
+    def explain(self, key: str, error: Exception, chosen: list[str]) -> str:
+        """One line for Hydra's or OmegaConf's refusal of a key beside the groups chosen so far."""
+        message = str(error.__cause__ or error)
+        if match := re.search(r"Value '(.*)' (?:of type '.*' could not be converted to|is not a valid) (\w+)", message):
+            return f"{match[1]!r} is not {KINDS.get(match[2].lower(), match[2])}"
+        if "is not Optional" in message:
+            return "cannot be null; write a value"
+        if "Invalid value assigned" in message:
+            return "takes a list; write [...]"
+        if "Invalid type assigned" in message:
+            section = f"is a section of keys; set one of them, as in {key}.KEY=VALUE"
+            return section + "; or did you mean seeds?" * (key == "seed")
+        if "not in struct" in message or "not in '" in message or "Could not override" in str(error):
+            head, _, last = key.rpartition(".")
+            if told := self.whereabouts(head, last, tuple(chosen)):
+                return told
+            node = OmegaConf.select(self.chosen(tuple(chosen))[0], head) if head else None
+            top = {field.name for field in dataclasses.fields(Config)} | self.known.keys()
+            names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
+            return f"no such key{close(last, [str(name) for name in names if not str(name).startswith('_')])}"
+        return message.strip().split("\n")[0].rstrip(".")
+
+    def whereabouts(self, head: str, last: str, chosen: tuple[str, ...]) -> str | None:
+        """Where a key is that is not where it was looked for: in other variants of its group, or in another section."""
+        having = [name for name, file in self.known.get(head, {}).items() if last in (read_plain(file) or {})]
+        if having:
+            return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
+        config = self.chosen(chosen)[0]
+        sections = {
+            str(name): node for name, node in config.items() if isinstance(node, DictConfig) and name != "hydra"
+        }
+        known = [f"{name}.{key!s}" for name, node in sections.items() for key in node if not str(key).startswith("_")]
+        same = [key for key in known if key.rpartition(".")[2] == last]
+        near = same or list(difflib.get_close_matches(f"{head}.{last}", known, 1, 0.75))
+        return f"no such key; did you mean {near[0]}?" if near else None
+
+    def _group(self, text: str) -> str | None:
+        key = text.partition("=")[0].lstrip("+~").partition("@")[0]
+        return key if key in self.known else None

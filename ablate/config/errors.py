@@ -1,0 +1,55 @@
+"""What goes wrong by a user's hand, or on a disk: each error says in one line what is wrong and what to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Problem(NamedTuple):
+    """A user's mistake: the key it is about and one line that says what is wrong and what to write instead."""
+
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        said = f"{self.key}: {self.message}" if self.key else self.message
+        return said.replace("\n", "\\n")
+
+
+class PlanError(Exception):
+    """The command line is wrong; `problems` says how, one line each."""
+
+    def __init__(self, problems: list[Problem]):
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class Corrupt(Exception):
+    """A file of results that cannot be read; the message names it and says why.
+
+    `file` is the damaged one where that is not the one that was asked for.
+    """
+
+    def __init__(self, message: str, file: Path | None = None):
+        super().__init__(message)
+        self.file = file
+
+
+class Refused(Exception):
+    """A command cannot do what was asked; the message says why in one line."""
+
+
+def no_yaml(file: Path, error: Exception) -> str:
+    """Where and why a file is no YAML, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    where = f", line {mark.line + 1}" if mark else ""
+    return f"{file}{where}: no YAML ({getattr(error, 'problem', None) or error})".replace("\n", " ")
+
+
+class BadComponent(ValueError):
+    """A component that cannot be built as configured; `key` names the setting, the message says why."""
+
+    def __init__(self, key: str, message: str):
+        super().__init__(message)
+        self.key = key

@@ -1,0 +1,199 @@
+"""The factors of a command line: swept keys, zipped ones as one, and which combinations of their levels are cells."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from ablate.config.compose import Composed
+from ablate.config.designs import DESIGNS, Cell, lay_out, size
+from ablate.config.errors import Problem
+from ablate.config.overrides import Command
+from ablate.config.schema import COMPONENTS
+
+MOST = 10_000  # cells: composing more takes longer than anybody waits
+FEW = 4  # factors that the label of a reference spells out
+BASE = "base"  # its label where there are more
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """A command's design: the swept keys of each factor, the cells by level, the reference's level, what to say."""
+
+    design: str
+    keys: dict[str, list[str]]
+    typed: dict[str, list[tuple[Any, ...]]]  # of each factor and level: the value of each of its keys
+    base: dict[str, int]  # of the factors that are compared
+    cells: list[Cell]
+    notes: list[str]
+    aliases: dict[str, Any]
+    problems: list[Problem]
+
+    def overrides(self, command: Command) -> Iterator[list[str]]:
+        """The overrides of every cell."""
+        for cell in self.cells:
+            at = {key: level for keys, level in zip(self.keys.values(), cell, strict=True) for key in keys}
+            yield [*command.fixed, *(levels[at[key]] for key, levels in command.swept.items())]
+
+
+def arrange(command: Command) -> Layout:
+    """The factors and the cells of a command; where something is wrong with them, one cell for each level."""
+    design = given(command, "design")
+    design = (
+        design if isinstance(design, str) and design in DESIGNS else "grid"
+    )  # what else is wrong with it, the schema says
+    keys, problems = zipped(command)
+    values = {key: [parsed(level) for level in levels] for key, levels in command.swept.items()}
+    typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
+    base, wrong = choose_base(design, typed, keys, given(command, "reference"))
+    problems += wrong
+    counts = {name: len(levels) for name, levels in typed.items()}
+    start = tuple(base.get(name, 0) for name in counts)
+    if (cells := size(design, counts)) > MOST:
+        other = "one_at_a_time" if design == "fractional" else "fractional or one_at_a_time"
+        problems.append(Problem("design", f"{design} has {cells:,} cells here; write design={other}"))
+    made = lay_out(design if not problems else "one_at_a_time", counts, start)
+    return Layout(design, keys, typed, base, made.cells, made.notes, made.aliases, problems)
+
+
+def given(command: Command, key: str) -> Any:
+    """The value that the command line gives a study's key, or None."""
+    return next((parsed(text) for text in command.fixed if text.partition("=")[0].lstrip("+") == key), None)
+
+
+def parsed(text: str) -> Any:
+    """The value of one override, as Hydra reads it."""
+    return OverridesParser.create().parse_override(text).value()
+
+
+def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
+    """The swept keys of each factor by its name, in the order given, and what is wrong with `zip`."""
+    asked, swept = given(command, "zip") or [], command.swept
+    asked = [str(key) for key in asked] if isinstance(asked, list) else []  # the schema refuses all else
+    counts = {key: len(swept[key]) for key in asked if key in swept}
+    misread = {problem.key.partition("=")[0].lstrip("+") for problem in command.problems}
+    unswept = [key for key in asked if key not in swept and key not in misread]
+    there = f"choose from {', '.join(swept)}" if swept else "give each several values"
+    problems = [Problem("zip", f"{', '.join(unswept)} is not swept; {there}")] if unswept else []
+    if len(asked) == 1 or len(set(asked)) < len(asked):
+        problems.append(Problem("zip", f"[{','.join(asked)}] must name two different keys or more"))
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{key} has {count} values" for key, count in counts.items())
+        problems.append(Problem("zip", f"{told}; write equally many for each"))
+    if problems or len(counts) < len(asked) or not asked:
+        return {key: [key] for key in swept}, problems
+    keys: dict[str, list[str]] = {}
+    for key in swept:
+        keys |= {"+".join(asked): asked} if key in asked else {key: [key]}
+    return keys, []
+
+
+def choose_base(
+    design: str, typed: dict[str, list[tuple[Any, ...]]], keys: dict[str, list[str]], asked: Any
+) -> tuple[dict[str, int], list[Problem]]:
+    """The reference's level of each factor that is compared, and what is wrong with `reference`.
+
+    In a grid component factors are compared (where none varies: all), in other designs all.
+    """
+    compared = [name for name in keys if is_component(keys[name])] if design == "grid" else []
+    base = {name: len(typed[name]) - 1 if design == "leave_one_out" else 0 for name in compared or keys}
+    if asked is None:
+        return base, []
+    if not isinstance(asked, dict):
+        return base, [Problem("reference", f"{asked!r} is no mapping; write reference={{norm:rms}}")]
+    if design == "cumulative":
+        return base, [Problem("reference", "design=cumulative starts from the first values; put yours first")]
+    problems = []
+    for key, level in asked.items():
+        name = next((name for name in base if key == name or key in keys[name]), None)
+        if name is None:
+            message = f"{key} is not compared here; choose from {', '.join(base) or 'none'}"
+            problems.append(Problem("reference", message))
+            continue
+        shown = [join(values) if key == name else values[keys[name].index(key)] for values in typed[name]]
+        if shown.count(level) == 1:
+            base[name] = shown.index(level)
+        elif level in shown:
+            problems.append(Problem("reference", f"{key}:{level} is in several levels of {name}; name another key"))
+        else:
+            levels = ", ".join(map(str, shown))
+            problems.append(Problem("reference", f"{key}:{level} is not in the sweep; write one of {levels}"))
+    return base, problems
+
+
+def is_component(keys: list[str]) -> bool:
+    """Whether a factor is one of components."""
+    return any(key in COMPONENTS for key in keys)
+
+
+def join(values: tuple[Any, ...]) -> Any:
+    """A factor's level: a key's value, or those of zipped keys in one word."""
+    return values[0] if len(values) == 1 else "+".join(map(spell, values))
+
+
+def spell(value: Any) -> str:
+    """A level as it is typed."""
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)
+
+
+def level_of(cell: Composed, key: str) -> Any:
+    """A cell's level of a swept key: the variant of a group, else the value of the key."""
+    if key in cell.choices:
+        return cell.choices[key]
+    value = OmegaConf.select(OmegaConf.create(cell.config), key)
+    return value if isinstance(value, str | int | float | bool | None) else json.dumps(OmegaConf.to_container(value))
+
+
+def levels_of(cell: Composed, layout: Layout) -> dict[str, Any]:
+    """A cell's level of every factor."""
+    return {name: join(tuple(level_of(cell, key) for key in keys)) for name, keys in layout.keys.items()}
+
+
+def factors_of(levels: list[dict[str, Any]], layout: Layout) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    """The factors' levels in the order given, without repetition, and the level of the reference."""
+    names = list(layout.keys)
+    found = {
+        name: {cell[i]: level[name] for cell, level in zip(layout.cells, levels, strict=True)}
+        for i, name in enumerate(names)
+    }
+    factors = {name: list(dict.fromkeys(found[name][i] for i in sorted(found[name]))) for name in names}
+    return factors, {name: found[name][at] for name, at in layout.base.items()}
+
+
+def labels_of(cells: list[Composed], layout: Layout) -> list[str]:
+    """What cells are called where only what varies matters.
+
+    In designs that change one factor at a time a cell is called by its change, its reference by all levels.
+    """
+    if layout.design in ("grid", "fractional") or len(layout.keys) < 2:
+        return [name_cell(cell, layout.keys) for cell in cells]
+    start = layout.cells[0]
+    first = name_cell(cells[0], layout.keys) if len(layout.keys) <= FEW else BASE
+    labels, before = [first], start
+    for cell, at in zip(cells[1:], layout.cells[1:], strict=True):
+        (name,) = (name for name, one, other in zip(layout.keys, before, at, strict=True) if one != other)
+        if layout.design == "cumulative":
+            before = at
+            labels.append(f"+ {name_cell(cell, {name: layout.keys[name]})}")
+        else:
+            labels.append(", ".join(f"{key}={spell(level_of(cell, key))}" for key in layout.keys[name]))
+    return labels
+
+
+def name_cell(cell: Composed, factors: dict[str, list[str]]) -> str:
+    """A cell's levels of some factors: variants by their name, other values with their key."""
+
+    def named(key: str) -> str:
+        return str(level_of(cell, key)) if key in cell.choices else f"{key}={level_of(cell, key)}"
+
+    return " + ".join(", ".join(map(named, keys)) for keys in factors.values()) or cell_name(cell.choices)
+
+
+def cell_name(choices: dict[str, str]) -> str:
+    """All components in fixed order, by variant, joined by dashes."""
+    return "-".join(choices[group] for group in COMPONENTS)

@@ -1,0 +1,66 @@
+"""The groups and variants on disk.  Imports nothing heavy: `--help` is made of this."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
+CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
+EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
+
+
+def groups(config_dir: str | None = None) -> dict[str, dict[str, Path]]:
+    """Every group and its variants' files, from the project's `conf/` and a folder of the user's."""
+    found: dict[str, dict[str, Path]] = {}
+    for root in [CONF, *([Path(config_dir)] if config_dir else [])]:
+        for file in sorted(root.glob("*/*.yaml")):
+            if file.parent.name != "experiment":  # study files, which are no variants
+                found.setdefault(file.parent.name, {})[file.stem] = file
+    return found
+
+
+def experiments(config_dir: str | None = None) -> dict[str, Path]:
+    """Every study file by name, the project's and those of `experiment/` in a folder of the user's."""
+    folders = [EXPERIMENTS, *([Path(config_dir) / "experiment"] if config_dir else [])]
+    return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}
+
+
+def defaults() -> dict[str, str]:
+    """The variant of each group that the reference model has."""
+    import yaml
+
+    listed = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    return {group: variant for entry in listed if isinstance(entry, dict) for group, variant in entry.items()}
+
+
+def shadowed(config_dir: str) -> list[Path]:
+    """Files of a user's folder that bear the name of a variant, or a study, of the project's, which would win."""
+    files = sorted(Path(config_dir).glob("*/*.yaml"))
+    own = {file: EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name for file in files}
+    return [file for file in files if (own[file] / file.name).exists()]
+
+
+def first_line(file: Path) -> str:
+    """What a variant's YAML says it is: its first comment."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") and "@package" not in line:
+            return line.lstrip("# ").rstrip()
+    return ""
+
+
+def source(file: Path) -> str:
+    """The papers that a variant's first comment names, "Zhang & Sennrich 2019, arXiv 1910.07467", or nothing."""
+    line = first_line(file)
+    named = line.partition("  ")[2] or line * ("arXiv" in line)
+    return named.removesuffix(".") if re.search(r"\b(19|20)\d\d\b|arXiv", named) else ""
+
+
+def papers(choices: Iterable[dict[str, str]], config_dir: str | None = None) -> dict[str, str]:
+    """What the variants of these choices name as their papers, by group=variant; nothing of those that name none."""
+    found = groups(config_dir)
+    used = sorted({(group, variant) for chosen in choices for group, variant in chosen.items()})
+    named = {f"{group}={v}": source(found[group][v]) for group, v in used if v in found.get(group, {})}
+    return {variant: text for variant, text in named.items() if text}

@@ -1,0 +1,136 @@
+"""The words of a command line taken apart: what is fixed, what is swept, and what is misspelt."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, Override
+from hydra.errors import HydraException
+
+from ablate.config.errors import Problem
+from ablate.config.groups import defaults, groups
+from ablate.config.plain_yaml import read_plain
+from ablate.config.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config, misshapen
+
+KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
+
+
+class Command(NamedTuple):
+    """A parsed command line: what is fixed, what is swept (key -> the overrides of its levels), what is wrong."""
+
+    fixed: list[str]
+    swept: dict[str, list[str]]
+    problems: list[Problem]
+
+
+def parse(overrides: list[str], config_dir: str | None) -> Command:
+    """Sort overrides into fixed and swept ones, and name those that cannot be parsed or make no sense."""
+    fixed: list[str] = []
+    swept: dict[str, list[str]] = {}
+    problems: list[Problem] = []
+    given: dict[str, str] = {}
+    zipped = any(text.startswith("zip=") for text in overrides)  # whose values come in pairs, each pair once
+    for text in overrides:
+        try:
+            override = OverridesParser.create().parse_override(text)
+            levels = list(expand(override, config_dir))
+        except (HydraException, ValueError) as error:
+            problems.append(Problem(text, unreadable(text, error)))
+            continue
+        key = override.key_or_group
+        first = given.get(key)
+        given[key] = text
+        if key in swept or (first and levels):
+            problems.append(Problem(text, f"{key} is swept already; write its values in one place"))
+        elif first:
+            problems.append(Problem(text, twice(key, first.partition("=")[2], text.partition("=")[2])))
+        elif wrong := misused(override, levels, groups(config_dir)):
+            problems.append(Problem(text, wrong))
+        elif len(set(levels)) < len(levels) and not zipped:
+            problems.append(Problem(text, "has a value twice; write each once"))
+        elif levels:
+            swept[key] = levels
+        else:
+            fixed.append(text)
+    return Command(fixed, swept, problems)
+
+
+def twice(key: str, first: str, second: str) -> str:
+    """What to say of a key that is given two values: Hydra would take the last without a word."""
+    if first == second:
+        return f"{key} is given twice; write it once"
+    compare = f", or {key}={first},{second} to compare them" * (key not in STUDY_KEYS and not key.startswith("eval."))
+    return f"{key} is given twice, as {first} and {second}; write one{compare}"
+
+
+def unreadable(text: str, error: Exception) -> str:
+    """What to say of an override that Hydra's grammar refuses."""
+    if "=" not in text:
+        return "is no key=value; see python -m ablate --help"
+    if text.rstrip().endswith(","):
+        return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
+    return f"cannot be read ({_first(error)}); write key=value"
+
+
+def misused(override: Override, levels: list[str], known: Iterable[str]) -> str | None:
+    """What is wrong with an override that can be read, if anything; `known` are the groups."""
+    key, sweep = override.key_or_group, override.is_sweep_override()
+    if key in known and isinstance(override.value(), list):
+        return f"takes one variant; to compare several write {key}={','.join(map(str, override.value()))}"
+    if key == "unit":
+        return "is set by the sweep for its jobs; leave it out"
+    if override.is_delete():
+        return "nothing can be taken out of the model; choose a variant, such as none where there is one"
+    if sweep and key == "seeds":
+        values = ",".join(level.partition("=")[2] for level in levels)
+        return f"would be several sweeps; for just these seeds write seeds=[{values}]"
+    if sweep and key.partition(".")[0] in STUDY_KEYS:
+        return f"{key} belongs to the whole study and takes one value"
+    if sweep and key.startswith("eval."):
+        return f"{key} changes what is measured, not the model; it takes one value"
+    return "matches no variant" if sweep and not levels else None
+
+
+def expand(override: Override, config_dir: str | None) -> Iterator[str]:
+    """The single overrides that a sweep override stands for."""
+    if not override.is_sweep_override():
+        return
+    name = override.get_key_element()
+    value = override.value()
+    if isinstance(value, Glob):
+        files = groups(config_dir).get(override.key_or_group, {})
+        found = distinct({str(level): files[str(level)] for level in value.filter(list(files))})
+        # The first level is what the others are compared with: the reference model's own, where it is among them.
+        values = sorted(found, key=lambda level: level != defaults().get(override.key_or_group))
+    else:
+        values = list(override.sweep_string_iterator())
+    for level in values:
+        yield f"{name}={level}"
+
+
+def distinct(files: dict[str, Path]) -> list[str]:
+    """The variants of these files without those that are another name of one before."""
+    texts: dict[str, str] = {}
+    for name, file in files.items():
+        texts.setdefault(json.dumps(read_plain(file)), name)
+    return list(texts.values())
+
+
+def refuse_misshapen(config: dict[Any, Any]) -> None:
+    """Raise ValueError where a section, list or value of the frame is none: an interpolation can put anything there."""
+    for name in (*SECTIONS, *COMPONENTS, "data"):
+        if not isinstance(config[name], dict):
+            raise ValueError(f"is a section of keys; set one of them, as in {name}.KEY=VALUE")
+    for frame, values in ((Config, config), *((SECTIONS[name], config[name]) for name in SECTIONS)):
+        for field in dataclasses.fields(frame):
+            if wrong := misshapen(str(field.type), values.get(field.name)):
+                raise ValueError(wrong)
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")

@@ -1,0 +1,66 @@
+"""YAML files of whoever wrote them, read as what they can only be here: plain, finite data."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import Corrupt
+
+CALL = re.compile(r"\$\{.*:", re.DOTALL)
+MOST = 100_000  # values in one file, aliases counted as often as they stand for something
+
+
+def read_plain(file: Path) -> Any:
+    """What a YAML file holds.  Raises `Corrupt` for what is none, and for one that refers to itself or has no end."""
+    try:
+        return parse_plain(file.read_bytes(), str(file))
+    except OSError as error:
+        raise Corrupt(f"{file} cannot be read ({error.strerror})") from None
+
+
+def parse_plain(text: bytes | str, where: str) -> Any:
+    """What a text of YAML holds; `where` names it in errors.  Raises `Corrupt`."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        node = yaml.compose(text, Loader=loader)
+        if node is not None:
+            _count(node, {})
+        return yaml.load(text, Loader=loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        why = " ".join(str(getattr(error, "problem", None) or error).split())[:120]
+        raise Corrupt(f"{where} is not readable as YAML ({why}{line})") from None
+
+
+def calls(value: Any) -> str | None:
+    """The first text in plain data that calls a resolver of OmegaConf's, as ${oc.env:HOME} does, or None.
+
+    These read what the machine knows, its environment say; ${model.dim} only refers to another setting.
+    """
+    if isinstance(value, str):
+        return value if CALL.search(value) else None
+    inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((found for part in inner if (found := calls(part))), None)
+
+
+def unread(error: Corrupt, file: Path) -> str:
+    """What to say, after its name, of a file that `read_plain` cannot read."""
+    why = str(error).removeprefix(f"{file} ").removeprefix("cannot be read ").removeprefix("is not readable as YAML ")
+    return f"cannot be read {why}"
+
+
+def _count(node: Any, known: dict[int, int]) -> int:
+    """Values below a node, aliases followed.  Raises ValueError for one that stands inside itself, or too many."""
+    if id(node) not in known:
+        known[id(node)] = MOST  # until it is counted: met again inside itself, it is too much
+        inner = node.value if isinstance(node.value, list) else []
+        below = (part for pair in inner for part in (pair if isinstance(pair, tuple) else (pair,)))
+        known[id(node)] = 1 + sum(_count(part, known) for part in below)
+    if known[id(node)] >= MOST:
+        raise ValueError("it refers to itself, or stands for more than a file can hold")
+    return known[id(node)]

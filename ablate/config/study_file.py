@@ -1,0 +1,247 @@
+"""Study files: `+experiment=NAME` turned into plain overrides; question, claims and tier are kept for the manifest.
+
+Order: the file, then its tier, then the command line, which wins; a key given alone beats what a group sets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import Quote, QuotedString
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from ablate.config.claims import claim_problems
+from ablate.config.errors import Corrupt, Problem
+from ablate.config.groups import defaults, experiments, first_line, groups
+from ablate.config.plain_yaml import calls, read_plain, unread
+from ablate.config.schema import Config
+from ablate.format.suggest import close
+
+OWN = ("question", "factors", "claims", "at", "tiers")
+REFUSED = {
+    "hydra": "Hydra's own settings belong on the command line",
+    "defaults": "a study file lists none; write groups as keys, such as norm: rms",
+    "tier": "belongs on the command line: tier=NAME",
+    "unit": "is set by the sweep for its jobs; leave it out",
+    "dry_run": "belongs on the command line",
+    "results_dir": "belongs on the command line: no file of somebody else's says where results are written",
+    "user": "belongs on the command line, 'user=[my_package]': no file says which code runs",
+}
+# What may stand beside a study file and leaves the study what it is.
+SAME_STUDY = {"study", "seeds", "seeds_max", "confirm", "aa", "tier", "dry_run", "results_dir", "reuse", "keep", "user"}
+SAME_STUDY |= {"track", "experiment", "allow_duplicates", "eval", "margin"}
+PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
+WORDS = {"true", "false", "null", "nan", "inf"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A command line without its study file: plain overrides, and what the file says beside them."""
+
+    overrides: list[str]
+    name: str | None = None
+    file: str = ""
+    kept: dict[str, Any] = dataclasses.field(default_factory=dict)  # entries of the manifest
+    claims: dict[str, Any] = dataclasses.field(default_factory=dict)
+    at: dict[str, Any] | None = None
+    changed: bool = False  # whether the command line, or the tier, changes levels that claims are about
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+    of_file: frozenset[str] = frozenset()  # keys that the file sets
+
+    def placed(self, problem: Problem) -> Problem:
+        """A problem with the file's name before the key, where the key is the file's."""
+        mine = key_of(problem.key) in self.of_file
+        return Problem(f"{self.file}: {problem.key}", problem.message) if mine else problem
+
+
+def read_study(overrides: list[str], config_dir: str | None) -> Asked:
+    """The command line with the study file that it names, if any, as plain overrides."""
+    named = [text for text in overrides if key_of(text) == "experiment"]
+    rest = [text for text in overrides if text not in named]
+    if not named:
+        tiers = [text for text in rest if key_of(text) == "tier" and text.partition("=")[2] not in ("", "null")]
+        message = "is one of a study file's tiers; write +experiment=NAME beside it"
+        problems = [Problem(text, message) for text in tiers]
+        meant = [text for text in rest if get_close_matches(key_of(text), ["experiment"], 1, 0.8)]
+        rest = [text for text in rest if text not in meant]
+        return Asked(rest, problems=problems + [Problem(text, "did you mean +experiment?") for text in meant])
+    known, name = experiments(config_dir), named[0].partition("=")[2]
+    if len(named) > 1 or "," in name:
+        return Asked(rest, problems=[Problem(" ".join(named), "a study is one file; write one name")])
+    if name not in known:
+        near = close(name, list(known)) if known else "; there is none"
+        return Asked(rest, problems=[Problem(named[0], f"no such study file{near}")])
+    file = str(known[name]) if config_dir and known[name].is_relative_to(config_dir) else f"experiments/{name}.yaml"
+    try:
+        call = calls(read_plain(known[name]))
+        loaded = OmegaConf.load(known[name])
+        found = OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
+    except Corrupt as error:
+        return Asked(rest, problems=[Problem(file, unread(error, known[name]))])
+    except (YAMLError, OmegaConfBaseException, OSError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        return Asked(rest, problems=[Problem(file, f"cannot be read ({reason})")])
+    if call:
+        return Asked(rest, problems=[Problem(file, f"{call!r} calls a resolver; write the value")])
+    if not isinstance(found, dict):
+        return Asked(rest, problems=[Problem(file, "is no mapping; write keys and values, as in study: NAME")])
+    content = {str(key): value for key, value in found.items()}
+    return _merged(name, file, content, rest, Reader(file, groups(config_dir)))
+
+
+def key_of(text: str) -> str:
+    """The key of an override."""
+    return text.partition("=")[0].lstrip("+")
+
+
+def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], reader: Reader) -> Asked:
+    """A file's overrides with its tier's and the command line's in their places."""
+    entries = reader.entries(content)
+    problems, claims = [], content.get("claims", {})
+    levels = reader.levels(content)
+    problems += [Problem(f"{file}: {p.key}", p.message) for p in claim_problems(claims, levels, content.get("at"))]
+    given: dict[str, list[str]] = {}
+    for text in rest:
+        given.setdefault(key_of(text), []).append(text)
+    tier = next((text.partition("=")[2] for text in given.get("tier", ())), None)
+    tiered, found = _tier(file, content.get("tiers", {}), tier, reader)
+    other = _digest(sorted(text for text in rest if key_of(text).split(".")[0] not in SAME_STUDY))
+    own = {"study": f"study={quoted(str(content.get('study') or name) + f'-{tier}' * bool(tier) + other)}"}
+    made = entries | (own if tier or other or "study" not in entries else {}) | tiered
+    placed = [text for key, text in made.items() for text in given.get(key, [text])]
+    typed = [text for key, texts in given.items() if key not in made for text in texts]
+    kept = {"experiment": name, "question": content.get("question")}
+    if not isinstance(kept["question"], str | None):
+        problems.append(Problem(f"{file}: question", "is no text; write a sentence"))
+    return Asked(
+        [*placed, *typed],
+        name,
+        file,
+        kept,
+        claims if isinstance(claims, dict) else {},
+        content.get("at") if isinstance(content.get("at"), dict) else None,
+        bool((given.keys() | tiered.keys()) & (levels.keys() | {"zip", "design"})),
+        reader.problems + problems + found,
+        frozenset(made.keys() - given.keys()),
+    )
+
+
+def _digest(changes: list[str]) -> str:
+    """What tells a study with changes on the command line from the one that the file describes."""
+    return "-" + hashlib.sha256("\n".join(changes).encode()).hexdigest()[:6] if changes else ""
+
+
+def _tier(file: str, tiers: Any, tier: str | None, reader: Reader) -> tuple[dict[str, str], list[Problem]]:
+    """The overrides of the tier that the command line names; every tier of the file is checked."""
+    if not isinstance(tiers, dict) or not all(isinstance(keys, dict) for keys in tiers.values()):
+        return {}, [Problem(f"{file}: tiers", "is no mapping of mappings; write tiers: {gpu: {scale: base}}")]
+    found = {str(name): reader.entries(keys, f"tiers.{name}.") for name, keys in tiers.items()}
+    if tier in (None, "null"):
+        return {}, []
+    if tier not in found:
+        return {}, [Problem(f"tier={tier}", f"{file} has no such tier{close(str(tier), list(found)) if found else ''}")]
+    return found[tier], []
+
+
+class Reader:
+    """Turns the mappings of one file into overrides, one per key, and collects what is wrong with them."""
+
+    def __init__(self, file: str, known: dict[str, dict[str, Path]]):
+        self.file, self.groups = file, known
+        self.top = {field.name for field in dataclasses.fields(Config)} | known.keys()
+        self.problems: list[Problem] = []
+
+    def entries(self, content: dict[str, Any], where: str = "") -> dict[str, str]:
+        """Override by key: settings first, then factors, in the order of the file."""
+        found: dict[str, str] = {}
+        for key, value in content.items():
+            if key not in OWN or (where and key != "factors"):
+                for name, text in self.settings(str(key), value, where):
+                    self.add(found, name, text, where)
+        for key, levels in self.factors(content.get("factors", {}), where).items():
+            if self.is_known(key, f"{where}factors."):
+                self.add(found, key, f"{self.plus(key)}{key}={','.join(map(value_text, levels))}", where)
+        return found
+
+    def add(self, found: dict[str, str], key: str, text: str, where: str) -> None:
+        """Keep an override, or a problem where its key has one."""
+        if key in found:
+            self.wrong(where + key, "is given twice; write it once")
+        found[key] = text
+
+    def wrong(self, key: str, message: str) -> None:
+        """Remember a problem."""
+        self.problems.append(Problem(f"{self.file}: {key}", message))
+
+    def plus(self, key: str) -> str:
+        """What Hydra wants before a group that the reference model does not have."""
+        return "+" if key in self.groups and key not in defaults() else ""
+
+    def is_known(self, key: str, where: str) -> bool:
+        """Whether a key begins as one of the configuration does; else a problem."""
+        top = key.partition(".")[0]
+        if top in REFUSED:
+            self.wrong(where + key, REFUSED[top])
+        elif top not in self.top:
+            self.wrong(where + key, f"no such key{close(top, sorted({*self.top, *OWN} - REFUSED.keys()))}")
+        return top in self.top and top not in REFUSED
+
+    def settings(self, key: str, value: Any, where: str) -> list[tuple[str, str]]:
+        """The overrides of a setting: one, or one for each leaf of a nested mapping."""
+        if not self.is_known(key, where):
+            return []
+        if isinstance(value, dict) and key != "reference":
+            nested = [(f"{key}.{name}", item) for name, item in value.items()]
+            return [pair for name, item in nested for pair in self.settings(name, item, where)]
+        if key in self.groups and not isinstance(value, str):
+            self.wrong(where + key, f"{value_text(value)} is no variant{close('', list(self.groups[key]))}")
+            return []
+        return [(key, f"{self.plus(key)}{key}={value_text(value)}")]
+
+    def factors(self, factors: Any, where: str) -> dict[str, list[Any]]:
+        """Levels by factor."""
+        if not isinstance(factors, dict):
+            self.wrong(f"{where}factors", "is no mapping; write factors: {ffn: [mlp, swiglu]}")
+            return {}
+        found = {}
+        for key, levels in factors.items():
+            if isinstance(levels, list) and levels:
+                found[str(key)] = levels
+            else:
+                self.wrong(f"{where}factors.{key}", "is no list of levels; write [first, second]")
+        return found
+
+    def levels(self, content: dict[str, Any]) -> dict[str, list[Any]]:
+        """The levels that claims may name, without a word on what `entries` has said."""
+        factors = content.get("factors", {})
+        known = factors.items() if isinstance(factors, dict) else ()
+        return {str(key): levels for key, levels in known if isinstance(levels, list)}
+
+
+def value_text(value: Any) -> str:
+    """A value in the grammar of Hydra's command line, so that it is read back as it is."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quoted(str(key))}: {value_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(value_text, value)) + "]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return quoted(value) if isinstance(value, str) else repr(value)
+
+
+def quoted(text: str) -> str:
+    """A string, in quotes where Hydra would read something else."""
+    plain = PLAIN.fullmatch(text) and text.lower() not in WORDS
+    return text if plain else QuotedString(text=text, quote=Quote.single).with_quotes()
+
+
+def listed(config_dir: str | None) -> dict[str, str]:
+    """What each study file says it is, by name: for help."""
+    return {name: first_line(file) for name, file in experiments(config_dir).items()}

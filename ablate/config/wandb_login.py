@@ -1,0 +1,22 @@
+"""Whether Weights & Biases could log in."""
+
+from __future__ import annotations
+
+import contextlib
+import netrc
+import os
+from urllib.parse import urlsplit
+
+WANDB_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")  # the default host of older versions, and of newer ones
+
+
+def wandb_credentials() -> bool:
+    """Whether Weights & Biases could log in without asking anybody."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    hosts = (*WANDB_HOSTS, urlsplit(os.environ.get("WANDB_BASE_URL", "")).netloc)
+    for file in (os.environ.get("NETRC"), "~/.netrc", "~/_netrc"):
+        with contextlib.suppress(OSError, ValueError, netrc.NetrcParseError):
+            if file and not netrc.netrc(os.path.expanduser(file)).hosts.keys().isdisjoint(hosts):
+                return True
+    return False

@@ -1,0 +1,85 @@
+"""Claims of a study file against its results: supported, contradicted or undecided, corrected for their number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas
+
+from ablate.config.claim_relations import relation_of
+from ablate.evidence.claims.rules import FINDERS, Finding
+from ablate.evidence.claims.sentences import claim_says, claim_sentence
+from ablate.evidence.family import corrected, worded
+from ablate.evidence.scores import unadjusted
+from ablate.evidence.step_equivalents import WORTH, Worth
+from ablate.evidence.tuned import given
+from ablate.format import no_evidence
+from ablate.results.study import Study
+
+VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
+COLUMNS = [
+    *("name", "relation", "sentence", "metric", "n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "margin"),
+    *("registered", "edited", "verdict", "note"),
+    *("side", "against", "paired", "family", "unadjusted", "alpha", "waits"),
+    *("diverged", "diverged_reference", "lower", "higher", "tied", *WORTH, "says", "assumes"),
+]
+
+
+def claims(study: Study) -> pandas.DataFrame:
+    """A row per claim of a study: side one minus side two, in the metric's unit, and its verdict.
+
+    Registered claims are the family: intervals of level 1 − .05/m, Bonferroni-t, over all m that were registered, Holm
+    p.  Claims that were written or edited after results are exploratory: p after Benjamini & Hochberg over all that
+    there were, intervals of 5 % false coverage rate, verdicts that begin with "looks".  The interval decides; `less`
+    and `greater` are about the number itself, whether or not less is better.  With `seeds=auto` all levels allow for
+    the looks; `waits` marks what more seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's
+    tuning, placebo and exchange runs judge no claims.  An interval inside the margin supports `equivalent` "among
+    solved seeds" (of a loss: "among seeds that trained") only, where too many may collapse: see evidence.collapse.
+    """
+    entries = {} if no_evidence(study.manifest) else study.manifest.get("claims") or {}
+    found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}
+    family = np.array([bool(entry["registered"]) for entry in entries.values()], dtype=bool)
+    p = np.array([finding.p for finding in found.values()], dtype=float)
+    holm, bh, levels = corrected(p, family, study.manifest)
+    rows = [
+        finding.columns | (kind := _kind(name, entries[name])) | {"p": finding.p} | _judged(finding, level, kind)
+        for (name, finding), level in zip(found.items(), levels, strict=True)
+    ]
+    table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
+    table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
+    table["unadjusted"] = unadjusted(study.manifest) is not None
+    table["says"] = [claim_says(study.manifest, entries[row.name]["claim"], row) for row in _rows(table)]
+    table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in _rows(table)]
+    return table
+
+
+def _rows(table: pandas.DataFrame) -> list[Any]:
+    return list(table.itertuples(index=False))
+
+
+def _found(study: Study, name: str, claim: dict[str, Any]) -> Finding:
+    # The same numbers for a claim of the same name, whatever other claims there are.
+    return FINDERS[relation_of(claim)](study, claim, np.random.default_rng([*name.encode()]))
+
+
+def _kind(name: str, entry: dict[str, Any]) -> dict[str, Any]:
+    known = bool(entry["registered"])
+    which = {"name": name, "relation": relation_of(entry["claim"])}
+    return which | {"registered": known, "family": known, "edited": bool(entry.get("earlier"))}
+
+
+def _judged(finding: Finding, level: float, kind: dict[str, Any]) -> dict[str, Any]:
+    """Interval, verdict and its reasons at the level that is left for one claim."""
+    low, high = finding.span(level)
+    outcome = finding.outcome(level)
+    told = finding.worth(level) if finding.worth else Worth()
+    whom, why = finding.unless(level) if finding.unless and outcome > 0 else ("", "")
+    return told._asdict() | {
+        "low": low,
+        "high": high,
+        "verdict": worded(f"{VERDICTS[outcome]} {whom}".strip(), kind["family"]),
+        "assumes": finding.assumes * bool(outcome),
+        "note": "; ".join(filter(None, [why, finding.reason, *finding.notes])),
+        "waits": bool(whom) or (not outcome and not finding.final),
+    }

@@ -1,0 +1,268 @@
+"""What the runs say of one claim, for each relation that a claim can state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas
+
+from ablate.config.claim_relations import compared, relation_of, weighed
+from ablate.config.margin import fraction_of
+from ablate.evidence.claims.rank_correlation import Ranked, rank_correlation
+from ablate.evidence.claims.sentences import at_words, side_words
+from ablate.evidence.claims.step_units import in_steps, in_units, least_level, worth_of
+from ablate.evidence.collapse import collapse_of, condition, seen_words
+from ablate.evidence.contrasts import Contrast
+from ablate.evidence.divergence import divergence_of
+from ablate.evidence.effects import barred, too_few
+from ablate.evidence.equivalence import SEEDS
+from ablate.evidence.estimates import Scored, estimate_row, scored
+from ablate.evidence.normality import alarmed, assumed
+from ablate.evidence.sequential import nominal, overall, planned_looks
+from ablate.evidence.statistics import Estimate, interval, p_value, paired
+from ablate.evidence.step_equivalents import Worth
+from ablate.format import counted, number, p_words, ranks
+from ablate.results.study import Study
+
+RANKS_ASSUMED = "if correlations over seeds are roughly normal"  # they are bounded, and checked by nothing
+Claim = dict[str, Any]
+Span = tuple[float, float]
+Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the runs say of one claim, before anything is corrected for the number of claims.
+
+    columns   n, mean, sd and what else a row of `claims` shows
+    p         of "neither supported nor contradicted", good at any look; NaN where nothing can be said
+    span      the interval at a level; (NaN, NaN) where there is none
+    outcome   at a level: 1 supported, −1 contradicted, 0 neither
+    reason    why nothing can be said; `final` if no more seeds would change that
+    worth     the difference in training steps at a level; None without exchange runs
+    unless    at a level: for whom alone it is supported, and why ("", "": for all); None of other relations
+    assumes   what a verdict takes for granted
+    """
+
+    columns: dict[str, Any]
+    p: float
+    span: Callable[[float], Span]
+    outcome: Callable[[float], int]
+    reason: str = ""
+    final: bool = False
+    notes: list[str] = field(default_factory=list)
+    worth: Callable[[float], Worth] | None = None
+    unless: Callable[[float], tuple[str, str]] | None = None
+    assumes: str = ""
+
+
+def rule_of(relation: str, margin: float) -> Rule:
+    """From interval and n to 1 (supported), −1 (contradicted) or 0: entirely on the claimed side, or on the other.
+
+    `less` and `greater` are about the sign of side one − side two; `equivalent`: inside ±margin with n >= 5, or all
+    outside.  Works on arrays; an interval of NaN says nothing.
+    """
+    return {
+        "less": lambda low, high, n: (high < 0) * 1 - (low > 0) * 1,
+        "greater": lambda low, high, n: (low > 0) * 1 - (high < 0) * 1,
+        "equivalent": lambda low, high, n: (
+            ((-margin < low) & (high < margin)) * (n >= SEEDS) - ((low > margin) | (high < -margin)) * 1
+        ),
+    }[relation]
+
+
+def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
+    """`less`, `greater`, `equivalent`: mean of side one − mean of side two, within seeds or by Welch.
+
+    p is that of the interval: the largest level at which it decides nothing.  For `equivalent` it is twice Student's
+    P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987), at half the level each.
+    """
+    contrast, all_scores = contrast_of(claim, study), scored(study, claim.get("metric"))
+    row = SimpleNamespace(**estimate_row(all_scores, contrast))
+    told, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.get("margin"))
+    margin = float(claim.get("margin", math.nan)) if share is None else in_units(study, contrast, row, share)
+    why, final = _blocked(row, claim, told is None)
+    fallen = collapse_of(all_scores, contrast)
+    estimate, relation = row.estimate, relation_of(claim)
+    tested = estimate._replace(mean=abs(estimate.mean) - margin) if relation == "equivalent" else estimate
+    rule = rule_of(relation, margin)
+    # Of differences that hold collapsed seeds no interval says that two sides are equal.
+    most = 0 if relation == "equivalent" and fallen.seen else 1
+
+    def span(level: float) -> Span:
+        if barred(row):
+            return math.nan, math.nan
+        low, high = interval(estimate, nominal(row.looks, level))
+        return max(low, -row.reach), min(high, row.reach)  # shares differ by 1 at most, as in effects
+
+    def outcome(level: float) -> int:
+        if why:
+            return 0
+        if share is not None and told is not None:
+            return min(in_steps(told(nominal(row.looks, level)), share, row.n), most)
+        low, high = map(np.asarray, span(level))
+        return min(int(rule(low, high, row.n)), most)
+
+    def unless(level: float) -> tuple[str, str]:
+        return condition(fallen, nominal(row.looks, level), margin, span(level), row.lower_is_better)
+
+    p = _p(row, tested, relation) if share is None or told is None else least_level(told, share, row.n)
+    p = 1.0 if not most and tested.mean < 0 else p
+    return Finding(
+        _columns(row) | {"margin": margin, "side": contrast.level, "against": contrast.reference},
+        math.nan if why else overall(row.looks, p),
+        span,
+        outcome,
+        why,
+        final,
+        [*_notes(row, relation), *[seen_words(fallen)] * bool(fallen.seen and not row.diverged)],
+        None if why or told is None else lambda level: told(nominal(row.looks, level)),
+        unless if relation == "equivalent" else None,
+        assumed(row.n),
+    )
+
+
+def _p(row: SimpleNamespace, tested: Estimate, relation: str) -> float:
+    """Student's p of what is tested; 1 where too few seeds bar the only verdict that there could be."""
+    few = relation == "equivalent" and row.n < SEEDS and tested.mean < 0
+    return 1.0 if few else p_value(tested)
+
+
+def _blocked(row: SimpleNamespace, claim: Claim, untold: bool) -> tuple[str, bool]:
+    """Why nothing can be said of a difference, and whether no more seeds would change that."""
+    reason = barred(row)
+    if reason and row.uneven:
+        return f"{reason[1]}; diverged ranked worst: {ranks(row)}", True
+    if reason:
+        return reason[1], bool(row.different)
+    if untold and fraction_of(claim.get("margin")) is not None:
+        return f"what {claim['margin']} of the training steps are worth is not known; exchange=true measures it", True
+    return "", False
+
+
+def _notes(row: SimpleNamespace, relation: str) -> list[str]:
+    few = relation == "equivalent" and 1 < row.n < SEEDS
+    even = row.diverged and not row.uneven
+    return [f"{counted(row.diverged, 'run')} diverged on side one, the same share of side two"] * bool(even) + [
+        f"fewer than {SEEDS} seeds cannot show equivalence"
+    ] * few
+
+
+def contrast_of(claim: Claim, study: Study) -> Contrast:
+    """The difference that a claim is about."""
+    one, other = weighed(claim, study.manifest["cells"])
+    sides = [side_words(study.manifest, side) for side in compared(claim)]
+    weights = one | {cell: -weight for cell, weight in other.items()}
+    return Contrast("claim", "", sides[0], sides[1], at_words(study.manifest, claim), " against ".join(sides), weights)
+
+
+def _columns(row: SimpleNamespace) -> dict[str, Any]:
+    names = ("n", "mean", "sd", "metric", "paired", "diverged", "diverged_reference", "lower", "higher", "tied")
+    # Of sides of which one lost more runs to divergence a mean says nothing, and would be taken for a finding.
+    withheld = {"mean": math.nan, "sd": math.nan} if row.uneven or row.different or alarmed(row.p_normal) else {}
+    return {name: getattr(row, name) for name in names} | withheld
+
+
+def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
+    """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact p; no interval."""
+    sides = [list(side) for side in weighed(claim, study.manifest["cells"])]
+    found = SimpleNamespace(**divergence_of(study, *sides))
+    n, counts = found.n, [(found.diverged, found.ended), (found.diverged_reference, found.ended_reference)]
+    looks = planned_looks(study.manifest)
+    shares = [count / ended if ended else math.nan for count, ended in counts]
+    reason = too_few(n, found.paired) or "no run diverged on either side" * (not any(shares))
+    p = math.nan if reason else min(1.0, looks * found.p)
+    words = [side_words(study.manifest, side) for side in compared(claim)]
+    share = shares[0] - shares[1]
+    spread = f"{counts[0][0]} of {counts[0][1]} runs diverged against {counts[1][0]} of {counts[1][1]}"
+
+    return Finding(
+        {"n": n, "mean": share, "sd": math.nan, "metric": "diverged", "margin": math.nan, "paired": found.paired}
+        | {"side": words[0], "against": words[1], "diverged": counts[0][0], "diverged_reference": counts[1][0]},
+        p,
+        lambda level: (math.nan, math.nan),
+        lambda level: int(math.copysign(1, share)) if p <= level else 0,
+        reason,
+        notes=[spread] * (not reason),
+    )
+
+
+def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
+    """`rank_correlates`: Spearman's ρ of the levels' scores with the published numbers, within each seed.
+
+    Supported (contradicted): the t interval of the seeds' ρ lies above (below) zero, so that seeds agree, *and* so few
+    orders of the levels would do as well that p, twice the exact tail over all orders, is below the level: with four
+    levels none is (2/24 > .05), with five only nearly perfect ones.  p is the larger of the two.  Higher numbers go
+    with higher numbers: published scores for which more is better stand with a minus against a loss.
+    """
+    sides = weighed(claim, study.manifest["cells"])
+    all_scores = scored(study, claim.get("metric"))
+    values = _level_scores(all_scores.values, sides)
+    n = len(values)
+    looks = planned_looks(study.manifest)
+    diverged = [sum(all_scores.ends.get((cell, "diverged"), 0) for cell in side) / len(side) for side in sides]
+    levels = [side_words(study.manifest, side) for side in compared(claim)]
+    published = np.array(claim["rank_correlates"][1], float)
+    lone = [all_scores.metrics[cell] for side in sides for cell in side]
+    uneven = len(set(diverged)) > 1
+    reason = _unranked(all_scores, sides, published, rng) if uneven else ""
+    reason = reason or ("" if n >= SEEDS else f"n = {n}, fewer than {SEEDS} seeds show no ranking")
+    found = rank_correlation(values.to_numpy(), published, rng) if n else None
+    estimate = paired(found.by_seed) if found else paired(np.array([]))
+    p = math.nan if reason or not found else min(1.0, looks * max(found.p_seeds, found.p_orders))
+
+    def span(level: float) -> Span:
+        if reason or n < 2:
+            return math.nan, math.nan
+        low, high = interval(estimate, level / looks) if estimate.error else (estimate.mean, estimate.mean)
+        return max(low, -1.0), min(high, 1.0)
+
+    return Finding(
+        {"n": n, "mean": estimate.mean, "sd": estimate.sd, "metric": ", ".join(dict.fromkeys(lone)), "paired": True}
+        | ({"mean": math.nan, "sd": math.nan} if uneven else {})
+        | {"margin": math.nan, "side": ", ".join(levels), "against": "published numbers"},
+        p,
+        span,
+        lambda level: (1 if estimate.mean > 0 else -1) if p <= level else 0,
+        reason,
+        uneven,
+        _leaning(found, levels) if found and not reason else [],
+        assumes=RANKS_ASSUMED,
+    )
+
+
+def _leaning(found: Ranked, levels: list[str]) -> list[str]:
+    """How much of a correlation hangs on one level, since three coarse groups can make most of it, and on chance."""
+    i = int(np.argmin(found.without * (1 if found.mean >= 0 else -1)))
+    chance = [f"as good an order by chance: {p_words(found.p_orders)}"] * (found.p_orders > found.p_seeds)
+    return [f"Spearman without {levels[i]} {number(float(found.without[i]), 2)}", *chance]
+
+
+def _unranked(found: Scored, sides: list[dict[str, float]], published: np.ndarray, rng: np.random.Generator) -> str:
+    """Why unequal divergence withholds a ranking, with that of the diverged runs as the worst."""
+    ranked = _level_scores(found.ranked, sides).to_numpy()
+    worst = (
+        f"; diverged ranked worst: {number(rank_correlation(ranked, published, rng).mean, 2)}" if len(ranked) else ""
+    )
+    return f"levels diverged unequally often{worst}"
+
+
+def _level_scores(values: pandas.DataFrame, sides: list[dict[str, float]]) -> pandas.DataFrame:
+    """A row per seed that has every run, a column per level: its weighted mean."""
+    complete = values[[cell for side in sides for cell in side]].dropna()
+    levels = {i: complete[list(side)] @ np.array(list(side.values())) for i, side in enumerate(sides)}
+    return pandas.DataFrame(levels, index=complete.index)
+
+
+FINDERS: dict[str, Callable[[Study, Claim, np.random.Generator], Finding]] = {
+    "less": difference,
+    "greater": difference,
+    "equivalent": difference,
+    "diverges_more": divergence,
+    "rank_correlates": ranking,
+}

@@ -1,0 +1,60 @@
+"""Differences of claims in training steps: what they are worth, and margins that are a share of the steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ablate.evidence.contrasts import Contrast
+from ablate.evidence.equivalence import SEEDS
+from ablate.evidence.estimates import Scored
+from ablate.evidence.step_equivalents import Slope, Worth, shares, slopes, within, worth
+from ablate.results.study import Study
+
+
+def worth_of(study: Study, contrast: Contrast, found: Scored, row: Any) -> Callable[[float], Worth] | None:
+    """What a difference is worth at a level of its interval; None without exchange runs that have its metric."""
+    curves = _curves(study, row.metric)
+    if not curves or math.isnan(row.mean):
+        return None
+    return lambda level: worth(study.manifest, contrast.weights, found.values, curves, row.lower_is_better, level)
+
+
+def _curves(study: Study, metric: str) -> dict[str, Slope]:
+    exchange = study.beside.get("exchange")
+    return slopes(exchange, metric) if exchange and metric in exchange.runs else {}
+
+
+def in_steps(told: Worth, share: float, n: int) -> int:
+    """Whether a worth lies within a share of the steps (1, five seeds at least), all outside (−1), or neither (0)."""
+    if within(told.worth_low, told.worth_high, share):
+        return int(n >= SEEDS)
+    return -int(told.worth_low > share or told.worth_high < 1 / (1 + share) - 1)
+
+
+def least_level(told: Callable[[float], Worth], share: float, n: int) -> float:
+    """The p-value of an interval: the least level at which it decides, by halving on a logarithmic scale; else 1."""
+
+    def decides(log: float) -> bool:
+        return in_steps(told(math.exp(log)), share, n) != 0
+
+    low, high = math.log(1e-12), math.log(1 - 1e-9)
+    if not decides(high):
+        return 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if decides(middle) else (middle, high)
+    return math.exp(high)
+
+
+def in_units(study: Study, contrast: Contrast, row: Any, share: float) -> float:
+    """A share of the steps in the metric's unit, |mean slope|·log(1 + share); NaN without exchange runs.
+
+    Of several strata the slope is a mean by how much of the contrast is in each, as in `exchange.worth`.
+    """
+    curves, parts = _curves(study, row.metric), shares(study.manifest, contrast.weights)
+    if not parts.keys() <= curves.keys():
+        return math.nan
+    slope = sum(part * float(curves[name].all.mean()) for name, part in parts.items())
+    return abs(slope) * math.log1p(share)

@@ -1,0 +1,93 @@
+"""What else differs between the two sides of a contrast, beside the factor that it is called by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ablate.evidence.contrasts import Contrast, contrasts
+from ablate.format import counted, setting
+
+SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
+# Widths follow from a variant's rule, and their cost is shown; the others change no run's numbers.
+ASIDE = {"ffn.hidden", "data.path", "data.name", "train.parallel", "train.checkpoint_seconds", "train.device"}
+CHOSEN = {"params": {"ffn.mult", "ffn.multiple_of"}, "flops": {"ffn.mult", "ffn.multiple_of"}}
+CHOSEN |= {"flops_total": {"train.steps", "optim.warmup"}}
+NAMED = 3  # settings that a line spells out
+Cell = dict[str, Any]
+
+
+def also(manifest: dict[str, Any], contrast: Contrast) -> list[str]:
+    """The settings besides its factors in which the sides of a contrast differ: "bias true → false".
+
+    Settings that both sides have; of a factor's own group without its name, and none where its variants are one class
+    with other arguments.  Nothing of interactions, whose sides have all levels.
+    """
+    cells = {cell["id"]: cell for cell in manifest["cells"]}
+    sides = [[cells[name] for name in contrast.side(sign)] for sign in (-1, 1)]
+    changed = [
+        name for name in manifest["factors"] if _unlike([cell["levels"].get(name) for cell in side] for side in sides)
+    ]
+    own = {key for name in changed for key in name.split("+")}
+    values = [_values(side) for side in sides]
+    aside = ASIDE | CHOSEN.get(manifest.get("match", "none"), set()) | own
+    found = []
+    for key in values[0].keys() & values[1].keys() - aside if contrast.kind != "interaction" else ():
+        group, _, name = key.partition(".")
+        same_class = values[0].get(f"{group}._target_") == values[1].get(f"{group}._target_")
+        of_variant = group in own and (name == "_target_" or same_class)
+        if values[0][key] != values[1][key] and name != "_partial_" and not of_variant:
+            found.append((group in own, key))
+    order = {name: place for place, name in enumerate(SECTIONS)}
+    found.sort(key=lambda each: (not each[0], order[each[1].partition(".")[0]], each[1]))
+    return [_said(key, mine, *(side[key] for side in values)) for mine, key in found]
+
+
+def _unlike(sides: Iterable[list[Any]]) -> bool:
+    one, other = ({repr(value) for value in side} for side in sides)
+    return one != other
+
+
+def _values(cells: list[Cell]) -> dict[str, list[str]]:
+    """The values that cells have of each setting, arguments that their constructors fill in included."""
+    found: dict[str, set[str]] = {}
+    for cell in cells:
+        config = {name: node for name, node in (cell.get("config") or {}).items() if name in SECTIONS}
+        for key, value in {**cell.get("defaults", {}), **dict(_leaves(config))}.items():
+            found.setdefault(key, set()).add(setting(value))
+    return {key: sorted(values) for key, values in found.items()}
+
+
+def _leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if not isinstance(node, dict):
+        yield key, node
+        return
+    for name, item in node.items():
+        yield from _leaves(item, f"{key}.{name}" if key else str(name))
+
+
+def _said(key: str, mine: bool, before: list[str], after: list[str]) -> str:
+    group, _, name = key.partition(".")
+    plain = [
+        ", ".join(value.rpartition(".")[2] if name == "_target_" else value for value in side)
+        for side in (before, after)
+    ]
+    called = group if name == "_target_" else name if mine else key
+    return f"{called} {plain[0]} → {plain[1]}"
+
+
+def also_words(also: str) -> str:
+    """A few settings of the column `also` of effects: "also: bias true → false"; nothing where there is none."""
+    found = also.split("; ") if also else []
+    more = f" and {counted(len(found) - NAMED, 'more setting')}" * (len(found) > NAMED)
+    return f"also: {', '.join(found[:NAMED])}{more}" * bool(found)
+
+
+def also_lines(manifest: dict[str, Any]) -> list[str]:
+    """A line for each change of a design that changes more than it is called by: "ffn: swiglu − mlp, also: …"."""
+    found = {}
+    for contrast in contrasts(manifest):
+        if contrast.kind in ("main", "step") and (others := also(manifest, contrast)):
+            where = f" at {contrast.stratum}" * bool(contrast.stratum)
+            found[contrast.label.removesuffix(where)] = also_words("; ".join(others))
+    return [f"{label}, {others}" for label, others in found.items()]

@@ -1,0 +1,205 @@
+"""Effects of a design with simultaneous intervals and the verdicts that follow from them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+
+from ablate.evidence.claims.step_units import in_units
+from ablate.evidence.collapse import collapse_of, seen_words, within_margin
+from ablate.evidence.confounds import also
+from ablate.evidence.contrasts import Contrast, contrasts
+from ablate.evidence.equivalence import PAIRS, SEEDS, Margin, inside, margin_of
+from ablate.evidence.estimates import MATCHED, estimate_row, scored
+from ablate.evidence.family import ALPHA, worded
+from ablate.evidence.normality import alarm_words, alarmed, assumed, doubted
+from ablate.evidence.scores import unadjusted
+from ablate.evidence.sequential import nominal, overall
+from ablate.evidence.statistics import benjamini_hochberg, detectable, holm, interval, p_value
+from ablate.evidence.step_equivalents import WORTH, worths
+from ablate.evidence.tuned import given
+from ablate.format import OPEN, counted, no_evidence
+from ablate.results.study import Study
+
+CONTRAST = ["kind", "factor", "level", "reference", "stratum", "label"]
+ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
+SIZES = ["d_z", "correlation", "superiority", "smallest", "margin", "margin_steps"]
+GROUNDS = [
+    *("paired", "family", "unadjusted", "lower", "higher", "tied", "diverged", "diverged_reference"),
+    *("failed", "missing", "alpha", "metric", "lower_is_better", "p_normal", "assumes", *SIZES),
+]
+
+
+# What effects needs of a row and does not keep.
+OF_ROWS = ["estimate", "different", "uneven", "looks", "reach", "collapse"]
+
+
+class Noise(NamedTuple):
+    """The noise of the paired effects of one kind: their pooled SD over seeds, and the least and the largest of them.
+
+    `finds`: the least and the largest difference that a fresh study of as many seeds, at least n, finds four times in
+    five, each from its own effect's SD.
+    """
+
+    kind: str
+    sd: float
+    n: int
+    spread: tuple[float, float]
+    finds: tuple[float, float]
+    metric: str
+
+
+def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
+    """A row per contrast of the design, in the metric's unit, level minus reference.
+
+    Family rows (main effects and two-way interactions, whatever is claimed: claims are a family of their own) have
+    simultaneous 95 % intervals: level 1 − .05/m, Bonferroni-t.
+    Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
+    1 − .05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides
+    the verdict, which of an exploratory row begins with "looks".  Intervals of differences between shares (accuracies)
+    end at −1 and 1.
+
+    With `seeds=auto` intervals and p allow for every look (see evidence.sequential): p is the least level that any look
+    would have to be planned for, and `alpha`, 1 − the level of the one interval by itself, is so much smaller.
+    `metric` is that of each row's own task unless one is given for all; `smallest` is what a fresh study of as many
+    seeds finds four times in five at `alpha`, the row's own SD being an estimate; NaN where so few find nothing.
+    """
+    found, all_scores = contrasts(study.manifest), scored(study, metric)
+    rows = [
+        named(each) | estimate_row(all_scores, each) | {"collapse": collapse_of(all_scores, each)} for each in found
+    ]
+    table = pandas.DataFrame(rows, columns=[*OF_ROWS, *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
+    table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
+    table["unadjusted"] = unadjusted(study.manifest) is not None
+    margin = margin_of(study.manifest)
+    trend = table["kind"] == "trend"  # a slope, of which a margin of differences says nothing
+    table["margin"], table["margin_steps"] = np.where(trend, np.nan, margin.size), np.where(trend, np.nan, margin.steps)
+    _correct(table)
+    table = table.join(worths(study, all_scores.values, found, table))
+    table["in_units"] = [
+        in_units(study, each, row, row.margin_steps) if math.isfinite(row.margin_steps) else row.margin
+        for each, row in zip(found, table.itertuples(), strict=True)
+    ]
+    bare = no_evidence(study.manifest)
+    judged = [("none", "") if bare else _verdict(row, margin) for row in table.itertuples()]
+    table["verdict"] = [worded(word, each) for (word, _), each in zip(judged, table["family"], strict=True)]
+    doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
+    table["assumes"] = [assumed(row.n, doubts[row.family]) * (row.verdict not in OPEN) for row in table.itertuples()]
+    table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
+    table["also"] = ["; ".join(also(study.manifest, contrast)) for contrast in found]
+    table["given"] = given(study.manifest)
+    left = [MATCHED] * (study.manifest.get("match", "none") != "none")
+    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]
+
+
+def named(contrast: Contrast) -> dict[str, str]:
+    """What a contrast is called, in the columns of effects."""
+    return {name: getattr(contrast, name) for name in CONTRAST}
+
+
+def _correct(table: pandas.DataFrame) -> None:
+    """Fill in p, its corrections and the intervals, for the family and for the exploratory rows."""
+    family = table["family"].to_numpy()
+    rows = list(table.itertuples())
+    p = np.array([overall(row.looks, p_value(row.estimate)) if _tested(row) else math.nan for row in rows])
+    table["p"], table["p_holm"], table["p_bh"] = p, np.nan, np.nan
+    table.loc[family, "p_holm"] = holm(p[family], ALPHA)
+    table.loc[~family, "p_bh"] = benjamini_hochberg(p[~family])
+    found = max(1, int((table["p_bh"] <= ALPHA).sum()))
+    together = np.where(family, ALPHA / max(1, family.sum()), ALPHA * found / max(1, (~family).sum()))
+    table["alpha"] = [nominal(row.looks, level) for row, level in zip(rows, together, strict=True)]
+    spans = [
+        (math.nan, math.nan) if _withheld(row) else interval(row.estimate, level)
+        for row, level in zip(rows, table["alpha"], strict=True)
+    ]
+    # nan stays nan; what is cut off cannot be, so that intervals hold the truth as often.
+    table["low"] = [max(low, -row.reach) for (low, _), row in zip(spans, rows, strict=True)]
+    table["high"] = [min(high, row.reach) for (_, high), row in zip(spans, rows, strict=True)]
+    # What survivors differ in is no effect: of sides that lost unequally many runs only ranks are shown.
+    for name in ("mean", "sd", "d_z"):
+        table[name] = [math.nan if _withheld(row) else getattr(row, name) for row in rows]
+    table["smallest"] = [
+        detectable(row.estimate, level) if _tested(row) else math.nan
+        for row, level in zip(rows, table["alpha"], strict=True)
+    ]
+
+
+def _withheld(row: Any) -> bool:
+    return bool(row.different or row.uneven or alarmed(row.p_normal))
+
+
+def _tested(row: Any) -> bool:
+    return not _withheld(row) and row.n >= (PAIRS if row.paired else SEEDS)
+
+
+def barred(row: Any) -> tuple[str, str] | None:
+    """withheld or undecided with the reason, where no interval of a row can say anything; else None."""
+    if row.different:
+        return "withheld", "its cells are scored on different tasks"
+    if row.uneven:
+        return "withheld", f"{counted(row.diverged, 'run')} diverged against {row.diverged_reference}"
+    if few := too_few(row.n, row.paired):
+        return "undecided", few
+    if not row.paired and row.n < SEEDS:
+        return "undecided", f"unpaired, n < {SEEDS}"
+    if row.sd == 0 and row.mean == 0:
+        return "undecided", "equal in every seed"
+    if row.sd == 0:
+        return "undecided", "no spread between seeds, which no seeds of their own have"
+    if alarmed(row.p_normal):
+        return "withheld", alarm_words(row)
+    return None
+
+
+def too_few(n: int, paired: bool) -> str:
+    """Why so many seeds can conclude nothing, whatever is compared; "" where they may."""
+    if n < 2:
+        return "one seed can conclude nothing" if n else "no seed has every run it needs"
+    return f"fewer than {PAIRS} seeds have both sides" if paired and n < PAIRS else ""
+
+
+def _verdict(row: Any, margin: Margin) -> tuple[str, str]:
+    """One of VERDICTS, by where the interval lies to zero and the margin, and the reason where that does not say it."""
+    reason = barred(row)
+    # Collapsed seeds make differences skewed; of the others something can be said all the same.
+    small = within_margin(row) if reason is None or alarmed(row.p_normal) else None
+    if reason and not small:
+        return reason
+    note = [f"{counted(row.diverged, 'run')} diverged on each side"] * bool(row.diverged)
+    if small:
+        note += ["by a margin written after results"] * (not margin.registered)
+        return small[0], "; ".join(filter(None, (small[1], *note)))
+    note += [f"inside the margin, but n < {SEEDS}"] * (row.n < SEEDS and inside(row))
+    note += [seen_words(row.collapse)] * (row.collapse.some and not row.diverged)
+    zero = row.low <= 0 <= row.high
+    word = "undecided" if zero else "better" if (row.high < 0) == row.lower_is_better else "worse"
+    return word, "; ".join(note)
+
+
+def headline(table: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows to show first: effects of the design, and single cells only where no effect has an interval.
+
+    A cell that diverges is part of every main effect, so that its study may have no other interval to show.
+    """
+    design = table["kind"] != "cell"
+    cells = table["n"].gt(1) & table.loc[design, "low"].isna().all()
+    return table[design | cells]
+
+
+def noise(table: pandas.DataFrame) -> list[Noise]:
+    """By kind of effect: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and from where to where each effect's own numbers go.
+
+    Over the paired rows that have an interval, those of each metric by themselves; the level of what is found is
+    theirs: .05/m in a family, less with seeds=auto.
+    """
+    usable = table[(table["kind"] != "cell") & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
+    found = []
+    for (kind, metric), rows in usable.groupby(["kind", "metric"], sort=False):
+        weights = rows["n"].to_numpy(float) - 1
+        sd = math.sqrt(float(np.sum(weights * rows["sd"].to_numpy(float) ** 2) / weights.sum()))
+        spread, finds = ((float(rows[name].min()), float(rows[name].max())) for name in ("sd", "smallest"))
+        found.append(Noise(str(kind), sd, int(rows["n"].min()), spread, finds, str(metric)))
+    return found

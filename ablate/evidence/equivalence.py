@@ -1,0 +1,75 @@
+"""What a study's margin says of an effect: whether its interval lies inside, and when the margin was written."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from ablate import format
+from ablate.config.margin import fraction_of
+from ablate.evidence.step_equivalents import within
+from ablate.results.study import Study
+
+PAIRS = 3  # seeds; below it nothing is said of paired differences, whose t has one degree of freedom
+SEEDS = 5  # below it nothing is called equivalent or negligible, and nothing is said of unpaired differences
+
+
+class Margin(NamedTuple):
+    """The largest difference that does not matter: in the metric's unit, or as a share of the training steps.
+
+    NaN is what it is not given in.  `registered`: whether it was written before any comparison existed.
+    """
+
+    size: float = math.nan
+    steps: float = math.nan
+    registered: bool = True
+
+
+def margin_of(manifest: dict[str, Any]) -> Margin:
+    """The margin of a study; both NaN without one."""
+    entry = manifest.get("margin") or {}
+    value, share = entry.get("value"), fraction_of(entry.get("value"))
+    if value is None:
+        return Margin()
+    return Margin(math.nan if share else float(value), share or math.nan, bool(entry.get("registered")))
+
+
+def inside(row: Any) -> bool:
+    """Whether the interval of a row of effects lies inside its margin; of a share of the steps, that of its worth."""
+    if math.isfinite(row.margin):
+        return bool(-row.margin < row.low and row.high < row.margin)
+    return bool(within(float(row.worth_low), float(row.worth_high), row.margin_steps))
+
+
+def margin_words(manifest: dict[str, Any]) -> str:
+    """The margin of a study as it is read: "±.01", "±2 % of the training steps"; nothing without one."""
+    found = margin_of(manifest)
+    return format.bounds(found.size, found.steps)
+
+
+def margin_line(study: Study) -> str:
+    """The margin in a sentence: its size, whether it was written before any result, its earlier values.
+
+    Nothing of a study that never had one, or that is no evidence.
+    """
+    manifest = study.manifest
+    entry = manifest.get("margin")
+    if not entry or format.no_evidence(manifest):
+        return ""
+    parts = [f"{_value(entry)}, {_when(entry)}" if entry["value"] is not None else "none any more"]
+    if math.isfinite(margin_of(manifest).steps) and "exchange" not in study.beside:
+        parts.append("without exchange runs nothing can be judged by it; exchange=true adds them")
+    before = [f"{_value(old)} ({_when(old)})" for old in entry["earlier"] if old["value"]]
+    parts += [f"earlier: {', '.join(before)}"] * bool(before)
+    return f"margin: {'; '.join(parts)}"
+
+
+def _value(entry: dict[str, Any]) -> str:
+    return margin_words({"margin": entry})
+
+
+def _when(entry: dict[str, Any]) -> str:
+    if not entry["written"]:
+        return "post hoc: nothing tells that it was written before the results"
+    day = str(entry["written"])[:10]
+    return f"registered {day}, before any result" if entry["registered"] else f"post hoc: written {day}, after results"

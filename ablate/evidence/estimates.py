@@ -1,0 +1,160 @@
+"""What the runs say of one contrast: its estimate, its pairs, its ranks and what became of the runs of its cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+
+from ablate.evidence.contrasts import Contrast
+from ablate.evidence.normality import normality
+from ablate.evidence.scores import endpoints, lower_is_better, scores
+from ablate.evidence.sequential import sizes
+from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
+from ablate.format import CROSSED
+from ablate.results.study import Study
+
+SHARES = ("accuracy", "exact")  # metrics that are shares, of which no two differ by more than 1
+MATCHED = "match_difference"  # of a matched study: the largest in size among the cells of a contrast
+Ends = dict[tuple[str, str], int]  # how many runs of a cell ended in a way
+
+
+class Scored(NamedTuple):
+    """A study's scores with the metric of each cell, once for all of its contrasts.
+
+    values  a row per seed, a column per cell, NaN where a run gave no number
+    ranked  the same with diverged runs infinitely bad: for ranks only, never for a mean
+    at      the place of each cell's column in both
+    """
+
+    study: Study
+    cells: dict[str, dict[str, Any]]
+    metrics: dict[str, str]
+    lower: dict[str, bool]
+    values: pandas.DataFrame
+    ranked: pandas.DataFrame
+    ends: Ends
+    at: dict[str, int]
+
+    def of(self, cells: Iterable[str], ranked: bool = False) -> np.ndarray:
+        """The values, or ranked values, of these cells (seeds, cells): pandas' own selection is slow for many rows."""
+        table = self.ranked if ranked else self.values
+        return np.asarray(table.to_numpy()[:, [self.at[cell] for cell in cells]])
+
+
+def scored(study: Study, metric: str | None = None) -> Scored:
+    """The scores of a study by each cell's own metric, or all by one."""
+    manifest, values = study.manifest, scores(study, metric)
+    metrics = {cell: metric or own for cell, own in endpoints(manifest).items()}
+    lower = {cell: lower_is_better(manifest, name) for cell, name in metrics.items()}
+    ranked = values.copy()
+    for run in study.runs[study.runs["status"] == "diverged"].itertuples():
+        ranked.loc[run.seed, run.cell] = math.inf if lower[run.cell] else -math.inf
+    ends: Ends = study.runs.groupby(["cell", "status"]).size().to_dict()
+    cells, at = {cell["id"]: cell for cell in manifest["cells"]}, {cell: i for i, cell in enumerate(values)}
+    return Scored(study, cells, metrics, lower, values, ranked, ends, at)
+
+
+def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
+    """The columns of `effects` that need no other row."""
+    cells, names = found.cells, list(contrast.weights)
+    parts, together = groups(found.study.manifest, contrast.weights)
+    values = [sums(found.of(w), w) for w in parts]
+    estimate = estimate_of(values, together)
+    different = len({cells[name]["task"] for name in names}) > 1
+    lost = _diverged(found, contrast.side(1), contrast.side(-1))
+    metrics = list(dict.fromkeys(found.metrics[name] for name in names))
+    left = max(((cells[name].get("matched") or {}).get("difference", 0) for name in names), key=abs)
+    return {
+        "estimate": estimate,
+        "reach": _reach(found, contrast, metrics),
+        "looks": sizes(found.study.manifest, [_complete(found, w) for w in parts]),
+        "different": different,
+        "paired": together,
+        "n": estimate.n,
+        "mean": estimate.mean,
+        "sd": estimate.sd,
+        "metric": ", ".join(metrics),
+        "lower_is_better": found.lower[names[0]],
+        **_pairs(found, contrast, estimate, together),
+        MATCHED: left,
+        **lost,
+        "p_normal": math.nan if different or lost["uneven"] else normality(values),
+        "failed": _count(found, contrast.weights, "failed"),
+        "missing": _count(found, contrast.weights, "missing"),
+    }
+
+
+def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
+    """How far from zero a contrast of shares can be; inf of other metrics, and of shares in per cent."""
+    shares = all(metric.split("/")[-1].split("@")[0] in SHARES for metric in metrics)
+    values = found.of(contrast.weights) if shares else np.array([])
+    if not shares or not (np.isnan(values) | (values >= 0) & (values <= 1)).all():
+        return math.inf
+    return sum(contrast.side(1).values())
+
+
+def _complete(found: Scored, cells: Iterable[str]) -> list[int]:
+    """The seeds that have a number for all of these cells."""
+    return [int(seed) for seed in found.values.index[~np.isnan(found.of(cells)).any(axis=1)]]
+
+
+def groups(manifest: dict[str, Any], weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
+    """The weights of each independent group of cells, and whether seeds pair: each batch's weights sum to zero."""
+    batches = {cell["id"]: cell["batches"] for cell in manifest["cells"]}
+    found: dict[str, dict[str, float]] = {}
+    for name, weight in weights.items():
+        found.setdefault(batches[name], {})[name] = weight
+    together = all(abs(sum(each.values())) < 1e-9 for each in found.values())
+    return [weights] if together else list(found.values()), together
+
+
+def estimate_of(values: Sequence[np.ndarray], together: bool) -> Estimate:
+    """The estimate of a contrast from the values of its independent groups, of one where seeds pair."""
+    return paired(values[0]) if together else welch(values)
+
+
+def sums(values: np.ndarray, weights: dict[str, float]) -> np.ndarray:
+    """The weighted sum of these cells' values (seeds, cells) within each seed that has them all."""
+    complete = values[~np.isnan(values).any(axis=1)]
+    sums = complete @ np.array(list(weights.values()))
+    # What addition leaves of two equal cells must be zero: 1e-16 in every seed would pass for a significant difference.
+    size = np.abs(complete).max(initial=0.0) or 1.0
+    return np.asarray(np.round(sums / size, 12) * size)
+
+
+def _diverged(found: Scored, one: dict[str, float], other: dict[str, float]) -> dict[str, Any]:
+    """How many runs of each side diverged, and whether that is not the same share of its cells."""
+    a, b = _count(found, one, "diverged"), _count(found, other, "diverged")
+    return {"diverged": a, "diverged_reference": b, "uneven": a * len(other) != b * len(one)}
+
+
+def _count(found: Scored, side: dict[str, float], status: str) -> int:
+    return int(sum(found.ends.get((cell, status), 0) for cell in side))
+
+
+def _pairs(found: Scored, contrast: Contrast, estimate: Estimate, together: bool) -> dict[str, float]:
+    """Of the two sides: size and correlation over seeds, P(better), in how many seeds or pairs the level is lower."""
+    sides = map(contrast.side, (1, -1))
+    up, down = (found.of(side, ranked=True) @ np.array(list(side.values())) for side in sides)
+    if together:
+        seeds = ~np.isnan(up) & ~np.isnan(down)
+        one, other = up[seeds], down[seeds]
+        pairs, ended = (one, other), np.isfinite(one) & np.isfinite(other)
+    else:
+        one, other = up[~np.isnan(up)], down[~np.isnan(down)]
+        pairs, ended = tuple(grid.ravel() for grid in np.meshgrid(one, other)), slice(0)
+    sign = -1 if found.lower[next(iter(contrast.weights))] else 1
+    lower, higher = int((pairs[0] < pairs[1]).sum()), int((pairs[0] > pairs[1]).sum())
+    return {
+        "d_z": estimate.mean / estimate.sd if together and estimate.sd else math.nan,
+        "correlation": correlated(one[ended], other[ended]),
+        # What an interaction compares are no runs of one kind with runs of another.
+        "superiority": math.nan if contrast.kind in CROSSED else superiority(sign * one, sign * other),
+        "lower": lower,
+        "higher": higher,
+        "tied": len(pairs[0]) - lower - higher,
+    }

@@ -1,0 +1,164 @@
+"""How large a difference noise alone makes, from placebo runs, and how many seeds a given difference needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+from scipy import stats
+
+from ablate import format
+from ablate.evidence.effects import ALPHA, noise
+from ablate.evidence.scores import endpoint, scores
+from ablate.evidence.statistics import power
+from ablate.results.study import Study
+
+KEY = "seed.placebo"
+SOURCES = {"data": "data order", "init": "initialisation", "chaos": "chaos"}
+SINGLE = ("main", "step")  # kinds of contrast that change one factor
+POWER = 0.8
+MOST = 10_000  # seeds; what needs more is out of reach
+
+
+class Floor(NamedTuple):
+    """Differences placebo − reference of one kind: how many, their SD over seeds, its one-sided 95 % upper bound."""
+
+    kind: str
+    n: int
+    sd: float
+    upper: float
+
+
+def floors(study: Study, metric: str | None = None) -> list[Floor]:
+    """A row per kind of placebo, over the seeds in which it and the reference ended with a number."""
+    values = scores(study, metric or endpoint(study.manifest))
+    cells = {cell["levels"][KEY]: cell["id"] for cell in study.manifest["cells"]}
+    plain = values[cells[None]]
+    return [_floor(kind, (values[cell] - plain).dropna().to_numpy()) for kind, cell in cells.items() if kind]
+
+
+def _floor(kind: str, differences: np.ndarray) -> Floor:
+    n = len(differences)
+    sd = float(np.std(differences, ddof=1)) if n > 1 else math.nan
+    return Floor(kind, n, sd, upper_bound(sd, n))
+
+
+def upper_bound(sd: float, n: int) -> float:
+    """One-sided 95 % upper bound of the SD of normal values, sd · √((n − 1) / χ²_{.05, n − 1}); NaN below n = 2."""
+    return sd * math.sqrt((n - 1) / float(stats.chi2.ppf(0.05, n - 1))) if n > 1 else math.nan
+
+
+def split(found: Iterable[Floor]) -> dict[str, float]:
+    """SD of a single run by source, SD(difference) / √2: data order, initialisation, chaos.
+
+    Assumed: a run is its cell's mean plus a term for each source, terms independent of each other, so that changing one
+    source leaves the difference of two such terms.  A change of data order or initialisation sets off chaos as well:
+    their numbers contain it.
+    """
+    return {row.kind: row.sd / math.sqrt(2) for row in found if row.kind in SOURCES}
+
+
+def seeds_needed(difference: float, sd: float, alpha: float) -> int | None:
+    """The fewest paired seeds that find a difference with 80 % power at a two-sided level; None: more than 10,000."""
+    low, high = 1, 2  # too few, and perhaps enough: power grows with seeds
+    while power(abs(difference) / sd, high, alpha) < POWER:
+        low, high = high, 2 * high
+        if high > MOST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(abs(difference) / sd, middle, alpha) >= POWER else (middle, high)
+    return high
+
+
+def round_differences(effects: Iterable[float], floor: float) -> list[float]:
+    """Three round sizes (1, 2, 5 times a power of ten): near the largest effect, or `floor` without any, and below."""
+    seen = [abs(effect) for effect in effects if math.isfinite(effect) and effect]
+    sizes = [_round(max(seen, default=floor))]
+    while len(sizes) < 3:
+        sizes.append(_round(sizes[-1] / 2.2))
+    return sizes
+
+
+def _round(size: float) -> float:
+    base = 10.0 ** math.floor(math.log10(size))
+    return float(f"{min((1, 2, 5, 10), key=lambda m: abs(math.log(size / (m * base)))) * base:.3g}")
+
+
+def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
+    """What a study's placebos say: the differences that noise makes, its sources, the seeds that differences need.
+
+    `table` holds the effects of the study that they belong to.
+    """
+    found = floors(placebos)
+    known = [row for row in found if row.n >= 2]
+    manifest = placebos.manifest
+    reference = next(cell for cell in manifest["cells"] if cell["levels"][KEY] is None)
+    head = f"placebos (aa={len(manifest['seeds'])}, {reference['label']})"
+    if not known:
+        return [f"{head}: too few ended to say anything"]
+    if not any(row.sd for row in known):
+        return [f"{head}: no placebo moved anything"]
+    own = [row for row in known if row.kind not in SOURCES] + [row for row in known if row.kind == "chaos"]
+    floor = _undrawn(manifest, table, [row.kind for row in own])
+    spreads = ", ".join(_spread(manifest, row) for row in own)
+    lines = [f"{head}: pure noise makes differences of SD {spreads}{floor}"] * bool(own)
+    sources = ", ".join(f"{SOURCES[kind]} {_short(sd)}" for kind, sd in split(known).items())
+    alike = table[table["metric"] == endpoint(placebos.manifest)]  # placebos say nothing of another task's metric
+    return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(manifest, alike, own)]
+
+
+def _undrawn(manifest: dict[str, Any], table: pandas.DataFrame, kinds: list[str]) -> str:
+    """Which factors have no placebo of their own, since nothing of them is drawn at the start."""
+    single = table[table["kind"].isin(SINGLE)] if len(table) else table
+    left = [name for name in dict.fromkeys(single["factor"] if len(single) else []) if name not in kinds]
+    named = ", ".join(format.named(manifest, name) for name in left)
+    return f"; nothing of {named} is drawn, so that chaos is the floor there" * bool(left and "chaos" in kinds)
+
+
+def drawn_anew(manifest: dict[str, Any], kind: str) -> str:
+    """What a kind of placebo changes of a run: "ffn drawn anew", "chaos"."""
+    return SOURCES.get(kind, f"{format.named(manifest, kind)} drawn anew")
+
+
+def _spread(manifest: dict[str, Any], row: Floor) -> str:
+    return f"{_short(row.sd)} ({drawn_anew(manifest, row.kind)}; 95 % upper bound {_short(row.upper)})"
+
+
+def _short(value: float) -> str:
+    places = format.decimals([value])
+    least = 10.0**-places
+    return f"< {format.number(least, places)}" if 0 < value < least / 2 else format.number(value, places)
+
+
+def _needed(manifest: dict[str, Any], table: pandas.DataFrame, own: list[Floor]) -> list[str]:
+    """Seeds for round differences, at the larger upper bound of an SD: the placebos' or that of the effects seen.
+
+    Placebos alone would promise too much where nothing of a component is drawn, since chaos is less than what variants
+    differ in.
+    """
+    spreads = [
+        (row.upper, "the SD of chaos" if row.kind == "chaos" else f"the SD with {drawn_anew(manifest, row.kind)}")
+        for row in own
+    ]
+    spreads += [
+        (upper_bound(seen.sd, seen.n), "the SD of the effects seen")
+        for seen in (noise(table) if len(table) else [])
+        if seen.kind in SINGLE
+    ]
+    # Two placebos of a small SD can leave a larger one possible than eight of a middling SD do.
+    upper, whose = max(spreads, default=(0.0, ""))
+    if not upper:
+        return []
+    design = table[table["kind"] != "cell"] if len(table) else table
+    effects = design.loc[design["kind"].isin(SINGLE), "mean"].astype(float) if len(design) else []
+    alpha = float(design["alpha"].min()) if len(design) else ALPHA  # with seeds=auto less than ALPHA over the family
+    parts: list[str] = []
+    for size in round_differences(effects, upper):
+        n = seeds_needed(size, upper, alpha)
+        count = f"more than {MOST:,}" if n is None else f"about {n:,}"
+        parts.append(f"{format.plain(size)} {count if parts else f'needs {count} seeds'}")
+    return [f"a difference of {', '.join(parts)} (80 % power, at the upper bound of {whose}, {_short(upper)})"]

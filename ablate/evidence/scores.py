@@ -1,0 +1,160 @@
+"""What the runs of a study say: the endpoint's scores, a row per cell, the looks that were taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas
+
+from ablate.evidence.contrasts import strata
+from ablate.evidence.sequential import planned
+from ablate.evidence.statistics import correlated, paired, wilson
+from ablate.evidence.tuned import tuned
+from ablate.results.study import Study
+
+
+def endpoint(manifest: dict[str, Any]) -> str:
+    """The metric that is compared: the first of the task, on the test split, at the last step of the schedule.
+
+    A study that says otherwise, for tuning say, has its own.  Of several tasks it is that of the first cell: see
+    `endpoints`.
+    """
+    return next(iter(endpoints(manifest).values()))
+
+
+def endpoints(manifest: dict[str, Any]) -> dict[str, str]:
+    """By cell, the metric that it is compared by: the first of its own task, on the split of the study's endpoint.
+
+    An endpoint that is the first metric of no task is that of every task that has it.
+    """
+    if manifest.get("endpoint") and len(manifest["tasks"]) == 1:  # of runs from elsewhere perhaps no split/metric
+        return {cell["id"]: str(manifest["endpoint"]) for cell in manifest["cells"]}
+    split, _, wanted = (manifest.get("endpoint") or "test/").partition("/")
+    named = {name: str(next(iter(task["metrics"]))) for name, task in manifest["tasks"].items()}
+    if wanted not in named.values():
+        named |= {name: wanted for name, task in manifest["tasks"].items() if _plain(wanted) in task["metrics"]}
+    fallback = next(iter(named.values()))
+    return {cell["id"]: f"{split}/{named.get(cell['task'], fallback)}" for cell in manifest["cells"]}
+
+
+def measures(manifest: dict[str, Any]) -> list[str]:
+    """The metrics that cells are compared by: one, but for studies over several tasks."""
+    return list(dict.fromkeys(endpoints(manifest).values()))
+
+
+def _plain(metric: str) -> str:
+    """A metric's name without its split and length; bits per byte go with the loss."""
+    return metric.split("/")[-1].split("@")[0].replace("bpb", "loss")
+
+
+def lower_is_better(manifest: dict[str, Any], metric: str) -> bool:
+    """Whether less of a metric is better, as the study's tasks say, at any length; bits per byte go with the loss."""
+    name = _plain(metric)
+    known = {key: way for task in manifest["tasks"].values() for key, way in task["metrics"].items()}
+    if name not in known:
+        raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(known)}")
+    return bool(known[name] == "min")
+
+
+def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
+    """The metric of the runs that ended as done: a row per seed, a column per cell, NaN for all other runs.
+
+    Without `metric` each cell is scored by that of its own task.
+    """
+    runs, own = study.runs, endpoints(study.manifest)
+    wanted = runs["cell"].map(own) if metric is None else pandas.Series(metric, runs.index)
+    values = pandas.Series(np.nan, runs.index)
+    for name in wanted.dropna().unique():
+        if name in runs:
+            values = values.mask(wanted == name, pandas.to_numeric(runs[name], errors="coerce"))
+    usable = values.where((runs["status"] == "done") & np.isfinite(values))
+    table = runs.assign(value=usable).pivot(index="seed", columns="cell", values="value")
+    return table.reindex(columns=list(own)).astype(float)
+
+
+def unadjusted(manifest: dict[str, Any]) -> str | None:
+    """Why the intervals are too narrow, in one sentence, when the looks were not planned; else None.
+
+    Looks of `seeds=auto` are allowed for, as long as all are of the one sequence that the study has.
+    """
+    present, sequence = set(manifest["seeds"]), (manifest.get("sequential") or {}).get("looks", [])
+    others = [look for look in manifest.get("looks") or [] if not planned(look, sequence)]
+    seen = {len(look["seeds"]) for look in others if set() < set(look["seeds"]) < present}
+    # What this study saw of all these seeds under another plan decided that there are no more, or that there may be.
+    turned = [look for look in others if "study" not in look and set(look["seeds"]) == present]
+    if sequence and (seen or turned):
+        seen |= {len(present)} if turned else set()
+        how = f"a look at {_counts(seen)} seeds{_where(others)} was not one of seeds=auto at {_counts(sequence)}"
+    elif seen:
+        how = f"seeds were added after a look at {_counts(seen)} of the {len(present)}{_where(others)}"
+    elif any("planned" in look for look in turned):
+        how = f"seeds=auto stopped at these {len(present)} seeds"
+    else:
+        return None
+    return f"unadjusted: {how}, so these intervals miss the truth more often than they say"
+
+
+def _where(looks: list[dict[str, Any]]) -> str:
+    """Which other studies looked at these runs, where it was none of this one's own looks."""
+    names = sorted({look["study"] for look in looks if "study" in look})
+    return f" (in {', '.join(names)})" * bool(names and all("study" in look for look in looks))
+
+
+def _counts(seeds: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(seeds)))
+
+
+def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
+    """A row per cell: status counts, mean and SD of the metric over done seeds, how many runs diverged (Wilson 95 %).
+
+    In the order of the strata; `name` is the label with the reference marked; `correlation` is Pearson's over seeds
+    with the reference of the cell's stratum, where their batches are equal; `metric` is that of the cell's task unless
+    one is given.  Of a matched study also `match`, the key and the value that were `chosen` for it, and what is left:
+    `match_difference`, a share of the reference's quantity.
+    """
+    values, own = scores(study, metric), endpoints(study.manifest)
+    rows, alone = [], len(study.manifest["cells"]) == 1
+    ends = study.runs.groupby(["cell", "status"]).size().to_dict()
+    for stratum, members in strata(study.manifest):
+        reference = next((cell for cell in members if cell["reference"]), None)
+        for cell in members:
+            name = cell["label"] + " (reference)" * (cell["reference"] and not alone)
+            correlation = _correlation(values, cell, reference)
+            found = _cell(study.manifest, cell, stratum, values[cell["id"]], ends)
+            rows.append({"name": name, **found, "correlation": correlation, "metric": metric or own[cell["id"]]})
+    return pandas.DataFrame(rows)
+
+
+def _cell(
+    manifest: dict[str, Any], cell: dict[str, Any], stratum: str, values: pandas.Series, ends: dict[Any, int]
+) -> dict[str, Any]:
+    count = {name: int(ends.get((cell["id"], name), 0)) for name in ("done", "diverged", "failed", "missing")}
+    low, high = wilson(count["diverged"], count["diverged"] + count["done"])
+    found = paired(values.dropna().to_numpy())
+    shape = {name: cell[name] for name in ("params", "params_vs_reference", "flops_per_token", "shared_draws")}
+    row = {"cell": cell["id"], "label": cell["label"], "stratum": stratum, "reference": cell["reference"]}
+    row |= {"runs": sum(count.values()), **count, "n": found.n, "mean": found.mean, "sd": found.sd}
+    row |= {"diverged_low": low, "diverged_high": high} | shape
+    row |= matched(manifest, cell) | tuned(manifest, cell)
+    return row | {"notes": "; ".join(cell["notes"])}
+
+
+def matched(manifest: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
+    """What was chosen for a cell, and the difference that is left; nothing of a study that was not matched."""
+    how = manifest.get("match", "none")
+    if how == "none":
+        return {}
+    section, key = ("train", "steps") if how == "flops_total" else ("ffn", "hidden")
+    chosen = {"match": how, "chosen": f"{section}.{key}", "chosen_value": cell["config"][section][key]}
+    return chosen | {"match_difference": cell["matched"]["difference"]}
+
+
+def _correlation(values: pandas.DataFrame, cell: dict[str, Any], reference: dict[str, Any] | None) -> float:
+    if reference is None or cell is reference or cell["batches"] != reference["batches"]:
+        return math.nan
+    one, other = values[cell["id"]].to_numpy(), values[reference["id"]].to_numpy()
+    both = ~np.isnan(one) & ~np.isnan(other)
+    return correlated(one[both], other[both])

@@ -1,0 +1,234 @@
+"""Differences told in training steps of the reference, from its runs at .8, 1 and 1.25 times its steps.
+
+Of each seed, b is the slope of the reference's metric in log(steps), and D the row's difference: g = D / b is the
+logarithm of the factor by which the reference's steps would have to grow for the same gain, and exp(g) − 1 what the
+level is worth.  Both are means over seeds, so the ratio's interval is Fieller's (1954): all g for which the mean of
+D − g·b is not different from zero at the row's own level.  It holds g = 0 exactly where the row's interval holds zero.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+from scipy import stats
+
+from ablate import format
+from ablate.evidence.contrasts import Contrast, strata
+from ablate.evidence.estimates import groups
+from ablate.evidence.scores import endpoints, scores
+from ablate.evidence.statistics import interval, p_value, paired
+from ablate.evidence.step_wording import BEYOND
+from ablate.results.study import Study
+
+LEAST, MOST = 0.8, 1.25  # times the steps that were measured
+WORTH = ["worth", "worth_low", "worth_high", "worth_note"]
+BENT = 0.05  # level at which the curve's two halves differ clearly
+Parts = list[np.ndarray]
+
+
+class Worth(NamedTuple):
+    """A difference in steps of the reference, as a fraction: +.09 is worth 9 % more; [−1, inf] where nothing bounds it.
+
+    NaN where it cannot be told; the note says what to know.
+    """
+
+    worth: float = math.nan
+    worth_low: float = math.nan
+    worth_high: float = math.nan
+    worth_note: str = ""
+
+
+class Slope(NamedTuple):
+    """What the steps of one stratum's reference do, a value per seed: in all, and over the lower and upper half.
+
+    In the metric's unit per unit of log(steps); `batches` is the reference's.
+    """
+
+    all: pandas.Series
+    lower: pandas.Series
+    upper: pandas.Series
+    batches: str
+
+
+def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
+    """By stratum: least squares of the metric, its task's own by default, on log(steps), of complete seeds."""
+    values = scores(exchange, metric)
+    found = {}
+    for stratum, members in strata(exchange.manifest):
+        cells = sorted(members, key=lambda cell: cell["config"]["train"]["steps"])
+        x = np.log([cell["config"]["train"]["steps"] for cell in cells])
+        runs = values[[cell["id"] for cell in cells]].dropna()
+        weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
+        steps = np.diff(runs.to_numpy(), axis=1) / np.diff(x)
+        lower, upper = (pandas.Series(steps[:, i], runs.index) for i in (0, -1))
+        reference = next(cell for cell in cells if cell["reference"])
+        found[stratum] = Slope(runs @ weights, lower, upper, reference["batches"])
+    return found
+
+
+def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table: pandas.DataFrame) -> pandas.DataFrame:
+    """WORTH for each contrast: `values` holds the scores, and `table` alpha, low, metric and lower_is_better of each.
+
+    NaN without exchange runs, and where there is no interval to tell otherwise.
+    """
+    exchange = study.beside.get("exchange")
+    curves = {metric: slopes(exchange, metric) for metric in table["metric"].unique()} if exchange else {}
+    rows = [
+        worth(study.manifest, contrast.weights, values, curves[row.metric], row.lower_is_better, row.alpha)
+        if exchange and math.isfinite(row.low) and contrast.kind != "trend"  # whose unit is another
+        else Worth()
+        for contrast, row in zip(found, table.itertuples(), strict=True)
+    ]
+    return pandas.DataFrame(rows, columns=WORTH, index=table.index)
+
+
+def worth(
+    manifest: dict[str, Any],
+    weights: dict[str, float],
+    values: pandas.DataFrame,
+    curves: dict[str, Slope],
+    lower: bool,
+    alpha: float,
+) -> Worth:
+    """A contrast in steps of the reference of its stratum; of several strata, by the mean of their slopes."""
+    inside = shares(manifest, weights)
+    if not inside.keys() <= curves.keys():
+        return Worth(worth_note="no exchange runs of its reference")
+    parts, lost = _parts(manifest, weights, values, [(curves[name], share) for name, share in inside.items()])
+    if min(map(len, parts)) < 2:
+        return Worth(worth_note="fewer than two seeds have all exchange runs")
+    logs, gain = fieller(parts, alpha), -1 if lower else 1
+    notes = [f"over {format.counted(min(map(len, parts)), 'seed')} that have exchange runs"] * lost
+    if logs is None:
+        return Worth(worth_note="no spread between seeds")
+    if logs.bounded and logs.slope * gain < 0:
+        return Worth(worth_note="more steps make its reference worse, so nothing can be told in steps")
+    if not logs.bounded:
+        notes.append("these seeds do not show what more steps do")
+    found, low, high = (_fraction(log) for log in (logs.ratio, logs.low, logs.high))
+    if logs.bounded and (min(found, low) < LEAST - 1 or max(found, high) > MOST - 1):
+        notes.append(f"{BEYOND}, {LEAST:g} to {MOST:g} times the steps")
+    notes += ["the reference's curve bends"] * any(bent(curves[name]) for name in inside)
+    return Worth(found, low, high, "; ".join(notes))
+
+
+def _fraction(log: float) -> float:
+    return math.expm1(log) if log < 700 else math.inf
+
+
+class Ratio(NamedTuple):
+    """mean(D) / mean(b) with Fieller's interval; `bounded`: whether there is one, which takes a slope that is clear."""
+
+    ratio: float
+    low: float
+    high: float
+    slope: float
+    bounded: bool
+
+
+def fieller(parts: Parts, alpha: float) -> Ratio | None:
+    """All g with |mean(D − g·b)| <= t·error, D and b being sums over independent groups, an array (seeds, 2) for each.
+
+    A group's columns are its share of D and of b, paired by seed.  With means m, their covariance V and t the quantile
+    of 1 − alpha/2: (m_b² − t²V_bb)·g² − 2(m_D·m_b − t²V_Db)·g + m_D² − t²V_DD <= 0 (Fieller 1954), an interval where
+    the factor of g² is positive: where b is not zero at this level.  One group: n − 1 degrees of freedom; several: the
+    fewer of Welch's at g = 0 and at the ratio.  None without any spread.
+    """
+    means = np.sum([part.mean(0) for part in parts], axis=0)
+    covariances = [np.cov(part.T) / len(part) for part in parts]
+    total = np.sum(covariances, axis=0)
+    ratio = float(means[0] / means[1]) if means[1] else math.inf
+    at = [g for g in (0.0, ratio) if math.isfinite(g)]
+    df = [_df(np.array([1.0, -g]), covariances, [len(part) for part in parts]) for g in at]
+    if not min(df) > 0:
+        return None
+    limit = float(stats.t.isf(alpha / 2, min(df))) ** 2
+    (d, b), ((dd, db), (_, bb)) = means, total
+    a, half, c = b**2 - limit * bb, d * b - limit * db, d**2 - limit * dd
+    if a <= 0:
+        return Ratio(ratio, -math.inf, math.inf, float(b), False)
+    root = math.sqrt(max(0.0, half**2 - a * c))
+    return Ratio(ratio, float(half - root) / a, float(half + root) / a, float(b), True)
+
+
+def _df(direction: np.ndarray, covariances: Parts, sizes: list[int]) -> float:
+    """Welch's degrees of freedom of a combination of D and b; NaN where it has no spread."""
+    variances = np.array([direction @ covariance @ direction for covariance in covariances])
+    below = float(np.sum(variances**2 / (np.array(sizes) - 1)))
+    return float(np.sum(variances)) ** 2 / below if below > 0 else math.nan
+
+
+def shares(manifest: dict[str, Any], weights: dict[str, float]) -> dict[str, float]:
+    """How much of a contrast is in each stratum, by the size of its weights; it sums to one."""
+    found: dict[str, float] = {}
+    for name, members in strata(manifest):
+        inside = [abs(weights[cell["id"]]) for cell in members if cell["id"] in weights]
+        if inside:
+            found[name] = sum(inside)
+    return {name: share / sum(found.values()) for name, share in found.items()}
+
+
+def _parts(
+    manifest: dict[str, Any], weights: dict[str, float], values: pandas.DataFrame, curves: list[tuple[Slope, float]]
+) -> tuple[Parts, bool]:
+    """D and b of a contrast in independent groups, and whether seeds of D are lost for want of b.
+
+    Cells with the same batches pair by seed, and with their reference's slope; a contrast whose weights cancel within
+    each of these groups is one group.
+    """
+    batches = {cell["id"]: cell["batches"] for cell in manifest["cells"]}
+    independent, together = groups(manifest, weights)
+    by_batches = {batches[next(iter(group))]: group for group in independent}
+    if together:
+        by_batches = {curves[0][0].batches: weights}
+        curves = [(curve._replace(batches=curves[0][0].batches), share) for curve, share in curves]
+    parts, lost = list[np.ndarray](), False
+    for name in {**by_batches, **dict.fromkeys(curve.batches for curve, _ in curves)}:
+        own = by_batches.get(name, {})
+        slopes_here = [curve.all * share for curve, share in curves if curve.batches == name]
+        sums = values[list(own)].dropna() @ pandas.Series(own, dtype=float)
+        columns = ([sums] if own else []) + slopes_here
+        complete = pandas.concat(columns, axis=1, join="inner").to_numpy(float)
+        sides = [complete[:, : bool(own)].sum(1), complete[:, bool(own) :].sum(1)]
+        parts.append(np.stack(sides, axis=1))
+        lost |= bool(own) and len(complete) < len(sums)
+    return parts, lost
+
+
+def bent(curve: Slope) -> str:
+    """What to say where the two halves of a reference's curve differ clearly in slope; else nothing."""
+    difference = paired((curve.upper - curve.lower).to_numpy())
+    if not p_value(difference) < BENT:
+        return ""
+    gains = [float(half.mean()) * math.log(MOST) for half in (curve.lower, curve.upper)]
+    places = format.decimals([abs(gain) / 10 for gain in gains])
+    before, after = (format.number(gain, places, signed=True) for gain in gains)
+    return f"its curve bends, {before} from {LEAST:g} to 1 times the steps and {after} from 1 to {MOST:g}"
+
+
+def within(low: float, high: float, margin: float) -> bool:
+    """Whether worths from `low` to `high` are less than a margin, .02 for 2 % of the steps, in both directions.
+
+    Directions are alike in the logarithm: 1 / 1.02 − 1 < low and high < 1.02 − 1.
+    """
+    return bool(1 / (1 + margin) - 1 < low and high < margin)
+
+
+def exchange_lines(study: Study) -> list[str]:
+    """What 25 % more steps do to each reference, with a 95 % interval over seeds; nothing without exchange runs."""
+    exchange = study.beside.get("exchange")
+    if exchange is None:
+        return []
+    metrics, lines = endpoints(study.manifest), []
+    references = {name: next(cell for cell in cells if cell["reference"]) for name, cells in strata(study.manifest)}
+    for stratum, curve in slopes(exchange).items():
+        change, reference = paired(curve.all.to_numpy() * math.log(MOST)), references[stratum]
+        low, high = interval(change, 0.05)
+        text = format.span(change.mean, low, high, format.decimals([(high - low) / 2]))
+        n = f"{metrics[reference['id']]} (n = {change.n})"
+        said = "; ".join(filter(None, [f"{text} {n}", bent(curve)]))
+        lines.append(f"exchange rate: 25 % more steps of {reference['label']}: {said}")
+    return lines

@@ -1,0 +1,1 @@
+"""Planned runs carried out on this machine or through a launcher: pool, workers, jobs, signals."""

@@ -1,0 +1,76 @@
+"""Jobs, each a unit of runs, carried out by the workers of this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from ablate.config.errors import Corrupt
+from ablate.execution.job_file import read_unit
+from ablate.execution.pool import Pool
+from ablate.execution.signals import DiskFull, is_full
+from ablate.results.atomic import write_json
+from ablate.results.run import Run, now
+from ablate.training.devices import environments
+
+
+def run_here(overrides: Sequence[Sequence[str]]) -> list[Any]:
+    """Carry out jobs on this machine's worker processes; runs that others hold are waited for at the end."""
+    parser = OverridesParser.create()
+    jobs = [{o.key_or_group: o.value() for o in map(parser.parse_override, job)} for job in overrides]
+    jobs = [job_of(str(job["results_dir"]), str(job["study"]), job["unit"], job["user"]) for job in jobs]
+    keys = [run["cell"]["config"]["train"] for job in jobs for run in runs_of(job)]
+    device = "cuda" if any(key["device"] == "cuda" for key in keys) else "cpu"
+    workers = environments(device, keys[0]["parallel"])
+    outcomes = run_jobs(jobs, workers, wait=False)
+    busy = [i for i, outcome in enumerate(outcomes) if "busy" in outcome]
+    for i, outcome in zip(busy, run_jobs([jobs[i] for i in busy], workers, wait=True), strict=True):
+        outcomes[i] = outcome
+    return outcomes
+
+
+def job_of(results: str, study: str, unit: str, user: Sequence[str]) -> dict[str, Any]:
+    """What a worker is told of a job."""
+    return {"results": results, "study": study, "unit": unit, "user": list(user)}
+
+
+def run_jobs(jobs: list[dict[str, Any]], workers: list[dict[str, str]], wait: bool) -> list[Any]:
+    """Carry out jobs in worker processes; the runs of one that died with its job are failed.  Raises DiskFull."""
+    outcomes: list[Any] = Pool(workers).run([job | {"wait": wait} for job in jobs])
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        if isinstance(outcome, str):
+            try:
+                bury(job, outcome)
+            except (Corrupt, FileNotFoundError) as error:  # what is no unit's file names no runs
+                print(f"ablate: {error}", file=sys.stderr)
+    return outcomes
+
+
+def run_alone(results: str, study: str, unit: str, user: Sequence[str]) -> list[str]:
+    """Carry out one job of another launcher, in a process of its own: its death must not be that of the launcher."""
+    [outcome] = run_jobs([job_of(results, study, unit, user)], [{}], wait=True)
+    return ["failed"] if isinstance(outcome, str) else outcome
+
+
+def runs_of(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs of a job's unit."""
+    return read_unit(Path(job["results"]), job["study"], job["unit"])
+
+
+def bury(job: dict[str, Any], how: str) -> None:
+    """Give the runs of a unit whose worker died the result that it could not write, unless others have taken over."""
+    error = {"type": "WorkerDied", "message": how, "traceback": ""}
+    for run in (Run(Path(job["results"]), planned["path"]) for planned in runs_of(job)):
+        try:
+            with run.lock(lambda: False) as mine:
+                if mine and not run.result_file.exists():
+                    result = {"status": "failed", "final": {}, "error": error, "ended": now()}
+                    write_json(run.result_file, result, run.check)
+        except OSError as trouble:
+            if is_full(trouble):
+                raise DiskFull(run.result_file) from None
+            print(f"ablate: {run.result_file} cannot be written ({trouble.strerror})", file=sys.stderr)

@@ -1,0 +1,137 @@
+"""Units side by side on this machine: one worker process per CPU core, or one per GPU, each on its own device.
+
+A worker that dies takes nothing with it but its unit; workers whose parent dies see their input end, and stop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO, Any
+
+from ablate.execution.fork import how_it_died
+from ablate.execution.signals import LEAVE, DiskFull
+
+GRACE = LEAVE + 1.5  # seconds for workers to write their checkpoints before they are killed
+
+
+class Pool:
+    """Worker processes with one thread each to feed them."""
+
+    def __init__(self, environments: Sequence[dict[str, str]]):
+        self.environments = environments
+        self.workers: dict[int, subprocess.Popen[str]] = {}
+        self.closing = False
+        self.full: DiskFull | None = None
+
+    def run(self, jobs: Sequence[dict[str, Any]]) -> list[list[str] | str]:
+        """Carry out jobs; returns for each its runs' statuses, or in words how its worker died.
+
+        On KeyboardInterrupt, or any other exception, the workers checkpoint and end before it goes on.  Raises DiskFull
+        when one of them met a full disk: then no further job is handed out.
+        """
+        waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for i in range(len(jobs)):
+            waiting.put(i)
+        outcomes: list[list[str] | str] = [["interrupted"]] * len(jobs)
+        feeders = [
+            threading.Thread(target=self.feed, args=(index, waiting, jobs, outcomes), daemon=True)
+            for index in range(min(len(self.environments), len(jobs)))
+        ]
+        try:
+            for feeder in feeders:
+                feeder.start()
+            for feeder in feeders:
+                while feeder.is_alive() and not self.full:
+                    feeder.join(0.2)  # a join without end would not let Ctrl-C through
+        finally:
+            self.close()
+        if self.full:
+            raise self.full
+        return outcomes
+
+    def feed(
+        self,
+        index: int,
+        waiting: queue.SimpleQueue[int],
+        jobs: Sequence[dict[str, Any]],
+        outcomes: list[list[str] | str],
+    ) -> None:
+        """Give one worker job after job, with a new worker after one that died."""
+        while not self.closing:
+            try:
+                i = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                outcomes[i] = self.hand_over(index, jobs[i])
+            except DiskFull as full:
+                self.full = self.full or full
+                return
+            except Exception as error:  # no process to be had, say: this job fails, the next one may not
+                outcomes[i] = f"no worker could take it ({error})"
+            if outcomes[i] == ["interrupted"] and not self.closing:
+                waiting.put(i)  # somebody stopped the worker, not the sweep
+
+    def hand_over(self, index: int, job: dict[str, Any]) -> list[str] | str:
+        """Have one job done by this feeder's worker, a new one where there is none: the outcome."""
+        worker = self.workers.get(index) or self.start(index)
+        reply = ask(worker, job)
+        if reply:
+            answer = json.loads(reply)
+            if answer["leaving"]:
+                del self.workers[index]
+            if answer["full"]:
+                raise DiskFull(answer["full"])
+            return answer["died"] or answer["statuses"]
+        del self.workers[index]
+        return ["interrupted"] if self.closing else how_it_died(worker.wait())
+
+    def start(self, index: int) -> subprocess.Popen[str]:
+        """Start a worker with its environment."""
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | self.environments[index]
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-m", "ablate.execution.worker"]
+        # In a group of its own: Ctrl-C is for the parent, which closes the worker's input.
+        worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, process_group=0)
+        self.workers[index] = worker
+        return worker
+
+    def close(self) -> None:
+        """End every worker: their input ends, they checkpoint and leave; those that do not in time are killed."""
+        self.closing = True
+        workers = list(self.workers.values())
+        for worker in workers:
+            close(worker.stdin)
+        limit = time.monotonic() + GRACE
+        for worker in workers:
+            try:
+                worker.wait(max(0.0, limit - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.kill()
+
+
+def ask(worker: subprocess.Popen[str], job: dict[str, Any]) -> str:
+    """Send one job and wait for the reply; empty when the worker died."""
+    assert worker.stdin and worker.stdout
+    try:
+        worker.stdin.write(json.dumps(job) + "\n")
+        worker.stdin.flush()
+        return worker.stdout.readline()
+    except (OSError, ValueError):
+        return ""
+
+
+def close(pipe: IO[str] | None) -> None:
+    """Close a pipe whose reader may be gone."""
+    try:
+        if pipe:
+            pipe.close()
+    except OSError:
+        pass  # the worker died first, which is what closing was for

@@ -1,0 +1,87 @@
+"""What a result says of its run: budget, speed, memory, device, versions, commit."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import socket
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from ablate.model.cost import utilisation
+from ablate.training.devices import device_name, peak_memory
+from ablate.training.trainer import Trainer
+
+CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout whose new files are changes to its code
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """An error as a result keeps it."""
+    return {
+        "type": type(error).__name__,
+        "message": str(error).strip() or type(error).__name__,
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+
+
+def facts(trainer: Trainer | None, cell: dict[str, Any]) -> dict[str, Any]:
+    """What a result says beside its metrics: counts, times, device, versions."""
+    found = {key: cell[key] for key in ("params", "flops_per_token")}
+    found |= {"data_fingerprint": cell["task"], "versions": versions(), "git": git(), "host": socket.gethostname()}
+    if trainer is None:
+        return found
+    seconds = {phase: round(value, 4) for phase, value in trainer.seconds.items()}
+    tokens = trainer.progress.step * trainer.keys["batch_size"] * trainer.task.positions
+    rate = tokens / trainer.seconds["train"] if trainer.seconds["train"] else None
+    name = device_name(trainer.device)
+    return found | {
+        "steps": trainer.progress.step,
+        "tokens": tokens,
+        "resumed": trainer.progress.resumed,
+        "accumulation": trainer.progress.accumulation,
+        "seconds": seconds | {"total": round(sum(seconds.values()), 4)},
+        "tokens_per_second": rate,
+        "mfu": utilisation(cell["flops_per_token"], rate, name, trainer.keys["precision"]) if rate else None,
+        "peak_memory": peak_memory(trainer.device),
+        "device": name,
+        "documents": {"test": trainer.documents},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what numbers depend on."""
+    return {"python": platform.python_version(), "torch": torch.__version__, "numpy": numpy.__version__}
+
+
+@functools.cache
+def git() -> dict[str, Any] | None:
+    """Commit of the checkout that this code is in, and whether the code has changes; None outside a checkout.
+
+    Installed below somebody's repository, as in its .venv, the code is not that of the repository's commit.
+    """
+    file = Path(__file__).resolve()
+    asked = [["ls-files", "--error-unmatch", file.name], ["rev-parse", "HEAD"], ["rev-parse", "--show-toplevel"]]
+    asked.append(["status", "--porcelain", "-z", "--untracked-files=all"])
+    try:
+        _, commit, top, status = (
+            subprocess.run(["git", *what], cwd=file.parent, capture_output=True, text=True, check=True).stdout.strip()
+            for what in asked
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return {"commit": commit, "dirty": _changed(Path(top), status, [file.parents[1] / name for name in CODE])}
+
+
+def _changed(top: Path, status: str, code: list[Path]) -> bool:
+    """Whether git's status tells of changed files, or of new ones that are in the folders of code or were imported."""
+    entries = [entry for entry in status.split("\0") if entry]
+    new = [top / entry.removeprefix("?? ") for entry in entries if entry.startswith("?? ")]
+    imported = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+    ours = any(str(file) in imported or any(map(file.is_relative_to, code)) for file in new)
+    return ours or len(new) < len(entries)

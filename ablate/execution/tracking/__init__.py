@@ -1,0 +1,1 @@
+"""Runs on disk mirrored to a tracking service."""

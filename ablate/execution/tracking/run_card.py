@@ -1,0 +1,76 @@
+"""What a tracking service is told about a run besides its metrics: names, factor levels, settings, origin, duration."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablate.config.schema import COMPONENTS, STUDY_KEYS
+
+BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
+ORIGIN = ("device", "host", "versions", "git")  # of a result, where it has them
+TAG = 64  # characters; W&B refuses longer ones
+
+Row = dict[str, Any]
+
+
+class Card(NamedTuple):
+    """What a tracking service is told about a run besides its metrics; `results` is where it may keep files.
+
+    `seconds` is how long the run took, None while it goes on.
+    """
+
+    results: Path
+    id: str
+    group: str
+    job_type: str
+    name: str
+    tags: list[str]
+    config: Row
+    seconds: float | None
+
+
+def card_of(results: Path, manifest: Row, cell: Row, planned: Row, result: Row | None) -> Card:
+    """The card of a planned run of a cell; `result` is what it ended with."""
+    ended = result or {}
+    tags = [f"{factor}={level}"[:TAG] for factor, level in cell["levels"].items()]
+    return Card(
+        results=results,
+        id=hashlib.sha256(f"{manifest['study']}/{planned['path']}".encode()).hexdigest()[:16],
+        group=manifest["study"],
+        job_type=cell["label"],
+        name=f"{cell['label']}/s{planned['seed']}",
+        tags=tags + [status for status in [ended.get("status", "done")] if status != "done"],
+        config=settings(cell) | {"seed": planned["seed"], "study": study(manifest, cell)} | origin(manifest, ended),
+        seconds=(ended.get("seconds") or {}).get("total", 0.0) if result else None,
+    )
+
+
+def settings(cell: Row) -> Row:
+    """A cell's settings: variants and levels of factors by their names, the variants' own under `components`."""
+    config = cell["config"]
+    own = {name: value for name, value in config.items() if name not in (*COMPONENTS, *STUDY_KEYS, "seed")}
+    held = {f"seed_{half}": value for half, value in (config.get("seed") or {}).items() if value is not None}
+    made = {name: config[name] for name in COMPONENTS if name in config}
+    found = own | held | {"components": made, "budget": {name: cell.get(name) for name in BUDGET}}
+    for name, level in (variants(cell["name"]) | cell["levels"]).items():
+        found[name] = found[name] | {"variant": level} if isinstance(found.get(name), dict) else level
+    return found
+
+
+def variants(name: str) -> Row:
+    """The variant of each component, from the name of a cell; nothing where one of them has a dash of its own."""
+    parts = name.split("-")
+    return dict(zip(COMPONENTS, parts, strict=True)) if len(parts) == len(COMPONENTS) else {}
+
+
+def study(manifest: Row, cell: Row) -> Row:
+    """What only orchestrates: the study's name, its command line, and the settings that are no part of a run's key."""
+    told = {"name": manifest["study"], "command": manifest.get("command")}
+    return told | {name: cell["config"][name] for name in STUDY_KEYS if name != "study" and name in cell["config"]}
+
+
+def origin(manifest: Row, ended: Row) -> Row:
+    """Where a run was trained and by which code; the versions are the study's until it has ended."""
+    return {"versions": manifest.get("versions")} | {name: ended[name] for name in ORIGIN if ended.get(name)}

@@ -1,0 +1,176 @@
+"""The mirror of a sweep: follows a study on disk and replays its runs to a tracking service while they are trained.
+
+    python -m ablate.execution.tracking.wandb STUDY --follow [--results-dir DIR]
+
+Training never calls it, so nothing that it does can block or lose a step.  It goes on until its standard input ends:
+the sweep's parent process holds the other end, so it ends in whatever way the parent does.  Without `--follow` it is
+`python -m ablate.sync`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import threading
+import time
+from typing import Any
+
+from ablate.config.wandb_login import wandb_credentials
+from ablate.execution.tracking.mirror import Mirror, one_line, say
+from ablate.execution.tracking.run_card import Card
+
+POLL = 0.25, 2.0  # seconds between looks: while runs end, and at most
+GRACE = 45.0  # seconds that are left to the mirror when its sweep has ended
+EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
+AXES = ("step", "tokens", "seconds")  # what curves can be plotted over; the first unless another is chosen
+METRICS = ("train/*", "val/*", "test/*", "diag/*", "lr", "grad_norm")
+WANDB_MODES = {"online": "online", "run": "online", "offline": "offline", "dryrun": "offline", "disabled": "disabled"}
+
+
+class WandB:
+    """Weights & Biases: online where credentials are found, else offline in `<results>/wandb`; never prompts.
+
+    `finish` raises what wandb raises offline, ImportError included.  Any error online turns it to offline.
+    """
+
+    name = "wandb"
+
+    def __init__(self, project: str, entity: str | None = None):
+        self.project, self.entity = project, entity
+        self.mode = wandb_mode()
+        self.runs: dict[str, Any] = {}
+        self.next_step: dict[str, int] = {}
+
+    def log(self, card: Card, rows: list[dict[str, Any]]) -> None:
+        """Show a run that goes on."""
+        try:
+            self._log(self.runs.get(card.id) or self._begin(card), card, rows)
+        except Exception as error:
+            self._turn_offline(error)
+
+    def finish(self, card: Card, rows: list[dict[str, Any]], status: str, summary: dict[str, Any]) -> None:
+        """Show a run that has ended."""
+        if self.mode == "online":
+            try:
+                self._finish(card, rows, status, summary)
+                return
+            except Exception as error:
+                self._turn_offline(error)
+        for folder in (card.results / "wandb").glob(f"*run-*-{card.id}"):  # what a killed mirror began, or a failed try
+            shutil.rmtree(folder, ignore_errors=True)
+        self._finish(card, rows, status, summary)
+
+    def close(self) -> None:
+        """Mark the runs that have not ended as interrupted; the next mirror resumes them."""
+        for run in self.runs.values():
+            with contextlib.suppress(Exception):
+                run.mark_preempting()
+                run.finish(exit_code=1)
+        self.runs.clear()
+
+    def _begin(self, card: Card) -> Any:
+        # W&B heeds these before any argument: silent, its log-in asks nobody; an id would merge all runs into one; and
+        # the service of another process outlives a killed mirror, whose runs then are "in use" for the next one.
+        os.environ |= {"WANDB_SILENT": "true", "WANDB_MODE": self.mode}
+        for name in ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_RESUME", "WANDB_SERVICE"):
+            os.environ.pop(name, None)
+        import wandb
+
+        settings = wandb.Settings(silent=True, console="off", disable_git=True, disable_code=True)
+        settings.save_code = settings.x_save_requirements = False
+        if self.mode == "online":  # a network that is gone is waited for, else; offline, only a busy machine is
+            settings.init_timeout = 10
+            settings.finish_timeout, settings.finish_timeout_raises = 25, True
+        settings.x_disable_stats = settings.x_disable_meta = True  # they would tell about the mirror, not the training
+        # What W&B sums up by itself has its own duration, that of the mirror.
+        settings.x_server_side_derived_summary = True
+        settings.git_commit = (card.config.get("git") or {}).get("commit")
+        told: dict[str, Any] = card._asdict()
+        told |= {"dir": str(told.pop("results")), "project": self.project, "entity": self.entity, "mode": self.mode}
+        told |= {"resume": "allow" if self.mode == "online" else None}
+        del told["seconds"]
+        run = wandb.init(**told, reinit="create_new", settings=settings)
+        for axis in AXES:
+            run.define_metric(axis)
+        for metric in METRICS:
+            run.define_metric(metric, step_metric=AXES[0])
+        self.runs[card.id], self.next_step[card.id] = run, run.starting_step
+        return run
+
+    def _log(self, run: Any, card: Card, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            step = row.get("step")
+            if isinstance(step, int) and step >= self.next_step[card.id]:  # a resumed run logs some steps again
+                run.log(_with_nan(row), step=step)
+                self.next_step[card.id] = step + 1
+        run.summary.update(_with_nan(_last(rows)))
+
+    def _finish(self, card: Card, rows: list[dict[str, Any]], status: str, summary: dict[str, Any]) -> None:
+        if run := self.runs.get(card.id):  # begun before it was known where, and how, it would end
+            run.config.update(card.config, allow_val_change=True)
+            run.tags = tuple(card.tags)
+        else:
+            run = self._begin(card)
+        self._log(run, card, rows)
+        took = {"_runtime": card.seconds, "_wandb": {"runtime": card.seconds}}
+        run.summary.update(_with_nan(summary) | {"status": status} | took)
+        run.finish(exit_code=EXIT_CODES[status])
+        del self.runs[card.id]
+
+    def _turn_offline(self, error: Exception) -> None:
+        if isinstance(error, ImportError):
+            raise error
+        say(f"W&B is not reached, runs are mirrored offline from here ({one_line(error)})")
+        self.mode = "offline"
+        self.runs.clear()
+        # W&B's service still owns the ids of runs begun online, and to let go of them it may wait for the network.
+        service = threading.Thread(target=_end_service, daemon=True)
+        service.start()
+        service.join(5)
+
+
+def _end_service() -> None:
+    with contextlib.suppress(Exception):
+        sys.modules["wandb"].teardown()
+
+
+def wandb_mode() -> str:
+    """`online`, `offline` or `disabled`: what WANDB_MODE says, else whether there are credentials."""
+    asked = WANDB_MODES.get(os.environ.get("WANDB_MODE", ""))
+    return asked or ("online" if wandb_credentials() else "offline")
+
+
+def _last(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last value of everything that was logged, and of W&B's own count of steps."""
+    found = {name: value for row in rows for name, value in row.items()}
+    return found | ({"_step": found["step"], "_runtime": found.get("seconds", 0.0)} if "step" in found else {})
+
+
+def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: float("nan") if value is None else value for key, value in row.items()}  # null: it was not finite
+
+
+def follow(mirror: Mirror) -> None:
+    """Replay what appears on disk until standard input ends, then what is left, for at most `GRACE` seconds."""
+    ended = threading.Event()
+    threading.Thread(target=_wait_for_end, args=(ended, mirror.study), daemon=True).start()
+    pause, mine = POLL[0], False
+    with mirror.lock() as lock:
+        while not ended.wait(pause):
+            mine = mine or mirror.take(lock, wait=False)
+            pause = POLL[0] if mine and mirror.replay() else min(1.5 * pause, POLL[1])
+        if mine or mirror.take(lock, wait=True):
+            mirror.replay()
+        mirror.close()
+
+
+def _wait_for_end(ended: threading.Event, study: str) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    ended.set()
+    time.sleep(GRACE)
+    say(f"tracking is not finished; `python -m ablate.sync {study}` mirrors the rest")
+    os._exit(0)  # whatever the tracking service waits for, its handlers at exit included

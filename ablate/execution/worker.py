@@ -1,0 +1,247 @@
+"""Carries out units: the runs of one Hydra job, each locked, continued or started, and ended with a result.
+
+As a program it is what the pool starts: a nursery, whose processes serve orders.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import json
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors.torch import save
+from torch import nn
+
+from ablate.config.errors import Corrupt
+from ablate.data.task import Task
+from ablate.execution.fork_server import tend
+from ablate.execution.job_file import cell_of, read_unit
+from ablate.execution.process_state import Changed, unchanged
+from ablate.execution.run_facts import describe, facts
+from ablate.execution.signals import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
+from ablate.format.streams import prepare
+from ablate.results.atomic import set_aside, write_atomic, write_json
+from ablate.results.checksum import Sum, sum_of
+from ablate.results.code_hash import definitions, is_foreign
+from ablate.results.lease import Lost
+from ablate.results.run import Run, now
+from ablate.results.run_key import provenance, run_key, without_user
+from ablate.training.evaluation import setting_of
+from ablate.training.length_eval import add_lengths, lacking
+from ablate.training.load import load_run
+from ablate.training.overfitting import overfits
+from ablate.training.trainer import Diverged, Interrupted, Trainer, new_trainer
+
+
+def run_unit(
+    results: Path, study: str, unit: str, wait: bool, stop: Callable[[], bool], user: Sequence[str] = ()
+) -> list[str]:
+    """Carry out the runs of one unit, with what they take from packages of `user`; returns how each ended: done,
+    diverged or failed with a result, interrupted with a checkpoint, busy where another trains it and `wait` is false.
+    """
+    torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
+    runs = read_unit(results, study, unit)
+    return [carry_out(Run(results, run["path"]), cell_of(run, user), run["seed"], wait, stop) for run in runs]
+
+
+def carry_out(run: Run, cell: dict[str, Any], seed: int, wait: bool, stop: Callable[[], bool]) -> str:
+    """Train one run while holding it, unless it has ended; failed runs are tried again, diverged ones are results.
+
+    Raises DiskFull.
+    """
+    while not stop():
+        with refusing_full_disks(run.folder), run.lock(lambda: wait and not stop(), where(cell["config"])) as mine:
+            if not mine:
+                break
+            try:
+                return carry_on(run, cell, seed, stop)
+            except Lost as error:
+                print(f"ablate: {error}", file=sys.stderr)
+        if not wait:
+            break
+    return "interrupted" if stop() else "busy"
+
+
+def carry_on(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool]) -> str:
+    """Do what a run that is held still lacks."""
+    status = ended(run)
+    if status == "done":
+        try:
+            return test_lengths(run, cell["config"], functools.partial(kept_model, run, cell["config"]["user"]))
+        except Corrupt as error:
+            put_aside(run, error)
+    return status if status == "diverged" else attempt(run, cell, seed, stop)
+
+
+def where(config: dict[str, Any]) -> str:
+    """The device that a run is trained on, as its lease names it."""
+    device, seen = str(config["train"]["device"]), os.environ.get("CUDA_VISIBLE_DEVICES")
+    return f"{device}:{seen}" if seen and device == "cuda" else device
+
+
+def ended(run: Run) -> str | None:
+    """The status of a run's result; a corrupt one is named and set aside, so that the run is trained again."""
+    try:
+        result = run.result()
+    except Corrupt as error:
+        put_aside(run, error)
+        return None
+    return result["status"] if result else None
+
+
+def put_aside(run: Run, error: Corrupt) -> None:
+    """Name and set aside the damaged file of a run that is about to be trained again."""
+    aside = set_aside(error.file or run.result_file)
+    print(f"ablate: {error}; set aside as {aside.name}, trained again", file=sys.stderr)
+
+
+def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool]) -> str:
+    """Train a run and write its result, whatever happens but a request to stop."""
+    config, started = cell["config"], now()
+    trainer: Trainer | None = None
+    outcome: dict[str, Any] = {"status": "done", "final": {}, "error": None}
+    try:
+        run.result_file.unlink(missing_ok=True)
+        run.evaluation_file.unlink(missing_ok=True)
+        written = yaml.safe_dump(without_user(config) | {"seeds": [seed]}, sort_keys=False).encode()
+        write_atomic(run.config_file, written, run.check)
+        # Before a user's package is imported: what is hashed is what will run.
+        if not run.path.endswith(run_key(config, seed, cell["task"])):
+            raise RuntimeError("code or libraries changed after the plan was made; give the command again")
+        write_json(run.provenance_file, provenance(config, seed, cell["task"]), run.check)
+        with contextlib.nullcontext() if is_foreign(config) else unchanged():
+            trainer = new_trainer(run, config, seed, config["user"])
+            if trainer.task.fingerprint != cell["task"]:
+                raise RuntimeError("the data changed after the plan was made; give the command again")
+            outcome["files"] = {run.config_file.name: sum_of(written)}
+            outcome["final"] = trainer.train(stop)
+            outcome["overfits"] = overfits(run.metrics()[0])
+            outcome["files"] |= keep_weights(run, trainer.average.model, config["keep"])
+            with trainer.timed("evaluate"):
+                test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
+    except Interrupted:
+        return "interrupted"
+    except (Lost, DiskFull):
+        raise
+    except Diverged as error:
+        outcome |= {"status": "diverged", "error": describe(error)}
+    except Changed as error:
+        outcome |= {"status": "failed", "error": describe(error)}
+        for file in (run.checkpoint_file, run.weights_file):
+            file.unlink(missing_ok=True)
+    except BaseException as error:  # a component can raise SystemExit, too; the traceback goes to disk
+        if is_full(error):
+            raise
+        outcome |= {"status": "failed", "error": describe(error)}
+    if trainer and "files" in outcome:
+        outcome["files"][run.metrics_file.name] = trainer.metrics.written()
+    try:
+        written_at = {"started": started, "ended": now()}
+        write_json(run.result_file, outcome | facts(trainer, cell) | written_at, run.check)
+    except OSError as error:
+        if is_full(error):
+            raise
+        print(f"ablate: {run.result_file} cannot be written ({error.strerror})", file=sys.stderr)
+        return "failed"
+    if outcome["status"] != "failed" and config["keep"] != "all":
+        run.checkpoint_file.unlink(missing_ok=True)
+    return outcome["status"]
+
+
+def test_lengths(run: Run, config: dict[str, Any], trained: Callable[[], tuple[nn.Module, Task]]) -> str:
+    """Test a trained model at the lengths that are lacking: done; or failed, in one line, and the result stands."""
+    lengths = lacking(run, config["eval"]["lengths"])
+    try:
+        if lengths:
+            model, task = trained()
+            add_lengths(run, model, task, setting_of(config), lengths)
+    except (Lost, Corrupt):
+        raise
+    except Exception as error:  # of memory at a great length, say
+        if is_full(error):
+            raise
+        why = str(error).strip().split("\n")[0]
+        print(f"ablate: {run.path} cannot be tested at eval.lengths={lengths} ({why})", file=sys.stderr, flush=True)
+        return "failed"
+    return "done"
+
+
+def kept_model(run: Run, user: Sequence[str]) -> tuple[nn.Module, Task]:
+    """A run's model from its weights, on the device that it was trained on, and its task."""
+    loaded = load_run(run.folder, user)
+    return loaded.model().to(loaded.config["train"]["device"]), loaded.task()
+
+
+def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:
+    """Save a model's weights, those that were measured, unless told not to; the files that it wrote."""
+    if keep == "none":
+        return {}
+    tensors: dict[int, tuple[str, torch.Tensor]] = {}
+    for name, tensor in model.state_dict().items():
+        tensors.setdefault(tensor.data_ptr(), (name, tensor))  # tied parameters are stored once, under the first name
+    kept = save({name: tensor.cpu().contiguous() for name, tensor in tensors.values()})
+    write_atomic(run.weights_file, kept, run.check)
+    return {run.weights_file.name: sum_of(kept)}
+
+
+def serve(channel: socket.socket) -> None:
+    """Carry out the runs that are ordered over a channel; its end, or SIGTERM, is the request to checkpoint and leave.
+
+    Who is in the midst of something long then, and has not left in time, keeps its last checkpoint.
+    """
+    torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
+    stop, own = threading.Event(), os.getpid()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, requested(stop))
+    end_after(stop, LEAVE)
+    orders: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(channel, orders, stop), daemon=True).start()
+
+    def stopped() -> bool:
+        if os.getpid() != own:  # a copy that a component made of this process
+            os._exit(1)
+        return stop.is_set()
+
+    while line := orders.get():
+        answer = obey(json.loads(line), stopped)
+        channel.sendall(json.dumps(answer).encode() + b"\n")
+        if answer["leaving"]:
+            break
+
+
+def obey(order: dict[str, Any], stopped: Callable[[], bool]) -> dict[str, Any]:
+    """Carry out one run: its status, the file for which there was no space, and whether this process must not go on."""
+    run, status, full = order["run"], "", ""
+    cell = cell_of(run, order["user"])
+    try:
+        status = carry_out(Run(Path(order["results"]), run["path"]), cell, run["seed"], order["wait"], stopped)
+    except DiskFull as error:
+        full = str(error.file)
+    # Who knows what a failed run has left behind; and who was told to stop has no more to do.
+    return {"status": status, "full": full, "leaving": bool(full) or stopped() or status == "failed", "died": ""}
+
+
+def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Event) -> None:
+    with channel.makefile() as lines:
+        for line in lines:
+            orders.put(line)
+    stop.set()  # no more will come, however that is
+    orders.put("")
+
+
+if __name__ == "__main__":
+    prepare(told=False)
+    definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
+    tend(importlib.import_module("ablate.execution.worker").serve)  # by a name that other processes find it under

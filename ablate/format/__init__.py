@@ -1,0 +1,252 @@
+"""Numbers and verdicts as people read them; the summary, the figures and the tables say them alike."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ablate.format.numbers import MINUS as MINUS
+from ablate.format.numbers import decimals as decimals
+from ablate.format.numbers import ends as ends
+from ablate.format.numbers import number as number
+from ablate.format.numbers import p_text as p_text
+from ablate.format.numbers import percent as percent
+from ablate.format.numbers import plain as plain
+from ablate.format.numbers import plus as plus
+from ablate.format.numbers import remainder as remainder
+from ablate.format.numbers import scientific as scientific
+from ablate.format.numbers import span as span
+
+# What a terminal obeys, what turns the direction of a line, and the ends of lines that few programs know.
+ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+FEW = 6  # factors that a title spells out
+OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
+CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
+PER = "per "  # how the unit of a trend begins
+LOOKS = "looks "  # what a verdict begins with that is exploratory
+
+
+def show(level: Any) -> str:
+    """A factor's level as it is typed: 0.001, true, null, swiglu."""
+    if isinstance(level, bool) or level is None:
+        return {True: "true", False: "false", None: "null"}[level]
+    return f"{level:.6g}" if isinstance(level, float) else str(level)
+
+
+def named(manifest: dict[str, Any], name: Any) -> str:
+    """A factor or a level as people shall read it: by the user's labels, which `shown` holds, else as it is typed."""
+    text = show(name)
+    return str((manifest.get("shown") or {}).get(text, text))
+
+
+def assigned(manifest: dict[str, Any], factor: str, level: Any) -> str:
+    """A factor with its level, optim.lr=0.001, as people shall read them."""
+    return f"{named(manifest, factor)}={named(manifest, level)}"
+
+
+def title(manifest: dict[str, Any]) -> str:
+    """What a study varies, and how where it is no grid: "norm x ffn", "norm, ffn, init one at a time"."""
+    factors, design = [named(manifest, name) for name in manifest["factors"]], manifest.get("design", "grid")
+    if not factors:
+        return str(manifest["study"])
+    if design == "grid":
+        return " x ".join(factors)
+    varied = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
+    return f"{varied}, {design.replace('_', ' ')}"
+
+
+def role(manifest: dict[str, Any]) -> str:
+    """What a study is to another one; nothing of a study that stands for itself."""
+    if manifest.get("confirms"):
+        return f"confirmation of {manifest['confirms']} on fresh seeds"
+    if manifest.get("tunes"):
+        return f"tuning of {manifest['tunes']}, by the validation split; it chooses settings and is no evidence"
+    if manifest.get("placebo_of"):
+        return f"placebos of {manifest['placebo_of']}: what noise does, no effects of variants"
+    if manifest.get("exchange_of"):
+        return f"exchange runs of {manifest['exchange_of']}: what more training steps do, no effects of variants"
+    return ""
+
+
+def no_evidence(manifest: dict[str, Any]) -> bool:
+    """Whether a study is there for another one and its differences are no effects of variants: tuning, placebos."""
+    return any(manifest.get(key) for key in ("tunes", "placebo_of", "exchange_of"))
+
+
+def setting(value: Any) -> str:
+    """Any value of a setting in short: 1e-3, 100, true, swiglu."""
+    return scientific(value) if isinstance(value, float) and value > 0 else show(value)
+
+
+def size(params: int) -> str:
+    """A number of parameters: 812, 4.3 k, 0.12 M, 124 M."""
+    if params < 1e4:
+        return f"{params / 1e3:.1f} k" if params >= 1000 else str(params)
+    millions = params / 1e6
+    return f"{millions:.{2 if millions < 10 else 1 if millions < 100 else 0}f} M"
+
+
+def matched(manifest: dict[str, Any]) -> str:
+    """What a study's cells were held equal in, and how nearly; nothing where they were not."""
+    how = manifest.get("match", "none")
+    if how == "none":
+        return ""
+    found = [cell["matched"] for cell in manifest["cells"]]
+    left = max(abs(each["difference"]) for each in found)
+    chosen = "steps" if how == "flops_total" else "widths"
+    return f"{chosen} matched: {found[0]['quantity']} within {left * 100:.2g} %"
+
+
+def passes(fraction: float | None) -> str:
+    """How much of the training data is seen: 0.3 % of one pass, 8 % of one pass, 1.5 passes; None: it never repeats."""
+    if fraction is None:
+        return "fresh data"
+    if fraction > 1:
+        return f"{fraction:.1f} passes"
+    return f"{fraction * 100:.{0 if fraction >= 0.01 else 1}f} % of one pass"
+
+
+def unit(manifest: dict[str, Any], metric: str) -> str:
+    """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
+    tasks = [task for task in manifest["tasks"].values() if "loss" in task["metrics"]]
+    tasks = [task for task in tasks if next(iter(task["metrics"])) == "loss"] or tasks  # what others are compared by
+    tokens = ", ".join(dict.fromkeys(task["token"] for task in tasks))
+    return f", nats per {tokens}" if tokens and metric.endswith("/loss") else ""
+
+
+def duration(seconds: float) -> str:
+    """A wall time: 8.1 s, 48 s, 1 min 08 s, 2 h 03 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = None) -> str:
+    """The verdict of one row of effects in words, with its reason where there is none; the metric is the row's own."""
+    word = leaning(row.verdict)
+    if word in ("better", "worse"):
+        less = row.lower_is_better if lower_is_better is None else lower_is_better
+        lower = bool(less) == (word == "better")
+        named = (metric or row.metric).split("/")[-1]
+        sides = {"interaction": "together than the two alone predict", "trend": f"{named} {row.level.split(', ')[-1]}"}
+        side = sides.get(row.kind, named)
+        words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
+    elif word in ("equivalent", "negligible"):
+        words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
+    elif " among " in row.verdict:  # the note says first how many may not be among them
+        words = f"{row.verdict}; {row.note}; within {margin(row)}"
+    elif row.verdict == "none":
+        return "no verdict"
+    elif row.verdict == "undecided" and not row.note:
+        open_ = f"not shown within {margin(row)}" if margin(row) else "not shown equal" * (row.kind not in CROSSED)
+        words = f"undecided ({open_})" if open_ else "undecided"
+    else:
+        words = row.verdict
+    words += f", {row.given}" * bool(getattr(row, "given", "") and row.verdict != "withheld")
+    if row.verdict == "withheld" and row.diverged + row.diverged_reference:
+        return f"{words}: {row.note}; diverged ranked worst: {ranks(row)}"
+    return f"{words}: {row.note}" if row.note and " among " not in row.verdict else words
+
+
+def leaning(verdict: str) -> str:
+    """A verdict without the word that marks it as exploratory: better, of *better* and of *looks better*."""
+    return verdict.removeprefix(LOOKS)
+
+
+def over(row: Any) -> str:
+    """How many seeds a row rests on: "n = 5", "unpaired, n = 5"."""
+    return f"{'' if row.paired else 'unpaired, '}n = {row.n}"
+
+
+def margin(row: Any) -> str:
+    """The margin of a row of effects: "±.01", "±2 % of the training steps"; nothing without one."""
+    return bounds(row.margin, row.margin_steps)
+
+
+def bounds(size: float, steps: float) -> str:
+    """A margin in the metric's unit, or as a share of the training steps: NaN is what it is not given in."""
+    if math.isfinite(size):
+        return f"±{plain(size)}"
+    return f"±{100 * steps:g} % of the training steps" if math.isfinite(steps) else ""
+
+
+def between(least: float, most: float) -> str:
+    """Two positive numbers as a range: ".0031", ".012 to .031"."""
+    known = dict.fromkeys(number(value, decimals([value])) for value in (least, most))
+    return " to ".join(known)
+
+
+def lost(row: Any) -> list[str]:
+    """What became of a cell's runs that gave no number: "2 of 3 diverged", "1 of 3 failed", "1 of 3 missing"."""
+    counts = [(name, getattr(row, name)) for name in ("diverged", "failed", "missing")]
+    return [f"{count} of {row.runs} {name}" for name, count in counts if count]
+
+
+def ranks(row: Any) -> str:
+    """In how many seeds the level came out lower and higher than the reference, as "lower 0, higher 2, tied 1"."""
+    return f"lower {row.lower}, higher {row.higher}" + f", tied {row.tied}" * bool(row.tied)
+
+
+def rough(share: float) -> str:
+    """A positive share in per cent: 51 %, under 1 %."""
+    return f"{100 * share:.0f} %" if share >= 0.01 else "under 1 %"
+
+
+def counted(n: int, noun: str) -> str:
+    """A number with its noun: 1 run, 12 runs."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+SPLITS = {"test": "test", "val": "validation", "train": "training"}
+
+
+def said_metric(metric: str) -> str:
+    """A metric as people say it: "test loss", "test accuracy at length 128"."""
+    split, _, name = metric.partition("/")
+    name, _, length = name.partition("@")
+    return f"{SPLITS.get(split, split)} {name.replace('_', ' ')}".strip() + f" at length {length}" * bool(length)
+
+
+def p_words(p: float, correction: str = "") -> str:
+    """A p-value in a sentence: "Holm p = .0003", "p < .0001"; nothing where there is none."""
+    if not known(p):
+        return ""
+    return f"{correction} p {'= ' * (p >= 1e-4)}{p_text(p)}".strip()
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a row: "a", "a and b", "a, b and c"."""
+    names = list(names)
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def ranged(values: list[str]) -> str:
+    """All of a few values, the ends of many."""
+    return ", ".join(values) if len(values) <= 3 else f"{values[0]} to {values[-1]}"
+
+
+def scope(manifest: dict[str, Any], among: Iterable[str], base: Iterable[str] | None = None) -> str:
+    """Where a finding about cells holds: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
+    cells = {cell["id"]: cell for cell in manifest["cells"]}
+    found = [cells[name] for name in among]
+    params = sorted({cells[name]["params"] for name in (among if base is None else base)} - {None}, key=float)
+    sizes = dict.fromkeys(size(int(count)) for count in params if known(count))
+    tasks = dict.fromkeys(manifest["tasks"][cell["task"]]["name"] for cell in found)
+    steps = sorted({cell["config"]["train"]["steps"] for cell in found if cell["config"].get("train")})
+    parts = [f"{ranged(list(sizes))} parameters"] if sizes else []
+    return ", ".join([*parts, ranged(list(tasks)), *([f"{ranged([str(n) for n in steps])} steps"] if steps else [])])
+
+
+def known(value: Any) -> bool:
+    """Whether a value is a finite number; None is none."""
+    return value is not None and math.isfinite(value)
+
+
+def visible(text: str) -> str:
+    """A text with characters that would act, rather than be seen, spelled out: \\x1b."""
+    return ACTING.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -1,0 +1,92 @@
+"""The model of a resolved configuration: its components bound to their shape, its parameters drawn from a seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from ablate.config.components import NUMBERS, RESERVED, WIRING, bind, parameters_of, resolve
+from ablate.model.placebo import initialise_as
+from ablate.model.residual import Sublayers
+from ablate.model.shape import ModelShape, Shape
+from ablate.model.transformer import Parts
+
+
+def shape(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> ModelShape:
+    """The numbers that a resolved configuration and its task give a model.  Raises ValueError for unequal heads."""
+    model = config["model"]
+    if model["dim"] % model["heads"]:
+        raise ValueError(f"model.dim={model['dim']} must be divisible by model.heads={model['heads']}")
+    stacks = getattr(resolve("model", model["_target_"], user), "stacks", ("decoder",))
+    return ModelShape(
+        **{key: value for key, value in model.items() if key not in RESERVED} | {"tie_embeddings": ties(config, task)},
+        head_dim=model["dim"] // model["heads"],
+        context=task.context,
+        encoder_layers=model["layers"] * ("encoder" in stacks),
+        decoder_layers=model["layers"] * ("decoder" in stacks),
+        vocab=task.vocab,
+        outputs=task.outputs,
+        features=task.features,
+        pool=task.kind == "classification",
+    )
+
+
+def offered(shape: Shape) -> dict[str, Any]:
+    """What every component may ask for by name."""
+    return {"shape": shape} | {name: getattr(shape, name) for name in NUMBERS}
+
+
+def build_model(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> nn.Module:
+    """The model of a resolved configuration for a task, on the current default device, not yet initialised.
+
+    Raises BadComponent or ValueError when the pieces do not fit.
+    """
+    whole = shape(config, task, user)
+    given = offered(whole)
+    make = {name: bind(name, config[name], given, user) for name in ("norm", "ffn", "position", "attention")}
+    residual = bind("residual", config["residual"], given | dict.fromkeys(WIRING), user)
+    norms: list[nn.Module] = []
+
+    def norm() -> nn.Module:
+        norms.append(make["norm"]())
+        return norms[-1]
+
+    def block(cross: bool = False) -> nn.Module:
+        attention, ffn = make["attention"](), make["ffn"]()
+        return residual(sublayers=Sublayers(attention, make["attention"]() if cross else None, ffn, norm))
+
+    parts = Parts(block, partial(block, True), norm, make["position"])
+    form = resolve("model", config["model"]["_target_"], user)
+    pieces = dataclasses.asdict(whole) | parts._asdict() | {"shape": whole, "parts": parts}
+    wanted = {key: value for key, value in pieces.items() if key in parameters_of(form)}
+    # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)  # torch.manual_seed would seed the accelerators, too
+        model = form(**wanted)
+    model.unused = () if norms else ("norm",)  # components that the others leave no place for
+    return model
+
+
+def ties(config: dict[str, Any], task: Any) -> bool:
+    """Whether embedding and head are one matrix; where the model leaves it open, if targets are input tokens, too."""
+    asked: bool | None = config["model"]["tie_embeddings"]
+    if asked is not None:
+        return asked
+    return task.kind != "classification" and task.features is None and task.outputs == task.vocab
+
+
+def build_init(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Any:
+    """The initialisation of a resolved configuration's model for a task."""
+    return bind("init", config["init"], offered(shape(config, task, user)), user)()
+
+
+def initialised_model(config: dict[str, Any], task: Any, seed: int, user: Iterable[str] = ()) -> nn.Module:
+    """The model of a resolved configuration with its parameters drawn from a seed, on the CPU."""
+    model = build_model(config, task, user)
+    initialise_as(config.get("seed", {}).get("placebo"), model, build_init(config, task, user), seed)
+    return model

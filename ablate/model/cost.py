@@ -1,0 +1,92 @@
+"""What a model costs: parameters and FLOPs, counted on the meta device, where nothing is computed or stored."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from ablate.model.build import build_model
+from ablate.model.init import role_of
+
+# Dense bf16 peak in FLOP/s, from the makers' data sheets.
+PEAK = {"H100 PCIe": 756e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12}
+PEAK |= {"RTX 4090": 165e12, "A10": 125e12}
+MOST = 10**12  # parameters of a model
+
+
+class Budget(NamedTuple):
+    """Counts of one cell.
+
+    params           parameters, tied ones once
+    flops_per_token  of the forward pass at the training context; attention counts all pairs, embeddings nothing
+    shapes           name -> (role, shape) of every parameter
+    notes            what the components have to say about themselves, once each
+    hidden           width of the FFNs, None where they have none, or not all the same
+    unused           components that the model has no place for: norm in residual=rezero
+    """
+
+    params: int
+    flops_per_token: float
+    shapes: dict[str, tuple[str, tuple[int, ...]]]
+    notes: list[str]
+    hidden: int | None
+    unused: tuple[str, ...]
+
+    @property
+    def core(self) -> int:
+        """Parameters but for token embedding and head: position tables count, what layers share counts once."""
+        return sum(
+            math.prod(shape)
+            for name, (role, shape) in self.shapes.items()
+            if role != "embedding" and not name.startswith("head.")
+        )
+
+
+def count(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Budget:
+    """Build the model of a resolved configuration on the meta device and count.  Raises as `build_model` does."""
+    with torch.device("meta"):
+        model = build_model(config, task, user).eval()
+        counter = FlopCounterMode(display=False)
+        with counter, torch.no_grad():
+            model(**task.blank())
+    parameters = dict(model.named_parameters())
+    return Budget(
+        sum(p.numel() for p in parameters.values()),
+        counter.get_total_flops() / task.positions,
+        {name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
+        list(
+            dict.fromkeys(
+                f"{type(m).__name__}: {m.note}" for m in model.modules() if isinstance(getattr(m, "note", None), str)
+            )
+        ),
+        ffn_width(model),
+        model.unused,
+    )
+
+
+def estimate(config: dict[str, Any], vocab: int) -> int:
+    """About how many parameters a model will have, L · (4 d² + 2 d · h) + V · d, from its settings alone."""
+    shape, ffn = config["model"], config["ffn"]
+    width = ffn.get("hidden") or int(shape["dim"] * max(ffn.get("mult") or 1, 1))
+    layers = 1 if shape["share_layers"] else shape["layers"]
+    return int(layers * (4 * shape["dim"] ** 2 + 2 * shape["dim"] * width) + vocab * shape["dim"])
+
+
+def ffn_width(model: nn.Module) -> int | None:
+    """What the model's FFNs, the modules called `ffn`, say of their width."""
+    ffns = [module for name, module in model.named_modules() if name.rpartition(".")[2] == "ffn"]
+    widths = {getattr(ffn, "hidden", None) for ffn in ffns}
+    width = widths.pop() if len(widths) == 1 else None
+    return width if isinstance(width, int) else None
+
+
+def utilisation(flops_per_token: float, tokens_per_second: float, device: str, precision: str) -> float | None:
+    """Model FLOPs utilisation, 3 · forward FLOPs · tokens/s / peak (Chowdhery 2022), where the peak is known."""
+    peak = next((value for name, value in PEAK.items() if re.search(rf"\b{name}\b", device)), None)
+    return 3 * flops_per_token * tokens_per_second / peak if peak and precision == "bf16" else None

@@ -1,0 +1,55 @@
+"""The plain numbers that a model and its components are built from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What every component may ask its constructor for: `shape`, or one of the first six of these by its own name.
+
+    dim, heads, head_dim            features of the residual stream, heads of attention, features of each head
+    layers                          blocks of each stack
+    dropout                         share of features, and of attention, that training sets to zero
+    context                         positions of the longest sequence at the training length
+    encoder_layers, decoder_layers  blocks of these two stacks, 0 where the model has no such stack
+    """
+
+    dim: int
+    heads: int
+    head_dim: int
+    layers: int
+    dropout: float
+    context: int
+    encoder_layers: int
+    decoder_layers: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape(Shape):
+    """The numbers of a whole model: a Shape, the sizes of its task, and how embedding, head and layers are made.
+
+    vocab             ids that inputs can have
+    outputs           logits of each position, or of each example where it pools
+    features          numbers per position where inputs are no ids, else None
+    pool              one output per example, by the mean over positions
+    tie_embeddings    the embedding is the head, too (Press 2016)
+    scale_embeddings  embeddings are multiplied by √dim (Vaswani 2017)
+    norm_embeddings   a norm on the embeddings (BERT, BLOOM)
+    share_layers      one block's parameters for every layer (ALBERT, Lan 2019)
+    """
+
+    vocab: int
+    outputs: int
+    features: int | None
+    pool: bool
+    tie_embeddings: bool
+    scale_embeddings: bool
+    norm_embeddings: bool
+    share_layers: bool
+
+    @property
+    def embedding_scale(self) -> float:
+        """What embeddings are multiplied by."""
+        return self.dim**0.5 if self.scale_embeddings else 1.0

@@ -1,0 +1,167 @@
+"""Cells held equal to their reference: in parameters or FLOPs by the width of the FFN, in training FLOPs by the steps.
+
+Widths are multiples of 8, or of 1 where no multiple of 8 comes within 1 %; a cell that is equal as it is stays so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from ablate.config.errors import Problem
+from ablate.config.schema import COMPONENTS
+from ablate.format import percent
+from ablate.planning.checks.validate import Checked, Gate, Refused
+
+STEP = 8  # widths that hardware likes
+CLOSE = 0.01  # of the reference: what STEP must reach, and what is left without a word
+FAR = 0.2  # of the reference: what is no match any more
+EXTREME = 4  # times a cell's own width, or a part of it: what is another model rather than a match
+WIDEST = 2**24
+
+QUANTITIES = {
+    "params": "parameters without embedding and head",
+    "flops": "forward FLOPs per token",
+    "flops_total": "forward FLOPs of training",
+}
+AMOUNTS: dict[str, Callable[[Checked], float]] = {
+    "params": lambda cell: cell.budget.core,
+    "flops": lambda cell: cell.budget.flops_per_token,
+    "flops_total": lambda cell: cell.config["train"]["steps"] * flops_per_step(cell),
+}
+CHOSEN = {"params": ("ffn.hidden", "ffn.mult"), "flops": ("ffn.hidden", "ffn.mult"), "flops_total": ("train.steps",)}
+
+
+def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list[Problem]:
+    """Keys on the command line that set what the match chooses; steps may be given, for the reference, not swept."""
+    given = [override.partition("=")[0].lstrip("+") for override in overrides] if how != "flops_total" else swept
+    keys = [key for key in CHOSEN.get(how, ()) if key in given]
+    found = [Problem(key, f"match={how} chooses it for each cell; leave it out or write match=none") for key in keys]
+    if how in ("params", "flops") and not found and not {*swept} & {*COMPONENTS, "model", "preset"}:
+        found.append(Problem("match", "makes variants of a component equal; sweep one, or write match=none"))
+    return found
+
+
+def match_cells(
+    how: str, cells: list[Checked], names: list[str], at: list[int], gate: Gate
+) -> tuple[list[Checked], list[dict[str, Any] | None]]:
+    """The cells brought nearest to their references, `cells[at[i]]`, and what is left; problems go to the gate's."""
+    if how == "none":
+        return cells, [None] * len(cells)
+    if how != "flops_total" and (found := widthless(cells, names)):
+        gate.problems.append(found)
+        return cells, [None] * len(cells)
+    brought: list[Checked] = []
+    for i, cell in enumerate(cells):
+        try:
+            brought.append(cell if at[i] == i else bring(how, cell, cells[at[i]], gate))
+        except Refused as error:
+            brought.append(cell)
+            gate.problems.append(Problem(error.problem.key or "match", f"{names[i]}: {error.problem.message}"))
+    return brought, [remainder(how, cell, cells[at[i]]) for i, cell in enumerate(brought)]
+
+
+def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
+    """The cells whose FFN takes no `hidden`, as a problem."""
+    without = [name for cell, name in zip(cells, names, strict=True) if "hidden" not in cell.config["ffn"]]
+    named = ", ".join(without[:3]) + f" and {len(without) - 3} more" * (len(without) > 3)
+    message = f"the FFN of {named} has no width (ffn.hidden) to choose; leave it out or write match=none"
+    return Problem("match", message) if without else None
+
+
+def remainder(how: str, cell: Checked, reference: Checked) -> dict[str, Any]:
+    """What is matched, a cell's amount, its reference's, and the difference as a share of the latter."""
+    value, target = AMOUNTS[how](cell), AMOUNTS[how](reference)
+    return {"quantity": QUANTITIES[how], "value": value, "reference": target, "difference": value / target - 1}
+
+
+def remark(name: str, matched: dict[str, Any] | None) -> list[str]:
+    """What to say of a cell that could not be brought close."""
+    if matched is None or abs(matched["difference"]) <= CLOSE:
+        return []
+    return [f"{name}: {left_over(matched)} against its reference, and nothing comes nearer"]
+
+
+def left_over(matched: dict[str, Any]) -> str:
+    """A remaining difference in words."""
+    return f"{percent(matched['difference'])} {matched['quantity']}"
+
+
+def bring(how: str, cell: Checked, reference: Checked, gate: Gate) -> Checked:
+    """A cell with the width, or the steps, that come nearest to its reference.  Raises Refused beyond FAR."""
+    if cell.task.fingerprint != reference.task.fingerprint:
+        raise Refused("match", "its data are not its reference's, so nothing can be held equal; write match=none")
+    target = AMOUNTS[how](reference)
+    found = lengthen(cell, target) if how == "flops_total" else widen(how, cell, target, gate)
+    left = remainder(how, found, reference)
+    train, ffn = found.config["train"], found.config["ffn"]
+    changed = (found.budget.hidden or 1) / (cell.budget.hidden or 1)
+    if abs(left["difference"]) > FAR or not 1 / EXTREME <= changed <= EXTREME:
+        where = f"train.steps={train['steps']}" if how == "flops_total" else f"ffn.hidden={ffn['hidden']}"
+        message = f"{left_over(left)} against its reference at best, with {where}"
+        raise Refused("match", f"{message}; leave it out or write match=none")
+    return found
+
+
+def widen(how: str, cell: Checked, target: float, gate: Gate) -> Checked:
+    """A cell with the FFN width that comes nearest to a target."""
+
+    @cache
+    def at(width: int) -> Checked:
+        return gate.checked(cell.config | {"ffn": cell.config["ffn"] | {"hidden": width}}, cell.task)
+
+    if AMOUNTS[how](cell) == target:
+        return cell
+    return at(nearest_width(lambda width: AMOUNTS[how](at(width)), target, cell.budget.hidden or STEP))
+
+
+def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> int:
+    """argmin |amount(w) − target| over multiples of 8 where that comes within 1 %, else over all w; ties: the smaller.
+
+    `amount` must not fall with the width.  Where it is affine, as in every FFN of ours, few widths are counted.
+    """
+    other = 2 * guess + STEP
+    slope = (amount(other) - amount(guess)) / (other - guess)
+    start = guess + (target - amount(guess)) / slope if slope > 0 else guess
+    for step in (STEP, 1):
+        around = neighbours(amount, target, step, max(step, int(start) // step * step))
+        # Rounded, because what division leaves of two equal distances must be a tie.
+        best = min(around, key=lambda width: (round(abs(amount(width) / target - 1), 12), width))
+        if abs(amount(best) / target - 1) <= CLOSE:
+            break
+    return best
+
+
+def neighbours(amount: Callable[[int], float], target: float, step: int, low: int) -> tuple[int, int]:
+    """The multiples of `step` on both sides of a target, found by ever longer strides from `low`, then by halving."""
+    stride = step
+    if amount(low) <= target:
+        high = low + stride
+        while amount(high) < target and high < WIDEST:
+            stride *= 2
+            low, high = high, high + stride
+    else:
+        high = low
+        while amount(low) > target and low > step:
+            low, high, stride = max(step, low - stride), low, stride * 2
+    while high - low > step:
+        middle = (low + high) // 2 // step * step
+        low, high = (middle, high) if amount(middle) <= target else (low, middle)
+    return low, high
+
+
+def flops_per_step(cell: Checked) -> float:
+    """Forward FLOPs of one step's batch."""
+    return float(cell.config["train"]["batch_size"] * cell.task.positions * cell.budget.flops_per_token)
+
+
+def lengthen(cell: Checked, target: float) -> Checked:
+    """A cell with the steps that come nearest to a target of FLOPs, and a warm-up in proportion."""
+    train, optim = cell.config["train"], cell.config["optim"]
+    low = max(1, math.floor(target / flops_per_step(cell)))
+    steps = min(low, low + 1, key=lambda n: (round(abs(n * flops_per_step(cell) / target - 1), 12), n))
+    warmup = math.floor(optim["warmup"] * steps / train["steps"] + 0.5)
+    changed = {"train": train | {"steps": steps}, "optim": optim | {"warmup": warmup}}
+    return cell._replace(config=cell.config | changed)

@@ -1,0 +1,141 @@
+"""The cells of a study as its manifest keeps them: names, the reference of each, what they cost, what they share."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+from ablate.config.components import defaults_of
+from ablate.config.errors import PlanError
+from ablate.config.schema import COMPONENTS
+from ablate.model.init import shared_draws
+from ablate.planning.budget_matching import match_cells, remark
+from ablate.planning.checks.duplicate_cells import refuse_equal
+from ablate.planning.checks.validate import Checked, Gate
+from ablate.results.run_key import batches, numbers
+from ablate.training.length_eval import seen_in_training, seen_lengths
+
+
+@dataclasses.dataclass(frozen=True)
+class Draft:
+    """A study whose cells are checked: all that a plan needs but seeds, runs and what is on disk."""
+
+    command: str
+    settings: dict[str, Any]  # the configuration that holds the study's own keys
+    factors: dict[str, list[Any]]
+    reference: dict[str, Any]
+    rows: list[dict[str, Any]]  # the manifest's cells, and in the same order
+    checked: list[Checked]  # what they were made of
+    raw: list[dict[str, Any]]  # their configurations as they were composed, before anything was resolved or matched
+    at: list[int]  # which cell each one is compared with
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # entries of the manifest beside the usual
+    claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; of no placebos
+    written: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the tuning's manifest says of claims
+    notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
+    more: bool = False  # whether another round of the same command comes after this one
+    looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at
+
+
+def references(levels: list[dict[str, Any]], reference: dict[str, Any]) -> list[int]:
+    """Which cell each one is compared with: the reference within its stratum."""
+    return [levels.index(level | reference) for level in levels]
+
+
+def describe_cells(
+    checked: list[Checked],
+    names: list[str],
+    levels: list[dict[str, Any]],
+    labels: list[str],
+    at: list[int],
+    matched: list[dict[str, Any] | None],
+) -> list[dict[str, Any]]:
+    """The manifest's rows of cells, each compared with the reference of its stratum, at `at`.
+
+    `names` are those of the cells' folders, `labels` what people read.
+    """
+    rows = []
+    for i, cell in enumerate(checked):
+        reference = checked[at[i]].budget
+        rows.append(
+            {
+                "id": cell_id(cell),
+                "name": names[i],
+                "label": labels[i],
+                "levels": levels[i],
+                "reference": levels[at[i]] == levels[i],
+                "params": cell.budget.params,
+                "params_vs_reference": cell.budget.params / reference.params - 1,
+                "flops_per_token": cell.budget.flops_per_token,
+                "shared_draws": shared_draws(cell.budget.shapes, reference.shapes),
+                "matched": matched[i],
+                "tokens_per_step": cell.config["train"]["batch_size"] * cell.task.positions,
+                "batches": batches(cell.config, cell.task.fingerprint),
+                "task": cell.task.fingerprint,
+                "seen_lengths": (seen := seen_lengths(cell.config, cell.task)),
+                "notes": cell.task.notes
+                + cell.budget.notes
+                + held(cell.config["seed"])
+                + seen_in_training(seen)
+                + remark(labels[i], matched[i]),
+                "defaults": filled_in(cell.config),
+                "config": cell.config,
+            }
+        )
+    return rows
+
+
+def filled_in(config: dict[str, Any]) -> dict[str, Any]:
+    """The arguments that no YAML sets and constructors fill in, by dotted name."""
+    found = {group: defaults_of(group, config[group], config["user"]) for group in COMPONENTS}
+    return {f"{group}.{name}": value for group, values in found.items() for name, value in values.items()}
+
+
+def recomposed(
+    draft: Draft,
+    settings: dict[str, Any],
+    factors: dict[str, list[Any]],
+    reference: dict[str, Any],
+    raw: list[dict[str, Any]],
+    levels: list[dict[str, Any]],
+    labels: list[str],
+    at: list[int],
+) -> Draft:
+    """A study of a draft's cells, once or several times over, with other settings.  Raises PlanError."""
+    gate = Gate()
+    checked = [cell for cell in map(gate.admit, raw) if cell is not None]
+    if not gate.problems:
+        checked, matched = match_cells(settings["match"], checked, labels, at, gate)
+    if gate.problems:
+        raise PlanError(gate.problems)
+    names = [row["name"] for row in draft.rows] * (len(raw) // len(draft.rows))
+    rows = describe_cells(checked, names, levels, labels, at, matched)
+    refuse_equal(rows, checked, settings["allow_duplicates"])
+    return Draft(draft.command, settings, factors, reference, rows, checked, raw, at, draft.extra)
+
+
+def cell_id(cell: Checked) -> str:
+    """A cell's name in manifests: what its numbers depend on, so that it is the same in every one."""
+    content = json.dumps([numbers(cell.config), cell.task.fingerprint], sort_keys=True)
+    return "c" + hashlib.sha256(content.encode()).hexdigest()[:10]
+
+
+def held(seed: dict[str, Any]) -> list[str]:
+    """What to say where one half of the randomness does not vary."""
+    names = {"init": "initialisation", "data": "the order of the data"}
+    fixed = [half for half in names if seed[half] is not None]
+    return [f"seed.{half}={seed[half]} for every run: intervals do not cover {names[half]}" for half in fixed]
+
+
+def describe_task(task: Any) -> dict[str, Any]:
+    """What the manifest keeps of a task."""
+    keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
+    return {key: getattr(task, key) for key in keys}
+
+
+def slow_starts(configs: list[dict[str, Any]]) -> list[str]:
+    """What to say about learning rates that are still warming up when training ends."""
+    late = {(c["optim"]["warmup"], c["train"]["steps"]) for c in configs if c["optim"]["warmup"] >= c["train"]["steps"]}
+    said = [f"optim.warmup={warmup} is not over when training ends (train.steps={steps})" for warmup, steps in late]
+    return sorted(said)[:1]

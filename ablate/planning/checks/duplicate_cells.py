@@ -1,0 +1,128 @@
+"""Dead dials: settings that nothing reads, and cells that are one network, or one set of data, under two names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from ablate.config.components import resolve
+from ablate.config.errors import PlanError, Problem
+from ablate.config.schema import COMPONENTS
+from ablate.data.build import build_task
+from ablate.planning.checks.user_code import Described, beside
+from ablate.planning.checks.validate import Checked
+from ablate.results.run_key import numbers
+
+Row = dict[str, Any]
+Pair = tuple[int, int]
+Signature = list[list[float]] | None  # of a copy: of each of its outputs the size, then projections
+ROUNDING = 1e-10  # of the size: in float64 what sums in another order leave, and far below what float32 can tell
+
+
+def refuse_equal(rows: list[Row], checked: list[Checked], allowed: bool) -> list[str]:
+    """Raise PlanError for cells that are the same in all that a run's numbers depend on.
+
+    Cells that differ in a component that has no place are told in notes where they are allowed.
+    """
+    seen: dict[str, int] = {}
+    problems, notes = [], []
+    for i, (row, cell) in enumerate(zip(rows, checked, strict=True)):
+        used = {key: value for key, value in numbers(cell.config).items() if key not in cell.budget.unused}
+        first = seen.setdefault(json.dumps([used, row["task"]], sort_keys=True), i)
+        if first == i:
+            continue
+        why = "".join(f", which has no place for a {group}" for group in cell.budget.unused)
+        said = f"{row['label']} is the same cell as {rows[first]['label']}{why}"
+        if allowed and row["id"] != rows[first]["id"]:
+            notes.append(f"{said}; allow_duplicates=true trains both")
+        else:
+            problems.append(Problem("", f"{said}; leave one of them out"))
+    if problems:
+        raise PlanError(list(dict.fromkeys(problems)))
+    return notes
+
+
+def same_networks(
+    checked: list[Checked], signatures: list[Signature], confirm: Callable[[int], Signature]
+) -> Iterator[Pair]:
+    """Pairs of cells that differ in components or the model's keys alone and whose copies agree but for rounding.
+
+    `confirm` gives a cell's signature at its own sizes: what is small can be equal for being small.
+    """
+    seen: dict[str, list[int]] = {}
+    for i, cell in enumerate(checked):
+        rest = without(cell.config, (*COMPONENTS, "model"))
+        late = beside(cell.config, partial(late_settings, cell.config))
+        others = seen.setdefault(json.dumps([rest, cell.task.fingerprint, late], sort_keys=True), [])
+        first = next((j for j in others if alike(signatures[j], signatures[i])), None)
+        if first is None:
+            others.append(i)
+            continue
+        used = [without(checked[j].config, checked[j].budget.unused) for j in (first, i)]
+        # Those that use the same settings have been told, or are allowed.
+        if used[0] != used[1] and alike(confirm(first), confirm(i)):
+            yield first, i
+
+
+def alike(first: Signature, second: Signature) -> bool:
+    """Whether two copies agree but for rounding: the same numbers, computed in another order, are one network."""
+    if first is None or second is None or len(first) != len(second):
+        return False
+    pairs = zip(first, second, strict=True)
+    return all(abs(x - y) <= ROUNDING * abs(one[0]) for one, other in pairs for x, y in zip(one, other, strict=True))
+
+
+def late_settings(config: dict[str, Any]) -> list[Any]:
+    """Settings that need not act in two steps: those that a component's class names in `late`."""
+    found = []
+    for group in COMPONENTS:
+        target = resolve(group, config[group]["_target_"], config["user"])
+        found += [[group, key, config[group].get(key)] for key in getattr(target, "late", ())]
+    return found
+
+
+def same_data(checked: list[Checked]) -> Iterator[Pair]:
+    """Pairs of cells that differ in keys of data alone and get the same batches and held-out examples all the same."""
+    strata: dict[str, list[int]] = {}
+    for i, cell in enumerate(checked):
+        strata.setdefault(json.dumps(without(cell.config, ("data",)), sort_keys=True), []).append(i)
+    for members in strata.values():
+        seen: dict[str, int] = {}
+        for i in members if len(members) > 1 else []:
+            first = seen.setdefault(beside(checked[i].config, partial(contents, checked[i])), i)
+            if numbers(checked[first].config) != numbers(checked[i].config):
+                yield first, i
+
+
+def contents(cell: Checked) -> str:
+    """Hash of a cell's first batches, its held-out examples, and what else its task is to a model."""
+    task = build_task(cell.config, cell.config["user"]) if isinstance(cell.task, Described) else cell.task
+    size, tokens = cell.config["train"]["batch_size"], cell.config["eval"]["tokens"]
+    parts = [task.batch(0, step, size) for step in range(3)]
+    parts += [task.held_out(split, tokens) for split in ("val", "test")]
+    found = hashlib.sha256(json.dumps([task.kind, task.vocab, task.outputs, task.context, task.metrics]).encode())
+    for part in parts:
+        for name, tensor in [*sorted(part.inputs.items()), ("targets", part.targets)]:
+            found.update(f"{name} {tuple(tensor.shape)}".encode() + tensor.contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """What a run's numbers depend on, but for some keys."""
+    return {key: value for key, value in numbers(config).items() if key not in keys}
+
+
+def names(rows: list[Row], pair: Pair) -> tuple[str, str]:
+    """Two cells by the keys in which they differ."""
+    first, second = (rows[i]["levels"] for i in pair)
+    keys = [key for key in first if first[key] != second[key]]
+    left, right = (" + ".join(f"{key}={typed(levels[key])}" for key in keys) for levels in (first, second))
+    return left or rows[pair[0]]["label"], right or rows[pair[1]]["label"]
+
+
+def typed(value: Any) -> str:
+    """A value as people type it."""
+    return value if isinstance(value, str) else json.dumps(value)

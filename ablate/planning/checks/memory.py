@@ -1,0 +1,192 @@
+"""How much memory a cell's training needs, and whether its device has that; counted without computing anything."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ablate.config.errors import Problem
+from ablate.config.schema import COMPONENTS
+from ablate.model.build import build_model
+from ablate.planning.checks.small_models import facts_of
+from ablate.planning.checks.user_code import beside
+from ablate.planning.checks.validate import Checked
+from ablate.results.run_key import code_of
+from ablate.training.devices import environments
+from ablate.training.metrics import CHUNK
+
+FLOAT = 4  # bytes
+MOMENTS = 2  # numbers that the optimiser keeps per parameter, as Adam does
+PROCESS = {"cpu": 3.3e8, "cuda": 5e8}  # bytes of torch itself, and on a GPU of its context and kernels
+HEAP = {"cpu": 1.4, "cuda": 1.1}  # bytes that allocators hold for one in use; 1.2 to 1.6 measured on the CPU
+SURE = 0.8  # of the estimate: a cell is refused when even that is more than there is
+GROUP = Path("/sys/fs/cgroup")  # of Linux containers and jobs
+HALF = 0.6  # of what is kept for backward in bf16: norms and softmax keep float32
+
+Keep = Callable[[str, Any, Callable[[], dict[str, Any]]], dict[str, Any]]
+
+
+class Fused(torch.autograd.Function):
+    """What fused attention keeps for backward: queries, keys, values, outputs and one number per query."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """An output of the right shape, (B, H, T, D)."""
+        found = query.new_empty(*query.shape[:-1], value.shape[-1])
+        ctx.save_for_backward(query, key, value, found, query.new_empty(query.shape[:-1]))
+        return found
+
+
+class AsFused(TorchFunctionMode):
+    """Counts attention as its device's kernels keep it, which on the meta device would be as plain products."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Replace one function."""
+        if func is F.scaled_dot_product_attention:
+            return Fused.apply(*args[:3])
+        return func(*args, **(kwargs or {}))
+
+
+class AsExplicit(AsFused):
+    """The same on the CPU, whose fused kernel takes no bias that needs a gradient."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Replace one function."""
+        bias = (kwargs or {}).get("attn_mask")
+        if func is F.scaled_dot_product_attention and bias is not None and bias.is_floating_point():
+            query, key, value = args[:3]
+            return (query @ key.transpose(-2, -1) + bias).softmax(-1) @ value
+        return super().__torch_function__(func, types, args, kwargs)
+
+
+def kept_bytes(config: dict[str, Any], task: Any, batch: int, device: str) -> tuple[int, int]:
+    """Bytes that a training step in float32 keeps for backward, and those of its largest tensor: logits, mostly."""
+    kept: dict[int, Tensor] = {}
+
+    def pack(x: Tensor) -> Tensor:
+        kept.setdefault(x.untyped_storage()._cdata, x)
+        return x
+
+    with torch.device("meta"):
+        model = build_model(config, task, config["user"])
+        inputs = {name: x.expand(batch, *x.shape[1:]).clone() for name, x in task.blank().items()}
+        own = {x.untyped_storage()._cdata for x in (*model.parameters(), *model.buffers(), *inputs.values())}
+        fused = AsFused() if device == "cuda" else AsExplicit()
+        with fused, torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+            logits = model(**inputs)
+            targets = torch.zeros(logits.shape[:-1], dtype=torch.long)
+            loss = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten())
+    sizes = [x.untyped_storage().nbytes() for key, x in kept.items() if key not in own]
+    del loss
+    return sum(sizes), max([*sizes, logits.numel() * FLOAT])
+
+
+def estimate(params: int, kept: int, largest: int, outputs: int, config: dict[str, Any]) -> float:
+    """Bytes of a training process: parameters, gradients, moments; what is kept; what backward or evaluation adds."""
+    train = config["train"]
+    copies = 1 + MOMENTS + (train.get("average", "none") != "none")
+    share = HALF if train["precision"] == "bf16" else 1.0
+    stepping = FLOAT * params + share * kept + 2 * largest  # gradients, then logits and their gradient
+    evaluating = 4 * FLOAT * CHUNK * max(outputs, 4 * config["model"]["dim"])
+    return PROCESS[train["device"]] + HEAP[train["device"]] * (FLOAT * params * copies + max(stepping, evaluating))
+
+
+def needed(cell: Checked, keep: Keep) -> float:
+    """Bytes that a cell's training process needs."""
+    config, task = cell.config, cell.task
+    parts = {key: config[key] for key in (*COMPONENTS, "model", "data", "user")}
+    batch, device = config["train"]["batch_size"], config["train"]["device"]
+    depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config)]
+
+    def make() -> dict[str, Any]:
+        kept, largest = beside(config, partial(kept_bytes, config, task, batch, device))
+        return {"kept": kept, "largest": largest}
+
+    try:
+        found = keep("memory", depends, make)
+    except Exception:  # a component of the user's own that will not run on the meta device in training mode
+        return 0.0
+    return estimate(cell.budget.params, found["kept"], found["largest"], task.outputs, config)
+
+
+def memory_problems(
+    rows: list[dict[str, Any]], checked: list[Checked], keep: Keep, runs: int
+) -> tuple[list[Problem], list[str]]:
+    """Cells that cannot fit into what each process that trains can have, and notes on what others hold at present."""
+    found, notes = [], []
+    for row, cell in zip(rows, checked, strict=True):
+        train, need = cell.config["train"], needed(cell, keep)
+        device, workers = train["device"], environments(train["device"], train["parallel"])
+        processes, least = sharing(workers, runs), SURE * need
+        where = f"each process {'on a GPU' if device == 'cuda' else 'on this machine'}"
+        if least > (have := room(device) / processes):
+            needs = f"{row['label']} needs about {need / 1e9:.1f} GB of the {have / 1e9:.1f} GB that {where} can have"
+            found.append(Problem("", f"{needs}; {say(cell, int(room(device) / least), devices_of(workers))}"))
+        elif least > (have := spare(device) / processes):
+            needs = f"{row['label']} needs about {need / 1e9:.1f} GB, and others leave {have / 1e9:.1f} GB to {where}"
+            notes.append(f"{needs} at present")
+    return found, notes
+
+
+def sharing(workers: list[dict[str, str]], runs: int) -> int:
+    """The most training processes that share one memory: all of them on the CPU, those of one GPU there."""
+    return max(1, math.ceil(min(len(workers), runs) / devices_of(workers)))
+
+
+def devices_of(workers: list[dict[str, str]]) -> int:
+    """How many devices the workers are on: the machine itself, or its GPUs."""
+    return len({worker.get("CUDA_VISIBLE_DEVICES") for worker in workers})
+
+
+def say(cell: Checked, fitting: int, devices: int) -> str:
+    """What to write instead, where so many processes would fit on each device."""
+    train = cell.config["train"]
+    fixed = FLOAT * cell.budget.params * (2 + MOMENTS)
+    hints = ["train.batch_size"] if train["batch_size"] > 1 else []
+    hints += ["model.dim"] if not hints or fixed > room(train["device"]) / 2 else []
+    hints = [f"write a smaller {' or '.join(hints)}"]
+    hints += ["train.precision=bf16"] * (train["precision"] == "fp32" and train["device"] == "cuda")
+    hints += [f"train.parallel={fitting * devices}"] * (fitting > 0)
+    return ", or ".join(hints)
+
+
+def room(device: str) -> float:
+    """Bytes that there are: of a GPU, or of the machine as far as this process's group may use it."""
+    if device == "cuda":
+        return float(torch.cuda.get_device_properties(0).total_memory)
+    found = [float("inf"), 1024.0 * meminfo("MemTotal")]
+    with suppress(OSError, ValueError):
+        found.append(float((GROUP / "memory.max").read_text()))
+    return min(found)
+
+
+def spare(device: str) -> float:
+    """Bytes of them that nothing holds at present."""
+    if device == "cuda":
+        return float(torch.cuda.mem_get_info(0)[0])
+    found = [1024.0 * meminfo("MemAvailable")]
+    with suppress(OSError, ValueError):
+        limit, used = (int((GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))
+        counts = dict(line.split() for line in (GROUP / "memory.stat").read_text().splitlines())
+        found.append(float(limit - used + int(counts.get("inactive_file", 0))))  # what is only cached can go
+    return min(found)
+
+
+def meminfo(key: str) -> float:
+    """A line of the kernel's account of memory, in KiB; elsewhere the whole of it, what is free is not known."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return float(next(line for line in lines if line.startswith(f"{key}:")).split()[1])
+    with suppress(OSError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1024
+    return float("inf")

@@ -1,0 +1,139 @@
+"""Every cell tried out before anything trains: on a tiny copy, against the other cells, and against the memory."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.config.errors import Corrupt, PlanError, Problem
+from ablate.data.corpus import cache_folder
+from ablate.planning.checks import duplicate_cells, probes, small_models, unused_settings
+from ablate.planning.checks.memory import memory_problems
+from ablate.planning.checks.user_code import Failed, beside
+from ablate.planning.checks.validate import Checked
+from ablate.results.atomic import read_json, write_json
+from ablate.results.run_key import code_of
+
+Record = dict[str, Any]
+AT_ONCE = 5  # seeds of `auto` before the first look
+
+
+def try_out(rows: list[dict[str, Any]], checked: list[Checked], settings: dict[str, Any]) -> tuple[str, ...]:
+    """What to tell of cells that may train; raises PlanError for those that must not.
+
+    Looks ahead, mixed rows, padding that is read, unused parts, settings that nothing reads, cells that are one, and
+    cells too large for the device.
+    """
+    allowed = settings["allow_duplicates"]
+    notes = duplicate_cells.refuse_equal(rows, checked, allowed)
+    kept, positions = small_models.varying([cell.config for cell in checked]), small_models.reach(checked)
+    with one_thread():
+        records = [tried(cell, ladder(cell, kept, positions)) for cell in checked]
+        problems = [Problem(*row) for record in records for row in record["problems"]]
+        for row, record in zip(rows, records, strict=True):
+            notes += [f"{row['label']}: {note}" for note in record["notes"]]
+        twins = list(duplicates(rows, checked, records, positions)) if not problems else []
+    large, tight = memory_problems(rows, checked, kept_json, len(rows) * count(settings["seeds"]))
+    problems, notes = problems + large, notes + tight
+    if allowed:
+        notes += [f"{twin}; allow_duplicates=true trains both" for twin in twins]
+    else:
+        problems += [Problem("", f"{twin}; leave one out, or write allow_duplicates=true") for twin in twins]
+    if problems:
+        raise PlanError(list(dict.fromkeys(problems)))
+    return tuple(dict.fromkeys(notes))
+
+
+def count(seeds: Any) -> int:
+    """How many seeds of a cell can train at once; those of `auto` come some at a time."""
+    return len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
+
+
+def duplicates(
+    rows: list[dict[str, Any]], checked: list[Checked], records: list[Record], positions: int
+) -> Iterator[str]:
+    """Pairs of cells that are one network, or have one set of data, in words, once each."""
+
+    def confirmed(i: int) -> duplicate_cells.Signature:
+        found: duplicate_cells.Signature = tried(checked[i], [small_models.full(checked[i], positions)])["signature"]
+        return found
+
+    told = set()
+    why = "trained for two steps from equal seeds they agree but for rounding"
+    for pair in duplicate_cells.same_networks(checked, [record["signature"] for record in records], confirmed):
+        told.add(" and ".join(duplicate_cells.names(rows, pair)) + f" make the same network: {why}")
+    for pair in duplicate_cells.same_data(checked):
+        told.add(" and ".join(duplicate_cells.names(rows, pair)) + " give the same batches and held-out examples")
+    yield from sorted(told)
+
+
+def ladder(cell: Checked, kept: set[str], positions: int) -> list[small_models.Spec]:
+    """The copies to try: small, and its own size where a component does not fit; float64, and else float32."""
+    first, second = small_models.small(cell, kept, positions), small_models.full(cell, positions)
+    return [spec for one in (first, second) for spec in (one, one._replace(double=False))]
+
+
+def tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
+    """What the first copy that runs shows, from the cache or newly found.  Copies that fail are told in a note."""
+    config = cell.config
+    data = [config["data"]["_target_"], *sorted(config["data"])]
+    depends = [[spec._asdict() for spec in specs], data, code_of(config)]
+    try:
+        return kept_json("copies", depends, lambda: beside(config, partial(first_that_runs, cell, specs)))
+    except Failed as error:
+        return {"problems": [], "notes": [f"it could not be tried out on a small copy ({error})"], "signature": None}
+
+
+def first_that_runs(cell: Checked, specs: list[small_models.Spec]) -> Record:
+    """See `tried`."""
+    unread, why = unused_settings.unread(cell.config), ""
+    for i, spec in enumerate(specs):
+        try:
+            found = probes.examine(spec)
+        except Exception as error:  # a component of the user's own can fail in any way
+            why = why or f"{type(error).__name__}: {str(error).strip().split(chr(10))[0]}"
+            continue
+        signature = found["signature"] and [[i, spec.rows, spec.length], *found["signature"]]
+        return found | {"problems": found["problems"] + unread, "signature": signature}
+    return {"problems": unread, "notes": [f"it could not be tried out on a small copy ({why})"], "signature": None}
+
+
+def kept_json(kind: str, what: Any, make: Callable[[], Record]) -> Record:
+    """A record from the cache, by everything that it depends on, or newly made; one that is damaged is made again."""
+    content = json.dumps([kind, what, torch.__version__, own_code()], sort_keys=True)
+    file = cache_folder() / "trials" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
+    with contextlib.suppress(Corrupt, OSError, KeyError):
+        found = read_json(file)
+        if found.pop("keys") == sorted(found):  # all of it is there
+            return found
+    found = make()
+    with contextlib.suppress(OSError):  # of a full disk, say: it will be made again
+        write_json(file, found | {"keys": sorted(found)})
+    return found
+
+
+@functools.cache
+def own_code() -> str:
+    """Hash of the code that tries cells out."""
+    folder = Path(__file__).parent
+    sources = [file.read_bytes() for file in sorted(folder.glob("*.py"))]
+    return hashlib.sha256(b"".join(sources)).hexdigest()
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread: on small products more only wait for each other, and sums keep their order."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,156 @@
+"""Tiny copies of cells: a model small enough to be tried out while planning, in which every setting still bites."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ablate.config.schema import COMPONENTS
+from ablate.data.task import Task
+from ablate.model.build import initialised_model
+from ablate.planning.checks.validate import Checked
+
+HEAD = 16  # features of a head; fewer would leave rotary shares and bases nothing to turn
+LAYERS = 2  # sharing layers, and scaling by depth, need two
+VOCAB = 512
+CONTEXT = 1024
+SHORTEST = 16  # positions
+WORK = 1.5e8  # parameters · positions of a batch, about what is tried out in half a second
+WIDE = 2e7  # parameters up to which a cell is tried out in all its depth, to confirm
+
+
+class StandIn(Task):
+    """What a model is built for: the sizes of a task, without its data."""
+
+    metrics = {"loss": "min"}  # noqa: RUF012 (never written to)
+
+    def __init__(self, facts: dict[str, Any]):
+        self.vocab, self.outputs, self.features = facts["vocab"], facts["outputs"], facts["features"]
+        self.kind, self.context, self.positions = facts["kind"], facts["context"], facts["context"]
+        self.fingerprint = self.name = "stand-in"
+
+
+class Spec(NamedTuple):
+    """A copy to make: a configuration of its sizes, its task's sizes, the rows and positions of its batches."""
+
+    config: dict[str, Any]
+    task: dict[str, Any]
+    rows: int
+    length: int
+    double: bool
+    user: list[str]
+
+
+def varying(configs: list[dict[str, Any]]) -> set[str]:
+    """The dotted keys whose values differ between configurations."""
+    flat = [dict(leaves(config)) for config in configs]
+    keys = {key for one in flat for key in one}
+    return {key for key in keys if any(one.get(key) != flat[0].get(key) or key not in one for one in flat)}
+
+
+def leaves(node: Any, key: str = "") -> list[tuple[str, Any]]:
+    """Every setting of a configuration under its dotted key."""
+    if not isinstance(node, dict):
+        return [(key, node)]
+    return [leaf for name, item in node.items() for leaf in leaves(item, f"{key}.{name}" if key else str(name))]
+
+
+def reach(cells: list[Checked]) -> int:
+    """Positions that are enough for every setting to bite: one more than any whole number below the context."""
+    numbers = [number for cell in cells for number in whole_numbers(cell.config) if number < cell.task.context]
+    return 1 + max(numbers, default=0)
+
+
+def whole_numbers(config: dict[str, Any]) -> set[int]:
+    """The whole numbers of the components that can stand for positions; an FFN's are widths."""
+    values = [value for group in COMPONENTS if group != "ffn" for _, value in leaves(config[group])]
+    return {value for value in values if isinstance(value, int) and not isinstance(value, bool)}
+
+
+def facts_of(task: Any) -> dict[str, Any]:
+    """What a stand-in knows of a task; large vocabularies are cut."""
+    vocab = min(task.vocab, VOCAB)
+    outputs = vocab if task.outputs == task.vocab else min(task.outputs, VOCAB)
+    inputs = {name: [list(x.shape[1:]), x.is_floating_point()] for name, x in task.blank().items()}
+    facts = {"kind": task.kind, "vocab": vocab, "outputs": outputs, "features": task.features}
+    return facts | {"context": task.context, "inputs": inputs}
+
+
+def small(cell: Checked, kept: set[str], positions: int) -> Spec:
+    """The copy of a cell that is tried out first: narrow heads and few layers, but for the keys in `kept`."""
+    config = {group: cell.config[group] for group in (*COMPONENTS, "model")}
+    model, heads = dict(config["model"]), config["model"]["heads"]
+    dim, width = model["dim"], config["ffn"].get("hidden")
+    if not kept & {"model.dim", "model.heads"}:
+        model["dim"] = heads * min(HEAD, dim // heads)
+    if "model.layers" not in kept:
+        model["layers"] = min(LAYERS, model["layers"])
+    if isinstance(width, int) and "ffn.hidden" not in kept:
+        config["ffn"] = config["ffn"] | {"hidden": max(1, round(width * model["dim"] / dim))}
+    return fit(cell, config | {"model": model}, positions)
+
+
+def full(cell: Checked, positions: int) -> Spec:
+    """The copy with the cell's own sizes, with all layers where they are not too many."""
+    config = {group: cell.config[group] for group in (*COMPONENTS, "model")}
+    layers = config["model"]["layers"] if cell.budget.core < WIDE else min(LAYERS, config["model"]["layers"])
+    return fit(cell, config | {"model": config["model"] | {"layers": layers}}, positions)
+
+
+def fit(cell: Checked, config: dict[str, Any], positions: int) -> Spec:
+    """A copy with batches as long as its size allows, at least `positions`, where the task has as many."""
+    model, facts = config["model"], facts_of(cell.task)
+    hidden = config["ffn"].get("hidden")
+    width = hidden if isinstance(hidden, int) else 4 * model["dim"]
+    parameters = model["layers"] * model["dim"] * (4 * model["dim"] + 3 * width) + facts["vocab"] * model["dim"]
+    context = min(cell.task.context, CONTEXT)
+    rows = 3 if context <= 128 else 2
+    length = max(int(WORK / parameters / rows), positions, SHORTEST)
+    config = config | {"data": {"context": cell.task.context}}
+    return Spec(config, facts, rows, min(context, length), True, list(cell.config["user"]))
+
+
+def build(spec: Spec, seed: int = 0) -> nn.Module:
+    """The copy's model, initialised as the cell's would be."""
+    model = initialised_model(spec.config, StandIn(spec.task), seed, spec.user)
+    return model.double() if spec.double else model
+
+
+def some_inputs(spec: Spec, seed: int) -> dict[str, Tensor]:
+    """A batch of random inputs, masks of ones."""
+    draw = torch.Generator().manual_seed(seed)
+    found = {}
+    for name, (shape, numbers) in spec.task["inputs"].items():
+        size = (spec.rows, min(shape[0], spec.length), *shape[1:])
+        if name.endswith("mask"):
+            found[name] = torch.ones(size)
+        elif numbers:
+            found[name] = torch.randn(size, generator=draw, dtype=torch.float64 if spec.double else torch.float32)
+        else:
+            found[name] = torch.randint(spec.task["vocab"], size, generator=draw)
+    return found
+
+
+def others(x: Tensor, vocab: int, seed: int = 1) -> Tensor:
+    """Other inputs at every position: no id stays."""
+    draw = torch.Generator().manual_seed(seed)
+    if x.is_floating_point():
+        return x + torch.randn(x.shape, generator=draw, dtype=x.dtype)
+    return (x + torch.randint(1, max(2, vocab), x.shape, generator=draw)) % vocab
+
+
+@torch.no_grad()
+def perturb(model: nn.Module) -> nn.Module:
+    """Move every parameter away from where it starts, in place: a gate that is zero at first hides what it gates.
+
+    The noise is keyed by the parameter's name, as draws of initialisation are.
+    """
+    for name, parameter in model.named_parameters():
+        draw = torch.Generator().manual_seed(int(hashlib.sha256(name.encode()).hexdigest()[:8], 16))
+        size = parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.3
+        noise = torch.rand(parameter.shape, generator=draw) - 0.5  # normals would take as long as all the rest
+        parameter.add_(noise.to(parameter.dtype), alpha=12**0.5 * size)
+    return model

@@ -1,0 +1,117 @@
+"""What code from outside this package shows, found out in a process of its own: here nothing of it is ever loaded."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ablate.data.task import Task
+from ablate.execution.fork import ALMOST, adopt, clear, how_it_died, start
+from ablate.results.code_hash import is_foreign, targets_of
+
+LOOK = 0.2  # seconds between two looks at whether a process has died
+FACTS = [
+    *("name", "title", "kind", "kinds", "token", "metrics", "yardsticks", "train_tokens", "bytes_per_token", "notes"),
+    *("vocab", "outputs", "features", "context", "positions", "length", "fingerprint"),
+]
+
+
+class Failed(Exception):
+    """Code from outside raised what nobody handled, or took its process down; the message says how."""
+
+
+class Place:
+    """Whether this process is one of those that may load code from outside."""
+
+    own = False
+
+
+def beside(config: dict[str, Any], call: Callable[[], Any]) -> Any:
+    """What `call` returns for a cell, plain data; of a cell with parts from outside, from a process of its own.
+
+    Raises Failed, naming these parts, where that ends or raises; else what `call` raises.
+    """
+    if Place.own or not is_foreign(config):
+        return call()
+    try:
+        return apart(call)
+    except Failed as error:
+        raise Failed(f"{' or '.join(outside(config))}: {error}") from None
+
+
+def outside(config: dict[str, Any]) -> list[str]:
+    """The parts of a cell that come from outside this package."""
+    return sorted({target for target in targets_of(config) if is_foreign({"_target_": target})})
+
+
+def apart(call: Callable[[], Any]) -> Any:
+    """What `call` returns, plain data, from a process of its own, whose state it may change.  Raises Failed."""
+    if Place.own:
+        return call()
+    child = start(partial(answer, call))
+    line = None
+    try:
+        while line is None:
+            line = child.listen(LOOK)
+    finally:
+        code = child.end(ALMOST if line == "" else 0)
+    try:
+        found = json.loads(line)
+    except ValueError:
+        raise Failed(how_it_died(code, "its process")) from None
+    if "error" in found:
+        raise Failed(found["error"])
+    return found["value"]
+
+
+def answer(call: Callable[[], Any], channel: socket.socket) -> None:
+    """Call, and send what comes of it, as JSON; whatever was started is ended."""
+    Place.own = True
+    torch.set_num_threads(1)  # the threads of the process that this is a copy of are not there
+    adopt()
+    try:
+        found = {"value": call()}
+    except BaseException as error:  # SystemExit, KeyboardInterrupt: the signals of a terminal do not come here
+        found = {"error": f"{type(error).__name__}: {str(error).strip().split(chr(10))[0]}".rstrip(": ")}
+    clear([])  # before anybody hears of it, and ends this process
+    channel.sendall(json.dumps(found, default=plain).encode() + b"\n")
+
+
+def plain(value: Any) -> Any:
+    """A number of numpy's or torch's as Python's own.  Raises TypeError for what is no number."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{value!r} is no plain value")
+
+
+def facts_of(task: Task, config: dict[str, Any]) -> dict[str, Any]:
+    """What `Described` needs."""
+    examples = config["train"]["steps"] * config["train"]["batch_size"]
+    seen = {str(length): task.trained_on(length, examples) for length in config["eval"]["lengths"]}
+    blank = {name: [list(x.shape), str(x.dtype).partition(".")[2]] for name, x in task.blank().items()}
+    return {name: getattr(task, name) for name in FACTS} | {"inputs": blank, "seen": seen}
+
+
+class Described(Task):
+    """A task from outside as its own process described it: all but its examples."""
+
+    def __init__(self, facts: dict[str, Any]):
+        self.inputs, self.seen = facts["inputs"], facts["seen"]
+        vars(self).update({name: facts[name] for name in FACTS})
+
+    def trained_on(self, length: int, examples: int) -> float:
+        """The share of a length's test examples that training has seen, as it was asked for."""
+        return float(self.seen.get(str(length), 0.0))
+
+    def blank(self) -> dict[str, Tensor]:
+        """The inputs of one example, all zero, masks of ones."""
+        return {
+            name: (torch.ones if name.endswith("mask") else torch.zeros)(shape, dtype=getattr(torch, dtype))
+            for name, (shape, dtype) in self.inputs.items()
+        }

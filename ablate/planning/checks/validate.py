@@ -1,0 +1,255 @@
+"""The gate: everything that is wrong with a cell, found before the first step of any."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import yaml
+from omegaconf import MISSING
+
+from ablate.config.components import SHAPE, WIRING, argument_problems, resolve
+from ablate.config.errors import BadComponent, Problem
+from ablate.config.groups import PACKAGE, groups
+from ablate.config.schema import COMPONENTS, check, plain
+from ablate.config.targets import package_problem
+from ablate.data.build import build_task
+from ablate.model.build import build_init, ties
+from ablate.model.cost import MOST, Budget, count, estimate
+from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
+from ablate.results.code_hash import is_foreign
+from ablate.training.length_eval import length_problems
+
+# A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
+BUILDING = (*COMPONENTS, "model", "data", "user")
+
+
+TORCH, OURS = (str(folder) + os.sep for folder in (Path(torch.__file__).parent, PACKAGE))
+
+
+class Checked(NamedTuple):
+    """A cell that passed: its configuration with every `auto` and the FFN's width resolved, its task, its budget."""
+
+    config: dict[str, Any]
+    task: Any
+    budget: Budget
+
+
+class Gate:
+    """Checks cells one after another; a task, or a model, that cells share is made once."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[str, Any] = {}
+        self.budgets: dict[str, Budget] = {}
+        self.packages: dict[str, list[list[str]]] = {}
+        self.problems: list[Problem] = []
+
+    def admit(self, config: dict[str, Any]) -> Checked | None:
+        """The cell, checked and counted, or None after adding what is wrong with it to `problems`."""
+        found, checked = self.outside(config) if is_foreign(config) else self.examine(config)
+        self.problems += [problem for problem in found if problem not in self.problems]
+        return None if found else checked
+
+    def outside(self, config: dict[str, Any]) -> tuple[list[Problem], Checked | None]:
+        """What `examine` finds of a cell with parts from outside, in a process of its own."""
+        ours = not is_foreign({group: config[group] for group in ("data", "model")})
+        self.user_problems(config["user"])
+        if ours:  # made before, as what is known of packages is, or each such process would make it again
+            with contextlib.suppress(Refused):
+                self.task(resolve_auto(config))
+        try:
+            found = beside(config, partial(self.described, config))
+        except Failed as error:
+            return [Problem("", str(error))], None
+        problems = [Problem(*row) for row in found["problems"]]
+        if problems:
+            return problems, None
+        task = self.task(resolve_auto(config)) if ours else Described(found["task"])
+        return [], Checked(found["config"], task, budget_from(found["budget"]))
+
+    def described(self, config: dict[str, Any]) -> dict[str, Any]:
+        """What `examine` finds, as plain data."""
+        problems, checked = self.examine(config)
+        if problems or checked is None:
+            return {"problems": problems}
+        facts = facts_of(checked.task, checked.config)
+        return {"problems": [], "config": checked.config, "budget": checked.budget._asdict(), "task": facts}
+
+    def examine(self, config: dict[str, Any]) -> tuple[list[Problem], Checked | None]:
+        """All that is wrong with a cell, and the cell, checked and counted, where it can be built."""
+        found = check(config)
+        found += self.user_problems(config["user"]) or self.arguments(config)
+        checked = None
+        if not any(problem.key.split(".")[0] in BUILDING for problem in found):
+            config = resolve_auto(config)
+            try:
+                task = self.task(config)
+                # What was left open, or only limits, as it is: cells that differ in it alone are one.
+                config = config | {"model": config["model"] | {"tie_embeddings": ties(config, task)}}
+                config = config | {"data": config["data"] | {"context": task.context}}
+                checked = self.checked(config, task)
+                found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
+            except Refused as error:
+                found.append(error.problem)
+        return found + device_problems(config), checked
+
+    def user_problems(self, packages: list[str]) -> list[Problem]:
+        """Packages of the user's own that cannot be imported, tried in a process of their own."""
+        packages = [] if packages == MISSING else packages  # ??? is told as any key without a value
+        for package in packages:
+            if package not in self.packages:
+                self.packages[package] = package_problems(package)
+        return [Problem(*row) for package in packages for row in self.packages[package]]
+
+    def arguments(self, config: dict[str, Any]) -> list[Problem]:
+        """Problems of every component's target and arguments."""
+        found: list[Problem] = []
+        offered = dict.fromkeys((*COMPONENTS, "model"), SHAPE) | {"residual": (*SHAPE, *WIRING), "data": ("kind",)}
+        for group in (*COMPONENTS, "model", "data", "optim", "track"):
+            node = config[group]
+            try:
+                if group in ("model", "optim"):  # their arguments are in the typed frame
+                    resolve(group, node["_target_"], config["user"])
+                elif node or group != "track":
+                    rows = argument_problems(group, node, offered.get(group, ()), config["user"])
+                    found += [Problem(*row) for row in rows]
+            except BadComponent as error:
+                found.append(Problem(error.key, str(error)))
+        return found
+
+    def task(self, config: dict[str, Any]) -> Any:
+        """The cell's task.  Raises Refused when the data are not there or not enough."""
+        key = json.dumps([config["data"], config["model"]["_target_"]], sort_keys=True)
+        if key not in self.tasks:
+            try:
+                self.tasks[key] = build_task(config, config["user"])
+            except BadComponent as error:
+                raise Refused(error.key, f"{error}{fitting(config) if error.key == 'data' else ''}") from None
+            except (ValueError, OSError) as error:
+                raise Refused("" if str(error).startswith("data.") else "data", error) from None
+        return self.tasks[key]
+
+    def checked(self, config: dict[str, Any], task: Any) -> Checked:
+        """The cell with its budget, and with the width that its FFN was built with.  Raises Refused as `build` does."""
+        budget = self.build(config, task)
+        if "hidden" in config["ffn"] and budget.hidden is not None:  # one model, one configuration
+            config = config | {"ffn": config["ffn"] | {"hidden": budget.hidden}}
+        return Checked(config, task, budget)
+
+    def build(self, config: dict[str, Any], task: Any) -> Budget:
+        """Build and count the cell's model.  Raises Refused when the pieces do not fit each other."""
+        about = estimate(config, task.vocab)
+        if about > MOST:
+            raise Refused("model", f"would have about {plain(about)} parameters; write a smaller model.dim or layers")
+        parts = {group: config[group] for group in (*COMPONENTS, "model")}
+        key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
+        if key not in self.budgets:
+            try:
+                found = beside(config, partial(counted, config, task))
+            except Failed as error:
+                raise Refused("", error) from None
+            if "problem" in found:
+                raise Refused(*found["problem"])
+            self.budgets[key] = budget_from(found)
+        return self.budgets[key]
+
+
+def counted(config: dict[str, Any], task: Any) -> dict[str, Any]:
+    """The budget of a cell's model, or the problem that keeps it from being built, as plain data."""
+    try:
+        build_init(config, task, config["user"])
+        return count(config, task, config["user"])._asdict()
+    except BadComponent as error:
+        return {"problem": [error.key, str(error)]}
+    except ValueError as error:
+        return {"problem": ["", str(error)]}
+    except Exception as error:  # a component of the user's own can fail in any way
+        return {"problem": ["", f"the model cannot be built ({type(error).__name__}: {error}){origin(error)}"]}
+
+
+def budget_from(found: dict[str, Any]) -> Budget:
+    """A budget from plain data."""
+    shapes = {name: (role, tuple(shape)) for name, (role, shape) in found["shapes"].items()}
+    return Budget(**found | {"shapes": shapes, "unused": tuple(found["unused"])})
+
+
+def origin(error: Exception) -> str:
+    """Where an error came from: the last line of a file that is neither torch's nor this package's, else of any."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((TORCH, OURS))]
+    frame = (own or frames)[-1]
+    return f", at {frame.filename}:{frame.lineno}"
+
+
+def fitting(config: dict[str, Any]) -> str:
+    """What to write instead of a task and a model form that do not go together."""
+    nodes = {group: config[group]["_target_"] for group in ("data", "model")}
+    kinds = {group: resolve(group, target, config["user"]).kinds for group, target in nodes.items()}  # type: ignore[attr-defined]
+    found = {
+        group: [name for name, target in targets(group) if set(resolve(group, target).kinds) & set(kinds[other])]  # type: ignore[attr-defined]
+        for group, other in (("model", "data"), ("data", "model"))
+    }
+    return f"; write model={' or '.join(found['model'])}, or data={', '.join(found['data'])}"
+
+
+def targets(group: str) -> list[tuple[str, str]]:
+    """Every variant of a group of the project's own, and what it is made of."""
+    return [(name, yaml.safe_load(file.read_text())["_target_"]) for name, file in groups()[group].items()]
+
+
+class Refused(Exception):
+    """One problem that ends the checks of a cell."""
+
+    def __init__(self, key: str, message: object):
+        self.problem = Problem(key, str(message).strip().split("\n")[0])
+        super().__init__(str(self.problem))
+
+
+def resolve_auto(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration with every `auto` decided by rule and every path absolute."""
+    train = dict(config["train"])
+    if train["device"] == "auto":
+        train["device"] = "cuda" if torch.cuda.is_available() else "cpu"
+    if train["precision"] == "auto":
+        # A card that only emulates bf16 is slower with it, and no more exact.
+        fast = train["device"] == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        train["precision"] = "bf16" if fast else "fp32"
+    data = dict(config["data"])
+    for key in ("path", "name"):
+        if data.get(key) is not None and (key == "path" or os.path.isdir(os.path.expanduser(str(data[key])))):
+            data[key] = os.path.abspath(os.path.expanduser(data[key]))
+    return config | {"train": train, "data": data}
+
+
+def device_problems(config: dict[str, Any]) -> list[Problem]:
+    """A device that is not there, a number of workers that is none."""
+    train, found = config["train"], []
+    if train["device"] == "cuda" and not torch.cuda.is_available():
+        found.append(Problem("train.device", "cuda is not available here; write train.device=cpu"))
+    parallel = train["parallel"]
+    if parallel != "auto" and (isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1):
+        found.append(Problem("train.parallel", f"{parallel!r} is no number of workers; write auto or at least 1"))
+    return found
+
+
+def imported(package: str) -> None:
+    """Import a package."""
+    importlib.import_module(package)
+
+
+def package_problems(package: str) -> list[list[str]]:
+    """What is wrong with a package of the user's own: it is none, or cannot be imported in a process of its own."""
+    if why := package_problem(package):
+        return [["user", f"{package!r} {why}"]]
+    try:
+        apart(partial(imported, package))
+    except Failed as error:
+        return [["user", f"{package!r} cannot be imported ({error})"]]
+    return []

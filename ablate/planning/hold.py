@@ -1,0 +1,85 @@
+"""`hold=`: arguments that variants of a component have are set to their reference's, so that one thing changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ablate.config.components import RESERVED, defaults_of
+from ablate.config.compose import Composed
+from ablate.config.errors import BadComponent, Problem
+from ablate.config.schema import COMPONENTS
+from ablate.format import setting
+
+SAYS = "write hold=[bias] or hold=all"
+
+
+def hold_equal(
+    cells: list[Composed], at: list[int], swept: list[str]
+) -> tuple[list[Composed], list[str], list[Problem]]:
+    """The cells with the arguments that `hold` names as the cells `at` have them, what was changed, and what is wrong.
+
+    `swept` are the keys of the factors.  Arguments of components whose variants differ, of those that are one class
+    with other arguments only what is named.
+    """
+    asked = cells[0].config["hold"]
+    if asked != "all" and not (isinstance(asked, list) and all(isinstance(name, str) for name in asked)):
+        return cells, [], [Problem("hold", f"{asked!r} is neither all nor a list of arguments; {SAYS}")]
+    groups = [group for group in COMPONENTS if group in swept]
+    if not asked:
+        return cells, [], []
+    if not groups:
+        return cells, [], [Problem("hold", "holds arguments of variants equal; sweep a component, or leave it out")]
+    try:
+        own = [{group: arguments(cell, group) for group in groups} for cell in cells]
+    except BadComponent:  # the gate says what is wrong with it
+        return cells, [], []
+    names, problems = held_names(asked, cells, own, swept)
+    if problems:
+        return cells, [], problems
+    changed: dict[str, str] = {}
+    held = []
+    for cell, mine, theirs, reference in zip(cells, own, (own[i] for i in at), (cells[i] for i in at), strict=True):
+        config = dict(cell.config)
+        for group, name in names:
+            if name in mine[group] and name in theirs[group] and mine[group][name] != theirs[group][name]:
+                if asked == "all" and cell.config[group]["_target_"] == reference.config[group]["_target_"]:
+                    continue
+                value = theirs[group][name]
+                config[group] = config[group] | {name: value}
+                changed[f"{group}.{name}"] = f"{setting(value)}, as in {reference.choices[group]}"
+        held.append(Composed(config, cell.choices))
+    return held, [f"held equal: {key} {how}" for key, how in changed.items()], []
+
+
+def arguments(cell: Composed, group: str) -> dict[str, Any]:
+    """A component's own arguments, those that its constructor fills in included.  Raises BadComponent."""
+    node = cell.config[group]
+    given = {name: value for name, value in node.items() if name not in RESERVED}
+    return defaults_of(group, node, cell.config["user"]) | given
+
+
+def held_names(
+    asked: Any, cells: list[Composed], own: list[dict[str, dict[str, Any]]], swept: list[str]
+) -> tuple[list[tuple[str, str]], list[Problem]]:
+    """Group and name of each argument to hold, and what is wrong with those that were asked for."""
+    groups = list(own[0])
+    known = {group: list(dict.fromkeys(name for each in own for name in each[group])) for group in groups}
+    if asked == "all":
+        return [(group, name) for group in groups for name in known[group] if f"{group}.{name}" not in swept], []
+    found, problems = [], []
+    for word in asked:
+        group, _, name = word.rpartition(".")
+        having = [each for each in groups if name in known[each] and group in ("", each)]
+        if not having:
+            there = ", ".join(dict.fromkeys(name for names in known.values() for name in names)) or "none"
+            problems.append(Problem("hold", f"{word} is no argument of {' or '.join(groups)} here; there are {there}"))
+        for each in having:
+            without = [cell.choices[each] for cell, mine in zip(cells, own, strict=True) if name not in mine[each]]
+            if without:
+                named = ", ".join(dict.fromkeys(without))
+                problems.append(Problem("hold", f"{each}={named} has no {name} to hold equal; leave it out"))
+            elif f"{each}.{name}" in swept:
+                problems.append(Problem("hold", f"{each}.{name} is swept, so it cannot be held; leave it out of one"))
+            else:
+                found.append((each, name))
+    return found, problems

@@ -1,0 +1,197 @@
+"""Runs on disk that are the planned ones but for their code, versions or data: taken, or said to be trained again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import Corrupt, PlanError, Problem
+from ablate.results.atomic import read_json
+from ablate.results.run import Run
+from ablate.results.run_key import numbers, provenance
+from ablate.results.tables import as_planned
+
+ALIKE = ("versions", "data", "study")  # of a run that differs in code only
+SHOWN = 3  # definitions that are named
+
+Row = dict[str, Any]
+
+
+def refuse_replacing(name: str, earlier: dict[str, Any], rows: list[Row]) -> None:
+    """Raise PlanError for a study whose cells would not be added to but replaced, or whose data have changed."""
+    new = {row["id"] for row in rows}
+    gone = [cell for cell in earlier.get("cells", []) if cell["id"] not in new]
+    if not gone:
+        return
+    settings = {_settings(row): row for row in rows}
+    now = [settings.get(_settings(cell), cell)["task"] for cell in gone]
+    if all(task != cell["task"] for cell, task in zip(gone, now, strict=True)):
+        old = gone[0]["task"]
+        title = earlier["tasks"].get(old, {}).get("title", "the text")
+        message = (
+            f"{name} was trained on other data: {title} is no longer {old[:8]} but {now[0][:8]}; "
+            "write another name, or restore the data"
+        )
+    else:
+        cells = f"{len(gone)} other cell{'s' * (len(gone) > 1)}"
+        message = f"{name} holds {cells}; add to its cells, or write another name"
+    raise PlanError([Problem("study", message)])
+
+
+def _settings(cell: Row) -> str:
+    """What a cell's numbers depend on beside its data; a cell of an older manifest may lack some of it."""
+    try:
+        return json.dumps(numbers(cell["config"]), sort_keys=True)
+    except (KeyError, TypeError):
+        return str(cell["id"])
+
+
+def kept_apart(name: str, rows: list[Row]) -> list[Row]:
+    """The cells of a study whose runs are its own, under reuse=none: their keys hold its name."""
+    return [row | {"config": row["config"] | {"study": name}} for row in rows]
+
+
+class Told:
+    """What the runs on disk say that they came from, read once for each folder of a cell."""
+
+    def __init__(self, results: Path):
+        self.results = results
+        self.folders: dict[str, dict[tuple[int, str], list[tuple[Run, Row]]]] = {}
+
+    def like(self, cell: Row, seed: int) -> tuple[Row, list[tuple[Run, Row]]]:
+        """What a planned run comes from, and the runs of its cell's folder with the same seed and settings."""
+        if cell["name"] not in self.folders:
+            self.folders[cell["name"]] = self.read(cell["name"])
+        planned = provenance(cell["config"], seed, cell["task"])
+        return planned, self.folders[cell["name"]].get((seed, planned["numbers"]), [])
+
+    def read(self, name: str) -> dict[tuple[int, str], list[tuple[Run, Row]]]:
+        """The runs of a folder by seed and settings."""
+        found: dict[tuple[int, str], list[tuple[Run, Row]]] = {}
+        for file in (self.results / "runs" / name).glob("s*-*/provenance.json"):
+            run = Run(self.results, f"{name}/{file.parent.name}")
+            seed = file.parent.name[1:].partition("-")[0]
+            told = read_provenance(run)
+            if told and seed.isdigit():
+                found.setdefault((int(seed), told["numbers"]), []).append((run, told))
+        return found
+
+
+def take_others(results: Path, runs: list[Row], rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Runs and cells under reuse=any: where a run has not ended, the newest that differs from it in code only.
+
+    Cells of which any run was taken say so in their notes.
+    """
+    cells, told = {row["id"]: row for row in rows}, Told(results)
+    chosen: list[Row] = []
+    taken: dict[str, list[set[str]]] = {}
+    for run in runs:
+        other = (
+            None
+            if _ended(Run(results, run["path"]))
+            else _newest(*told.like(as_planned(cells[run["cell"]], run), run["seed"]))
+        )
+        if other:
+            taken.setdefault(run["cell"], []).append(other[1])
+        chosen.append(run | {"path": other[0]} if other else run)
+    notes = {cell: [_taken(cells[cell]["label"], found)] for cell, found in taken.items()}
+    return chosen, [row | {"notes": row["notes"] + notes.get(row["id"], [])} for row in rows]
+
+
+def _newest(planned: Row, like: list[tuple[Run, Row]]) -> tuple[str, set[str]] | None:
+    """Path of the newest run that differs from the planned one in code only, and the definitions that do."""
+    found = [
+        (ended, run.path, changed_names(told["code"], planned["code"]))
+        for run, told in like
+        if all(told.get(key) == planned[key] for key in ALIKE) and (ended := _ended(run))
+    ]
+    return max(found)[1:] if found else None
+
+
+def _ended(run: Run) -> str | None:
+    """When a run ended as done or diverged; None where it did not."""
+    try:
+        result = run.result()
+    except Corrupt:
+        return None
+    return result.get("ended", "") or "some time" if result and result["status"] in ("done", "diverged") else None
+
+
+def read_provenance(run: Run) -> dict[str, Any] | None:
+    """What a run came from; None where it does not say."""
+    try:
+        told = read_json(run.provenance_file)
+    except (FileNotFoundError, Corrupt):
+        return None
+    kept = all(isinstance(told.get(key), dict) for key in ("code", "versions")) and isinstance(told.get("numbers"), str)
+    return told if kept else None
+
+
+def changed_names(old: dict[str, str], new: dict[str, str]) -> set[str]:
+    """The definitions that are not the same, or not there, on both sides."""
+    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+
+
+def _taken(label: str, found: list[set[str]]) -> str:
+    were = _counted(len(found), f"of {label}")
+    return f"{were} trained with other code ({listed(set().union(*found))} changed), taken by reuse=any"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} run{'s' * (count != 1)} {what} {'were' if count != 1 else 'was'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Some names, and how many more there are."""
+    names = sorted(names)
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def trained_again(
+    results: Path, earlier: dict[str, Any], runs: list[Row], rows: list[Row], statuses: dict[str, str], reuse: str
+) -> list[str]:
+    """A sentence for each reason that runs are trained again: runs that this study had, or whose data have changed."""
+    paths, cells, told = {run["path"] for run in runs}, {row["id"]: row for row in rows}, Told(results)
+    had = {(run["cell"], run["seed"]): run["path"] for run in earlier.get("runs", []) if run["path"] not in paths}
+    reasons: dict[str, list[set[str]]] = {}
+    moved = 0
+    for run in runs:
+        if statuses[run["path"]] != "missing" or Run(results, run["path"]).provenance_file.exists():
+            continue  # it has ended, or is continued
+        planned, like = told.like(as_planned(cells[run["cell"]], run), run["seed"])
+        old = Run(results, had.get((run["cell"], run["seed"]), "none"))
+        if old.provenance_file.exists() or old.result_file.exists():
+            came = read_provenance(old)
+            names = changed_names(came["code"], planned["code"]) if came else set()
+            reasons.setdefault(_reason(came, planned), []).append(names)
+        else:
+            moved += _data_changed([came for _, came in like], planned)
+    again = [_again(reason, found, reuse) for reason, found in reasons.items()]
+    return again + [f"{_counted(moved, 'of these cells')} trained before the data changed; trained again"] * (moved > 0)
+
+
+def _data_changed(like: list[Row], planned: Row) -> bool:
+    """Whether there is a run on data from the same place, and none on those that are there now."""
+    now, source = planned["data"], planned["source"]
+    return not any(came.get("data") == now for came in like) and any(came.get("source") == source for came in like)
+
+
+def _reason(old: dict[str, Any] | None, new: dict[str, Any]) -> str:
+    """Why a run is not taken, but for its code; empty where it differs in code only."""
+    if old is None:
+        return "by an ablate that did not keep what they came from"
+    if old.get("study") != new["study"]:
+        return f"under reuse={'none' if old.get('study') else 'same'}"
+    differ = [key for key in new["versions"] if old["versions"].get(key) != new["versions"][key]]
+    versions = ", ".join(f"{key} {old['versions'].get(key)} (now {new['versions'][key]})" for key in differ)
+    return f"with {versions}" if differ else ""
+
+
+def _again(reason: str, found: list[set[str]], reuse: str) -> str:
+    names = set().union(*found)
+    how = [reason] * bool(reason) + [f"with other code ({listed(names)})"] * bool(names)
+    hint = "; reuse=any takes those that ended as they are" if reuse == "same" and not reason else ""
+    return f"{_counted(len(found), 'of this study')} trained {' and '.join(how)}; trained again{hint}"

@@ -1,0 +1,87 @@
+"""Placebo runs: the reference cell beside copies of itself in which one part of the randomness is drawn anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from ablate.config.errors import Problem
+from ablate.config.schema import COMPONENTS
+from ablate.model.init import FIXED
+from ablate.model.placebo import redrawn
+from ablate.planning.cells import Draft, describe_cells
+from ablate.planning.rounds.tuning import what_follows, without_lengths
+
+LEAST = 3  # placebos of a kind; fewer have no spread to speak of
+WORDS = {"data": "data in another order", "init": "initialised anew", "chaos": "perturbed by 1e-7"}
+KEY = "seed.placebo"
+
+
+def placebo_problems(draft: Draft) -> list[Problem]:
+    """What is wrong with `aa`."""
+    count, seed = draft.settings["aa"], draft.settings["seed"]
+    if not count:
+        return []
+    found = []
+    if count < LEAST:
+        found.append(Problem("aa", f"{count} of each kind say nothing about a spread; write aa=8, or at least {LEAST}"))
+    if KEY in draft.factors or any(cell.config["seed"]["placebo"] for cell in draft.checked):
+        found.append(Problem("aa", f"sets {KEY} by itself; leave one of them out"))
+    if None not in (seed["init"], seed["data"]):
+        found.append(Problem("aa", "seed.init and seed.data are both fixed, so that all its seeds would be one run"))
+    return found
+
+
+def placebo_study(draft: Draft, name: str) -> Draft:
+    """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …"""
+    count = draft.settings["aa"]
+    i = next(i for i, row in enumerate(draft.rows) if row["reference"])
+    plain, label = draft.checked[i], draft.rows[i]["label"]
+    kinds: list[Any] = [None, *kinds_of(list(draft.factors), plain.budget.shapes, plain.config["seed"])]
+    checked = [plain._replace(config=placebo(plain.config, kind)) for kind in kinds]
+    labels = [f"{label}, {WORDS.get(kind, f'{kind} drawn anew')}" if kind else label for kind in kinds]
+    levels, at = [{KEY: kind} for kind in kinds], [0] * len(kinds)
+    names = [draft.rows[i]["name"]] * len(kinds)
+    rows = describe_cells(checked, names, levels, labels, at, [None] * len(kinds))
+    for row, kind in zip(rows, kinds, strict=True):
+        row["shared_draws"] = kept_draws(kind, plain.budget.shapes)
+    changed = {"study": f"{name}-aa", "seeds": list(range(count)), "confirm": None, "match": "none"}
+    changed |= {"design": "grid", "zip": []}
+    told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo x {count} seeds; then: {what_follows(draft)}"
+    return dataclasses.replace(
+        draft,
+        settings=draft.settings | changed,
+        factors={KEY: kinds},
+        reference={KEY: None},
+        rows=rows,
+        checked=checked,
+        raw=[cell.config for cell in checked],
+        at=at,
+        extra={"placebo_of": name, "aliases": {}, "remarks": []},
+        claims={},
+        notes=[told],
+        more=True,
+    )
+
+
+def placebo(config: dict[str, Any], kind: str | None) -> dict[str, Any]:
+    """The configuration of a placebo."""
+    return without_lengths(config) | {"seed": config["seed"] | {"placebo": kind}}
+
+
+def kinds_of(swept: list[str], shapes: dict[str, tuple[str, tuple[int, ...]]], halves: dict[str, Any]) -> list[str]:
+    """The swept components of which the model draws something, then data order, initialisation and chaos.
+
+    A half of the randomness that `seed` fixes is no source: all its placebos would be drawn alike.
+    """
+    keys = [key for name in swept for key in name.split("+")]  # of a zipped factor all
+    studied = [key for key in keys if key in COMPONENTS and key != "init" and kept_draws(key, shapes) < 1]
+    varying = [half for half in ("data", "init") if halves[half] is None]
+    return [*(studied if "init" in varying else []), *varying, "chaos"]
+
+
+def kept_draws(kind: str | None, shapes: dict[str, tuple[str, tuple[int, ...]]]) -> float:
+    """Share of a model's drawn numbers that a placebo of a kind has in common with the plain run."""
+    drawn = {name: math.prod(shape) for name, (role, shape) in shapes.items() if role not in FIXED}
+    return 1 - sum(drawn[name] for name in redrawn(kind, drawn)) / max(1, sum(drawn.values()))

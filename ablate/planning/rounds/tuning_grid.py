@@ -1,0 +1,75 @@
+"""The values that a key is tuned over: their types, the best one, the edges, and how a grid goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ablate.config.schema import SECTIONS
+from ablate.planning.earlier_runs import read_earlier
+
+LIMIT = 4  # values by which a grid is extended, on each side
+
+
+def typed_values(key: str, values: list[Any]) -> list[Any]:
+    """The values as the key's type has them; those of components as they are.  Raises ValueError."""
+    section, _, name = key.partition(".")
+    if section not in SECTIONS:
+        return list(values)
+    typed, hint = [], str(get_type_hints(SECTIONS[section])[name])
+    for value in values:
+        node = OmegaConf.structured(SECTIONS[section])
+        try:
+            if isinstance(value, bool) and "bool" not in hint:  # a number, to OmegaConf
+                raise ValueError
+            OmegaConf.update(node, name, value)
+            typed.append(OmegaConf.to_container(node)[name])  # type: ignore[index, call-overload]
+        except (OmegaConfBaseException, ValueError):
+            raise ValueError(f"{value!r} is no value of {key}") from None
+    return typed
+
+
+def choose(scores: Sequence[float | None], lower: bool) -> int:
+    """Index of the best score, the first of equal ones; None, of a value with a diverged run, is worse than any."""
+    ranked = [math.inf if score is None else score if lower else -score for score in scores]
+    return min(range(len(ranked)), key=lambda i: (scores[i] is None, ranked[i], i))
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def at_edge(grid: Sequence[Any], i: int) -> bool:
+    """Whether a value is the smallest or the largest of its grid; values that are no numbers have no order."""
+    return all(map(is_number, grid)) and grid[i] in (min(grid), max(grid))
+
+
+def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list[Any]:
+    """The grid with one more value on each side where a best value lies, by the ratio of the outermost two there.
+
+    Values to three digits, whole ones stay whole; at most LIMIT values beyond the given ones on each side.
+    """
+    chosen, wider = {grid[i] for i in best}, list(grid)
+    for outer, inner in ((0, 1), (-1, -2)):
+        ordered = sorted(grid)
+        end, ratio = ordered[outer], ordered[outer] / ordered[inner]
+        added = sum(value < min(given) if outer == 0 else value > max(given) for value in grid)
+        new: float = float(f"{end * ratio:.3g}")
+        if all(isinstance(value, int) for value in grid):
+            new = round(new)
+        if end in chosen and added < LIMIT and new > 0 and new not in grid:
+            wider.append(new)
+    return wider
+
+
+def starting_grid(results: Path, study: str, tune: dict[str, Any]) -> list[Any]:
+    """The values to try first: those given, with what earlier commands have added."""
+    given = typed_values(tune["key"], tune["values"])
+    known = read_earlier(results, study)[0].get("factors", {}).get(tune["key"], [])
+    return known if tune["extend"] and known[: len(given)] == given else given

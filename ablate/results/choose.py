@@ -1,0 +1,50 @@
+"""Which study of a results folder is meant."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import Corrupt, Refused
+from ablate.format.suggest import resembling
+from ablate.results.manifest import newest_study, read_manifest, study_folder
+
+
+def studies(results: Path) -> list[str]:
+    """Names of the studies on disk."""
+    return sorted(path.parent.name for path in (results / "studies").glob("*/manifest.json"))
+
+
+def choose_study(results: Path, name: str | None, more: Iterable[str] = ()) -> str:
+    """The study called `name`, which may be one of `more`, too; the newest one without a name.  Raises Refused."""
+    if not results.is_dir():
+        raise Refused(f"no results folder at {results}: run a sweep first, or name the folder with --results-dir")
+    newest = newest_study(results)
+    if newest is None:
+        raise Refused(f"no study in {results}: run a sweep first, or name another folder with --results-dir")
+    there = sorted({*studies(results), *more})
+    if name is None or name in there:
+        return name or newest
+    raise Refused(f"no study {name} in {results}: {resembling(name, there)}")
+
+
+@contextlib.contextmanager
+def refusing(results: Path, study: str) -> Iterator[Path]:
+    """The path of a study's manifest; what reading it and its results raises becomes `Refused`."""
+    manifest = study_folder(results, study) / "manifest.json"
+    try:
+        yield manifest
+    except Corrupt as error:
+        raise Refused(str(error)) from None
+    except OSError as error:
+        raise Refused(f"{manifest} cannot be read ({error.strerror})") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise Refused(f"{manifest}, or a result of its runs, is damaged ({type(error).__name__}: {error})") from None
+
+
+def manifest_of(results: Path, study: str) -> dict[str, Any]:
+    """A study's manifest.  Raises Refused."""
+    with refusing(results, study):
+        return read_manifest(results, study)

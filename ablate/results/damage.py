@@ -1,0 +1,56 @@
+"""Whether the files of an ended run are those that its result was written with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import Corrupt
+from ablate.results.checksum import wrong
+
+Row = dict[str, Any]
+
+
+def verify(result: Row, file: Path) -> None:
+    """Raise `Corrupt` unless a file beside a result is the one that it was written with, where it names one."""
+    written = _written(result, file)
+    if written is None:
+        return
+    try:
+        how = wrong(file, written)
+    except FileNotFoundError:
+        raise Corrupt(f"{file} is gone: the run is damaged") from None
+    except OSError as error:
+        raise Corrupt(f"{file} cannot be read ({error.strerror})") from None
+    if how:
+        raise Corrupt(f"{file} is damaged: {how}", file)
+
+
+def verify_kept(result: Row, file: Path) -> None:
+    """Raise `Corrupt` where weights were set aside as damaged; those that somebody removed are no damage.
+
+    They are large: whether each byte is right is seen when they are used.
+    """
+    if _written(result, file) and not file.exists() and any(file.parent.glob(f"{file.name}.corrupt*")):
+        raise Corrupt(f"{file} was damaged and has been set aside")
+
+
+def why_without(result: Row | None, file: Path) -> str:
+    """Why a run has no weights, in a few words."""
+    if not result or result["status"] != "done":
+        return f"{result['status']}, which keeps none" if result else "not ended"
+    if "files" not in result:
+        return "removed since, or trained with keep=none"
+    removed = "removed since, by python -m ablate.clean --weights or by hand"
+    return removed if _written(result, file) else "trained with keep=none"
+
+
+def unsealed(count: int) -> str:
+    """What to say of results without a checksum: older versions wrote none, and an edit can take it away."""
+    return f"{count} result{'s' * (count > 1)} without a checksum, as older versions wrote: damage would go unnoticed"
+
+
+def _written(result: Row, file: Path) -> Row | None:
+    files = result.get("files")
+    found = files.get(file.name) if isinstance(files, dict) else None
+    return found if isinstance(found, dict) and {"bytes", "sha256"} <= found.keys() else None

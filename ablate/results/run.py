@@ -1,0 +1,140 @@
+"""One run on disk: its files, its lock, what it ended with."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.config.errors import Corrupt
+from ablate.results.atomic import no_link, read_sealed
+from ablate.results.atomic import set_aside as set_aside
+from ablate.results.atomic import write_atomic as write_atomic
+from ablate.results.damage import verify, verify_kept
+from ablate.results.lease import Lease, holder, take
+from ablate.results.metrics_writer import MetricsWriter as MetricsWriter
+from ablate.results.tables import as_planned as as_planned
+from ablate.results.tables import parse_lines as parse_lines
+from ablate.results.tables import planned_cells as planned_cells
+
+if TYPE_CHECKING:
+    pass
+
+
+ENDED = ("done", "diverged", "failed")
+
+
+def now() -> str:
+    """The time as manifests and results keep it, UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+class Run:
+    """One run on disk: a cell trained with one seed.  `path` is `<cell>/<key>` below `results/runs`."""
+
+    def __init__(self, results: Path, path: str):
+        self.path = path
+        self.folder = Path(results) / "runs" / path
+        self.config_file = self.folder / "config.yaml"
+        self.provenance_file = self.folder / "provenance.json"
+        self.metrics_file = self.folder / "metrics.jsonl"
+        self.result_file = self.folder / "result.json"
+        self.evaluation_file = self.folder / "evaluation.json"
+        self.checkpoint_file = self.folder / "checkpoint.pt"
+        self.weights_file = self.folder / "weights.safetensors"
+        self.lease_file = self.folder / "lease.json"
+        self.lease: Lease | None = None  # while this process holds it
+        self.sealed = True  # whether checksums vouch for the result that was read, and for what came after it
+
+    def result(self) -> dict[str, Any] | None:
+        """What the run ended with, or None while it has not ended.
+
+        Raises `Corrupt` where it is damaged, or a file is that it was written with.
+        """
+        try:
+            result, self.sealed = read_sealed(self.result_file)
+        except FileNotFoundError:
+            return None
+        if result.get("status") not in ENDED:
+            raise Corrupt(f"{self.result_file} has no status of {', '.join(ENDED)}")
+        told = (result.get(name) for name in ("error", "versions", "git", "seconds"))
+        if not isinstance(result.get("final"), dict) or not all(isinstance(entry, dict | None) for entry in told):
+            raise Corrupt(f"{self.result_file} is no result: its entries are not what a run writes")
+        for file in (self.config_file, self.metrics_file):
+            verify(result, file)
+        verify_kept(result, self.weights_file)
+        return result
+
+    def evaluation(self, whose: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Metrics of the trained model that came after its result, at other lengths say; raises `Corrupt`.
+
+        With `whose` (versions, data), those of other ones count for nothing.
+        """
+        try:
+            found, sealed = read_sealed(self.evaluation_file)
+        except FileNotFoundError:
+            return {}
+        metrics = found.get("metrics")
+        # No other name: what training wrote is vouched for by the result, and nothing beside it may replace that.
+        if not isinstance(metrics, dict) or not all("@" in name for name in metrics):
+            raise Corrupt(f"{self.evaluation_file} holds other things than metrics at lengths, such as test/loss@8")
+        self.sealed = self.sealed and sealed
+        return metrics if whose is None or whose.items() <= found.items() else {}
+
+    def metrics(self) -> tuple[list[dict[str, Any]], int]:
+        """The logged steps in order, and how many torn lines were passed over."""
+        try:
+            lines = self.metrics_file.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return [], 0
+        return parse_lines(lines)
+
+    def holder(self) -> dict[str, Any] | None:
+        """Which process trains the run now (host, pid, device, started), or None."""
+        return holder(self.lease_file)
+
+    @contextlib.contextmanager
+    def lock(self, wait: Callable[[], bool], device: str = "cpu") -> Iterator[bool]:
+        """Hold the run, asked for again and again while `wait()`; yields False when another process has it.
+
+        A lock keeps out the processes of this host, a lease those of others.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / "lock", "w", opener=no_link) as file:
+            locked = take(file, wait)
+            lease = Lease(self.lease_file, device)
+            if locked is False or not lease.acquire(wait, alone=locked is True):
+                yield False
+                return
+            self.lease = lease
+            try:
+                for left in self.folder.glob(".*.tmp"):  # by a process that was killed while it wrote
+                    left.unlink(missing_ok=True)
+                yield True
+            finally:
+                self.lease = None
+                lease.release()
+
+    def check(self) -> None:
+        """Raise Lost where another process has taken over what this one held."""
+        if self.lease:
+            self.lease.check()
+
+
+def stamp(file: Path) -> tuple[int, int] | None:
+    """What tells whether a file has changed: time of its last change and size; None where there is none."""
+    with contextlib.suppress(OSError):
+        status = file.stat()
+        return status.st_mtime_ns, status.st_size
+    return None
+
+
+def noted(read: Callable[[], dict[str, Any] | None], notes: list[str]) -> dict[str, Any] | None:
+    """What a file holds, or None and a note where it is corrupt."""
+    try:
+        return read()
+    except Corrupt as error:
+        notes.append(str(error))
+        return None

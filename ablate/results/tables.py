@@ -1,0 +1,202 @@
+"""Files of runs as tables: logged lines by column, what a run ended with, whether it is the run that was planned."""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ablate.config.errors import Corrupt
+from ablate.config.plain_yaml import parse_plain
+from ablate.format import counted
+
+if TYPE_CHECKING:
+    import pandas
+
+SEED = re.compile(rb"^seeds:\n- (\d+)\n", re.MULTILINE)
+SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
+# What may differ between two studies that share a run: see identity.numbers.
+CARRIED = {"data.path", "data.name", "train.parallel", "train.checkpoint_seconds", "ffn.mult", "ffn.multiple_of"}
+CARRIED |= {"optim.floor"}
+MIXED = {"torch": "the version of torch", "device": "the device"}
+NAMED = 4
+
+Row = dict[str, Any]
+
+
+def parse_lines(lines: list[bytes]) -> tuple[list[Row], int]:
+    """The JSON objects of a file's lines in order, and how many torn lines were passed over."""
+    given = [line for line in lines if line.strip()]
+    try:  # all at once takes half the time
+        rows = json.loads(b"[" + b",".join(given) + b"]")
+        if len(rows) == len(given) and all(type(row) is dict for row in rows):
+            return rows, 0
+    except (ValueError, RecursionError):
+        pass
+    found = [row for line in given if isinstance(row := _parse(line), dict)]
+    return found, len(given) - len(found)
+
+
+def _parse(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+class _Column:
+    """Numbers of one column with the rows they stand in; what is no number is kept apart."""
+
+    def __init__(self) -> None:
+        self.places = array("q")
+        self.values = array("d")
+        self.kinds: set[type] = set()
+        self.other: dict[int, Any] = {}
+
+
+class Columns:
+    """Rows of many runs, kept by column: a tenth of the memory of as many dicts."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, _Column] = {}
+        self.length = 0
+        self.counts: list[int] = []
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Add the rows of one run; null is a number that was not finite."""
+        columns, place, start = self.columns, self.length, self.length
+        for row in rows:
+            for name, value in row.items():
+                column = columns.get(name) or columns.setdefault(name, _Column())
+                kind = type(value)
+                if kind is float or kind is int:
+                    column.places.append(place)
+                    column.values.append(value)
+                    column.kinds.add(kind)
+                elif value is not None:
+                    column.other[place] = value
+            place += 1
+        self.length = place
+        self.counts.append(place - start)
+
+    def frame(self, runs: list[Row]) -> pandas.DataFrame:
+        """A row per logged row; `runs` has the columns that say whose it is, a row per call of `add`."""
+        import numpy as np
+        import pandas
+
+        whose = np.repeat(np.arange(len(runs)), self.counts)
+        told = pandas.DataFrame(runs).take(whose).reset_index(drop=True)
+        found = {name: self._series(column) for name, column in self.columns.items() if name not in told}
+        return pandas.DataFrame(found).join(told) if found else told
+
+    def _series(self, column: _Column) -> Any:
+        import numpy as np
+
+        values = np.full(self.length, np.nan)
+        values[np.frombuffer(column.places, dtype=np.int64)] = np.frombuffer(column.values)
+        if column.other:
+            texts = values.astype(object)
+            texts[list(column.other)] = list(column.other.values())
+            return texts
+        return values.astype(np.int64) if column.kinds == {int} and len(column.values) == self.length else values
+
+
+def as_planned(cell: Row, run: Row) -> Row:
+    """A cell as one of its planned runs has it: with the settings that tuning chose for the run's seed alone."""
+    config, tuned = cell["config"], run.get("tuned")
+    for key, value in tuned.items() if isinstance(tuned, dict) else ():
+        section, _, name = key.partition(".")
+        config = config | {section: (config.get(section) or {}) | {name: value}}
+    return cell | {"config": config}
+
+
+def planned_cells(manifest: Row) -> list[Row]:
+    """The cells of a study, each as often as its runs are set otherwise: once, but for tuning anew for each seed."""
+    found = []
+    for cell in manifest["cells"]:
+        runs = [run for run in manifest["runs"] if run["cell"] == cell["id"] and "tuned" in run]
+        different = {json.dumps(run["tuned"], sort_keys=True): run for run in runs} or {"": {}}
+        found += [as_planned(cell, run) for run in different.values()]
+    return found
+
+
+def run_row(cell: Row, result: Row | None, evaluation: Row | None) -> Row:
+    """What a table of runs says of a run of `cell` that ended with `result`, None where it has not."""
+    result = result or {"status": "missing"}
+    error = (result.get("error") or {}).get("message")
+    metrics = result.get("final", {}) | (evaluation or {}) if result["status"] == "done" else {}
+    shape = {name: cell[name] for name in ("params", "flops_per_token", "batches")}
+    return cell["levels"] | shape | {"status": result["status"], "error": error} | _provenance(result) | metrics
+
+
+def _provenance(result: Row) -> Row:
+    """When, where and with what a run was trained; None where its result does not say."""
+    git, seconds = result.get("git") or {}, result.get("seconds") or {}
+    found = {"steps": result.get("steps"), "seconds": seconds.get("total"), "device": result.get("device")}
+    found["overfits"] = (result.get("overfits") or {}).get("times")
+    found |= {"torch": (result.get("versions") or {}).get("torch"), "ended": result.get("ended")}
+    return found | {"commit": git.get("commit"), "dirty": git.get("dirty")}
+
+
+class Planned:
+    """Whether runs on disk are those of a study's cells; a configuration that many seeds share is read once."""
+
+    def __init__(self) -> None:
+        self.read: dict[bytes, Row] = {}
+        self.notes: list[str] = []
+
+    def other(self, cell: Row, seed: int, result: Row, text: bytes | None, where: str) -> str:
+        """What a result, or the configuration beside it, has that its cell has not; "" where it is the planned run.
+
+        A text that cannot be read is noted, and not compared.
+        """
+        task = cell.get("task") if "data_fingerprint" in result else None
+        for name, one, planned in (
+            ("params", result.get("params"), cell["params"]),
+            ("data_fingerprint", result.get("data_fingerprint"), task),
+        ):
+            if one is not None and planned is not None and one != planned:
+                return f"its {name} is {one} where {planned} is planned"
+        trained = SEED.search(text or b"")
+        if trained and int(trained[1]) != seed:
+            return f"its seed is {int(trained[1])} where {seed} is planned"
+        config = self._parsed(SEED.sub(b"", text), where) if text else {}
+        return next(_differences(config, cell.get("config") or {}), "")
+
+    def _parsed(self, text: bytes, where: str) -> Row:
+        if text not in self.read:
+            try:
+                found = parse_plain(text, where)
+            except Corrupt as error:
+                found = None
+                self.notes.append(f"{error}; its settings were not compared")
+            self.read[text] = found if isinstance(found, dict) else {}
+        return self.read[text]
+
+
+def _differences(config: Row, planned: Row) -> Iterator[str]:
+    for section in SECTIONS:
+        one, other = config.get(section), planned.get(section)
+        if isinstance(one, dict) and isinstance(other, dict):
+            for name in one.keys() & other.keys():
+                key = f"{section}.{name}"
+                if one[name] != other[name] and key not in CARRIED:
+                    yield f"its {key} is {one[name]} where {other[name]} is planned"
+
+
+def mixed(runs: pandas.DataFrame) -> list[str]:
+    """A sentence for each thing that runs of one study should share and do not: versions, kind of device."""
+    notes = []
+    for column, what in MIXED.items():
+        known = runs[column].dropna().astype(str)
+        kinds = known.str.split().str[0] if column == "device" else known
+        counts = kinds.value_counts()
+        if len(counts) > 1:
+            odd = runs.loc[kinds[kinds != counts.index[0]].index]
+            named = ", ".join(f"{run.label} seed {run.seed}" for run in odd.head(NAMED).itertuples())
+            each = ", ".join(f"{name} ({counted(count, 'run')})" for name, count in counts.items())
+            more = ", …" * (len(odd) > NAMED)
+            notes.append(f"runs differ in {what}: {each}; the fewer: {named}{more}; kept")
+    return notes

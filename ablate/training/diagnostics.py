@@ -1,0 +1,101 @@
+"""What goes on inside a model, on one fixed batch: `train.diagnostics=true` logs it at every evaluation."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.data.task import HeldOut
+from ablate.model.attend import visible
+from ablate.model.residual import Block
+from ablate.training.evaluation import Setting
+from ablate.training.metrics import autocast
+
+
+def diagnose(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) -> dict[str, float]:
+    """`diag/*` on the first `size` examples, in evaluation mode, from a copy: nothing of the model can move.
+
+    grad_norm         ‖∂ loss / ∂ parameters‖ of each block, and of the embedding
+    attention_logit   largest |q · k| · scale of each block, over the pairs that attention may see
+    activation_rms    root mean square of each block's output, over real positions
+    drift             how far a running norm's statistics are from this batch's
+    """
+    copied = copy.deepcopy(model).eval()
+    found: dict[str, float] = {}
+    for name, module in copied.named_modules():
+        watch(name, module, found)
+    inputs = {name: tensor[:size].to(setting.device) for name, tensor in held_out.inputs.items()}
+    with autocast(setting.device, setting.precision):
+        logits = copied(**inputs)
+    targets = held_out.targets[:size].to(setting.device)
+    F.cross_entropy(logits.float().flatten(0, -2), targets.flatten()).backward()
+    parts = {name: module for name, module in copied.named_modules() if isinstance(module, Block) or name == "embed"}
+    return {f"diag/grad_norm/{name}": grad_norm(module.parameters()) for name, module in parts.items()} | found
+
+
+def grad_norm(parameters: Iterable[nn.Parameter]) -> float:
+    """The norm of all gradients together."""
+    return math.hypot(*(float(p.grad.float().norm()) for p in parameters if p.grad is not None))
+
+
+def watch(name: str, module: nn.Module, found: dict[str, float]) -> None:
+    """Have a module leave in `found`, at every forward pass, what it can show."""
+
+    def show(key: str, value: Tensor) -> None:
+        found[key] = max(found.get(key, 0.0), float(value))
+
+    def output(block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], x: Tensor) -> None:
+        show(f"diag/activation_rms/{name}", rms(x.detach(), arguments(block, args, kwargs).get("mask")))
+
+    def attended(attention: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = arguments(attention, args, kwargs)
+        pairs = given["x"], given.get("places"), given.get("causal", False), given.get("mask"), given.get("memory")
+        show(f"diag/attention_logit/{name.rpartition('.')[0]}", largest_logit(attention, *pairs))
+
+    def normed(norm: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        show(f"diag/drift/{name}", drift(norm, **arguments(norm, args, kwargs)))
+
+    if isinstance(module, Block):
+        module.register_forward_hook(output, with_kwargs=True)
+    if hasattr(module, "project") and hasattr(module, "scale"):
+        module.register_forward_pre_hook(attended, with_kwargs=True)
+    if hasattr(module, "drift"):
+        module.register_forward_pre_hook(normed, with_kwargs=True)
+
+
+def arguments(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What a module's forward is called with, by name."""
+    return inspect.signature(module.forward).bind(*args, **kwargs).arguments
+
+
+def rms(x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C), (B, T) -> ()
+    """√ mean x², over real positions."""
+    square = x.float().square().mean(-1)
+    return (square.mean() if mask is None else (square * mask).sum() / mask.sum().clamp(min=1)).sqrt()
+
+
+@torch.no_grad()
+def drift(norm: nn.Module, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    """How far the running statistics of a norm are from those of its input."""
+    found: Tensor = norm.drift(x, mask)
+    return found
+
+
+@torch.no_grad()
+def largest_logit(
+    attention: Any, x: Tensor, places: Any, causal: bool, mask: Tensor | None, memory: Tensor | None
+) -> Tensor:
+    """The largest |q · k| · scale over the pairs of a real query and a real key that it may see."""
+    query, key, _ = attention.project(x, x if memory is None else memory, places)
+    logits = (query.float() @ key.float().transpose(-2, -1) * attention.scale).abs()  # (B, H, T, S)
+    window = getattr(attention, "window", None) if memory is None else None
+    seen = visible(query, key, causal and memory is None, mask, window)
+    logits = logits if seen is None else logits * seen
+    return (logits if mask is None or memory is not None else logits * mask[:, None, :, None]).max()

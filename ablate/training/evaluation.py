@@ -1,0 +1,91 @@
+"""What a model is measured by: metrics of a held-out split, and all that a run ends with."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from ablate.data.task import HeldOut, Task
+from ablate.model.norm import running_norms
+from ablate.training.greedy_decoding import decoded
+from ablate.training.metrics import Scores, autocast, by_document, exact, loss, named, score, summarise
+
+
+class Setting(NamedTuple):
+    """How models are measured: about how many positions of a split, where, and in which precision."""
+
+    tokens: int
+    device: torch.device
+    precision: str
+
+
+def setting_of(config: dict[str, Any]) -> Setting:
+    """The setting of a resolved configuration."""
+    return Setting(config["eval"]["tokens"], torch.device(config["train"]["device"]), config["train"]["precision"])
+
+
+def measure(
+    model: nn.Module, task: Task, split: str, setting: Setting, length: int | None = None
+) -> tuple[dict[str, float], Scores, HeldOut]:
+    """Metrics of a split, at the training length or another, the scores behind them and the examples.
+
+    On the test split of sequence-to-sequence tasks `exact` is that of greedy decoding.
+    """
+    tokens, device, precision = setting
+    held_out = task.held_out(split, tokens, length)
+    scores = score(model, held_out, device, precision)
+    found = summarise(scores, split, task.metrics, task.bytes_per_token.get(split), length)
+    if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
+        of_its_own = scores._replace(right=decoded(model, held_out, device, precision))
+        found[named("test/exact", length)] = exact(of_its_own)
+    return found, scores, held_out
+
+
+def endpoint(
+    model: nn.Module, task: Task, setting: Setting, seed: int, train: dict[str, Any]
+) -> tuple[dict[str, float], dict[str, list[Any]]]:
+    """Test metrics at the end of training, and losses by document; `seed` is that of the run's batches.
+
+    Where norms keep running statistics, beside `test/loss` with those: `test/loss_recalibrated`, with statistics
+    estimated anew, and `test/loss_batch`, with those of each chunk of examples, which look at what is predicted.
+    """
+    found, scores, held_out = measure(model, task, "test", setting)
+    if running_norms(model):
+        _, device, precision = setting
+        fresh = recalibrated(model, task, seed, train, device)
+        for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
+            found |= {f"test/{name}": loss(score(of, held_out, device, precision, batch))}
+    return found, by_document(scores, held_out.documents, held_out.names)
+
+
+def at_lengths(model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:
+    """Test metrics at other lengths: `test/loss@128` and so on."""
+    found: dict[str, float] = {}
+    for length in lengths:
+        found |= measure(model, task, "test", setting, length)[0]
+    return found
+
+
+BATCHES = 32
+
+
+@torch.no_grad()
+def recalibrated(model: nn.Module, task: Task, seed: int, train: dict[str, Any], device: torch.device) -> nn.Module:
+    """A copy of the model, in evaluation mode, whose running statistics are the mean over 32 training batches.
+
+    The batches are those that would have followed the last step; without dropout (precise statistics: Wu 2021, arXiv
+    2105.07576).
+    """
+    copied = copy.deepcopy(model).eval()
+    for norm in running_norms(copied):
+        norm.reset()
+        norm.momentum = None
+        norm.train()
+    for i in range(BATCHES):
+        inputs = task.batch(seed, train["steps"] + i, train["batch_size"]).inputs
+        with autocast(device, train["precision"]):
+            copied(**{name: tensor.to(device) for name, tensor in inputs.items()})
+    return copied.eval()

@@ -1,0 +1,89 @@
+"""Trained models tested at other lengths than training's: what is refused, what is lacking, what is written.
+
+`eval.lengths` is no part of a run's key: new lengths test the weights that were kept, and train nothing again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ablate.config.components import resolve
+from ablate.config.errors import Corrupt, Problem
+from ablate.data.task import Task
+from ablate.format import rough
+from ablate.results.atomic import set_aside, write_json
+from ablate.results.run import Run
+from ablate.training.evaluation import Setting, at_lengths
+
+
+def length_problems(config: dict[str, Any], task: Task) -> list[Problem]:
+    """The lengths of a cell that its task has no examples of, or that its positions do not reach."""
+    found = []
+    for length in config["eval"]["lengths"]:
+        try:
+            task.held_out("test", 1, length)
+        except ValueError as error:
+            reason = str(error).strip().split("\n")[0]
+            found.append(Problem("eval.lengths", f"{task.name} has no test examples of length {length} ({reason})"))
+            continue
+        position = resolve("position", config["position"]["_target_"], config["user"])
+        if not getattr(position, "extrapolates", True) and task.span(length) > task.context:
+            name = getattr(position, "__name__", "").lower()
+            most = f"position={name} has {task.context} positions, and length {length} needs {task.span(length)}"
+            found.append(Problem("eval.lengths", f"{most}; choose another position (rope, say) or shorter lengths"))
+    return found
+
+
+def seen_lengths(config: dict[str, Any], task: Task) -> dict[str, float]:
+    """The lengths of a cell whose test examples training has seen, as JSON keeps them, and what share is expected."""
+    examples = config["train"]["steps"] * config["train"]["batch_size"]
+    found = {str(length): task.trained_on(length, examples) for length in config["eval"]["lengths"]}
+    return {length: share for length, share in found.items() if share > 0}
+
+
+def seen_in_training(lengths: dict[str, float]) -> list[str]:
+    """What to say of lengths whose test examples training has seen, with the share of them; nothing without any."""
+    told = ", ".join(f"{length} ({rough(share)})" for length, share in lengths.items())
+    return [f"eval.lengths seen in training: {told} of the test examples: there are too few to hold any out"] * bool(
+        told
+    )
+
+
+def lacking(run: Run, lengths: list[int]) -> list[int]:
+    """The lengths that a run has not been tested at, or of which the file cannot be read."""
+    try:
+        known = run.evaluation()
+    except Corrupt:
+        return lengths
+    return [length for length in lengths if f"test/loss@{length}" not in known]
+
+
+def untested(results: Path, manifest: dict[str, Any], statuses: dict[str, str]) -> dict[str, list[int]]:
+    """Path of each run that is done but lacks lengths that its cell asks for, and which."""
+    lengths = {cell["id"]: cell["config"]["eval"]["lengths"] for cell in manifest["cells"]}
+    done = [run for run in manifest["runs"] if statuses.get(run["path"]) == "done" and lengths[run["cell"]]]
+    found = {run["path"]: lacking(Run(results, run["path"]), lengths[run["cell"]]) for run in done}
+    return {path: lacks for path, lacks in found.items() if lacks}
+
+
+def add_lengths(run: Run, model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:
+    """Test a trained model at these lengths and add the metrics to the run's evaluation.json.
+
+    Eagerly, whether it was compiled or not: each length would be compiled anew, and kept weights are tested so, too.
+    """
+    found = at_lengths(copy.deepcopy(model), task, setting, lengths)
+    whose = {"torch": torch.__version__, "data_fingerprint": task.fingerprint}
+    try:
+        known = run.evaluation(whose)
+    except Corrupt:
+        known = {}
+        with contextlib.suppress(FileNotFoundError):
+            set_aside(run.evaluation_file)
+    write_json(run.evaluation_file, {"metrics": known | found} | whose, run.check)
+    return found

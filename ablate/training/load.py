@@ -1,0 +1,160 @@
+"""In a notebook: `ablate.load("results/runs/<cell>/s<seed>-<key>")`, `ablate.load("results/studies/<study>")`."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ablate.config.errors import Corrupt
+from ablate.config.plain_yaml import read_plain
+from ablate.config.targets import named
+from ablate.format.suggest import resembling
+from ablate.results.choose import studies
+from ablate.results.damage import unsealed, verify, why_without
+from ablate.results.run import Run, noted
+from ablate.results.study import Study, load_study
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from ablate.data.task import Task
+
+
+class LoadedRun(NamedTuple):
+    """One run: its resolved configuration, its logged steps, and its result (None while it has not ended).
+
+    The final metrics of the result include those that came after it, at other lengths say.
+    """
+
+    run: Run
+    config: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    result: dict[str, Any] | None
+
+    def __repr__(self) -> str:
+        status = self.result["status"] if self.result else "not ended"
+        return f"<run {self.run.path}: {status}, {len(self.metrics)} logged steps>"
+
+    def model(self) -> nn.Module:
+        """The trained model, on the CPU, in evaluation mode.  Raises FileNotFoundError when it has no weights,
+        `Corrupt` when they are damaged, ValueError when they do not fit the code, or the text has changed since, and
+        its tokens with it.
+        """
+        from ablate.model.build import build_model
+
+        if not self.run.weights_file.exists():
+            raise FileNotFoundError(
+                f"{self.run.path} has no weights: {why_without(self.result, self.run.weights_file)}"
+            )
+        task = self.task()
+        model = build_model(self.config, task, self.config["user"])
+        state, kept = model.state_dict(), self.weights()
+        first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
+        if unlike := misfits({first[tensor.data_ptr()]: tensor for tensor in state.values()}, kept):
+            raise ValueError(
+                f"{self.run.weights_file} {unlike}; it was trained by other code: go back to that "
+                f"(python -m ablate.diff shows which), or give the study's command again"
+            )
+        model.load_state_dict({name: kept[first[tensor.data_ptr()]] for name, tensor in state.items()})
+        return model.eval()
+
+    def weights(self) -> dict[str, Tensor]:
+        """The tensors that were kept, as training wrote them.  Raises `Corrupt`."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        file = self.run.weights_file
+        try:
+            verify(self.result or {}, file)
+            return dict(load_file(file))
+        except (Corrupt, SafetensorError) as error:
+            damaged = error if isinstance(error, Corrupt) else Corrupt(f"{file} is damaged: {error}", file)
+            damaged.add_note("python -m ablate.evaluate sets it aside; the study's command then trains the run again")
+            raise damaged from None
+
+    def task(self) -> Task:
+        """The task that it was trained on.  Raises ValueError when the data have changed since, and
+        ModuleNotFoundError when parts of the run come from a package that is not found here.
+        """
+        from ablate.results.code_hash import not_found, targets_of
+
+        parts = {key: node for key, node in self.config.items() if key != "track"}
+        if lost := not_found(targets_of(parts), self.config["user"]):
+            raise ModuleNotFoundError(
+                f"the package {', '.join(lost)} that it was built from is not found here; "
+                "run from the folder that holds it, or add that folder to PYTHONPATH"
+            )
+        from ablate.data.build import build_task
+
+        task: Task = build_task(self.config, self.config["user"])
+        if self.result and task.fingerprint != self.result["data_fingerprint"]:
+            raise ValueError(f"{self.run.folder} was trained on other data than {task.name} is now")
+        return task
+
+
+def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
+    """What is wrong with kept tensors for a model that wants others, in a few words; "" where they fit."""
+    for name, tensor in wanted.items():
+        if name not in kept:
+            return f"has no {name}, which the model needs"
+        if kept[name].shape != tensor.shape:
+            shapes = (" x ".join(map(str, one.shape)) or "a number" for one in (kept[name], tensor))
+            return f"has {name} as {next(shapes)}, and the model needs {next(shapes)}"
+    return ""
+
+
+def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
+    """A run by its folder, or a study by its folder or its name in `results` (or ABLATE_RESULTS).
+
+    `user` names the packages of your own that a run's model may be built from: files allow none.
+    A study has `runs` and `curves` as DataFrames; `ablate.evidence.effects(study)` gives its effects.  Raises
+    FileNotFoundError where there is neither, `Corrupt` where it cannot be read.
+    """
+    results = Path(os.environ.get("ABLATE_RESULTS", "results"))
+    for folder in (Path(path).resolve(), (results / "studies" / path).resolve()):
+        if any((folder / name).exists() for name in ("config.yaml", "result.json")):
+            return load_run(folder, user)
+        if (folder / "manifest.json").exists():
+            study = load_study(folder.parents[1], folder.name)
+            for note in study.notes:
+                warnings.warn(note, stacklevel=2)
+            return study
+    beside = Path(path).parent
+    there = studies(beside.parent if beside.name == "studies" else results)
+    raise FileNotFoundError(
+        f"{path} is no run and no study; name a folder results/runs/<cell>/s<seed>-<key> or results/studies/<study>"
+        + f"; {resembling(Path(path).name, there)}" * bool(there)
+    )
+
+
+def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
+    """Read a run's folder.  Raises FileNotFoundError when it holds no run, `Corrupt` when it is damaged, and
+    ValueError for what can be no package of the user's.
+    """
+    folder, packages = folder.resolve(), named(user)
+    found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
+    result = found.result()
+    if not result and not found.config_file.exists():
+        raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/s<seed>-<key>")
+    passed: list[str] = []
+    if result:
+        result["final"] |= noted(found.evaluation, passed) or {}
+    for note in [*([] if found.sealed else [unsealed(1)]), *(f"{note}; passed over" for note in passed)]:
+        warnings.warn(note, stacklevel=3)
+    config = read_config(found.config_file) | {"user": packages}
+    return LoadedRun(found, config, found.metrics()[0], result)
+
+
+def read_config(file: Path) -> dict[str, Any]:
+    """A run's configuration.  Raises `Corrupt`."""
+    try:
+        config = read_plain(file)
+    except Corrupt as error:
+        why = str(error).removeprefix(f"{file} ")
+        raise Corrupt(f"{file} is gone or damaged: it {why}", file if file.exists() else None) from None
+    if not isinstance(config, dict):
+        raise Corrupt(f"{file} is damaged: it holds no configuration", file)
+    return config

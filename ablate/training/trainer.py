@@ -1,0 +1,253 @@
+"""The loop: one run from its configuration to its result, with every logged step on disk and exact resumption."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ablate.config.components import resolve
+from ablate.data.build import build_task
+from ablate.model.build import initialised_model
+from ablate.model.dropout import rekey
+from ablate.model.placebo import data_seed
+from ablate.results.atomic import set_aside, write_atomic
+from ablate.results.checksum import digest, sealed_archive, unsealed_archive
+from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.run import Run
+from ablate.training.diagnostics import diagnose
+from ablate.training.evaluation import endpoint, measure, setting_of
+from ablate.training.grad_accumulation import backward_by_parts
+from ablate.training.optim import learning_rate
+from ablate.training.weight_averaging import AVERAGES
+
+PHASES = ("setup", "train", "evaluate", "checkpoint")
+DIVERGED = 1.1  # times the training loss of the first step
+LASTING = 0.1  # of the steps that the logged training losses are as high; at the end of the run the last two are enough
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its checkpoint is on disk."""
+
+
+class Diverged(Exception):
+    """The loss is not finite, or the training loss stays above where it began."""
+
+
+@dataclasses.dataclass
+class Progress:
+    """What a checkpoint carries beside the model and the optimiser."""
+
+    step: int = 0
+    offset: int = 0  # bytes of metrics.jsonl that belong to the steps so far
+    logged: str = ""  # their digest
+    first_loss: float = math.nan  # training loss of the first step
+    strikes: int = 0  # logged training losses in a row that were too high
+    resumed: int = 0  # times that a later process continued
+    accumulation: int = 1  # parts that each batch is taken in, for want of memory
+
+
+class Trainer:
+    """One run: a model, a task and an optimiser, stepping from the checkpoint, or the start, to the end."""
+
+    def __init__(self, run: Run, config: dict[str, Any], seed: int, user: list[str]):
+        self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.progress = Progress()
+        self.documents: dict[str, list[Any]] = {}
+        with self.timed("setup"):
+            self.run, self.keys, self.optim = run, config["train"], config["optim"]
+            self.keep_checkpoint = config["keep"] == "all"
+            init = config["seed"]["init"]
+            self.data_seed = data_seed(config["seed"], seed)
+            self.device = torch.device(self.keys["device"])
+            self.setting = setting_of(config)
+            if self.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()  # or a worker's later runs would show its largest one's
+            self.task = build_task(config, user)
+            self.model = initialised_model(config, self.task, seed if init is None else init, user)
+            self.model.to(self.device)
+            self.average = AVERAGES[self.keys["average"]](self.model, self.keys["steps"])
+            for model in {self.model, self.average.model} if self.keys["compile"] else ():
+                model.compile()
+            optimiser = resolve("optim", self.optim["_target_"], user)
+            self.optimiser = optimiser(self.model, self.optim["lr"], self.optim["betas"], self.optim["weight_decay"])
+            self.restore()
+            self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time that the body takes to a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] += time.perf_counter() - start
+
+    def train(self, stop: Callable[[], bool]) -> dict[str, float]:
+        """Train to the last step and return the metrics of that step.  Raises Interrupted and Diverged."""
+        progress, steps = self.progress, self.keys["steps"]
+        saved = time.monotonic()
+        row: dict[str, Any] = {}
+        if progress.offset == 0:
+            row = self.log({})
+        while progress.step < steps:
+            if stop():
+                self.save()
+                raise Interrupted
+            if time.monotonic() - saved > self.keys["checkpoint_seconds"] and progress.step:
+                self.save()
+                saved = time.monotonic()
+            with self.timed("train"):
+                loss, norm, lr = self.update(progress.step)
+                progress.step += 1
+                logged = progress.step % self.keys["log_every"] == 0 or progress.step == steps
+                if progress.step == 1:
+                    progress.first_loss = loss.item()
+                # Reading the loss waits for the device: only where it is logged.
+                update = {"train/loss": loss.item(), "lr": lr, "grad_norm": norm.item()} if logged else {}
+            if update or progress.step % self.keys["eval_every"] == 0:
+                row = self.log(update)
+        if not row:  # continued from the checkpoint of the last step, which keep=all keeps
+            row = self.evaluate(steps, steps) | self.run.metrics()[0][-1]
+        if self.keep_checkpoint:
+            self.save()
+        self.metrics.close()
+        return {key: value for key, value in row.items() if "/" in key}
+
+    def update(self, step: int) -> tuple[Tensor, Tensor, float]:
+        """One optimiser step: loss, gradient norm before clipping, learning rate."""
+        schedule = {key: self.optim[key] for key in ("lr", "warmup", "schedule", "floor")}
+        lr = learning_rate(step, self.keys["steps"], **schedule)
+        for group in self.optimiser.param_groups:
+            group["lr"] = lr
+        rekey(self.model, self.data_seed, step)
+        batch = self.task.batch(self.data_seed, step, self.keys["batch_size"])
+        loss, parts = backward_by_parts(
+            self.model, batch, self.progress.accumulation, self.device, self.keys["precision"]
+        )
+        if parts > self.progress.accumulation:
+            self.progress.accumulation = parts
+            said = f"out of memory: from step {step} on batches of {len(batch.targets)} are taken in {parts} parts"
+            print(f"ablate: {self.run.path}: {said}, whose gradients add up to the same", file=sys.stderr, flush=True)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim["clip"])
+        self.optimiser.step()
+        self.average.update(step)
+        self.optimiser.zero_grad(set_to_none=True)
+        return loss.detach(), norm, lr
+
+    def log(self, update: dict[str, float]) -> dict[str, Any]:
+        """Write one row for this step, with the evaluations that are due, then judge whether the run diverged."""
+        step, steps, size = self.progress.step, self.keys["steps"], self.keys["batch_size"]
+        evaluated: dict[str, float] = {}
+        # A loss that is no number ends the run below; evaluating such a model would only cost time.
+        if all(math.isfinite(value) for value in update.values()) or step == 0:
+            evaluated = self.evaluate(step, steps)
+        total = sum(self.seconds.values())
+        row = (
+            {"step": step, "tokens": step * size * self.task.positions, "seconds": round(total, 3)} | update | evaluated
+        )
+        self.metrics.write(row)
+        self.judge(row)
+        return row
+
+    def evaluate(self, step: int, steps: int) -> dict[str, float]:
+        """Validation metrics and diagnostics where they are due, and test metrics at the last step."""
+        found: dict[str, float] = {}
+        with self.timed("evaluate"):
+            if step % self.keys["eval_every"] == 0 or step == steps:
+                found, _, held_out = measure(self.average.model, self.task, "val", self.setting)
+                if self.keys["diagnostics"]:
+                    size = -(-self.keys["batch_size"] // self.progress.accumulation)
+                    found |= diagnose(self.average.model, held_out, size, self.setting)
+            if step == steps:
+                ended, self.documents = endpoint(self.average.model, self.task, self.setting, self.data_seed, self.keys)
+                found |= ended
+        return found
+
+    def judge(self, row: dict[str, Any]) -> None:
+        """Raise Diverged for a loss that is not finite, or a training loss that stays 1.1 times above its first value.
+
+        It stays where no loss logged over a tenth of the steps is lower, or none of the last two of the run.  What the
+        validation loss does while the training loss is finite and falls is no matter of divergence.
+        """
+        for key in ("train/loss", "grad_norm", "val/loss", "test/loss"):
+            if not math.isfinite(row.get(key, 0.0)):
+                raise Diverged(f"{key} is {row[key]} at step {row['step']}")
+        if "train/loss" not in row:
+            return
+        progress, first, steps = self.progress, self.progress.first_loss, self.keys["steps"]
+        progress.strikes = progress.strikes + 1 if row["train/loss"] > DIVERGED * first else 0
+        lasting = progress.strikes * self.keys["log_every"] >= LASTING * steps or row["step"] == steps
+        if progress.strikes >= 2 and lasting:
+            since = f"{first:.3f} at the first, {progress.strikes} logged steps in a row above {DIVERGED:g} times that"
+            raise Diverged(f"train/loss {row['train/loss']:.3f} at step {row['step']}, {since}")
+
+    def save(self) -> None:
+        """Write the checkpoint, atomically."""
+        with self.timed("checkpoint"):
+            self.progress.offset, self.progress.logged = self.metrics.offset(), self.metrics.written()["sha256"]
+            state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
+            state["average"] = self.average.state_dict()
+            buffer = io.BytesIO()
+            torch.save(state | {"progress": dataclasses.asdict(self.progress), "seconds": self.seconds}, buffer)
+            write_atomic(self.run.checkpoint_file, sealed_archive(buffer.getvalue()), self.run.check)
+
+    def restore(self) -> None:
+        """Continue from the checkpoint, if there is one.  Raises DamagedCheckpoint, having set it aside."""
+        path = self.run.checkpoint_file
+        if not path.exists():
+            return
+        try:
+            archive = io.BytesIO(unsealed_archive(path.read_bytes()))
+            state = torch.load(archive, map_location=self.device, weights_only=True)
+            progress = Progress(**state["progress"])
+            check_logged(self.run.metrics_file, progress)
+            self.model.load_state_dict(state["model"])
+            self.optimiser.load_state_dict(state["optimiser"])
+            self.average.load_state_dict(state["average"])
+            self.seconds |= {phase: self.seconds[phase] + state["seconds"][phase] for phase in PHASES}
+        except Exception as error:  # torch.load raises anything on damaged bytes
+            self.run.check()
+            damaged = [path, *([self.run.metrics_file] if isinstance(error, DamagedLog) else [])]
+            aside, why = " and ".join(set_aside(file).name for file in damaged), str(error).split("\n")[0][:200]
+            raise DamagedCheckpoint(f"{path} cannot be used ({why}); set aside as {aside}, trained again") from None
+        progress.resumed += 1
+        self.progress = progress
+
+
+class DamagedLog(Exception):
+    """The logged steps that a checkpoint goes on from are not those that were written."""
+
+
+def check_logged(metrics: Path, progress: Progress) -> None:
+    """Raise ValueError where the logged steps that a checkpoint goes on from are gone, DamagedLog where they differ."""
+    if not metrics.exists():
+        raise ValueError(f"{metrics.name} is gone")
+    with open(metrics, "rb") as file:
+        found = file.read(progress.offset)
+    if len(found) < progress.offset:
+        raise DamagedLog(f"{metrics.name} has been cut: it is shorter than when the checkpoint was written")
+    if digest(found) != progress.logged:
+        raise DamagedLog(f"{metrics.name} is damaged: its first {progress.offset:,} bytes are not what was logged")
+
+
+class DamagedCheckpoint(Exception):
+    """A checkpoint that cannot be continued from; it has been set aside."""
+
+
+def new_trainer(run: Run, config: dict[str, Any], seed: int, user: list[str]) -> Trainer:
+    """A trainer that continues from the run's checkpoint, or starts again where that is damaged, saying so."""
+    try:
+        return Trainer(run, config, seed, user)
+    except DamagedCheckpoint as error:
+        print(f"ablate: {error}", file=sys.stderr)
+        return Trainer(run, config, seed, user)

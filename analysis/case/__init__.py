@@ -1,0 +1,51 @@
+"""A study with everything that is computed from it once and shown many times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas
+
+from ablate import evidence, format
+from ablate.results.study import Study
+from analysis import stats
+from analysis.case import labels as names
+from analysis.case.figures_yaml import FILE, labels_of
+
+
+class Case(NamedTuple):
+    """A study, the folder it came from, its tables as `ablate.evidence` makes them, and where figures go.
+
+    `further` has the tables of `analysis.stats` that there are, `drawn` those of the written figures, by name.  With
+    labels of the user in figures.yaml all are as they are shown, and `plain` is the case without labels, for machines.
+    """
+
+    results: Path
+    study: Study
+    effects: pandas.DataFrame
+    cells: pandas.DataFrame
+    claims: pandas.DataFrame
+    folder: Path
+    further: Mapping[str, pandas.DataFrame]
+    drawn: dict[str, pandas.DataFrame]
+    plain: Case | None = None
+
+
+def case_of(results: Path, study: Study, folder: Path | None = None) -> Case:
+    """The case of a study that was read from `results`; figures go to `<results>/figures/<study>` or to `folder`.
+
+    The labels in the folder's figures.yaml are put in place of names.  Raises `Refused` where that is none.
+    """
+    folder = folder or results / "figures" / study.manifest["study"]
+    labels = labels_of(folder / FILE, study.manifest)
+    plain = _computed(results, study, folder)
+    return _computed(results, names.shown(study, labels), folder)._replace(plain=plain) if labels else plain
+
+
+def _computed(results: Path, study: Study, folder: Path) -> Case:
+    effects, rng = evidence.effects(study), np.random.default_rng(0)
+    further = stats.tables(results, study, effects, rng) if not format.no_evidence(study.manifest) else {}
+    return Case(results, study, effects, evidence.cells(study), evidence.claims(study), folder, further, {})

@@ -1,0 +1,270 @@
+"""figures.yaml: what a user changes for the paper; written once with the defaults, read on every run.
+
+Labels reach all that people read, see `analysis.case.labels`; the rest is about figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from matplotlib.colors import is_color_like, to_hex
+
+from ablate import format
+from ablate.config.errors import Refused, no_yaml
+from ablate.results.atomic import write_atomic
+from analysis.case.labels import cell_label, written
+from analysis.escape import ACTING, visible
+
+FILE = "figures.yaml"
+WIDTHS = {"single": 3.3, "text": 5.5, "double": 6.9}  # inches: a column of two, a text, both columns
+NARROWEST, WIDEST = 2.5, 12.0
+KEYS = ("width", "caption", "labels", "order", "colours", "subset")
+SUBSET = ("figures", "levels", "cells")
+
+
+@dataclasses.dataclass(frozen=True)
+class Edits:
+    """The entries of figures.yaml; levels are texts, what is not there is as the study has it."""
+
+    width: float = WIDTHS["text"]
+    labels: dict[str, str] = dataclasses.field(default_factory=dict)
+    order: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    colours: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    figures: list[str] | None = None
+    levels: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    cells: list[str] | None = None
+    caption: bool = False
+
+
+def labels_of(file: Path, manifest: dict[str, Any]) -> dict[str, str]:
+    """What a user wants to stand in place of names of factors and levels.  Raises `Refused`."""
+    return edits_of(file, manifest, None).labels
+
+
+def edits_of(file: Path, manifest: dict[str, Any], kinds: Iterable[str] | None) -> Edits:
+    """What a user wrote in `file`; the defaults where there is no such file.  Raises `Refused`.
+
+    `kinds` are the figures that there can be; None: any.
+    """
+    try:
+        given = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return Edits()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(f"{file} cannot be read ({error})") from None
+    except yaml.YAMLError as error:
+        raise Refused(f"{no_yaml(file, error)}; delete it for the defaults") from None
+    try:
+        return _checked(given, manifest, None if kinds is None else list(kinds))
+    except ValueError as error:
+        raise Refused(f"{file}: {error}") from None
+
+
+def _checked(given: Any, manifest: dict[str, Any], kinds: list[str] | None) -> Edits:
+    entries = _mapping(given, "the file")
+    _known(entries, KEYS, "")
+    subset = _mapping(entries.get("subset"), "subset")
+    _known(subset, SUBSET, "subset.")
+    cells = [written(cell) for cell in manifest["cells"]]
+    edits = Edits(
+        _width(entries.get("width")),
+        _labels(_mapping(entries.get("labels"), "labels"), manifest),
+        _levels(entries.get("order"), "order", manifest),
+        _colours(_mapping(entries.get("colours"), "colours"), manifest),
+        _names(subset.get("figures"), "subset.figures", kinds),
+        _levels(subset.get("levels"), "subset.levels", manifest),
+        _names(subset.get("cells"), "subset.cells", cells),
+        _caption(entries.get("caption", False)),
+    )
+    if not shown_cells(manifest, edits):
+        raise ValueError("subset leaves no cell; name levels and cells that go together")
+    return edits
+
+
+def shown_cells(manifest: dict[str, Any], edits: Edits) -> list[str]:
+    """The ids of the cells that the subset leaves."""
+    return [
+        cell["id"]
+        for cell in manifest["cells"]
+        if (edits.cells is None or written(cell) in edits.cells)
+        and all(format.show(cell["levels"].get(name)) in kept for name, kept in edits.levels.items())
+    ]
+
+
+def _mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict | None):
+        raise ValueError(f"{where} must be entries of the form `name: value`, not {_shown(value)}")
+    return value or {}
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _known(entries: Iterable[Any], allowed: Iterable[str], where: str) -> None:
+    for key in entries:
+        if key not in allowed:
+            raise ValueError(f"unknown {where}{key}; {_instead(str(key), allowed)}")
+
+
+def _instead(name: str, allowed: Iterable[str]) -> str:
+    there = list(allowed)
+    near = difflib.get_close_matches(name, there, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(there[:12])}" + ", …" * (len(there) > 12)
+
+
+def _width(value: Any) -> float:
+    if value is None:
+        return WIDTHS["text"]
+    if isinstance(value, str) and value in WIDTHS:
+        return WIDTHS[value]
+    if isinstance(value, int | float) and not isinstance(value, bool) and NARROWEST <= value <= WIDEST:
+        return float(value)
+    allowed = f"write {', '.join(WIDTHS)} or inches from {NARROWEST} to {WIDEST:g}"
+    raise ValueError(f"width is {_shown(value)}; {allowed}")
+
+
+def _caption(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"caption is {_shown(value)}; write true or false")
+    return value
+
+
+def _level(value: Any, factor: str, manifest: dict[str, Any], where: str) -> str:
+    """A level as text; numbers in any spelling: 1e-3, which YAML takes for a text, too."""
+    there = [format.show(level) for level in manifest["factors"][factor]]
+    text = format.show(value)
+    if text not in there and isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            text = format.show(float(value))
+    if text not in there:
+        raise ValueError(f"{where} has no level {format.show(value)}; {_instead(text, there)}")
+    return text
+
+
+def _factor(name: Any, manifest: dict[str, Any], where: str) -> str:
+    if name not in manifest["factors"]:
+        raise ValueError(f"{where} names {name}, which is no factor; {_instead(str(name), manifest['factors'])}")
+    return str(name)
+
+
+def _levels(value: Any, where: str, manifest: dict[str, Any]) -> dict[str, list[str]]:
+    found = {}
+    for name, levels in _mapping(value, where).items():
+        factor = _factor(name, manifest, where)
+        if not isinstance(levels, list) or not levels:
+            raise ValueError(f"{where}.{factor} must be a list of levels, [a, b], not {_shown(levels)}")
+        found[factor] = [_level(level, factor, manifest, f"{where}.{factor}") for level in levels]
+    return found
+
+
+def _labels(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[str, str]:
+    there = [name for factor, levels in manifest["factors"].items() for name in (factor, *map(format.show, levels))]
+    found = {}
+    for name, text in entries.items():
+        if format.show(name) not in there:
+            raise ValueError(f"labels names {name}, which is no factor or level; {_instead(str(name), there)}")
+        if not isinstance(text, str | int | float) or isinstance(text, bool):
+            raise ValueError(f"labels.{format.show(name)} must be a text, not {_shown(text)}")
+        if not str(text).strip():
+            raise ValueError(f"labels.{format.show(name)} is empty; write a name")
+        if hidden := ACTING.search(plain := " ".join(str(text).split())):
+            raise ValueError(f"labels.{format.show(name)} holds {visible(hidden[0])}, which nobody sees; leave it out")
+        found[format.show(name)] = plain
+    _alike(found, manifest)
+    return {name: text for name, text in found.items() if name != text}
+
+
+def _alike(labels: dict[str, str], manifest: dict[str, Any]) -> None:
+    """Refuse labels by which two factors, two levels of one factor, or two cells could not be told apart."""
+    groups = [list(manifest["factors"]), *(list(map(format.show, levels)) for levels in manifest["factors"].values())]
+    named = [[(name, labels.get(name, name)) for name in group] for group in groups]
+    for group in [*named, [(written(cell), cell_label(cell, labels)) for cell in manifest["cells"]]]:
+        first: dict[str, str] = {}
+        for name, text in group:
+            if first.setdefault(text, name) != name:
+                raise ValueError(f"labels give {first[text]} and {name} the same name, {text}; write different ones")
+
+
+def _colours(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[tuple[str, str], str]:
+    found = {}
+    for name, colours in entries.items():
+        factor = _factor(name, manifest, "colours")
+        for value, colour in _mapping(colours, f"colours.{factor}").items():
+            level = _level(value, factor, manifest, f"colours.{factor}")
+            if not is_color_like(colour):
+                raise ValueError(
+                    f"colours.{factor}.{level} is {_shown(colour)}; write '#0072B2' or a name such as teal"
+                )
+            found[factor, level] = to_hex(colour).upper()
+    return found
+
+
+def _names(value: Any, where: str, there: list[str] | None) -> list[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{where} must be a list, [a, b], not {_shown(value)}")
+    for name in value:
+        if there is not None and name not in there:
+            raise ValueError(f"{where} names {_shown(name)}; {_instead(str(name), there)}")
+    return value
+
+
+HEAD = """\
+# What the figures of this study look like, and what things are called wherever people read: in figures, tables, text.
+# CSV files and the names of LaTeX commands keep the names as they are. Take the # away before what you change and run
+# the same command again.
+# Statistics never change: what is left out is still part of the family. Delete this file for the defaults.
+"""
+
+
+def write_defaults(
+    file: Path, manifest: dict[str, Any], kinds: Iterable[str], colours: dict[tuple[str, str], str]
+) -> None:
+    """Write the defaults as comments, unless there is a file already; `kinds` are the figures that the study has."""
+    if file.exists():
+        return
+    factors = {name: [format.show(level) for level in levels] for name, levels in manifest["factors"].items()}
+    names = dict.fromkeys(name for factor, levels in factors.items() for name in (factor, *levels))
+    lines = [
+        HEAD,
+        f"width: text   # {', '.join(f'{name} ({width} in)' for name, width in WIDTHS.items())}, or a number of inches",
+        "caption: false # true: drawn into the image as well; NAME.txt and the report always have it",
+        "",
+        "labels:        # what stands in place of a name, in every figure, table and sentence",
+        *(f"  # {_yaml(name)}: {_yaml(name)}" for name in names),
+        "",
+        "order:         # of rows and of the legend",
+        *(f"  # {_yaml(name)}: {_list(levels)}" for name, levels in factors.items()),
+        "",
+        "colours:",
+        *(
+            f"  # {_yaml(name)}: {{{', '.join(f'{_yaml(level)}: {_yaml(colours[name, level])}' for level in levels)}}}"
+            for name, levels in factors.items()
+        ),
+        "",
+        "subset:        # what is shown; captions say what is not",
+        f"  # figures: {_list(kinds)}",
+        *["  # levels:"] * bool(factors),
+        *(f"  #   {_yaml(name)}: {_list(levels)}" for name, levels in factors.items()),
+        f"  # cells: {_list(cell['label'] for cell in manifest['cells'][:24])}",
+    ]
+    write_atomic(file, ("\n".join(lines) + "\n").encode())
+
+
+def _yaml(text: str) -> str:
+    """A text as YAML reads it back as that text, on one line."""
+    plain = yaml.safe_dump(text, width=10**6, allow_unicode=True, default_flow_style=True).split("\n")[0]
+    return json.dumps(text) if any(mark in text for mark in ",[]{}#\n") else plain
+
+
+def _list(names: Iterable[str]) -> str:
+    return f"[{', '.join(map(_yaml, names))}]"

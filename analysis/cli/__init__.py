@@ -1,0 +1,1 @@
+"""What people type to have a study analysed, exported or verified."""

@@ -1,0 +1,110 @@
+"""The arguments that say which runs are meant, shared by the commands of the analysis."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.config.arguments import Parser
+from ablate.config.errors import Refused
+from ablate.results.choose import refusing
+from ablate.results.study import Study
+from analysis.sources.request import Asked
+
+if TYPE_CHECKING:
+    from analysis.case import Case
+from analysis.sources import read
+
+
+def case(results: Path, study: Study, folder: Path | None = None) -> Case:
+    """The case of a study.  Raises `Refused` where its manifest is none that can be computed with."""
+    from analysis.case import case_of
+
+    if study.manifest.get("source"):
+        return case_of(results, study, folder)
+    with refusing(results, study.manifest["study"]):
+        return case_of(results, study, folder)
+
+
+def add_arguments(parser: Parser) -> None:
+    """The arguments that say which runs are meant: a study, or runs that no sweep of ours has left."""
+    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
+    runs = parser.add_argument_group("runs of other programs")
+    runs.add_argument(
+        "--runs", metavar="FILE", type=Path, help="a CSV: cell or factors, seed, metrics [, status, step]"
+    )
+    runs.add_argument("--wandb", metavar="ENTITY/PROJECT", help="runs on W&B, or a folder of offline runs")
+    runs.add_argument(
+        "--study", dest="study_file", metavar="YAML", type=Path, help="a study file: reference, design, margin, claims"
+    )
+    runs.add_argument("--factors", metavar="A,B", type=_words, help="columns or settings that are compared")
+    runs.add_argument("--metric", metavar="NAME", type=_words, help="the endpoint, e.g. test/loss")
+    direction = runs.add_mutually_exclusive_group()
+    direction.add_argument("--lower", action="store_true", default=None, help="less of the metric is better")
+    direction.add_argument("--higher", action="store_false", dest="lower", help="more of the metric is better")
+    runs.add_argument("--reference", metavar="A=X,B=Y", type=_pairs, help="levels to compare with (default: the first)")
+    runs.add_argument("--within", metavar="C", type=_words, help="factors to give effects at each level of")
+    runs.add_argument("--group", default="", help="of W&B, the runs of this group alone")
+    runs.add_argument("--unpaired", action="store_true", help="runs of one seed share nothing")
+
+
+def study_of(given: argparse.Namespace) -> Study:
+    """The study that a command's arguments name.  Raises `Refused`."""
+    asked = Asked(
+        factors=given.factors or (),
+        metrics=given.metric or (),
+        lower=given.lower,
+        reference=given.reference or (),
+        within=given.within or (),
+        unpaired=given.unpaired,
+        group=given.group,
+    )
+    sources = [
+        name for name, value in (("STUDY", given.study), ("--runs", given.runs), ("--wandb", given.wandb)) if value
+    ]
+    if len(sources) > 1:
+        raise Refused(f"{' and '.join(sources)} are different runs; leave all but one out")
+    if given.study_file and (given.runs or given.wandb):
+        from analysis.sources.study_file import read_study_file
+
+        asked = asked._replace(described=read_study_file(given.study_file))
+    elif given.study_file:
+        told = "is a study file beside --runs or --wandb; a study of ours is named without it"
+        raise Refused(f"--study {given.study_file} {told}: python -m analysis NAME")
+    if given.runs:
+        from analysis.sources.csv_file import read_csv
+
+        return read_csv(given.runs, asked)
+    if given.wandb:
+        from analysis.sources.wandb_api import read_wandb
+
+        return read_wandb(given.wandb, asked, given.results_dir)
+    if asked != Asked():
+        raise Refused("--factors, --metric, --reference and the like need --runs or --wandb; a study has its own")
+    return read(given.results_dir, given.study)
+
+
+def folder_of(given: argparse.Namespace, study: Study) -> Path:
+    """Where a command writes.  Raises `Refused`.
+
+    Runs of other programs do not take the place of a study of ours, whose claims may be registered.
+    """
+    name = study.manifest["study"]
+    folder: Path = given.to or given.results_dir / "figures" / name
+    if study.manifest.get("source") and not given.to and (given.results_dir / "studies" / name).is_dir():
+        raise Refused(f"{folder} is for the study {name} itself, not for runs of other programs; write --to FOLDER")
+    if not given.to and not folder.resolve().is_relative_to(given.results_dir.resolve()):
+        raise Refused(f"{folder} is a link that leads out of {given.results_dir}; write --to FOLDER")
+    return folder
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    pairs = [word.partition("=") for word in _words(text)]
+    if not all(level for _, _, level in pairs):
+        raise argparse.ArgumentTypeError(f"write FACTOR=LEVEL,FACTOR=LEVEL in place of {text}")
+    return tuple((name.strip(), level.strip()) for name, _, level in pairs)

@@ -1,0 +1,44 @@
+"""python -m analysis export [STUDY]: runs.csv and curves.parquet, to go on with elsewhere.
+
+runs.csv has a row per run and is read again by `--runs`; curves.parquet has a row per logged step.  In CSV a text that
+a spreadsheet would run as a formula has an apostrophe before it.  Exit codes: 0 written; 2 refused in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from pathlib import Path
+
+from ablate import format
+from ablate.config.arguments import Parser, conclude
+from ablate.config.errors import Refused
+from ablate.results.atomic import write_atomic
+from analysis.cli import arguments as arguments_
+from analysis.escape import written
+from analysis.writing.runs_table import runs_table
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write a study's runs and curves; the exit code."""
+    parser = Parser("python -m analysis export", "Runs and curves of a study as tables: runs.csv and curves.parquet.")
+    arguments_.add_arguments(parser)
+    parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
+    given = parser.parse_args(arguments)
+    return conclude(parser.prog, lambda: _export(given))
+
+
+def _export(given: argparse.Namespace) -> int:
+    if importlib.util.find_spec("pyarrow") is None:
+        raise Refused("curves.parquet needs pyarrow, which is missing: pip install 'ablate[export]'")
+    study = arguments_.study_of(given)
+    folder = arguments_.folder_of(given, study)
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"{written(runs_table(study), folder / 'runs.csv')}  {format.counted(len(study.runs), 'run')}")
+    if study.curves.empty:
+        print("no curves: nothing was logged")
+    else:
+        write_atomic(folder / "curves.parquet", study.curves.to_parquet(index=False))
+        print(f"{folder / 'curves.parquet'}  {format.counted(len(study.curves), 'logged step')}")
+    print("\n".join(f"damaged: {note}" for note in study.notes), end="\n" * bool(study.notes))
+    return 0

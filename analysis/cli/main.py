@@ -1,0 +1,94 @@
+"""python -m analysis [STUDY]: figures, tables and report of a study, the newest by default.
+
+Exit codes: 0 written; 2 nothing to analyse, or nowhere to write, said in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate import format
+from ablate.config.arguments import Parser, conclude
+from ablate.config.errors import Refused
+from analysis.cli import arguments as arguments_
+
+if TYPE_CHECKING:
+    from analysis.case import Case
+
+COMMANDS = {"export": "analysis.cli.export", "verify": "analysis.cli.verify"}
+EPILOG = """also:
+  python -m analysis export [STUDY]     runs.csv and curves.parquet, to go on with elsewhere
+  python -m analysis verify FILE        whether a figure still matches the results on disk
+"""
+LINES = 16  # effects that are printed; all are in the files
+NOTES = 12
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Analyse one study; the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and arguments[0] in COMMANDS:
+        code: int = importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
+        return code
+    parser = Parser("python -m analysis", "Figures, tables and report of a study.")
+    parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EPILOG
+    arguments_.add_arguments(parser)
+    parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
+    given = parser.parse_args(arguments)
+    return conclude(parser.prog, lambda: _analyse(given))
+
+
+def _analyse(given: argparse.Namespace) -> int:
+    study = arguments_.study_of(given)
+
+    from analysis import figures, report
+    from analysis.cli import paper, stale_files
+    from analysis.writing import tables  # slow to load, and a refusal needs none of it
+
+    folder = arguments_.folder_of(given, study)
+    case = arguments_.case(given.results_dir, study, folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        files = [*figures.write(case, folder), *tables.write(case, folder), *paper.write(case, folder)]
+        old = stale_files.clear(folder, [*files, folder / report.NAME])
+        files += report.write(case, folder)  # of what was written before
+        stale_files.remember(folder, files)
+    except OSError as error:
+        raise Refused(f"cannot write {error.filename}: {error.strerror}") from None
+    print("\n".join(_said(case)))
+    print(f"{format.counted(len(files), 'file')} in {folder}")
+    if old:
+        print(f"removed, of an earlier analysis: {', '.join(old)}")
+    return 0
+
+
+def _said(case: Case) -> list[str]:
+    """The claims, the verdicts on effects, then what a reader of them must know."""
+    from ablate import evidence
+    from analysis.writing import tables
+
+    shown = evidence.headline(case.effects)
+    places = format.decimals((shown["high"] - shown["low"]) / 2)
+    lines = [
+        f"{row.label}  {format.span(row.mean, row.low, row.high, places)}  {format.over(row)}  "
+        + "; ".join(filter(None, (format.verdict(row) + evidence.assuming(row), evidence.also_words(row.also))))
+        for row in shown.head(LINES).itertuples()
+    ]
+    together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
+    remarks = [*([together] if together else []), *tables.remarks(case.study)]
+    claims = evidence.claim_lines(case.study.manifest, case.claims)
+    return [
+        *claims,
+        *lines,
+        *_more(len(shown) - LINES, "effect"),
+        *remarks[:NOTES],
+        *_more(len(remarks) - NOTES, "remark"),
+    ]
+
+
+def _more(count: int, noun: str) -> list[str]:
+    return [f"… {format.counted(count, f'more {noun}')} in the files"] if count > 0 else []

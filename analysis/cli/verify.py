@@ -1,0 +1,118 @@
+"""python -m analysis verify FILE: whether a figure still is what the results on disk give.
+
+Exit codes: 0 it matches; 1 it does not; 2 it cannot be told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import Any
+
+from ablate import format
+from ablate.config.arguments import Parser, conclude
+from ablate.config.errors import Refused
+from ablate.results.choose import choose_study
+from analysis import figures, sources
+from analysis.case import Case
+from analysis.cli import arguments as arguments_
+from analysis.figures.draw.page import page_of
+from analysis.figures.stamp import read_stamp, stamp_of
+
+SHOWN = 6  # changed runs that are named
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Verify one file; the exit code."""
+    parser = Parser("python -m analysis verify", "Whether a figure still is what the results on disk give.")
+    parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that python -m analysis has made")
+    parser.epilog = "A figure in RESULTS/figures/STUDY is held against RESULTS, unless --results-dir says otherwise."
+    usual = Path(parser.get_default("results_dir"))
+    given = parser.parse_args(arguments, argparse.Namespace(results_dir=None))
+    return conclude(parser.prog, lambda: _verify(given.file, given.results_dir, usual))
+
+
+def _verify(file: Path, results: Path | None, usual: Path) -> int:
+    stamped = _stamped(file)
+    results = results or _around(file, str(stamped["study"])) or usual
+    case = _case(stamped, results, file.parent if (file.parent / "figures.yaml").exists() else None)
+    now = _today(stamped, case)
+    differences = _differences(stamped, now, case)
+    print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
+    return 1 if differences else 0
+
+
+def _around(file: Path, study: str) -> Path | None:
+    """The results folder in whose figures/STUDY the file lies, where it holds the study."""
+    above = [*file.resolve().parents, Path()]
+    there = above[1].name == "figures" and (above[2] / "studies" / study / "manifest.json").is_file()
+    return above[2] if there else None
+
+
+def _stamped(file: Path) -> dict[str, Any]:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise Refused(f"{file} cannot be read ({error.strerror})") from None
+    found = read_stamp(data)
+    if found is None:
+        raise Refused(f"{file} is no figure of python -m analysis, or a program has taken its metadata away")
+    return found
+
+
+def _case(stamped: dict[str, Any], results: Path, folder: Path | None) -> Case:
+    """The study that the figure is of, as it is now, with the edits of `folder`.  Raises `Refused` where it is gone."""
+    if not stamped.get("source"):
+        return arguments_.case(results, sources.read(results, choose_study(results, str(stamped["study"]))), folder)
+    parser = Parser("python -m analysis", "")
+    arguments_.add_arguments(parser)
+    given = parser.parse_args(shlex.split(str(stamped["command"]))[3:])
+    given.results_dir = results  # where runs of W&B are kept
+    return arguments_.case(results, arguments_.study_of(given), folder)
+
+
+def _today(stamped: dict[str, Any], case: Case) -> dict[str, Any] | None:
+    """The stamp that the figure would have now; None where the study holds nothing for it any more."""
+    name, manifest = str(stamped["figure"]), case.study.manifest
+    if name not in {kind.name for kind in figures.KINDS}:
+        raise Refused(f"this version draws no figure {name}")
+    edits = dataclasses.replace(figures.edits(case), figures=[name])
+    table = figures.tables(case, edits).get(name)
+    return None if table is None else stamp_of(name, table, page_of(manifest, edits), case.study)
+
+
+def _differences(stamped: dict[str, Any], now: dict[str, Any] | None, case: Case) -> list[str]:
+    """What has changed since the figure was drawn, a line each."""
+    if now is None:
+        return [f"{stamped['study']} holds nothing for a figure {stamped['figure']} any more"]
+    lines = []
+    if stamped["table"] != now["table"]:
+        edited = "; figures.yaml has changed since" * (stamped.get("edits") != now["edits"])
+        lines.append(f"the table differs from what the results give now{edited}{_changed(stamped, now, case)}")
+    if stamped.get("analysis") != now["analysis"]:
+        same = "; it gives the same table" * (not lines)
+        lines.append(f"made by other analysis code{same}")
+    return lines
+
+
+def _changed(stamped: dict[str, Any], now: dict[str, Any], case: Case) -> str:
+    """Which runs are not what they were."""
+    if not stamped.get("runs") or not now.get("runs"):
+        return ""
+    before, after = (dict(run.rsplit(":", 1) for run in each["runs"].split(",")) for each in (stamped, now))
+    labels = {cell["id"]: cell["label"] for cell in case.study.manifest["cells"]}
+    kinds = {
+        "changed": [run for run in after if run in before and before[run] != after[run]],
+        "new": [run for run in after if run not in before],
+        "gone": [run for run in before if run not in after],
+    }
+    said = [f"{format.counted(len(runs), 'run')} {how}: {_names(runs, labels)}" for how, runs in kinds.items() if runs]
+    return f"; {'; '.join(said)}" if said else "; no run has changed"
+
+
+def _names(runs: list[str], labels: dict[str, str]) -> str:
+    parts = [run.rpartition("/") for run in runs[:SHOWN]]
+    named = [f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in parts]
+    return ", ".join(named) + ", …" * (len(runs) > SHOWN)

@@ -1,0 +1,47 @@
+"""What a figure needs beside its table: width, colours, looks and names, as the user has them in figures.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pandas
+from matplotlib.figure import Figure
+
+from ablate import format
+from analysis.case.figures_yaml import Edits
+from analysis.figures.draw import style
+
+
+class Page(NamedTuple):
+    """The manifest of the study, the width in inches, and the look of variants and cells."""
+
+    manifest: dict[str, Any]
+    width: float
+    colours: dict[tuple[str, str], str]  # of (factor, level as text)
+    looks: dict[str, style.Look]  # of cell ids
+    caption: bool = False  # whether it is drawn into the image
+
+    def label(self, name: object) -> str:
+        """A factor or a level as people read it."""
+        return format.named(self.manifest, name)
+
+    def colour(self, factor: str, level: object) -> str:
+        """The colour of a variant, ink for what is none."""
+        return self.colours.get((factor, format.show(level)), style.INK)
+
+    def figure(self, table: pandas.DataFrame, height: float, more: Sequence[str] = ()) -> Figure:
+        """An empty figure with its title and `more`, and its caption where it is wanted; `height` without them."""
+        caption = table.attrs["caption"] if self.caption else []
+        return style.figure(self.width, [table.attrs["title"], *caption, *more], height)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether panels must stand below each other: one column of two."""
+        return self.width < 4.5
+
+
+def page_of(manifest: dict[str, Any], edits: Edits) -> Page:
+    """The page of a study with the edits of its user."""
+    colours = style.colours(manifest) | edits.colours
+    return Page(manifest, edits.width, colours, style.looks(manifest, colours), edits.caption)

@@ -1,0 +1,159 @@
+"""One look per variant, the same in every figure, for print, for screens and for readers with any colour vision."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+from ablate import evidence, format
+from ablate.results.atomic import write_atomic
+from analysis.figures.draw.wrap import fold
+
+DPI = 250
+INK, MUTED, FAINT = "#222222", "#999999", "#e5e5e5"
+
+# Okabe & Ito 2008 without its yellow, with a violet, a brown and a grey: any two differ by ΔE ≥ 16 for full colour
+# vision, protanopia, deuteranopia and tritanopia (Machado 2009).
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#332288", "#661100", "#444444")
+# Found by search: with it no two variants of one component that came with the package share a colour, so that a variant
+# keeps its colour in every study.
+SALT = "9439"
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "<", ">", "p", "h", "d", "8")
+
+RC = {
+    "font.family": "DejaVu Sans",
+    "font.size": 7,
+    "axes.titlesize": 7,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 7,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "figure.titlesize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "axes.edgecolor": INK,
+    "lines.linewidth": 1.1,
+    "legend.frameon": False,
+    "text.parse_math": False,  # a $ in a label is a dollar
+    "figure.constrained_layout.w_pad": 0.07,
+    "pdf.fonttype": 42,  # TrueType: what publishers accept
+}
+
+
+class Look(NamedTuple):
+    """How a cell is drawn."""
+
+    colour: str
+    dash: Any
+    marker: str
+
+
+def colours(manifest: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """A colour for each (factor, level as text), by the hash of its name; a taken one passes to the next free one.
+
+    The reference comes first and keeps its own.  Beyond nine levels colours come again, told apart by dash and marker.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for factor, levels in manifest["factors"].items():
+        taken: list[str] = []
+        for level in sorted(levels, key=lambda level: level != manifest["reference"].get(factor)):
+            slot = hashlib.sha256(f"{SALT}{factor}={level}".encode()).digest()[0] % len(PALETTE)
+            taken.append(min([*PALETTE[slot:], *PALETTE[:slot]], key=taken.count))
+            found[factor, format.show(level)] = taken[-1]
+    return found
+
+
+def roles(manifest: dict[str, Any]) -> tuple[str | None, str | None, list[str]]:
+    """Which factor is colour (most levels), which is dash and marker (few levels), which need panels of their own.
+
+    In designs other than a grid none is any of these: each cell has a look of its own.
+    """
+    factors = manifest["factors"]
+    if manifest.get("design", "grid") != "grid":
+        return None, None, []
+    ranked = sorted(factors, key=lambda name: (name not in manifest["reference"], -len(factors[name])))
+    second = next((name for name in ranked[1:] if len(factors[name]) <= len(DASHES)), None)
+    return (ranked[0] if ranked else None), second, [name for name in factors if name not in (*ranked[:1], second)]
+
+
+def looks(manifest: dict[str, Any], palette: dict[tuple[str, str], str]) -> dict[str, Look]:
+    """The look of each cell by its id; `palette` has the colour of each (factor, level)."""
+    if manifest.get("design", "grid") != "grid":
+        return _own_looks(manifest, palette)
+    factors, (colour, second, _), found = manifest["factors"], roles(manifest), {}
+    for cell in manifest["cells"]:
+        first = factors[colour].index(cell["levels"][colour]) if colour else 0
+        style = factors[second].index(cell["levels"][second]) if second else first // len(PALETTE)
+        shade = palette[colour, format.show(cell["levels"][colour])] if colour else PALETTE[0]
+        marker = MARKERS[(style if second else first) % len(MARKERS)]
+        found[cell["id"]] = Look(shade, DASHES[style % len(DASHES)], marker)
+    return found
+
+
+def _own_looks(manifest: dict[str, Any], palette: dict[tuple[str, str], str]) -> dict[str, Look]:
+    """A changed cell has the colour of its change, as everywhere, and its factor's dash and marker; others in order."""
+    changed, factors = evidence.changes(manifest), list(manifest["factors"])
+    found: dict[str, Look] = {}
+    for i, cell in enumerate(manifest["cells"]):
+        if manifest["design"] == "fractional":
+            colour, place = PALETTE[i % len(PALETTE)], i // len(PALETTE)
+        elif cell["id"] in changed:
+            factor, level = changed[cell["id"]]
+            colour, place = palette[factor, format.show(level)], factors.index(factor) + 1
+        else:
+            colour, place = INK, 0
+        ways = (Look(colour, DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]) for n in range(place, place + 12))
+        free = [look for look in ways if look not in found.values()]
+        found[cell["id"]] = free[0] if free else Look(colour, DASHES[0], MARKERS[0])
+    return found
+
+
+def title(manifest: dict[str, Any]) -> str:
+    """What a study varies, and on what."""
+    tasks = dict.fromkeys(task["title"] for task in manifest["tasks"].values())
+    return " · ".join([format.title(manifest), ", ".join(tasks)] if any(tasks) else [format.title(manifest)])
+
+
+def figure(width: float, lines: list[str], height: float) -> Figure:
+    """An empty figure with its title and caption on top, wrapped; `height` in inches without them."""
+    text = "\n".join(fold(line, 0.98 * width - 0.02, 7) for line in lines if line)
+    drawn = Figure(figsize=(width, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
+    drawn.suptitle(text, x=0.01, ha="left")
+    return drawn
+
+
+def nothing(drawn: Figure, why: str) -> Figure:
+    """The figure with a sentence where data would be."""
+    axis = drawn.subplots()
+    axis.text(0.5, 0.5, why, ha="center", transform=axis.transAxes, color=MUTED)
+    axis.set_axis_off()
+    return drawn
+
+
+def save(drawn: Figure, folder: Path, name: str, stamp: dict[str, str]) -> list[Path]:
+    """Write PDF and PNG with `stamp` in both; the same figure gives the same bytes."""
+    files = [folder / f"{name}.pdf", folder / f"{name}.png"]
+    _write(drawn, files[1], DPI, {**stamp, "Software": None})
+    drawn.set_layout_engine("none")  # the layout is found; finding it again takes most of the time
+    _write(drawn, files[0], "figure", {**stamp, "CreationDate": None})
+    return files
+
+
+def _write(drawn: Figure, file: Path, dpi: float | str, metadata: dict[str, Any]) -> None:
+    buffer = io.BytesIO()
+    drawn.savefig(buffer, format=file.suffix[1:], dpi=dpi, metadata=metadata)
+    write_atomic(file, buffer.getvalue())
+
+
+def numeric(levels: list[Any]) -> bool:
+    """Whether a factor is a number that was set to several values."""
+    return len(levels) > 1 and all(isinstance(level, int | float) and not isinstance(level, bool) for level in levels)

@@ -1,0 +1,274 @@
+"""Learning curves: validation loss against tokens, and seconds of runs that were timed alone; a band over seeds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate import evidence, format
+from ablate.results.study import Study
+from analysis.case import Case
+from analysis.figures.draw import parts, style
+from analysis.figures.draw.axes import log_x
+from analysis.figures.draw.legend import legend
+from analysis.figures.draw.wrap import fold
+from analysis.figures.kind import Kind, Page
+
+LATE = 2 / 3  # where the enlarged panel begins at the latest, as a share of the run
+LARGE = 10_000  # from here on tokens or steps are counted in thousands
+FACETS = 6  # rows of panels in one figure
+COLUMNS = ["cell", "label", "facet", "metric", "status", "seed", "tokens", "seconds", "mean", "low", "high", "n"]
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per evaluation: of a cell the mean and mean ± SD over its done seeds, of a diverged run what it logged.
+
+    Columns: cell, label, facet, metric, status (done, diverged), seed (of a diverged run), tokens, seconds, mean, low,
+    high, n.  Seconds are counted from the first row that was logged, and averaged over seeds; NaN where runs shared the
+    machine, which tells no speed.
+    """
+    study, logged = case.study, case.study.curves
+    metrics = metrics_of(study.manifest, set(logged))
+    by = "tokens" if "tokens" in logged else "step"  # runs of other programs may not say how many tokens they saw
+    logged = logged.rename(columns={by: "tokens"})
+    if logged.empty or "tokens" not in logged or not set(metrics.values()) & set(logged):
+        return None
+    known = _known(study, logged, metrics)
+    if known.empty:
+        return None
+    order = {cell["id"]: i for i, cell in enumerate(study.manifest["cells"])}
+    result = pandas.concat([band(known), _diverged(known)])
+    about = {"label": _labels(case), "facet": _facets(study.manifest), "metric": metrics}
+    result = result.assign(**{name: result["cell"].map(texts) for name, texts in about.items()})
+    result = result.reindex(columns=COLUMNS).sort_values("cell", key=lambda ids: ids.map(order), kind="stable")
+    result.attrs = {
+        "x": f"training {by}".replace("step", "steps"),
+        "caption": [_caption(case, result)],
+        "units": _units(study.manifest, metrics),
+    }
+    return result.reset_index(drop=True)
+
+
+def metrics_of(manifest: dict[str, Any], logged: set[str]) -> dict[str, str]:
+    """Of each cell the validation metric, or its endpoint where that alone was logged."""
+    found = {cell: (f"val/{metric.split('/')[-1]}", metric) for cell, metric in evidence.endpoints(manifest).items()}
+    return {cell: own if own in logged and name not in logged else name for cell, (name, own) in found.items()}
+
+
+def _units(manifest: dict[str, Any], metrics: dict[str, str]) -> dict[str, str]:
+    return {metric: metric + format.unit(manifest, metric) for metric in metrics.values()}
+
+
+def _known(study: Study, logged: pandas.DataFrame, metrics: dict[str, str]) -> pandas.DataFrame:
+    """What done and diverged runs logged of their metric: cell, seed, status, tokens, seconds, value."""
+    rows = logged[["cell", "seed"]].assign(value=values_of(logged, metrics))
+    for name in ("tokens", "seconds"):
+        rows[name] = pandas.to_numeric(logged[name], errors="coerce") if name in logged else math.nan
+    rows = rows.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
+    began = rows.groupby(["cell", "seed"])["seconds"].transform("min")
+    rows["seconds"] = rows["seconds"] - began if timed_alone(study.manifest) else math.nan
+    # A diverged run's last row may hold no finite loss; its tokens still say where it ended.
+    known = np.isfinite(rows["value"]) & (rows["status"] == "done") | (rows["status"] == "diverged")
+    return rows[known & rows["tokens"].notna()]
+
+
+def timed_alone(manifest: dict[str, Any]) -> bool:
+    """Whether each run had the machine for itself, so that seconds compare."""
+    return bool(manifest.get("timing") == "isolated")
+
+
+def values_of(logged: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
+    """What each row has of the metric of its cell, NaN where it has none."""
+    whose, found = logged["cell"].map(metrics), pandas.Series(math.nan, logged.index)
+    for metric in set(metrics.values()) & set(logged):
+        found = found.where(whose != metric, pandas.to_numeric(logged[metric], errors="coerce"))
+    return found
+
+
+def band(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Mean and SD over a cell's done runs, by tokens, where every one of them was evaluated; SD is 0 for one seed."""
+    done = rows[rows["status"] == "done"]
+    grouped = done.groupby(["cell", "tokens"], sort=False)
+    found = grouped["value"].agg(["mean", "std", "count"]).assign(seconds=grouped["seconds"].mean()).reset_index()
+    everyone = found["cell"].map(done.groupby("cell")["seed"].nunique())
+    found = found[found["count"] == everyone].sort_values("tokens", kind="stable").fillna({"std": 0.0})
+    found = found.assign(low=found["mean"] - found["std"], high=found["mean"] + found["std"], status="done")
+    return found.rename(columns={"count": "n"}).drop(columns="std")
+
+
+def _diverged(rows: pandas.DataFrame) -> pandas.DataFrame:
+    return rows[rows["status"] == "diverged"].rename(columns={"value": "mean"})
+
+
+def _facets(manifest: dict[str, Any]) -> dict[str, str]:
+    """The panel of each cell: the levels of factors that are neither colour nor dash, its task where there are more."""
+    apart, tasks = style.roles(manifest)[2], manifest["tasks"]
+    found = {}
+    for cell in manifest["cells"]:
+        named = [format.assigned(manifest, name, cell["levels"][name]) for name in apart]
+        named += [tasks[cell["task"]]["title"]] * (len(tasks) > 1)
+        found[cell["id"]] = ", ".join(named)
+    return found
+
+
+def _labels(case: Case) -> dict[str, str]:
+    """The legend: each cell with what became of its runs; over several facets, each look once."""
+    manifest, cells = case.study.manifest, case.cells
+    colour, second, apart = style.roles(manifest)
+    if apart:
+        names = [name for name in manifest["factors"] if name in (colour, second)]
+        return {
+            cell["id"]: " + ".join(format.named(manifest, cell["levels"][name]) for name in names)
+            for cell in manifest["cells"]
+        }
+    few = [[f"n = {row.n}"] if 0 < row.n < cells["n"].max() else [] for row in cells.itertuples()]
+    remarks = [n + format.lost(row) for n, row in zip(few, cells.itertuples(), strict=True)]
+    labels = [name + f" ({'; '.join(r)})" * bool(r) for name, r in zip(cells["name"], remarks, strict=True)]
+    return dict(zip(cells["cell"], labels, strict=True))
+
+
+def _caption(case: Case, rows: pandas.DataFrame) -> str:
+    most = int(case.cells["n"].max())
+    over = f"mean over {most} seeds, band ± 1 SD over seeds" if most > 1 else "one seed, no band"
+    cross = "; × where a diverged run ended" * bool((rows["status"] == "diverged").any())
+    timed = "; seconds from the first step on, evaluation included" * bool(rows["seconds"].notna().any())
+    what = ", ".join(dict.fromkeys(rows["metric"]))
+    end = "; enlarged: the end" if _enlarged(rows) else "; without step 0" * any(map(_cut, _groups(rows)))
+    return f"{what}: {over if most else 'no finished run'}{end}{timed}{cross}"
+
+
+def _groups(rows: pandas.DataFrame) -> list[pandas.DataFrame]:
+    return [group for _, group in rows.groupby("facet", sort=False)]
+
+
+def _known_at(rows: pandas.DataFrame) -> list[float]:
+    """The places after step 0 where there is a value."""
+    return sorted(set(rows.loc[np.isfinite(rows["mean"]) & (rows["tokens"] > 0), "tokens"]))
+
+
+def _start(rows: pandas.DataFrame) -> float:
+    """Where the end begins: at an evaluation, so that no line comes in through the frame, but not at step 0."""
+    done = _known_at(rows[rows["status"] == "done"])
+    early = [place for place in done if place <= LATE * rows["tokens"].max()]
+    return max(early or done[:1] if len(done) > 1 else [], default=0.0)
+
+
+def _enlarged(rows: pandas.DataFrame) -> bool:
+    """Whether the end is less than the whole, in any panel: with two or three evaluations it is not."""
+    return any(min(_known_at(group), default=math.inf) < _start(group) for group in _groups(rows))
+
+
+def _cut(rows: pandas.DataFrame) -> bool:
+    """Whether what was measured at step 0 is outside the panel that shows all the rest."""
+    return bool((rows["tokens"] == 0).any()) and _start(rows) > 0
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """The whole run on a log axis, its end enlarged, and its end against seconds; a row of panels per facet.
+
+    Where the end would be all of it, the whole stands alone, on a linear axis.
+    """
+    facets, names = _groups(table), _names(table)
+    columns = len(names)
+    below = legend({row.label: page.looks[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
+    many = [f"{FACETS} of {len(facets)} panels shown; subset in figures.yaml chooses"] * (len(facets) > FACETS)
+    facets = facets[:FACETS]
+    shape = (len(facets) * columns, 1) if page.narrow else (len(facets), columns)
+    drawn = page.figure(table, (1.5 if page.narrow else 1.9) * shape[0] + 0.3 + below.height, many)
+    if not np.isfinite(table["mean"]).any():
+        return style.nothing(drawn, "no finished run")
+    panels = drawn.subplots(*shape, squeeze=False).reshape(len(facets), columns)
+    for axes in panels if page.narrow else panels[-1:]:
+        for axis, name in zip(axes, names, strict=True):
+            axis.set_xlabel(fold(name, page.width / shape[1] - 0.3, 7))
+    for group, row in zip(facets, panels, strict=True):
+        _facet(group, dict(zip(names.values(), row, strict=True)), page)
+        row[0].set_title(group["facet"].iloc[0])
+        for axis in row if page.narrow else row[:1]:
+            axis.set_ylabel(table.attrs["units"][group["metric"].iloc[0]])
+    below.draw(drawn)
+    return drawn
+
+
+def _names(table: pandas.DataFrame) -> dict[str, str]:
+    """The panels of a row, by the names of their axes."""
+    tokens, enlarged = table.attrs["x"] + _unit(table)[1], _enlarged(table)
+    found = {f"{tokens}, log scale": "whole", f"{tokens}, the end": "end"} if enlarged else {tokens: "all"}
+    return found | {"seconds" + ", the end" * enlarged: "clock"} if table["seconds"].notna().any() else found
+
+
+def _unit(rows: pandas.DataFrame) -> tuple[float, str]:
+    sizes = ((1e9, 1e9, " (billions)"), (1e6, 1e6, " (millions)"), (LARGE, 1e3, " (thousands)"))
+    most = rows["tokens"].max()
+    return next(((unit, name) for least, unit, name in sizes if most >= least), (1.0, ""))
+
+
+def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page) -> None:
+    """The lines of one row of panels; a diverged run leaves the first through its top."""
+    unit = _unit(rows)[0]
+    rows, start = rows.assign(x=rows["tokens"] / unit), _start(rows) / unit
+    bands, whole = rows[rows["status"] == "done"], next(iter(panels.values()))
+    for name, panel in panels.items():
+        _bands(panel, bands, "seconds" if name == "clock" else "x", page, marked=name != "whole")
+    last = bands[bands["x"] >= start]
+    for name, panel in panels.items():
+        if name == "whole":
+            _whole(panel, rows)
+        elif name == "all" and bands.empty:
+            _limit(panel, rows.assign(low=rows["mean"], high=rows["mean"]))
+        else:
+            _ending(panel, last, "seconds" if name == "clock" else "x", rows["x"].max())
+    for (cell, _), run in rows[rows["status"] == "diverged"].groupby(["cell", "seed"], sort=False):
+        _cross(whole, run, page.looks[str(cell)])
+
+
+def _whole(axis: Axes, rows: pandas.DataFrame) -> None:
+    bands, moving = rows[rows["status"] == "done"], rows[rows["x"] > 0]
+    shown = bands if len(bands) else moving.assign(low=moving["mean"], high=moving["mean"])
+    _limit(axis, shown[shown["x"] > 0])
+    if len(moving):
+        log_x(axis, moving["x"].min(), rows["x"].max() * 1.04)
+
+
+def _bands(axis: Axes, bands: pandas.DataFrame, x: str, page: Page, marked: bool) -> None:
+    longest = int(bands.groupby("cell").size().max()) if len(bands) else 1
+    step = max(1, longest // 12)
+    every = ((longest - 1) % step, step)  # some markers, one of them at the end
+    parts.lines_by_cell(axis, bands, x, page, *["markers"] * marked, ms=3, markevery=every)
+    parts.bands_by_cell(axis, bands, x, page, min(0.15, 0.8 / max(1, bands["cell"].nunique())))
+
+
+def _ending(axis: Axes, last: pandas.DataFrame, x: str, most: float) -> None:
+    """The part of a panel from the first of these rows on; tokens reach to where the longest run ended."""
+    start, end = last[x].min(), most if x == "x" else last[x].max()
+    if end > start:
+        axis.set_xlim(start, end + 0.02 * (end - start))
+        axis.locator_params(axis="x", nbins=5)  # texts of four digits fit side by side
+    _limit(axis, last)
+
+
+def _limit(axis: Axes, shown: pandas.DataFrame) -> None:
+    """The height of a panel: of what ended well, or where nothing did of what there is."""
+    low, high = shown["low"].min(), shown["high"].max()
+    if not np.isfinite(low):
+        axis.text(0.5, 0.5, "no finished run", ha="center", transform=axis.transAxes, color=style.MUTED)
+        axis.set(xticks=[], yticks=[], xlabel="")
+        return
+    margin = 0.06 * (high - low) or 0.01
+    axis.set_ylim(low - margin, high + margin)
+
+
+def _cross(axis: Axes, run: pandas.DataFrame, look: style.Look) -> None:
+    low, top = axis.get_ylim()
+    known = run[np.isfinite(run["mean"]) & (run["x"] > 0)]
+    axis.plot(known["x"], known["mean"], color=look.colour, linestyle=look.dash, lw=0.7)
+    y = min(max(known["mean"].iloc[-1], low), top) if len(known) else top
+    axis.plot(run["x"].max(), y, "x", color=look.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
+
+
+KIND = Kind("curves", "the validation metric while training", table, draw)

@@ -1,0 +1,23 @@
+"""Depth: the final metric against the number of layers, with the runs that failed to train."""
+
+from __future__ import annotations
+
+import pandas
+
+from analysis.case import Case
+from analysis.figures.draw.lines import caption, draw_lines, lines, swept
+from analysis.figures.kind import Kind
+
+DEPTH = "model.layers"
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per cell, see `lines`; None of a study of one depth."""
+    manifest = case.study.manifest
+    found = lines(case, DEPTH, []) if DEPTH in swept(manifest) else None
+    if found is not None:
+        found.attrs["caption"] = [caption(found)]
+    return found
+
+
+KIND = Kind("depth", "the final metric against the number of layers", table, draw_lines)

@@ -1,0 +1,155 @@
+"""Diagnostics: what went on inside the models, by layer and over steps (Wortsman 2023, figure 2; Shen 2020)."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate.results.study import Study
+from analysis.case import Case
+from analysis.figures.draw import parts, style
+from analysis.figures.draw.legend import legend
+from analysis.figures.kind import Kind, Page
+
+KINDS = {
+    "grad_norm": "gradient norm",
+    "attention_logit": "largest attention logit",
+    "activation_rms": "activation RMS",
+    "drift": "drift of running statistics",
+}
+TICKS = 12  # layers along x whose names are written
+COLUMNS = ["facet", "side", "cell", "name", "step", "layer", "place", "seed", "mean", "low", "high", "n"]
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per point, by kind of diagnostic (`facet`), from the fixed batch of `train.diagnostics=true`.
+
+    side is `steps` (at each logged step the largest value over layers), `layers` (each layer at the run's last logged
+    step), both as mean with `low` and `high` one SD over done seeds away, or `diverged` (a run's largest value by step,
+    n = 0, until it ended).
+    """
+    logged = _logged(case.study)
+    if logged.empty:
+        return None
+    largest = logged.groupby(["kind", "cell", "seed", "status", "step"], sort=False)["value"].max().reset_index()
+    done, broken = largest[largest["status"] == "done"], largest[largest["status"] == "diverged"]
+    end = logged[
+        (logged["status"] == "done") & (logged["step"] == logged.groupby(["cell", "seed"])["step"].transform("max"))
+    ]
+    found = [
+        _spread(done, ["kind", "cell", "step"]).assign(side="steps"),
+        _spread(end, ["kind", "cell", "layer"]).assign(side="layers"),
+        broken.rename(columns={"value": "mean"}).assign(side="diverged", n=0),
+    ]
+    made = pandas.concat([part for part in found if len(part)], ignore_index=True).reindex(columns=[*COLUMNS, "kind"])
+    names, order = case.cells.set_index("cell")["name"], list(case.cells["cell"])
+    layers = sorted(made["layer"].dropna().unique(), key=_natural)
+    made["name"], made["facet"] = made["cell"].map(names), made["kind"].map(lambda kind: KINDS.get(kind, kind))
+    made["place"] = made["layer"].map({layer: i for i, layer in enumerate(layers)})
+    ranks = [list(KINDS).index(kind) if kind in KINDS else len(KINDS) for kind in made["kind"]]
+    keys = made.assign(rank=ranks, cells=made["cell"].map(order.index))
+    sides = ["rank", "kind", "side", "cells", "seed", "step", "place"]
+    made = made.loc[keys.sort_values(sides, kind="stable").index, COLUMNS].reset_index(drop=True)
+    made.attrs = {"caption": _caption(made)}
+    return made
+
+
+def _logged(study: Study) -> pandas.DataFrame:
+    """Every logged value of the runs that ended as done or diverged: kind, layer, cell, seed, status, step, value."""
+    columns = [name for name in study.curves if str(name).startswith("diag/")]
+    if not columns:
+        return pandas.DataFrame()
+    whose = study.runs[["cell", "seed", "status"]]
+    curves = study.curves[["cell", "seed", "step", *columns]].merge(whose, on=["cell", "seed"])
+    long = curves.melt(["cell", "seed", "status", "step"], columns, "key", "value")
+    long["value"] = pandas.to_numeric(long["value"], errors="coerce")
+    long = long[np.isfinite(long["value"]) & long["status"].isin(["done", "diverged"])]
+    pieces = long["key"].str.split("/", n=2)
+    return long.assign(kind=pieces.str[1], layer=pieces.str[2].fillna(""), step=pandas.to_numeric(long["step"]))
+
+
+def _spread(values: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
+    """Mean over seeds with one SD to both sides, where all of a cell's seeds have a value; SD 0 for one seed."""
+    found = values.groupby(by, sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
+    if found.empty:
+        return found
+    whole = found["count"] == found.groupby("cell")["count"].transform("max")
+    sd = found["std"].fillna(0.0)
+    return found.assign(low=found["mean"] - sd, high=found["mean"] + sd, n=found["count"])[whole]
+
+
+def _natural(layer: str) -> list[Any]:
+    """Layers in their order, embeddings first: blocks.2 before blocks.10."""
+    parts = re.split(r"(\d+)", layer)
+    return [not layer.startswith("embed"), *(int(part) if part.isdigit() else part for part in parts)]
+
+
+def _caption(made: pandas.DataFrame) -> list[str]:
+    done = made.loc[made["n"] > 0, "n"]
+    band = "no finished run" if done.empty else f"mean over {parts.seeds(done)}, band ± 1 SD over seeds"
+    band = "one seed, no band" if len(done) and done.max() == 1 else band
+    cross = "; thin, ending in ×: a run that diverged" * bool((made["side"] == "diverged").any())
+    return [f"on one fixed batch, in evaluation mode; {band}; left: the largest over layers{cross}; right: at the end"]
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A row of two panels per kind of diagnostic: over steps, and by layer at the end."""
+    kinds = list(table.groupby("facet", sort=False))
+    names = dict(zip(table["cell"], table["name"], strict=True))
+    below = legend({name: page.looks[cell] for cell, name in names.items()}, page)
+    drawn = page.figure(table, 1.5 * len(kinds) + below.height + 0.3)
+    axes = drawn.subplots(len(kinds), 2, squeeze=False)
+    for (title, rows), (left, right) in zip(kinds, axes, strict=True):
+        _steps(left, rows, page)
+        _layers(right, rows, page)
+        left.set_title(title)
+        for axis in (left, right):
+            low, high = parts.limits(rows.loc[rows["n"] > 0, ["low", "high"]].to_numpy().ravel())
+            positive = rows.loc[rows["n"] > 0, "mean"]
+            if len(positive) and positive.min() > 0 and positive.max() / positive.min() > 30:
+                axis.set_yscale("log")
+                low, high = positive.min() / 1.5, positive.max() * 1.5
+            axis.set_ylim(low, high)
+    axes[-1][0].set_xlabel("step")
+    axes[-1][1].set_xlabel("layer")
+    below.draw(drawn)
+    return drawn
+
+
+def _steps(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+    steps, diverged = rows[rows["side"] == "steps"], rows[rows["side"] == "diverged"]
+    parts.lines_by_cell(axis, steps, "step", page)
+    parts.bands_by_cell(axis, steps, "step", page, 0.13)
+    parts.lines_by_cell(axis, diverged, "step", page, units="seed", lw=0.6)
+    for (cell, _), run in diverged.groupby(["cell", "seed"], sort=False):
+        end = run.iloc[-1]
+        axis.plot(end["step"], end["mean"], "x", color=page.looks[str(cell)].colour, ms=5, mew=1.3)
+
+
+def _layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+    shown = rows[rows["side"] == "layers"]
+    layers = shown.drop_duplicates("layer").sort_values("place", kind="stable")["layer"].tolist()
+    shown = shown.assign(at=shown["layer"].map({layer: i for i, layer in enumerate(layers)}))
+    parts.lines_by_cell(axis, shown, "at", page, "markers", ms=3)
+    axis.vlines(shown["at"], shown["low"], shown["high"], colors=[page.looks[c].colour for c in shown["cell"]], lw=0.7)
+    every = math.ceil(len(layers) / TICKS) or 1
+    shown_ticks = range(0, len(layers), every)
+    axis.set_xticks(shown_ticks, [_short(layers[i]) for i in shown_ticks])
+    if not layers:
+        axis.text(0.5, 0.5, "no finished run", ha="center", transform=axis.transAxes, color=style.MUTED)
+
+
+def _short(layer: str) -> str:
+    """A layer in few characters: blocks.3 is 3, blocks.3.norms.0 is 3.0."""
+    return layer.replace("blocks.", "").replace("norms.", "").replace("_norm", "").replace("embed", "emb.")
+
+
+KIND = Kind(
+    "diagnostics", "gradients, attention logits, activations and statistics by layer", table, parts.drawn(draw), most=12
+)

@@ -1,0 +1,58 @@
+"""Divergence: the share of runs that diverged, per cell."""
+
+from __future__ import annotations
+
+import pandas
+import seaborn
+from matplotlib.figure import Figure
+
+from analysis.case import Case
+from analysis.figures.draw import parts, style
+from analysis.figures.draw.rows import crowded, rows_of
+from analysis.figures.kind import MOST, Kind, Page
+
+COLUMNS = ["cell", "name", "share", "low", "high", "diverged", "ended"]
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per cell: the share of its runs that diverged, of those that ended with a result, and its Wilson interval.
+
+    Only of a study in which a run diverged; failed and missing runs count on neither side.
+    """
+    known = case.cells
+    if not known["diverged"].any():
+        return None
+    ended = known["diverged"] + known["done"]
+    made = known.rename(columns={"diverged_low": "low", "diverged_high": "high"})
+    made = made.assign(ended=ended, share=known["diverged"] / ended.where(ended > 0))[COLUMNS]
+    # All of those that diverged first: what a study is best at is no reason to leave them out.
+    first = made.sort_values("diverged", ascending=False, kind="stable").index[:MOST]
+    left = f"{MOST} of {len(made)} cells shown, those that diverged most; cells.csv has all" * (len(made) > MOST)
+    made = made[made.index.isin(first)]
+    made.attrs = {
+        "caption": ["share of runs that diverged, of those that ended; Wilson 95 % intervals, not corrected", left]
+    }
+    return made.reset_index(drop=True)
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A point and an interval per cell from 0 to 1."""
+    names = list(table["name"])
+    results = [f"{row.diverged} of {row.ended}" if row.ended else "none ended" for row in table.itertuples()]
+    rows = rows_of(names, results, page, 0.18, crowded(page, names, results))
+    drawn = page.figure(table, 0.55 + rows.height)
+    axis = drawn.subplots()
+    shown = table.assign(y=rows.places).dropna(subset="share")
+    axis.hlines(
+        shown["y"], shown["low"], shown["high"], colors=[page.looks[cell].colour for cell in shown["cell"]], lw=1.4
+    )
+    told = parts.by_cell(shown, page) | {"style": None}
+    seaborn.scatterplot(shown, x="share", y="y", ax=axis, s=22, linewidth=0, clip_on=False, zorder=3, **told)
+    axis.set(xlim=(0, 1), xlabel="share of runs that diverged", ylabel="")
+    axis.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
+    axis.axvline(0, color=style.INK, lw=0.6)
+    rows.draw(axis)
+    return drawn
+
+
+KIND = Kind("divergence", "which variants diverge, and how often", table, parts.drawn(draw), most=MOST)

@@ -1,0 +1,150 @@
+"""Forest plot: effects with simultaneous intervals and their verdicts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate import evidence, format
+from analysis.case import Case
+from analysis.figures.draw import parts, style
+from analysis.figures.draw.axes import Short
+from analysis.figures.draw.rows import Rows, crowded, rows_of
+from analysis.figures.kind import Kind, Page
+
+COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
+
+
+def table(case: Case) -> pandas.DataFrame:
+    """The rows of the family, else all: what `evidence.effects` has, label, result (as text), metric, facet, margin."""
+    shown = evidence.headline(case.effects)
+    rows = shown[COLUMNS].assign(metric=shown["metric"], margin=shown["margin"])
+    rows["facet"] = [parts.difference_label(case.study, name) for name in rows["metric"]]
+    where = [f" at {stratum}" for stratum in shown["stratum"]]
+    rows["label"] = [label.removesuffix(at) for label, at in zip(shown["label"], where, strict=True)]
+    rows["drawn"] = shown["mean"].notna() & (shown["verdict"] != "withheld")
+    rows["result"] = _results(rows)
+    rows.attrs["caption"] = _caption(case, shown, rows)
+    return rows
+
+
+def _results(rows: pandas.DataFrame) -> list[str]:
+    known = rows[rows["drawn"]]
+    places = {metric: format.decimals((each["high"] - each["low"]) / 2) for metric, each in known.groupby("metric")}
+    several = known["n"].nunique() > 1
+    found = []
+    for row in rows.itertuples():
+        if not row.drawn:
+            found.append(f"{row.verdict}: {row.note}")
+            continue
+        n = f"  n = {row.n}" * several
+        note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
+        found.append(f"{format.span(row.mean, row.low, row.high, places[row.metric])}{n}  {row.verdict}{note}")
+    return found
+
+
+def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> list[str]:
+    known, family = shown[shown["low"].notna()], int(shown["family"].sum())
+    if shown.empty:
+        return []
+    if known.empty:
+        one = "one seed: differences without an interval, from which nothing can be concluded"
+        return [one if shown["n"].max() == 1 else ""]
+    how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if known["family"].any() else ""
+    how = how or parts.EXPLORATORY
+    pairing = "paired" if known["paired"].all() else "unpaired where batches differ (verdicts from 5 seeds on)"
+    seeds = f", {format.counted(known['n'].iloc[0], 'seed')}" if known["n"].nunique() == 1 else ""
+    band = rows["margin"].dropna().drop_duplicates()
+    grey = f"; grey: the margin ±{format.plain(float(band.iloc[0]))}" if len(band) == 1 else ""
+    grey = grey or "; grey: each row's margin" * bool(len(band))
+    steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
+    grey = grey or "".join(f"; margin: {format.bounds(math.nan, size)}" for size in steps)
+    told = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest) or ""]
+    return [f"{how}{seeds}, {pairing}; filled: decided{parts.assuming(known)}{grey}", *told]
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A point and an interval per effect, its verdict and n, the zero line, the margin; a panel per metric."""
+    if table.empty:
+        return style.nothing(page.figure(table, 0.9), "one cell: nothing to compare")
+    panels = [_grouped(group) for _, group in table.groupby("facet", sort=False)]
+    above = crowded(page, list(table["label"]), list(table["result"]))
+    texts = [_rows(rows, page, above) for rows in panels]
+    drawn = page.figure(table, 0.35 + sum(0.2 + text.height for text in texts))
+    ratios = [0.2 + text.height for text in texts]
+    axes = drawn.subplots(len(panels), squeeze=False, height_ratios=ratios)[:, 0]
+    for axis, rows, text in zip(axes, panels, texts, strict=True):
+        _panel(axis, rows, text, page)
+    return drawn
+
+
+def _rows(rows: list[Any], page: Page, above: bool) -> Rows:
+    names = [row if isinstance(row, str) else str(row.label) for row in rows]
+    results = ["" if isinstance(row, str) else row.result for row in rows]
+    return rows_of(names, results, page, 0.18, above, {i for i, row in enumerate(rows) if isinstance(row, str)})
+
+
+def _grouped(shown: pandas.DataFrame) -> list[Any]:
+    """The rows of a forest from top to bottom, each stratum under its name, exploratory rows under theirs."""
+    rows: list[Any] = []
+    for (family, stratum), group in shown.groupby(["family", "stratum"], sort=False):
+        stratum = str(stratum) or "between settings" * bool(shown["stratum"].any())
+        heading = stratum if family else f"exploratory {stratum}".strip()
+        rows += [heading] * bool(heading) + list(group.itertuples())
+    return rows
+
+
+def _panel(axis: Axes, rows: list[Any], text: Rows, page: Page) -> None:
+    effects = [row for row in rows if not isinstance(row, str)]
+    known = pandas.DataFrame([row for row in effects if row.drawn])
+    cap = _cap(known)
+    _margins(axis, rows, text.places)
+    axis.axvline(0, color=style.INK, lw=0.8)
+    for y, row in zip(text.places, rows, strict=True):
+        if not isinstance(row, str) and row.drawn:
+            _effect(axis, y, row, cap, page.colour(row.factor, row.level))
+    axis.locator_params(axis="x", nbins=5, steps=[1, 2, 2.5, 5, 10])
+    axis.xaxis.set_major_formatter(Short())
+    if known.empty:
+        axis.set(xlim=(-1, 1), xticks=[0])
+    axis.set_xlabel(effects[0].facet)
+    text.draw(axis)
+
+
+def _margins(axis: Axes, rows: list[Any], places: list[float]) -> None:
+    """The band of equivalence behind each row."""
+    edges = [places[0] - 1, *((a + b) / 2 for a, b in itertools.pairwise(places)), places[-1] + 1]
+    for row, low, high in zip(rows, edges[:-1], edges[1:], strict=True):
+        if not isinstance(row, str) and np.isfinite(row.margin):
+            axis.fill_betweenx([low, high], -row.margin, row.margin, color=style.FAINT, lw=0, zorder=0)
+
+
+def _cap(known: pandas.DataFrame) -> float:
+    """How far from zero the axis may reach: to all points and decided intervals, else to thrice the median interval.
+
+    One cell with two noisy seeds would otherwise press all other rows into a dot.
+    """
+    if known.empty:
+        return 1.0
+    reach = known[["low", "high"]].abs().max(axis=1)
+    needed = [*known["mean"].abs(), *reach[known["verdict"].isin(evidence.DECIDED)], 3 * reach.median()]
+    return float(np.nanmax([*needed, 0.0])) * 1.05 or 1.0
+
+
+def _effect(axis: Axes, y: float, row: Any, cap: float, colour: str) -> None:
+    if math.isfinite(row.low):
+        ends = np.clip([row.low, row.high], -cap, cap)
+        axis.plot(ends, [y, y], color=colour, lw=1.4, solid_capstyle="butt")
+        for end, true, arrow in zip(ends, (row.low, row.high), "<>", strict=True):
+            axis.plot(end, y, marker="|" if end == true else arrow, color=colour, ms=4, clip_on=False)
+    inside = colour if row.verdict in evidence.DECIDED else "white"
+    axis.plot(row.mean, y, "o", ms=4.5, color=colour, markerfacecolor=inside, zorder=3)
+
+
+KIND = Kind("effects", "every effect with its interval and verdict", table, draw)

@@ -1,0 +1,98 @@
+"""Looks: how the intervals of a study with seeds=auto narrowed from look to look."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate import evidence, format
+from ablate.results.study import Study
+from analysis.case import Case
+from analysis.figures.draw import parts, style
+from analysis.figures.draw.wrap import fold
+from analysis.figures.kind import Kind, Page
+
+PANELS = 12
+COLUMNS = ["facet", "factor", "level", "seeds", "mean", "low", "high", "verdict", "n"]
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per effect of the family and look: the estimate and its interval as they stood with that many seeds.
+
+    Of a study with `seeds=auto` that has looked more than once.
+    """
+    sequence = case.study.manifest.get("sequential")
+    had = [n for n in sequence["looks"] if n <= sequence["at"]] if sequence else []
+    if len(had) < 2:
+        return None
+    tables = [evidence.effects(at_look(case.study, n)).assign(seeds=n) for n in had]
+    last = tables[-1][tables[-1]["family"]]
+    labels = list(last.sort_values("p", kind="stable")["label"])[:PANELS]
+    made = pandas.concat([found[found["label"].isin(labels)] for found in tables]).rename(columns={"label": "facet"})
+    order = {label: place for place, label in enumerate(last["label"])}
+    made = made.assign(place=made["facet"].map(order)).sort_values(["place", "seeds"], kind="stable")
+    made = made[COLUMNS].reset_index(drop=True)
+    made.attrs = {"y": parts.difference_label(case.study), "caption": _caption(case, len(last), had)}
+    return made
+
+
+def at_look(study: Study, n: int) -> Study:
+    """The study as it stood at the look at its first n seeds."""
+    seeds = sorted(study.manifest["seeds"])[:n]
+    manifest = study.manifest | {"seeds": seeds, "sequential": study.manifest["sequential"] | {"at": n}}
+    runs = study.runs[study.runs["seed"].isin(seeds)]
+    return dataclasses.replace(study, manifest=manifest, runs=runs.reset_index(drop=True))
+
+
+def _caption(case: Case, effects: int, had: list[int]) -> list[str]:
+    planned = ", ".join(map(str, case.study.manifest["sequential"]["looks"]))
+    return [
+        f"simultaneous 95 % intervals at {format.counted(len(had), 'look')}, which allow for looks at {planned} seeds",
+        "filled: decided",
+        f"{PANELS} of {effects} effects shown, those with the smallest p" * (effects > PANELS),
+        parts.warning(case.study),
+    ]
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A panel per effect, an interval per look."""
+    panels = list(table.groupby("facet", sort=False))
+    per_row = min(len(panels), max(1, int(page.width / 1.6)))
+    lines = math.ceil(len(panels) / per_row)
+    drawn = page.figure(table, 1.7 * lines)
+    axes = drawn.subplots(lines, per_row, squeeze=False)
+    free = iter(axes.flat)
+    for title, rows in panels:
+        axis = next(free)
+        _panel(axis, rows, page)
+        axis.set_title(fold(str(title), page.width / per_row - 0.6, 7))
+    for axis in free:
+        axis.set_visible(False)
+    for row in axes:
+        row[0].set_ylabel(fold(table.attrs["y"], 1.15, 7))
+    return drawn
+
+
+def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+    axis.axhline(0, color=style.INK, lw=0.6, zorder=1)
+    for row in rows.itertuples():
+        shade = page.colour(row.factor, row.level)
+        if np.isfinite(row.low):
+            axis.plot([row.seeds] * 2, [row.low, row.high], color=shade, lw=1.3, zorder=2)
+        if np.isfinite(row.mean) and row.verdict != "withheld":
+            inside = shade if row.verdict in evidence.DECIDED else "white"
+            axis.plot(row.seeds, row.mean, "o", color=shade, markerfacecolor=inside, ms=4.5, zorder=3)
+    if rows["verdict"].eq("withheld").any():
+        axis.text(0.97, 0.95, "withheld", ha="right", va="top", transform=axis.transAxes, color=style.MUTED)
+    axis.set_xticks(sorted(rows["seeds"].unique()))
+    axis.set_xlabel("seeds")
+    parts.metric_ticks(axis)
+    axis.margins(x=0.15)
+
+
+KIND = Kind("looks", "how intervals narrowed from look to look", table, parts.drawn(draw), most=1000)

@@ -1,0 +1,165 @@
+"""Main effects: the marginal mean at each level of every factor, a panel per factor."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+import seaborn
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate import evidence, format
+from ablate.evidence import Estimate
+from ablate.results.study import Study
+from analysis.case import Case
+from analysis.figures.draw import parts, style
+from analysis.figures.draw.wrap import fold
+from analysis.figures.kind import Kind, Page
+
+DESIGNS = ("grid", "fractional")
+PANELS = 12
+COLUMNS = ["facet", "factor", "level", "name", "mean", "low", "high", "n", "runs", "diverged", "failed", "missing"]
+
+Cell = dict[str, Any]
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per factor and level: the mean over its cells in the metric's unit, and a 95 % interval.
+
+    Of a factorial design with at least two factors that are compared, within each stratum (`facet`).  Paired, seeds are
+    centred: sd over seeds s of (mean of the level's cells − mean of all cells), times √(L/(L − 1)) for L levels (Morey
+    2008), so that the interval shows what the differences between levels vary by.  NaN where levels differ in how many
+    of their runs diverged.
+    """
+    study = case.study
+    factors = compared(study)
+    if len(factors) < 2:
+        return None
+    known, found = parts.one_metric(study), list[dict[str, Any]]()
+    if not known:
+        return None
+    for stratum, cells in itertools.islice(known, max(1, PANELS // len(factors))):
+        found += [{"facet": stratum, **row} for factor in factors for row in _levels(case, factor, cells)]
+    made, strata = pandas.DataFrame(found, columns=COLUMNS), len(evidence.strata(study.manifest))
+    made.attrs = {"y": parts.axis_label(study), "caption": _caption(study, made, strata)}
+    return made
+
+
+def compared(study: Study) -> list[str]:
+    """The factors of a factorial design that are compared and have several levels; none in other designs."""
+    manifest = study.manifest
+    if manifest.get("design", "grid") not in DESIGNS:
+        return []
+    return [name for name, levels in manifest["factors"].items() if name in manifest["reference"] and len(levels) > 1]
+
+
+def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
+    levels: dict[Any, list[str]] = {}
+    for cell in cells:
+        levels.setdefault(cell["levels"][factor], []).append(cell["id"])
+    known = case.cells.set_index("cell")
+    counts = ["runs", "diverged", "failed", "missing"]
+    rows = [{name: int(known.loc[ids, name].sum()) for name in counts} for ids in levels.values()]
+    level = len({row["diverged"] for row in rows}) == 1
+    groups = marginal(case.study, list(levels.values()), cells)
+    return [
+        {"factor": factor, "level": format.show(each), "name": format.named(case.study.manifest, each)}
+        | _row(estimate, level)
+        | row
+        for each, estimate, row in zip(levels, groups, rows, strict=True)
+    ]
+
+
+def _row(estimate: Estimate, comparable: bool) -> dict[str, Any]:
+    low, high = evidence.interval(estimate, evidence.ALPHA)
+    shown = (estimate.mean, low, high) if comparable else (math.nan,) * 3
+    return {**dict(zip(("mean", "low", "high"), shown, strict=True)), "n": estimate.n}
+
+
+def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[Estimate]:
+    """The mean over each group of cells, with the error of `table`; Welch's where the cells saw different batches."""
+    metric = evidence.endpoints(study.manifest)[cells[0]["id"]]  # one mean is of one metric
+    values = evidence.scores(study, metric)[[cell["id"] for cell in cells]]
+    if len({cell["batches"] for cell in cells}) > 1:
+        return [evidence.welch([values[cell].dropna().to_numpy() / len(ids) for cell in ids]) for ids in groups]
+    complete, place = values.dropna().to_numpy(), {cell: i for i, cell in enumerate(values)}
+    if not len(complete):
+        return [evidence.paired(np.array([]))] * len(groups)
+    grand, scale = complete.mean(axis=1), math.sqrt(len(groups) / max(1, len(groups) - 1))
+    found = []
+    for ids in groups:
+        mean = complete[:, [place[cell] for cell in ids]].mean(axis=1)
+        centred = evidence.paired((mean - grand) * scale)
+        found.append(centred._replace(mean=float(mean.mean())))
+    return found
+
+
+def interval_text(study: Study, counts: pandas.Series) -> str:
+    """What the intervals of marginal means are, for a caption."""
+    known = counts[counts > 0]
+    if known.empty or known.max() < 2:
+        alone = len(study.manifest["seeds"]) == 1
+        return ("one seed" if alone else "one seed has every run") + ", no interval" if len(known) else "no interval"
+    paired = all(len({cell["batches"] for cell in cells}) == 1 for _, cells in evidence.strata(study.manifest))
+    how = "95 % t-intervals within seeds (Morey 2008)" if paired else "95 % Welch intervals, unpaired"
+    return f"{how}, {parts.seeds(known)}, not corrected for their number"
+
+
+def _caption(study: Study, made: pandas.DataFrame, strata: int) -> list[str]:
+    withheld = made.groupby(["facet", "factor"])["diverged"].nunique() > 1
+    shown = made["facet"].nunique()
+    return [
+        f"mean over all cells with the level; {interval_text(study, made['n'])}",
+        "withheld: levels differ in how many of their runs diverged" * bool(withheld.any()),
+        f"{shown} of {strata} strata shown" * (shown < strata),
+        parts.warning(study),
+    ]
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A panel per factor, rows of panels per stratum; panels of a stratum share the axis of the metric."""
+    strata = [rows for _, rows in table.groupby("facet", sort=False)]
+    per_row = min(table["factor"].nunique(), max(1, int(page.width / 1.35)))
+    lines = math.ceil(table["factor"].nunique() / per_row)
+    drawn = page.figure(table, 1.85 * lines * len(strata))
+    axes = drawn.subplots(lines * len(strata), per_row, squeeze=False)
+    for i, rows in enumerate(strata):
+        block = axes[i * lines : (i + 1) * lines]
+        low, high = parts.limits(rows[["mean", "low", "high"]].to_numpy(float).ravel())
+        panels = list(rows.groupby("factor", sort=False))
+        for j, axis in enumerate(block.flat):
+            if j >= len(panels):
+                axis.set_visible(False)
+                continue
+            _panel(axis, panels[j][1], page, page.width / per_row - 0.5)
+            axis.set_ylim(low, high)
+            if rows["mean"].isna().all():
+                axis.set_yticks([])
+            axis.set_title(", ".join(filter(None, [page.label(panels[j][0]), rows["facet"].iloc[0]])))
+            if j % per_row:
+                axis.tick_params(labelleft=False)
+        for row in block:
+            row[0].set_ylabel(fold(table.attrs["y"], 0.8, 7))
+    return drawn
+
+
+def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, inches: float) -> None:
+    rows = rows.assign(x=range(len(rows)))
+    shades = {row.level: page.colour(row.factor, row.level) for row in rows.itertuples()}
+    seaborn.lineplot(rows, x="x", y="mean", errorbar=None, ax=axis, color=style.MUTED, lw=0.8, zorder=1)
+    axis.vlines(rows["x"], rows["low"], rows["high"], colors=list(shades.values()), lw=1.3)
+    dots = {"s": 22, "linewidth": 0, "zorder": 3, "legend": False}
+    seaborn.scatterplot(rows, x="x", y="mean", hue="level", palette=shades, ax=axis, **dots)
+    names = [row.name + f" ({row.diverged}/{row.runs} div.)" * bool(row.diverged) for row in rows.itertuples()]
+    parts.name_ticks(axis, names, inches)
+    axis.set(xlim=(-0.5, len(rows) - 0.5), xlabel="", ylabel="")
+    if rows["mean"].isna().all():
+        why = "withheld" if rows["diverged"].nunique() > 1 else "no seed\nhas every run"
+        axis.text(0.5, 0.5, why, ha="center", va="center", transform=axis.transAxes, color=style.MUTED)
+
+
+KIND = Kind("main_effects", "the mean at each level of every factor", table, parts.drawn(draw), most=200)

@@ -1,0 +1,157 @@
+"""Pareto: the endpoint against what a cell costs, parameters, FLOPs, seconds, and the cells that none beats in both."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from ablate import evidence, format
+from ablate.results.study import Study
+from analysis.case import Case
+from analysis.figures.draw import parts, style
+from analysis.figures.draw.axes import log_x
+from analysis.figures.draw.legend import legend
+from analysis.figures.draw.wrap import fold
+from analysis.figures.kind import Kind, Page
+
+LEAST = 1.05  # the largest cost over the smallest, below which cells count as equal
+BUDGETS = {"params": "parameters", "flops_per_token": "FLOPs per token"}
+SHARED = "seconds, shared machine"
+COLUMNS = ["facet", "cell", "name", "cost", "mean", "sd", "n", "frontier", "diverged", "failed", "missing", "runs"]
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per cell and kind of cost (`facet`): the cost, mean and SD of the metric over done seeds.
+
+    Only kinds in which cells differ by 5 % or more; seconds only beside another, or where each run was timed alone.
+    `frontier`, but of shared seconds: no other cell is as cheap and as good, and one of both strictly better; cells of
+    which a run diverged or failed are not on it, since their mean leaves those runs out.
+    """
+    study, known = case.study, case.cells
+    if len({cell.get("task") for cell in study.manifest["cells"]}) > 1:
+        return None  # metrics of several tasks stand on no common axis
+    costs = {title: _numbers(known[name]) for name, title in BUDGETS.items() if name in known}
+    costs = {title: cost for title, cost in costs.items() if _differ(cost)}
+    isolated = study.manifest.get("timing") == "isolated"
+    seconds = _seconds(study, known)
+    if seconds.notna().any() and (costs or (isolated and _differ(seconds))):
+        costs["seconds" if isolated else SHARED] = seconds
+    if not costs or not known["mean"].notna().any():
+        return None
+    lower = evidence.lower_is_better(study.manifest, evidence.endpoint(study.manifest))
+    made = pandas.concat([_rows(known, title, cost, lower) for title, cost in costs.items()], ignore_index=True)
+    made["frontier"] &= ~made["facet"].eq(SHARED)
+    made.attrs = {"y": parts.axis_label(study), "caption": _caption(made)}
+    return made
+
+
+def _numbers(values: pandas.Series) -> pandas.Series:
+    return pandas.to_numeric(values, errors="coerce").astype(float)
+
+
+def _differ(cost: pandas.Series) -> bool:
+    known = cost.dropna()
+    return len(known) > 1 and known.min() > 0 and known.max() / known.min() >= LEAST
+
+
+def _seconds(study: Study, known: pandas.DataFrame) -> pandas.Series:
+    """The mean over done runs of the seconds until the last logged step, evaluations included; NaN without any."""
+    curves = study.curves
+    if "seconds" not in curves:
+        return pandas.Series(math.nan, known.index)
+    last = curves.groupby(["cell", "seed"])["seconds"].max().rename("seconds").reset_index()
+    done = study.runs.loc[study.runs["status"] == "done", ["cell", "seed"]]
+    mean = last.merge(done, on=["cell", "seed"]).groupby("cell")["seconds"].mean()
+    return known["cell"].map(mean).astype(float)
+
+
+def _rows(known: pandas.DataFrame, title: str, cost: pandas.Series, lower: bool) -> pandas.DataFrame:
+    shown = known.assign(facet=title, cost=cost)
+    shown = shown[shown["cost"].notna()]
+    sign = 1 if lower else -1
+    points = [(row.cost, sign * row.mean, row.diverged + row.failed == 0) for row in shown.itertuples()]
+    return shown.assign(frontier=[whole and _unbeaten(x, y, points) for x, y, whole in points])[COLUMNS]
+
+
+def _unbeaten(x: float, y: float, points: list[tuple[float, float, bool]]) -> bool:
+    """Whether no complete cell costs no more and scores no worse, one of both less; False without a score."""
+    beaten = (a <= x and b <= y and (a < x or b < y) for a, b, whole in points if whole and math.isfinite(b))
+    return math.isfinite(y) and not any(beaten)
+
+
+def _caption(made: pandas.DataFrame) -> list[str]:
+    one = made["n"].max() < 2
+    spread = "one seed, no bar" if one else f"mean ± 1 SD over seeds, {parts.seeds(made.loc[made['n'] > 0, 'n'])}"
+    lost = made["diverged"].add(made["failed"]).gt(0)
+    shared = made["facet"].eq(SHARED).any()
+    return [
+        f"a point per cell: {spread}; line: cells that no other beats in both",
+        "cells with runs that diverged or failed are hollow and not on the line" * bool(lost.any()),
+        "seconds: mean of a run with its evaluations, beside other runs: no claim about speed" * bool(shared),
+    ]
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A panel per kind of cost with its frontier, one legend for all."""
+    panels = list(table.groupby("facet", sort=False))
+    per_row = min(len(panels), 1 if page.narrow else 3)
+    lines = math.ceil(len(panels) / per_row)
+    names = _entries(table)
+    below = legend({name: page.looks[cell] for cell, name in names.items()}, page, line=False)
+    drawn = page.figure(table, 2.1 * lines + below.height + 0.2)
+    axes = drawn.subplots(lines, per_row, squeeze=False, sharey=True)
+    free = iter(axes.flat)
+    for title, rows in panels:
+        axis = next(free)
+        _panel(axis, rows, page)
+        axis.set_xlabel(title)
+    for axis in free:
+        axis.set_visible(False)
+    for row in axes:
+        row[0].set_ylabel(fold(table.attrs["y"], 0.8, 7))
+    below.draw(drawn)
+    return drawn
+
+
+def _entries(table: pandas.DataFrame) -> dict[str, str]:
+    """Each cell's name with what became of its runs."""
+    first = table.drop_duplicates("cell")
+    return {row.cell: row.name + f" ({parts.lost(row)})" * bool(parts.lost(row)) for row in _tuples(first)}
+
+
+def _tuples(table: pandas.DataFrame) -> list[Any]:
+    return list(table.itertuples(index=False))
+
+
+def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+    for row in _tuples(rows):
+        look = page.looks[row.cell]
+        if row.n > 1:
+            axis.plot([row.cost] * 2, [row.mean - row.sd, row.mean + row.sd], color=look.colour, lw=0.9, zorder=2)
+        inside = "white" if row.diverged + row.failed else look.colour
+        axis.plot(row.cost, row.mean, look.marker, color=look.colour, markerfacecolor=inside, ms=4.5, zorder=3)
+    frontier = rows[rows["frontier"]].sort_values("cost", kind="stable")
+    axis.plot(frontier["cost"], frontier["mean"], color=style.MUTED, lw=0.9, zorder=1)
+    known = rows["cost"]
+    if known.min() > 0 and known.max() / known.min() > 5:
+        log_x(axis, known.min() / 1.2, known.max() * 1.2)
+    axis.xaxis.set_major_formatter(FuncFormatter(_short))
+    if not np.isfinite(rows["mean"]).any():
+        axis.set_yticks([])
+
+
+def _short(x: float, _: Any) -> str:
+    """A cost in few characters: 120 k, 1.5 M, 48."""
+    for size, letter in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(x) >= size:
+            return f"{x / size:.4g}{letter}"
+    return format.show(x)
+
+
+KIND = Kind("pareto", "the endpoint against parameters, FLOPs and seconds", table, parts.drawn(draw))

@@ -1,0 +1,138 @@
+"""Placebos: the differences that noise makes beside those of the study, seed by seed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ablate import evidence, format
+from ablate.evidence.noise_floor import Floor
+from ablate.results.study import Study
+from analysis.case import Case
+from analysis.figures.draw import parts, style
+from analysis.figures.draw.axes import Short
+from analysis.figures.draw.rows import crowded, rows_of
+from analysis.figures.kind import Kind, Page
+
+KEY = "seed.placebo"
+TITLES = {"data": "data order", "init": "initialisation", "chaos": "chaos (1e-7)"}
+SINGLE = ("main", "step")  # kinds of effects that change one factor
+MOST = 18  # effects beside the placebos: those with the smallest p
+COLUMNS = ["role", "factor", "level", "name", "seed", "value", "mean", "low", "high", "sd", "floor", "n", "verdict"]
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per placebo and effect, and a row per seed's difference of each (`role` dot), in the metric's unit.
+
+    Placebos: mean and SD over seeds of placebo − reference cell.  Effects: those that change one factor, with their
+    simultaneous interval and `floor`, the SD of the placebo that draws their factor anew, of chaos where nothing of it
+    is drawn.  Unpaired effects have no dots.
+    """
+    placebos = case.study.beside.get("placebos")
+    if placebos is None:
+        return None
+    floors = {floor.kind: floor for floor in evidence.floors(placebos) if floor.n}
+    if not floors:
+        return None
+    rows = [row for kind in floors for row in _placebo(placebos, kind, floors[kind])]
+    rows += _effects(case, {kind: floor.sd for kind, floor in floors.items() if floor.n > 1})
+    made = pandas.DataFrame(rows, columns=COLUMNS)
+    made.attrs = {
+        "x": parts.difference_label(case.study, evidence.endpoint(placebos.manifest)),
+        "places": format.decimals((made["high"] - made["low"]) / 2),
+        "caption": _caption(case, placebos, made),
+    }
+    return made
+
+
+def _placebo(placebos: Study, kind: str, floor: Floor) -> list[dict[str, Any]]:
+    cells = {cell["levels"][KEY]: cell["id"] for cell in placebos.manifest["cells"]}
+    values = evidence.scores(placebos, evidence.endpoint(placebos.manifest))
+    differences = (values[cells[kind]] - values[cells[None]]).dropna()
+    who = {"factor": "", "level": "", "name": TITLES.get(kind, f"{format.named(placebos.manifest, kind)} drawn anew")}
+    dots = [who | {"role": "dot", "seed": seed, "value": value} for seed, value in differences.items()]
+    return [who | {"role": "placebo", "mean": float(differences.mean()), "sd": floor.sd, "n": floor.n}, *dots]
+
+
+def _effects(case: Case, floors: dict[str, float]) -> list[dict[str, Any]]:
+    study, effects = case.study, case.effects
+    metric = evidence.endpoint(case.study.beside["placebos"].manifest)
+    values = evidence.scores(study, metric)
+    pairs = list(zip(evidence.contrasts(study.manifest), effects.itertuples(), strict=True))
+    single = [pair for pair in pairs if pair[1].kind in SINGLE and pair[1].n and pair[1].metric == metric]
+    first = sorted(single, key=lambda pair: pair[1].p if pair[1].p == pair[1].p else 2.0)[:MOST]
+    rows: list[dict[str, Any]] = []
+    for contrast, row in [pair for pair in single if pair in first]:
+        who = {"factor": row.factor, "level": row.level, "name": row.label}
+        known = {name: getattr(row, name) for name in ("mean", "low", "high", "sd", "n", "verdict")}
+        if row.verdict == "withheld":
+            known["mean"] = math.nan
+        rows.append(who | known | {"role": "effect", "floor": floors.get(row.factor, floors.get("chaos", math.nan))})
+        if row.paired and row.verdict != "withheld":
+            sums = (values[list(contrast.weights)] * pandas.Series(contrast.weights)).sum(axis=1, skipna=False).dropna()
+            rows += [who | {"role": "dot", "seed": seed, "value": value} for seed, value in sums.items()]
+    return rows
+
+
+def _caption(case: Case, placebos: Study, made: pandas.DataFrame) -> list[str]:
+    reference = next(cell for cell in placebos.manifest["cells"] if cell["levels"][KEY] is None)
+    n = parts.seeds(made.loc[made["role"] == "placebo", "n"])
+    effects = int((made["role"] == "effect").sum())
+    alike = case.effects[case.effects["metric"] == evidence.endpoint(placebos.manifest)]
+    there = int((alike["kind"].isin(SINGLE) & alike["n"].gt(0)).sum())
+    return [
+        f"dots: one seed's difference; placebos: {reference['label']} against itself, {n}, bar: mean ± 1 SD",
+        f"effects: {parts.simultaneous(case.effects)}" * bool(effects),
+        "grey: ± 2 SD of one placebo difference, of the factor's own draws, of chaos where it draws nothing"
+        * bool(effects),
+        f"{effects} of {there} effects shown, those with the smallest p; effects.csv has all" * (effects < there),
+        parts.warning(case.study),
+    ]
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """Placebos on top, effects below, each over the noise it must stand out from."""
+    rows = [row for row in table.itertuples() if row.role != "dot"]
+    names = [row.name for row in rows]
+    results = [_result(row, table.attrs["places"]) for row in rows]
+    text = rows_of(names, results, page, 0.2, crowded(page, names, results))
+    drawn = page.figure(table, 0.55 + text.height)
+    axis = drawn.subplots()
+    axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
+    dots = table[table["role"] == "dot"]
+    for y, row in zip(text.places, rows, strict=True):
+        own = dots.loc[(dots["name"] == row.name) & (dots["factor"] == row.factor), "value"]
+        shade = page.colour(row.factor, row.level) if row.role == "effect" else style.MUTED
+        if row.role == "effect" and np.isfinite(row.floor):
+            corner, thick = (-2 * row.floor, y - 0.42 * text.unit), 0.84 * text.unit
+            axis.add_patch(Rectangle(corner, 4 * row.floor, thick, color=style.FAINT, zorder=0))
+        axis.plot(own, [y + 0.16 * text.unit] * len(own), "o", color=shade, ms=2.6, mec="white", mew=0.3, zorder=3)
+        half = row.sd if row.role == "placebo" else math.nan
+        low, high = (row.mean - half, row.mean + half) if row.role == "placebo" else (row.low, row.high)
+        if np.isfinite(low):
+            axis.plot([low, high], [y - 0.14 * text.unit] * 2, color=shade, lw=1.3, zorder=2)
+        if np.isfinite(row.mean):
+            inside = shade if row.role == "placebo" or row.verdict in evidence.DECIDED else "white"
+            axis.plot(row.mean, y - 0.14 * text.unit, "D", color=shade, markerfacecolor=inside, ms=3.2, zorder=4)
+    axis.margins(x=0.05)
+    parts.few_ticks(axis, page)
+    axis.xaxis.set_major_formatter(Short())
+    axis.set_xlabel(table.attrs["x"])
+    text.draw(axis)
+    return drawn
+
+
+def _result(row: Any, places: int) -> str:
+    if row.role == "placebo":
+        return f"SD {format.number(row.sd, format.decimals([row.sd]))}" if row.n > 1 else "one seed, no SD"
+    if row.verdict == "withheld":
+        return "withheld"
+    return f"{format.span(row.mean, row.low, row.high, places)}  {row.verdict}"
+
+
+KIND = Kind("placebos", "every difference beside those that noise makes", table, parts.drawn(draw), most=2000)

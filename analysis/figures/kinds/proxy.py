@@ -1,0 +1,129 @@
+"""Proxy validity: the differences that a small study finds against those that were published."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate import evidence, format
+from ablate.results.study import Study
+from analysis.case import Case
+from analysis.figures.draw import parts, style
+from analysis.figures.draw.axes import Short
+from analysis.figures.kind import Kind, Page
+
+RELATION = "rank_correlates"
+COLUMNS = ["facet", "factor", "level", "name", "published", "mean", "low", "high", "n", "base", "rho", "verdict", "y"]
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per level of each claim that levels rank as published numbers do (`facet`: its name).
+
+    published, mean: the published number and our mean over seeds, each less that of the level `base`: the reference, or
+    the claim's first level; low, high: 95 % t-interval within seeds, unadjusted; NaN where the two lost
+    different shares of runs to divergence.  rho and verdict are those of the claim: Spearman within seeds,
+    with its interval.
+    """
+    entries = case.study.manifest.get("claims") or {}
+    ranked = [row for row in case.claims.itertuples(index=False) if row.relation == RELATION]
+    if not ranked:
+        return None
+    found = [_claim(case.study, row.name, entries[row.name]["claim"], row) for row in ranked]
+    made = pandas.DataFrame([row for rows in found for row in rows], columns=COLUMNS)
+    made.attrs = {"caption": _caption(case.study, made)}
+    return made
+
+
+def _claim(study: Study, name: str, claim: dict[str, Any], judged: Any) -> list[dict[str, Any]]:
+    (side, numbers), fixed = claim[RELATION], claim.get("at", {})
+    ((factor, levels),) = side.items()
+    metric = claim.get("metric") or evidence.endpoint(study.manifest)
+    values = evidence.scores(study, metric)
+    means = [values[_cells(study, fixed | {factor: level})].mean(axis=1, skipna=False) for level in levels]
+    lost = [_lost(study, _cells(study, fixed | {factor: level})) for level in levels]
+    reference = study.manifest["reference"].get(factor)
+    base = levels.index(reference) if reference in levels else 0
+    rho = format.span(judged.mean, judged.low, judged.high, 2).replace("+", "")
+    rows = []
+    for level, mean, number, share in zip(levels, means, numbers, lost, strict=True):
+        known = (mean - means[base]).dropna().to_numpy()
+        estimate = evidence.paired(known if share == lost[base] else known[:0])
+        low, high = evidence.interval(estimate, evidence.ALPHA)
+        row = {"facet": name, "factor": factor, "level": format.show(level)}
+        row |= {"name": format.named(study.manifest, level), "published": number - numbers[base]}
+        row |= {"mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
+        rows.append(
+            row
+            | {
+                "base": format.named(study.manifest, levels[base]),
+                "rho": rho,
+                "verdict": judged.verdict,
+                "y": parts.axis_label(study, metric),
+            }
+        )
+    return rows
+
+
+def _lost(study: Study, cells: list[str]) -> float:
+    """How many runs of a cell diverged on average."""
+    diverged = study.runs["status"].eq("diverged") & study.runs["cell"].isin(cells)
+    return int(diverged.sum()) / len(cells)
+
+
+def _cells(study: Study, wanted: dict[str, Any]) -> list[str]:
+    """The cells with these levels, a list standing for any of its own."""
+    asked = {name: levels if isinstance(levels, list) else [levels] for name, levels in wanted.items()}
+    cells = study.manifest["cells"]
+    return [cell["id"] for cell in cells if all(cell["levels"].get(name) in levels for name, levels in asked.items())]
+
+
+def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
+    known = made.loc[made["n"] > 0, "n"]
+    n = parts.seeds(known) if len(known) else "no seed has every run"
+    band = f"bars: 95 % t-intervals within seeds, {n}, not corrected for their number"
+    return [
+        f"our difference against the published one; {band if len(known) and known.max() > 1 else n + ', no interval'}",
+        "published numbers have no interval here; ρ: Spearman's within seeds, with its interval among the claims",
+        parts.warning(study),
+    ]
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A panel per claim, a named point per level."""
+    panels = list(table.groupby("facet", sort=False))
+    per_row = min(len(panels), 1 if page.narrow else 2)
+    lines = math.ceil(len(panels) / per_row)
+    drawn = page.figure(table, 2.6 * lines)
+    free = iter(drawn.subplots(lines, per_row, squeeze=False).flat)
+    for title, rows in panels:
+        axis = next(free)
+        _panel(axis, rows, page)
+        axis.set_title(f"{title}: ρ = {rows['rho'].iloc[0]}  {rows['verdict'].iloc[0]}")
+    for axis in free:
+        axis.set_visible(False)
+    return drawn
+
+
+def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+    for line in (axis.axhline, axis.axvline):
+        line(0, color=style.FAINT, lw=0.8, zorder=0)
+    for row in rows.itertuples():
+        shade = page.colour(row.factor, row.level)
+        if np.isfinite(row.low):
+            axis.plot([row.published] * 2, [row.low, row.high], color=shade, lw=1.1, zorder=2)
+        axis.plot(row.published, row.mean, "o", color=shade, ms=4.5, zorder=3, label=row.name)
+    base = rows["base"].iloc[0]
+    axis.set_xlabel(f"published, difference to {base}")
+    axis.set_ylabel(f"here, difference to {base}\nin {rows['y'].iloc[0]}")
+    for each in (axis.xaxis, axis.yaxis):
+        each.set_major_formatter(Short())
+    axis.locator_params(nbins=5)
+    axis.legend(loc="upper left", bbox_to_anchor=(1, 1), handlelength=1, borderpad=0)
+
+
+KIND = Kind("proxy", "small differences against published ones", table, parts.drawn(draw), most=200)

@@ -1,0 +1,108 @@
+"""Seed strip: a dot per run, lines that join a seed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas
+import seaborn
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate import evidence, format
+from analysis.case import Case
+from analysis.figures.draw import parts, style
+from analysis.figures.draw.rows import Rows, rows_of
+from analysis.figures.kind import Kind, Page
+
+
+def table(case: Case) -> pandas.DataFrame:
+    """A row per run: cell, name, facet (a metric with its unit), seed, value, kin (runs of equal kin are joined).
+
+    Cells in the order of their means, the reference of each stratum first; where a design has an order, in that.
+    A run without a number has no value; `lost` says what became of such runs of its cell, `mean` is of the others.
+    """
+    study = case.study
+    batches = {cell["id"]: cell["batches"] for cell in study.manifest["cells"]}
+    metrics = evidence.endpoints(study.manifest)
+    scores = {metric: evidence.scores(study, metric) for metric in dict.fromkeys(metrics.values())}
+    facets = {metric: metric + format.unit(study.manifest, metric) for metric in scores}
+    rows = []
+    for cell in _ordered(case):
+        metric = metrics[cell.cell]
+        values = scores[metric][cell.cell]
+        about = {"cell": cell.cell, "name": cell.name, "facet": facets[metric]}
+        known = values.dropna()
+        about |= {"mean": known.mean() if len(known) > 1 else math.nan, "lost": "; ".join(format.lost(cell))}
+        kin = f"{cell.stratum}|{batches[cell.cell]}"
+        rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
+    found = pandas.DataFrame(rows)
+    runs = f"a dot per run, {format.counted(len(study.manifest['seeds']), 'seed')} per cell"
+    alike = "" if set(batches.values()) == {"seed"} else " that saw equal batches"  # a CSV that says nothing of them
+    found.attrs["caption"] = [f"{runs}; bar: mean; lines join the runs of a seed{alike}"]
+    return found
+
+
+def _ordered(case: Case) -> list[Any]:
+    manifest = case.study.manifest
+    rows = list(case.cells.itertuples())
+    if manifest.get("design") == "cumulative" or not _unordered(manifest):
+        return rows
+    lower = {metric: evidence.lower_is_better(manifest, metric) for metric in evidence.measures(manifest)}
+    strata = list(dict.fromkeys(row.stratum for row in rows))
+
+    def key(row: Any) -> tuple[int, bool, float]:
+        score = row.mean if lower[row.metric] else -row.mean
+        return strata.index(row.stratum), not row.reference, score if math.isfinite(score) else math.inf
+
+    return sorted(rows, key=key)
+
+
+def _unordered(manifest: dict[str, Any]) -> bool:
+    """Whether what is compared has no order of its own, as numbers have."""
+    compared = [manifest["factors"][name] for name in manifest["reference"]]
+    return not any(style.numeric(levels) for levels in compared)
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A row per cell, a dot per run, lines that join the runs of a seed; what gave no number at the margin."""
+    panels = [group for _, group in table.groupby("facet", sort=False)]
+    firsts = [group.drop_duplicates("cell") for group in panels]
+    texts = [rows_of(list(first["name"]), list(first["lost"]), page, 0.22) for first in firsts]
+    heights = [0.25 + text.height for text in texts]
+    drawn = page.figure(table, 0.3 + sum(heights))
+    axes = drawn.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+    for axis, group, text in zip(axes, panels, texts, strict=True):
+        _panel(axis, group, text, page)
+    return drawn
+
+
+def _panel(axis: Axes, rows: pandas.DataFrame, text: Rows, page: Page) -> None:
+    cells = list(dict.fromkeys(rows["cell"]))
+    rows = _joined(rows.assign(y=rows["cell"].map(cells.index)))
+    known, seeds = rows.dropna(subset="value"), rows["seed"].nunique()
+    if known.empty:
+        axis.text(0.5, 0.5, "no finished run", ha="center", transform=axis.transAxes, color=style.MUTED)
+        axis.set_xticks([])
+    else:
+        thin = {"color": style.MUTED, "lw": 0.5, "alpha": min(1.0, 16 / seeds)}  # many lines must not hide the dots
+        seaborn.lineplot(known, x="value", y="y", units="line", estimator=None, orient="y", ax=axis, zorder=1, **thin)
+        crowd = min(1.0, 8 / seeds)  # many dots are drawn smaller
+        dots = {"s": 16 * crowd, "linewidth": 0.4 * crowd**0.5, "zorder": 3}
+        seaborn.scatterplot(known, x="value", y="y", ax=axis, **parts.by_cell(known, page, "markers"), **dots)
+        means = known.drop_duplicates("y").dropna(subset="mean")
+        axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
+    axis.set(xlabel=rows["facet"].iloc[0], ylabel="")
+    axis.grid(axis="y", lw=0.4, color=style.FAINT)
+    text.draw(axis)
+
+
+def _joined(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Rows with the `line` that each is on: neighbours of one seed, until a run without a number or other batches."""
+    rows = rows.sort_values(["seed", "y"], kind="stable")
+    broken = rows["value"].isna() | (rows["kin"] != rows.groupby("seed")["kin"].shift())
+    return rows.assign(line=broken.cumsum())
+
+
+KIND = Kind("seeds", "every run's score, the runs of a seed joined", table, draw)

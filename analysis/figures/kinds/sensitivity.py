@@ -1,0 +1,138 @@
+"""Sensitivity: the final metric against the learning rate, or any other number that was swept or tuned."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas
+from matplotlib.figure import Figure
+
+from ablate import evidence, format
+from analysis.case import Case
+from analysis.figures.draw import style
+from analysis.figures.draw.lines import axes_of, caption, draw_lines, lines, swept
+from analysis.figures.kind import Kind, Page
+from analysis.figures.kinds.depth import DEPTH
+from analysis.figures.kinds.width import FIRST, WIDTH
+
+RATE = "optim.lr"
+FEWEST = 3  # values of which one can be said to be best, or at the edge
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per cell, or per cell and tuned value: see `lines`; best marks the best mean of a line.
+
+    Of a learning rate the label has the sensitivity of Wortsman 2023: mean over rates η of min(ℓ(η), ℓ₀) − ℓ*, with ℓ₀
+    the loss at initialisation, ℓ* the best mean; a diverged run counts at ℓ₀, here and nowhere else.
+    """
+    manifest = case.study.manifest
+    if manifest.get("tuning"):
+        return _tuned(case)
+    numbers = swept(manifest)
+    panels = (DEPTH, WIDTH, *FIRST) if WIDTH in numbers else (DEPTH,)  # figures of their own
+    settings = [name for name in numbers if name not in panels]
+    x = RATE if RATE in settings else settings[0] if settings else None
+    found = lines(case, x, []) if x else None
+    if found is None:
+        return None
+    said = [caption(found), "ring: the best value of a line"]
+    return _judged(found, said, _starts(case) if x == RATE else {})
+
+
+def _tuned(case: Case) -> pandas.DataFrame | None:
+    """What tuning tried: means over tuning seeds of the validation metric, a diverged value without one."""
+    manifest, rows = case.study.manifest, []
+    tuning = manifest["tuning"]
+    values, seeds = tuning["values"], evidence.tuning_seeds(tuning)
+    if not style.numeric(values):
+        return None
+    facets = {cell["id"]: manifest["tasks"][cell["task"]]["title"] for cell in manifest["cells"]}
+    metrics = {cell: "val/" + metric.split("/")[-1] for cell, metric in evidence.endpoints(manifest).items()}
+    for row in case.cells.itertuples():
+        for value, score in zip(values, tuning["cells"][row.cell]["scores"], strict=True):
+            lost = score is None
+            mean = math.nan if lost else score
+            about = {"cell": row.cell, "label": row.label, "facet": facets[row.cell] * (len(set(facets.values())) > 1)}
+            about |= {
+                "metric": metrics[row.cell],
+                "x": float(value),
+                "mean": mean,
+                "low": mean,
+                "high": mean,
+                "runs": seeds,
+            }
+            rows.append(about | {"n": 0 if lost else seeds, "diverged": int(lost), "failed": 0, "missing": 0})
+    found = pandas.DataFrame(rows)
+    found.attrs = {"x": tuning["key"], "lines": list(manifest["factors"]), "at": sorted(map(float, values))}
+    found.attrs |= axes_of(manifest, found)
+    measured = " or ".join(found.attrs["y"])
+    over = f"tuning of {tuning['key']}: {measured}, mean over {format.counted(tuning['seeds'], 'tuning seed')}, no band"
+    ring = "ring: the best over all of them" if tuning.get("per_seed") else "ring: the value that was chosen"
+    crosses = "; × at the top: a run diverged" * bool(found["diverged"].sum())
+    return _judged(found, [f"{over}; nothing of it is scored{crosses}", ring], {})
+
+
+def _judged(found: pandas.DataFrame, said: list[str], starts: dict[str, float]) -> pandas.DataFrame:
+    """With the best value of each line marked, and in its label what there is to say of it."""
+    attrs, several = found.attrs, found["facet"].nunique() > 1
+    found = found.assign(best=False)
+    notes: dict[str, list[str]] = {}
+    for (label, facet), line in found.groupby(["label", "facet"], sort=False):
+        lower, where = attrs["lower"][line["metric"].iloc[0]], f" at {facet}" * several
+        whole = ((1 if lower else -1) * line["mean"]).where(line["diverged"] == 0).dropna()
+        if whole.empty:
+            continue
+        best = whole.idxmin()
+        found.loc[best, "best"] = True
+        if len(line) < FEWEST:
+            continue
+        if line.loc[best, "x"] in (line["x"].min(), line["x"].max()):
+            notes.setdefault(str(label), []).append(f"best at the edge{where}")
+        score = _sensitivity(line, starts) if lower else math.nan
+        if math.isfinite(score):
+            notes.setdefault(str(label), []).append(f"sensitivity {format.number(score, 3)}{where}")
+    told = {label: f"{label} ({', '.join(dict.fromkeys(each))})" for label, each in notes.items()}
+    found["label"] = found["label"].map(lambda label: told.get(label, label))
+    every = " ".join(text for each in notes.values() for text in each)
+    edges = "; at the edge: wider values may be better" * ("best at the edge" in every)
+    exception = (
+        "sensitivity: mean over rates of min(loss, loss at initialisation) − best loss; there, and only there, a "
+        "diverged run counts, at its initial loss"
+    ) * ("sensitivity" in every)
+    found.attrs = attrs | {"caption": [said[0], said[1] + edges, exception]}
+    return found
+
+
+def _sensitivity(line: pandas.DataFrame, starts: dict[str, float]) -> float:
+    """Mean over the values of min(ℓ, ℓ₀) − ℓ*, each ℓ a mean over ended runs, diverged ones at ℓ₀; NaN without ℓ₀."""
+    losses = []
+    for row in line.itertuples():
+        start = starts.get(row.cell, math.nan)
+        ended = row.n + row.diverged
+        known = row.n * min(row.mean, start) if row.n else 0.0
+        losses.append((known + row.diverged * start) / ended if ended and math.isfinite(start) else math.nan)
+    best = line["mean"].where(line["diverged"] == 0).min()
+    return math.fsum(losses) / len(losses) - best
+
+
+def _starts(case: Case) -> dict[str, float]:
+    """The loss at initialisation of each cell: the mean over its runs of the first validation, before any step."""
+    curves, metrics = case.study.curves, evidence.endpoints(case.study.manifest)
+    if "step" not in curves:
+        return {}
+    first = curves[curves["step"] == 0]
+    found: dict[str, Any] = {}
+    for cell, rows in first.groupby("cell"):
+        name = "val/" + metrics[str(cell)].split("/")[-1]
+        if name in rows:
+            found[str(cell)] = float(pandas.to_numeric(rows[name], errors="coerce").mean())
+    return found
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A line per variant against the setting."""
+    return draw_lines(table, page)
+
+
+KIND = Kind("sensitivity", "the final metric against a number that was swept or tuned", table, draw)

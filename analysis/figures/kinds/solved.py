@@ -1,0 +1,98 @@
+"""Steps to solve: the share of runs that have solved their task, over steps."""
+
+from __future__ import annotations
+
+import pandas
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ablate import evidence
+from analysis.case import Case
+from analysis.figures.draw import parts
+from analysis.figures.draw.legend import legend
+from analysis.figures.kind import Kind, Page
+from analysis.stats.solve_times import SOLVED, times_of
+
+COLUMNS = ["facet", "cell", "name", "step", "share", "low", "high", "n"]
+METRICS = ("accuracy", "exact")
+PANELS = 6
+
+
+def table(case: Case) -> pandas.DataFrame | None:
+    """A row per cell and step at which a run solved its task, from 0 to the end of the schedule, by stratum (`facet`).
+
+    share: of the runs that ended, with its Wilson interval.  Runs are censored at the end of their schedule alone, so
+    that it is Kaplan & Meier's (1958) estimate; diverged runs count as unsolved.  None where no run solved its task.
+    """
+    study = case.study
+    metrics = {cell: metric.replace("test/", "val/") for cell, metric in evidence.endpoints(study.manifest).items()}
+    names, rows = case.cells.set_index("cell")["name"], []
+    for stratum, cells in evidence.strata(study.manifest)[:PANELS]:
+        for cell in cells:
+            metric = metrics[cell["id"]]
+            if metric.split("/")[-1] in METRICS and metric in study.curves:
+                found = times_of(study, cell["id"], metric)
+                rows += [_point(stratum, cell["id"], names[cell["id"]], *point) for point in _curve(found)]
+    made = pandas.DataFrame(rows, columns=COLUMNS)
+    if not made["share"].gt(0).any():
+        return None
+    made.attrs = {"caption": _caption(made)}
+    return made
+
+
+def _point(
+    stratum: str, cell: str, name: str, step: float, share: float, low: float, high: float, n: int
+) -> dict[str, object]:
+    return dict(zip(COLUMNS, (stratum, cell, name, step, share, low, high, n), strict=True))
+
+
+def _curve(found: pandas.DataFrame) -> list[tuple[float, float, float, float, int]]:
+    """(step, share, low, high, n) at 0, at each step at which a run solved the task, and at the end."""
+    if found.empty:
+        return []
+    n, reached = len(found), found.loc[found["solved"], "step"]
+    steps = [0.0, *sorted(set(reached.astype(float))), float(found["end"].iloc[0])]
+    counts = [int((reached <= step).sum()) for step in steps]
+    return [(step, count / n, *evidence.wilson(count, n), n) for step, count in zip(steps, counts, strict=True)]
+
+
+def _caption(made: pandas.DataFrame) -> list[str]:
+    return [
+        f"solved: {SOLVED:g} or more on the validation split, once; share of the runs that ended, "
+        f"{parts.seeds(made['n'])}; band: Wilson 95 % at each step, not corrected",
+        "a run that diverged counts as unsolved; exploratory",
+    ]
+
+
+def draw(table: pandas.DataFrame, page: Page) -> Figure:
+    """A stairway per cell, a panel per stratum."""
+    panels = list(table.groupby("facet", sort=False))
+    names = dict(zip(table["cell"], table["name"], strict=True))
+    below = legend({name: page.looks[cell] for cell, name in names.items()}, page, marker=False)
+    per_row = min(len(panels), 1 if page.narrow else 2)
+    lines = -(-len(panels) // per_row)
+    drawn = page.figure(table, 1.9 * lines + below.height + 0.2)
+    axes = drawn.subplots(lines, per_row, squeeze=False)
+    free = iter(axes.flat)
+    for title, rows in panels:
+        axis = next(free)
+        _panel(axis, rows, page)
+        axis.set_title(str(title))
+    for axis in free:
+        axis.set_visible(False)
+    below.draw(drawn)
+    return drawn
+
+
+def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
+    cells = list(rows.groupby("cell", sort=False))
+    for cell, line in cells:
+        look = page.looks[str(cell)]
+        axis.plot(line["step"], line["share"], color=look.colour, ls=look.dash, drawstyle="steps-post")
+        faint = min(0.15, 0.6 / len(cells))
+        axis.fill_between(line["step"], line["low"], line["high"], step="post", color=look.colour, alpha=faint, lw=0)
+    axis.set(ylim=(-0.03, 1.03), xlabel="step", ylabel="share solved", xlim=(0, rows["step"].max()))
+    axis.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
+
+
+KIND = Kind("solved", "how many runs have solved their task, over steps", table, parts.drawn(draw), most=12)

@@ -1,0 +1,114 @@
+"""From the table of a kind to what its figure shows: the user's subset and order, and not more than fits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pandas
+
+from ablate import evidence, format
+from analysis.case import Case
+from analysis.case.figures_yaml import Edits, shown_cells
+from analysis.figures.draw import style
+
+TOLD = (*evidence.DECIDED, "withheld")
+
+
+def select(table: pandas.DataFrame, case: Case, edits: Edits, most: int) -> pandas.DataFrame:
+    """The rows that are shown, in the user's order; the caption says what is left out."""
+    attrs = dict(table.attrs)
+    shown, said = _shown(table, case, edits, most)
+    ordered = shown.iloc[_order(shown, case.study.manifest, edits)] if edits.order else shown
+    result = ordered.reset_index(drop=True)
+    result.attrs = attrs | {
+        "title": attrs.get("title") or style.title(case.study.manifest),
+        "caption": [line for line in [*attrs.get("caption", []), said] if line],
+    }
+    return result
+
+
+def _shown(table: pandas.DataFrame, case: Case, edits: Edits, most: int) -> tuple[pandas.DataFrame, str]:
+    if "cell" in table:
+        return _some_cells(table, case, edits, most)
+    return _some_effects(table, edits, most) if "level" in table else (table, "")
+
+
+def _some_cells(table: pandas.DataFrame, case: Case, edits: Edits, most: int) -> tuple[pandas.DataFrame, str]:
+    there = list(dict.fromkeys(table["cell"].dropna()))
+    left = set(shown_cells(case.study.manifest, edits))
+    kept = [cell for cell in there if cell in left]
+    how = "" if len(kept) <= most else "; the reference and those with the best score"
+    if how:
+        kept = _best(case, kept)[:most]
+        how += "; cells.csv has all, subset in figures.yaml chooses"
+    said = f"{len(kept)} of {len(there)} cells shown{how}" if len(kept) < len(there) else ""
+    return table[table["cell"].isin(kept) | table["cell"].isna()], said
+
+
+def _best(case: Case, cells: list[str]) -> list[str]:
+    """Cells with the references first, then by mean score, the best first."""
+    manifest = case.study.manifest
+    sign = 1 if evidence.lower_is_better(manifest, evidence.endpoint(manifest)) else -1
+    known = case.cells.set_index("cell")
+    score = {cell: sign * mean if math.isfinite(mean) else math.inf for cell, mean in known["mean"].items()}
+    return sorted(cells, key=lambda cell: (not known.loc[cell, "reference"], score[cell]))
+
+
+def _some_effects(table: pandas.DataFrame, edits: Edits, most: int) -> tuple[pandas.DataFrame, str]:
+    whose = [name for name in ("facet", "stratum", "kind", "factor", "level") if name in table]
+    kept = table[[_named(row, edits.levels) for row in table.itertuples()]]
+    one, how = kept.drop_duplicates(whose), ""
+    if len(one) > most:
+        # The family is what a study was made for; in it what was decided, or withheld for divergence, is never hidden.
+        rank = one.assign(family=~one["family"].astype(bool)) if "family" in one else one
+        rank = rank.assign(verdict=~rank["verdict"].isin(TOLD)) if "verdict" in rank else rank
+        by = [name for name in ("family", "verdict", "p") if name in rank]
+        one = (rank.sort_values(by, kind="stable") if by else rank).head(most)
+        kept = kept[pandas.MultiIndex.from_frame(kept[whose]).isin(pandas.MultiIndex.from_frame(one[whose]))]
+        how = "; what is decided or withheld, then the smallest p" * ("p" in by) + "; effects.csv has all"
+    there = len(table.drop_duplicates(whose))
+    noun = "effects" if "p" in table else "levels"
+    return kept, f"{len(one)} of {there} {noun} shown{how}" if len(one) < there else ""
+
+
+def _named(row: Any, levels: dict[str, list[str]]) -> bool:
+    """Whether the levels of a row of effects are all shown."""
+    pairs = zip(str(row.factor).split(" x "), str(row.level).split(", "), strict=False)
+    return all(level in levels.get(factor, [level]) for factor, level in pairs)
+
+
+def _order(table: pandas.DataFrame, manifest: dict[str, Any], edits: Edits) -> list[int]:
+    """Places of the rows in the user's order; rows of which it says nothing stay where they are."""
+    if "cell" in table:
+        cells = {cell["id"]: cell["levels"] for cell in manifest["cells"]}
+        outside = [name for name in manifest["factors"] if name not in manifest["reference"]]
+        names = [*outside, *(name for name in manifest["factors"] if name in manifest["reference"])]
+        keys = [
+            tuple(_place(format.show(cells[cell][name]), name, manifest, edits) for name in names)
+            if cell in cells
+            else ()
+            for cell in table["cell"]
+        ]
+        return sorted(range(len(table)), key=lambda i: keys[i])
+    if "level" not in table:
+        return list(range(len(table)))
+    first: dict[tuple[Any, ...], int] = {}
+    apart = [name for name in ("family", "stratum", "kind", "factor") if name in table]
+    groups = [tuple(row) for row in table[apart].to_numpy()]
+    start = [first.setdefault(group, i) for i, group in enumerate(groups)]
+    places = [
+        tuple(
+            edits.order.get(factor, [level]).index(level) if level in edits.order.get(factor, [level]) else math.inf
+            for factor, level in zip(str(row.factor).split(" x "), str(row.level).split(", "), strict=False)
+        )
+        for row in table.itertuples()
+    ]
+    return sorted(range(len(table)), key=lambda i: (start[i], places[i]))
+
+
+def _place(level: str, factor: str, manifest: dict[str, Any], edits: Edits) -> float:
+    """A level's place: in the user's list, those that it does not name behind it as the study has them."""
+    listed = edits.order.get(factor, [])
+    there = [format.show(each) for each in manifest["factors"][factor]]
+    return listed.index(level) if level in listed else len(listed) + there.index(level)

@@ -1,0 +1,155 @@
+"""What the interactive learning curves draw: means, spreads and single runs of every cell, as dense as pixels are."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas
+
+from ablate import format
+from analysis import figures
+from analysis.case import Case
+from analysis.figures.draw.page import page_of
+from analysis.figures.kinds.curves import metrics_of, timed_alone, values_of
+
+AXES = ("step", "tokens", "seconds")
+POINTS = 400  # of a mean line: about two pixels each
+NUMBERS = 400_000  # of all single runs together, so that a page of 10,000 runs still opens
+FEWEST = 24  # points of a single run
+
+Series = dict[str, Any]
+Columns = dict[str, np.ndarray]
+
+
+def series(case: Case) -> Series | None:
+    """The curves of every cell by the axes that were logged; None where no run logged the metric at any step."""
+    manifest = case.study.manifest
+    metrics = metrics_of(manifest, set(case.study.curves))
+    rows, axes = _rows(case, metrics)
+    if rows.empty:
+        return None
+    runs = _runs(rows, axes)
+    points = int(np.clip(NUMBERS / (len(axes) + 1) / sum(map(len, runs.values())), FEWEST, POINTS))
+    means, shelf, drawn = _means(rows, axes), _Shelf(), page_of(manifest, figures.edits(case))
+    cells = []
+    for row in case.cells.itertuples():
+        lost, look = format.lost(row), drawn.looks[row.cell]
+        done = sum(not run["diverged"] for run in runs.get(row.cell, []))
+        cells.append(
+            {
+                "name": row.name + f" ({'; '.join(lost)})" * bool(lost),
+                "colour": look.colour,
+                "dash": _dash(look.dash),
+                "n": done,
+                "mean": _kept(means.get(row.cell) or _nothing([*axes, "sd"]), POINTS, shelf),
+                "runs": [run | _kept(run.pop("columns"), points, shelf) for run in runs.get(row.cell, [])],
+            }
+        )
+    longest = int(rows.groupby(["cell", "seed"]).size().max())
+    known = [metric for metric in dict.fromkeys(metrics.values()) if metric in case.study.curves]
+    label = " or ".join(metric + format.unit(manifest, metric) for metric in known)
+    shown = {"metric": " or ".join(known), "label": label, "axes": {axis: _title(manifest, axis) for axis in axes}}
+    return shown | {"cells": cells, "columns": shelf.columns, "thinned": longest > points}
+
+
+def _title(manifest: dict[str, Any], axis: str) -> str:
+    return {"tokens": "training tokens", "seconds": "seconds from the first step on"}.get(axis, axis)
+
+
+class _Shelf:
+    """Columns of numbers, each kept once: most runs were logged at the same steps."""
+
+    def __init__(self) -> None:
+        self.columns: list[list[float | None]] = []
+        self.known: dict[bytes, int] = {}
+
+    def put(self, values: np.ndarray) -> int:
+        """The place of a column among all."""
+        key = values.tobytes()
+        if key not in self.known:
+            self.known[key] = len(self.columns)
+            self.columns.append([_short(value) for value in values.tolist()])
+        return self.known[key]
+
+
+def _short(value: float) -> float | None:
+    """A number to six digits, whole ones without a point; None for what is no number."""
+    if not np.isfinite(value):
+        return None
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
+def _rows(case: Case, metrics: dict[str, str]) -> tuple[pandas.DataFrame, list[str]]:
+    """Cell, seed, status, axes and value of what done and diverged runs logged, and which axes there are."""
+    curves, study = case.study.curves, case.study
+    meant = [axis for axis in AXES if axis != "seconds" or timed_alone(study.manifest)]
+    axes = [axis for axis in meant if axis in curves and curves[axis].notna().any()]
+    if not axes or not set(metrics.values()) & set(curves):
+        return pandas.DataFrame(), []
+    logged = curves[curves[axes[0]].notna()]
+    kept = logged[["cell", "seed", *axes]].assign(value=values_of(logged, metrics))
+    kept[axes] = kept[axes].apply(pandas.to_numeric, errors="coerce")
+    if "seconds" in axes:  # how long a start took is no part of training
+        kept["seconds"] -= kept.groupby(["cell", "seed"])["seconds"].transform("min")
+    rows = kept.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
+    known = np.isfinite(rows["value"]) & rows["status"].isin(["done", "diverged"])
+    # A diverged run's last row may hold no finite loss; it still says where the run ended.
+    ends = (rows["status"] == "diverged") & ~rows.duplicated(["cell", "seed"], keep="last")
+    return rows[known | ends].sort_values(["cell", "seed"], kind="stable"), axes
+
+
+def _runs(rows: pandas.DataFrame, axes: list[str]) -> dict[str, list[Series]]:
+    """The runs of each cell by seed, each with its columns."""
+    apart = np.flatnonzero(~rows.duplicated(["cell", "seed"]).to_numpy())
+    whole = {name: rows[name].to_numpy(float) for name in [*axes, "value"]}
+    cells, seeds, status = (rows[name].tolist() for name in ("cell", "seed", "status"))
+    found: dict[str, list[Series]] = {}
+    for start, end in itertools.pairwise([*apart.tolist(), len(rows)]):
+        columns = {name: column[start:end] for name, column in whole.items()}
+        run = {"seed": str(seeds[start]), "diverged": status[start] == "diverged", "columns": columns}
+        found.setdefault(cells[start], []).append(run)
+    return found
+
+
+def _means(rows: pandas.DataFrame, axes: list[str]) -> dict[str, Columns]:
+    """Mean and SD of each cell over its done runs, where every one of them was evaluated."""
+    done = rows[rows["status"] == "done"]
+    grouped = done.groupby(["cell", axes[0]])
+    table = grouped[[*axes[1:], "value"]].mean()
+    table["sd"] = grouped["value"].std()
+    seeds = done.groupby("cell")["seed"].nunique()
+    everywhere = grouped["value"].count() == seeds.reindex(table.index.get_level_values("cell")).to_numpy()
+    shown = table[everywhere].reset_index()
+    return {
+        str(cell): {name: group[name].to_numpy(float) for name in [*axes, "value", "sd"]}
+        for cell, group in shown.groupby("cell")
+    }
+
+
+def _nothing(names: list[str]) -> Columns:
+    return {name: np.empty(0) for name in [*names, "value"]}
+
+
+def _kept(columns: Columns, points: int, shelf: _Shelf) -> dict[str, int]:
+    """Where the shelf has each column, thinned where it is longer than `points`."""
+    places = _places(columns["value"], points)
+    return {name: shelf.put(column[places]) for name, column in columns.items()}
+
+
+def _places(values: np.ndarray, points: int) -> np.ndarray:
+    """Which of many values to keep: the ends, and the least and the greatest of each of points / 2 stretches."""
+    n = len(values)
+    if n <= points:
+        return np.arange(n)
+    filled = np.where(np.isfinite(values), values, np.nanmean(values) if np.isfinite(values).any() else 0.0)
+    edges = np.linspace(0, n, points // 2 + 1).astype(int).tolist()
+    extremes = [a + pick(filled[a:b]) for a, b in itertools.pairwise(edges) for pick in (np.argmin, np.argmax)]
+    return np.unique([0, *extremes, n - 1])
+
+
+def _dash(dash: Any) -> str:
+    """A dash of the figures in the words of SVG."""
+    return "solid" if isinstance(dash, str) else ",".join(f"{3 * length:g}px" for length in dash[1])

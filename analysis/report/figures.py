@@ -1,0 +1,32 @@
+"""The figures of a study as parts of the page."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from analysis import figures
+from analysis.case import Case
+from analysis.report import page
+from analysis.report.blocks import Figure
+
+PIXELS = 134  # of the page, per inch of a figure
+
+
+def pictures(case: Case, folder: Path) -> dict[str, Figure]:
+    """The figures of this case that were written into the folder, in their order, by name."""
+    says, inches = {kind.name: kind.says for kind in figures.KINDS}, figures.edits(case).width
+    return {
+        name: picture(folder / f"{name}.png", inches, says[name], table.attrs["caption"])
+        for name, table in case.drawn.items()
+    }
+
+
+def picture(file: Path, inches: float, says: str, caption: list[str]) -> Figure:
+    """A PNG of this width with what it shows; its height follows from its own proportions."""
+    content = file.read_bytes()
+    width, height = struct.unpack(">II", content[16:24])
+    shown = round(PIXELS * inches)
+    sentence = says[:1].upper() + says[1:]
+    told = ". ".join(line.rstrip(".") for line in [sentence, *caption] if line)
+    return Figure(page.picture(content), shown, round(shown * height / width), told, sentence)

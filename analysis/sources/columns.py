@@ -1,0 +1,149 @@
+"""What the columns of a table of runs are: factors, metrics with their direction, or neither."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+import pandas
+
+from ablate.config.errors import Refused
+from ablate.format import show
+
+SHAPE = ("params", "flops_per_token")
+RUNS = ("seed", "step", "status")  # what says which run it is or how it ended: no factor even if it is asked for
+STEPS = {"step", "steps", "global_step", "trainer/global_step", "iteration", "epoch", "tokens"}
+KEYS = ("cell", *RUNS, "batches", *SHAPE, "label", "path", "error")
+# Columns that people export beside them, no factor unless they ask for it.
+NEITHER = {
+    *STEPS,
+    *("seconds", "time", "lr", "grad_norm", "host", "id", "run", "run_id", "name", "note", "notes"),
+    *("date", "timestamp", "created", "updated", "started", "ended", "state", "stratum", "placebo", "match", "chosen"),
+    *("chosen_value", "match_difference", "tuned", "tuned_value", "tuned_at_edge", "device", "torch", "commit"),
+    *("dirty", "overfits", "runtime", "user", "sweep"),
+}
+LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
+HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
+MOST = 50  # factors that are guessed; nobody crosses as many
+SHOWN = 20  # columns that are spelled out
+WHOLE = re.compile(r"[+-]?\d{1,15}")
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
+
+
+def some(names: Iterable[str]) -> str:
+    """The names of columns, the first of many, in a row."""
+    known = list(names)
+    return (", ".join(known[:SHOWN]) or "none") + f" and {len(known) - SHOWN} more" * (len(known) > SHOWN)
+
+
+def direction(metric: str) -> bool | None:
+    """Whether less of a metric is better, by the words of its name; None where they do not say."""
+    words = set(re.split(r"[^a-z0-9]+", metric.split("@")[0].lower()))
+    low, high = bool(words & LOWER), bool(words & HIGHER)
+    return low if low != high else None
+
+
+def is_neither(name: str) -> bool:
+    """Whether a column is of those that people export beside factors and metrics: `host`, `_timestamp`, `Created`."""
+    return name not in KEYS and plain(name) in NEITHER
+
+
+def plain(name: str) -> str:
+    """A column's name without case and the marks around it: `_Step` as `step`."""
+    return name.casefold().strip("_ ")
+
+
+def levels(texts: Iterable[str]) -> list[Any]:
+    """A factor's levels: all whole numbers, all numbers, all true or false, else texts; an empty one is null.
+
+    Numbers that would be the same once read, or shown, are texts: ids of 19 digits, say.
+    """
+    column = list(texts)
+    given = {text for text in column if text != ""}
+    read: Any = str
+    if all(WHOLE.fullmatch(text) for text in given):
+        read = int
+    elif all(NUMBER.fullmatch(text) for text in given):
+        read = float if len(set(map(Decimal, given))) == len({show(float(text)) for text in given}) else str
+    elif {text.lower() for text in given} <= {"true", "false"}:
+        read = _is_true
+    known = {text: read(text) for text in given} | {"": None}
+    return [known[text] for text in column]
+
+
+def _is_true(text: str) -> bool:
+    return text.lower() == "true"
+
+
+def choose_metrics(names: list[str], asked: list[str], claimed: list[str]) -> list[str]:
+    """The metric columns, the endpoint first: those asked for, else the loss of the test split, else its first metric.
+
+    Columns that claims name are metrics, too.  Raises Refused where there is none.
+    """
+    for name in asked:
+        if name not in names:
+            there = some(column for column in names if column not in KEYS)
+            raise Refused(f"--metric {name}: there is no such column; there are {there}")
+    for name in (*asked, *claimed):
+        if name in KEYS and name in names:
+            what = "says which run it is, how it ended or how large it is, and measures nothing"
+            raise Refused(f"--metric {name}: {name} {what}")
+    found = [name for name in names if _is_metric(name)]
+    order = [*asked, *(name for part in ("test/loss", "test", "val", "") for name in found if part in name)]
+    order += [name for name in claimed if name in names]
+    if not order:
+        raise Refused(f"no column is a metric by its name; write --metric NAME; there are {some(names)}")
+    return list(dict.fromkeys(order))
+
+
+def _is_metric(name: str) -> bool:
+    """Whether a column is a metric by its name: `test/loss`, `val_acc`, `perplexity`."""
+    return name not in KEYS and not is_neither(name) and ("/" in name or direction(name) is not None)
+
+
+def asked_factors(names: list[str], metrics: list[str], asked: list[str]) -> list[str]:
+    """The columns that were named as factors.  Raises Refused where one can be none."""
+    there = some(name for name in names if name == "cell" or name not in (*KEYS, *metrics))
+    for name in asked:
+        what = (
+            "there is no such column"
+            if name not in names
+            else f"{name} says which run it is or how it ended"
+            if name in RUNS
+            else f"{name} is a metric, by its name or --metric"
+            if name in metrics
+            else ""
+        )
+        if what:
+            raise Refused(f"--factors {name}: {what}; there are {there}")
+    return asked
+
+
+def found_factors(table: pandas.DataFrame, metrics: list[str]) -> tuple[list[str], list[str]]:
+    """The columns that are factors, and those that are neither factor nor metric although they vary.
+
+    A factor is a column with at least two values and no more than there are cells, the most rows that one seed has at
+    one step; of two columns that always change together the first.  Raises Refused.
+    """
+    names = list(table.columns)
+    most = int(table.groupby([name for name in ("seed", "step") if name in names]).size().max())
+    most = most if most > 1 else len(table) // 2  # where each run has a seed of its own
+    found: dict[tuple[int, ...], str] = {}
+    left = []
+    for name in (name for name in names if name not in (*KEYS, *metrics)):
+        codes = tuple(pandas.factorize(pandas.Series(levels(table[name]), dtype=object), use_na_sentinel=False)[0])
+        count = len(set(codes))
+        if 2 <= count <= most and _within(table, codes):
+            found.setdefault(codes, name)
+        if count > 1 and name not in found.values():
+            left.append(name or "(unnamed)")
+    if len(found) > MOST:
+        raise Refused(f"{len(found)} columns could be factors: {some(found.values())}; name those that are: --factors")
+    return list(found.values()) or ["cell"] * ("cell" in names), left
+
+
+def _within(table: pandas.DataFrame, codes: tuple[int, ...]) -> bool:
+    """Whether a column has one level in each cell, where cells are named."""
+    return "cell" not in table or len({*zip(table["cell"], codes, strict=True)}) == table["cell"].nunique()

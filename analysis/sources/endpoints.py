@@ -1,0 +1,80 @@
+"""What foreign runs ended with: a row per run out of a row per step, runs without a final number named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+
+from ablate.format import counted
+from analysis.sources.columns import SHAPE
+
+CARRIED = ("status", "batches", *SHAPE, "path", "error")
+NAMED = 6  # runs that a note spells out
+DENSE = 0.5  # of all pairs of cell and seed; where more have a row, one without is a run that is missing
+
+
+def ends(table: pandas.DataFrame, metrics: list[str], notes: list[str]) -> pandas.DataFrame:
+    """A row per run: what it logged last of every column; one without a final endpoint is missing, and named.
+
+    A run that ended earlier than others of its cell has no final value: what it logged last is of mid-schedule.  One
+    whose final endpoint is not finite has diverged, and is named, too.
+    """
+    kept = [name for name in ("cell", "label", "seed", *CARRIED) if name in table]
+    if "step" in table:
+        ordered = table.sort_values("step", kind="stable")
+        logged = ordered["step"].where(ordered[metrics[0]].notna())
+        grouped = ordered[[*kept, *metrics]].assign(ended=logged).groupby(["cell", "seed"], sort=False)
+        first = table[["cell", "seed"]].drop_duplicates()  # in the order of the table
+        runs = first.merge(grouped.last().reset_index(), on=["cell", "seed"])
+    else:
+        runs = table[[*kept, *metrics]].assign(ended=0.0).reset_index(drop=True)
+    _name_lost(runs, metrics[0], notes)
+    _name_lengths(runs, notes)
+    finite = np.isfinite(runs[metrics]).to_numpy() & (runs["status"] == "done").to_numpy()[:, None]
+    runs[metrics] = runs[metrics].where(finite)
+    return runs.drop(columns="ended").reindex(columns=list(dict.fromkeys([*kept, "path", "error", *metrics])))
+
+
+def _name_lost(runs: pandas.DataFrame, metric: str, notes: list[str]) -> None:
+    value, last = runs[metric], runs.groupby("cell")["ended"].transform("max")
+    early = f"that stopped before the last step of their cell and so have no final {metric}"
+    for lost, why, status in (
+        (value.isna(), f"without {metric}", "missing"),
+        # To leave these out would compare the luck of one side with all of the other.
+        (
+            np.isinf(value),
+            f"with a last {metric} that is not finite and a status that does not say diverged",
+            "diverged",
+        ),
+        (runs["ended"] < last, early, "missing"),
+    ):
+        found = runs[lost & (runs["status"] == "done")]
+        if len(found):
+            named = [f"{run.label} seed {run.seed}" for run in found.head(NAMED).itertuples()]
+            more = ", …" * (len(found) > NAMED)
+            notes.append(f"{counted(len(found), 'run')} {why}, counted as {status}: {', '.join(named)}{more}")
+            runs.loc[found.index, "status"] = status
+
+
+def _name_lengths(runs: pandas.DataFrame, notes: list[str]) -> None:
+    """Say where cells end at different steps: what is compared was not trained equally long."""
+    last = runs[runs["status"] == "done"].groupby("label", sort=False)["ended"].max()
+    if last.nunique() > 1:
+        told = ", ".join(f"{label} {step:.15g}" for label, step in last.head(NAMED).items())
+        notes.append(f"cells end at different steps, and are compared there: {told}" + ", …" * (len(last) > NAMED))
+
+
+def with_missing(runs: pandas.DataFrame, notes: list[str]) -> pandas.DataFrame:
+    """The runs with a row of status `missing` for each cell and seed without one, where most cells have every seed."""
+    cells, seeds = list(dict.fromkeys(runs["cell"])), sorted(set(runs["seed"]))
+    there = set(zip(runs["cell"], runs["seed"], strict=True))
+    if len(there) <= DENSE * len(cells) * len(seeds):
+        return runs
+    lost = [(cell, seed) for cell in cells for seed in seeds if (cell, seed) not in there]
+    if not lost:
+        return runs
+    label = dict(zip(runs["cell"], runs["label"], strict=True))
+    named = ", ".join(f"{label[cell]} seed {seed}" for cell, seed in lost[:NAMED]) + ", …" * (len(lost) > NAMED)
+    notes.append(f"{counted(len(lost), 'run')} without a row, counted as missing: {named}")
+    rows = [{"cell": cell, "seed": seed, "label": label[cell], "status": "missing"} for cell, seed in lost]
+    return pandas.concat([runs, pandas.DataFrame(rows)], ignore_index=True)

@@ -1,0 +1,261 @@
+"""Runs that no sweep of ours has left, as a study: the manifest that a plan would have written for them."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import shlex
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas
+
+from ablate.config.errors import Refused
+from ablate.format import show
+from ablate.results.study import Study
+from analysis.sources.columns import SHAPE, STEPS, direction, plain
+from analysis.sources.design import arrange, is_base, label_of, labels_of, outside
+from analysis.sources.endpoints import ends, with_missing
+from analysis.sources.request import Asked
+from analysis.sources.study_file import judged
+
+TASK = "runs"
+Levels = dict[str, Any]
+
+
+class Origin(NamedTuple):
+    """Where runs come from: the study's name, the file or project, when it was written, the command that reads it.
+
+    `remarks` say what a reader must know of how they were read.
+    """
+
+    study: str
+    source: str
+    created: str
+    command: str
+    remarks: tuple[str, ...] = ()
+
+
+def command(flag: str, source: str, asked: Asked) -> str:
+    """The command line that reads these runs in this way."""
+    reference = ",".join(f"{name}={level}" for name, level in asked.reference)
+    options = {"--factors": ",".join(asked.factors), "--metric": ",".join(asked.metrics), "--reference": reference}
+    given = [word for pair in (options | {"--within": ",".join(asked.within)}).items() if pair[1] for word in pair]
+    way = [] if asked.lower is None else ["--lower" if asked.lower else "--higher"]
+    words = ["python", "-m", "analysis", flag, source, *given, *way, *["--unpaired"] * asked.unpaired]
+    words += ["--group", asked.group] if asked.group else []
+    words += ["--study", asked.described.file] if asked.described.file else []
+    return shlex.join(words)
+
+
+def when(file: Path) -> str:
+    """When a file was last changed, UTC, as manifests keep it."""
+    return datetime.datetime.fromtimestamp(file.stat().st_mtime, datetime.UTC).isoformat(timespec="seconds")
+
+
+def assemble(
+    table: pandas.DataFrame, factors: list[str], metrics: list[str], asked: Asked, origin: Origin, notes: list[str]
+) -> Study:
+    """The study of a table with a row per run, or per run and step.
+
+    Columns: seed, status, factors, metrics (the endpoint first); optionally cell, step, batches, params,
+    flops_per_token, path, error.  Infinite metrics stand for logged numbers that are not finite, NaN for what was not
+    logged; the index says in which line a row stood.  Raises Refused.
+    """
+    lower = asked.lower if asked.lower is not None else direction(metrics[0])
+    if lower is None:
+        raise Refused(f"{metrics[0]}: its name does not say whether less of it is better; add --lower or --higher")
+    rows = list(zip(*(table[name] for name in factors), strict=True))
+    ids = _ids(table, rows)
+    levels = {ids[row]: dict(zip(factors, row, strict=True)) for row in ids}
+    table = table.assign(cell=[ids[row] for row in rows])
+    own = table.groupby("cell", sort=False)["label"].agg(set).to_dict() if "label" in table else {}
+    table["label"] = table["cell"].map({name: label_of(each) for name, each in levels.items()})
+    table["path"] = table["path"].fillna("") if "path" in table else table.index  # where a run can be looked up
+    _refuse_repeated(table)
+    layout = arrange(levels, asked)
+    labels = labels_of(layout, own)
+    table["label"] = table["cell"].map(labels)
+    runs = ends(table, metrics, notes)
+    shape = {name: {key: _first(own, key) for key in SHAPE} for name, own in runs.groupby("cell", sort=False)}
+    shown, pairing = _batches(runs, asked.unpaired)
+    reference = layout.reference
+    cells = [_cell(name, own, labels[name], reference, shape[name], shown[name]) for name, own in layout.levels.items()]
+    runs = _whole(with_missing(runs, notes), cells, levels)
+    manifest = _manifest(cells, runs, layout.factors, reference, origin) | {
+        "design": layout.design,
+        "endpoint": metrics[0],
+        "tasks": {TASK: _task(origin, metrics, lower)},
+        "remarks": [_remark(origin, metrics[0], lower, reference, pairing), *origin.remarks],
+    }
+    ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
+    manifest |= judged(asked.described, factors, layout.factors, cells, ways)
+    axes = [name for name in ("path", "step", "tokens", "seconds") if name in table]
+    curves = table[["cell", "label", "seed", *axes, *metrics]] if "step" in table else table[["cell", "seed"]][:0]
+    return Study(manifest, runs, curves.reset_index(drop=True), notes)
+
+
+def _whole(runs: pandas.DataFrame, cells: list[dict[str, Any]], given: dict[str, Levels]) -> pandas.DataFrame:
+    """The runs with what is known of their cells, in the order of columns that studies of ours have.
+
+    Levels are those of the study's factors and, where all cells became levels of one, also those that were given.
+    """
+    by_id = {cell["id"]: cell for cell in cells}
+    levels = {name: cell["levels"] | given[name] for name, cell in by_id.items()}
+    runs = runs.assign(**{key: [by_id[name][key] for name in runs["cell"]] for key in (*SHAPE, "batches")})
+    runs["path"] = runs["path"].fillna("")
+    runs["error"] = runs["error"].astype(object).where(runs["error"].notna(), None)
+    factors = list(next(iter(levels.values())))
+    for factor in factors:
+        runs[factor] = pandas.Series([levels[name][factor] for name in runs["cell"]], runs.index, dtype=object)
+    first = ["cell", "label", "seed", "status", *factors, *SHAPE, "batches"]
+    return runs[list(dict.fromkeys([*first, *runs.columns]))]
+
+
+def _ids(table: pandas.DataFrame, rows: list[tuple[Any, ...]]) -> dict[tuple[Any, ...], str]:
+    """A name for each combination of levels: what the column `cell` calls it, where it calls no two the same."""
+    combinations = list(dict.fromkeys(rows))
+    if "cell" in table:
+        pairs = set(zip(rows, table["cell"], strict=True))
+        named = {row: str(cell) for row, cell in pairs}
+        if len(pairs) > len(combinations):
+            row = next(row for row in combinations if sum(each == row for each, _ in pairs) > 1)
+            same = sorted(str(cell) for each, cell in pairs if each == row)
+            raise Refused(
+                f"cells {same[0]} and {same[1]} have the same factors; name the columns in which they differ with "
+                "--factors, or --factors cell"
+            )
+        if len(set(named.values())) == len(combinations):
+            return {row: named[row] for row in combinations}
+    return {row: f"c{i}" for i, row in enumerate(combinations)}
+
+
+def _refuse_repeated(table: pandas.DataFrame) -> None:
+    keys = ["cell", "seed", *(["step"] if "step" in table else [])]
+    again = table[table.duplicated(keys, keep=False)]
+    if len(again):
+        first = again.iloc[0]
+        same = again[(again[keys] == first[keys]).all(axis=1)]
+        what = f"{first['label']}, seed {first['seed']}" + (f", step {first['step']:g}" if "step" in keys else "")
+        raise Refused(
+            f"{same.index[0]} and {same.index[1]} are both {what}; name the columns in which they differ with "
+            "--factors, or give each run a seed of its own" + _uncounted(table)
+        )
+
+
+def _uncounted(table: pandas.DataFrame) -> str:
+    """What to say of rows that may be steps of one run."""
+    axis = next((name for name in table if plain(str(name)) in STEPS), "")
+    return f"; if {axis} counts what was trained, call it step" if axis and "step" not in table else ""
+
+
+def _first(own: pandas.DataFrame, column: str) -> float:
+    """What a cell has in a column: parameters and FLOPs as whole numbers where they are."""
+    known = [value for value in own.get(column, ()) if math.isfinite(value)]
+    return math.nan if not known else int(known[0]) if known[0] == int(known[0]) else float(known[0])
+
+
+def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], str]:
+    """Of each cell what tells which saw equal batches, and how runs pair, in words.
+
+    Runs pair by their seed: cells with equal `batches` in each seed that both have, all cells where nothing is said.
+    """
+    names = list(dict.fromkeys(runs["cell"]))
+    if unpaired:
+        return {name: name for name in names}, "unpaired, as asked"
+    if "batches" in runs and runs["batches"].notna().any():
+        return _alike(runs), "paired by seed where batches are equal"
+    shared = runs.groupby("seed")["cell"].nunique().max() > 1
+    if not shared:
+        return {name: name for name in names}, "unpaired: no two cells have a seed in common"
+    return dict.fromkeys(names, "seed"), "paired by seed, which is valid whatever runs of one seed share"
+
+
+def _alike(runs: pandas.DataFrame) -> dict[str, str]:
+    own: dict[str, dict[int, str]] = {}
+    for cell, seed, batches in zip(runs["cell"], runs["seed"], runs["batches"], strict=True):
+        own.setdefault(cell, {})[seed] = str(batches)
+    found: dict[str, str] = {}
+    for cell, mine in own.items():
+        alike = (name for name in found if all(own[name].get(seed, batch) == batch for seed, batch in mine.items()))
+        found[cell] = found.get(next(alike, ""), cell)
+    return found
+
+
+def _cell(
+    name: str, levels: Levels, label: str, reference: Levels, shape: dict[str, float], batches: str
+) -> dict[str, Any]:
+    return {
+        "id": name,
+        "name": label,
+        "label": label,
+        "levels": levels,
+        "reference": is_base(levels, reference),
+        **shape,
+        "params_vs_reference": math.nan,
+        "shared_draws": math.nan,
+        "matched": None,
+        "tokens_per_step": None,
+        "batches": batches,
+        "task": TASK,
+        "notes": [],
+        "config": {},
+    }
+
+
+def _manifest(
+    cells: list[dict[str, Any]],
+    runs: pandas.DataFrame,
+    factors: dict[str, list[Any]],
+    reference: Levels,
+    origin: Origin,
+) -> dict[str, Any]:
+    base = {outside(cell["levels"], reference): cell["params"] for cell in cells if cell["reference"]}
+    for cell in cells:
+        start = base.get(outside(cell["levels"], reference), math.nan)
+        cell["params_vs_reference"] = cell["params"] / start - 1
+    planned = runs[["cell", "seed"]].to_dict("records")
+    return {
+        "study": origin.study,
+        "source": origin.source,
+        "created": origin.created,
+        "updated": origin.created,
+        "command": origin.command,
+        "versions": {},
+        "zip": [],
+        "aliases": {},
+        "factors": factors,
+        "components": [],
+        "reference": reference,
+        "match": "none",
+        "claims": {},
+        "seeds": sorted({int(seed) for seed in runs["seed"]}),
+        "confirms": None,
+        "looks": [],
+        "cells": cells,
+        "runs": [run | {"path": path} for run, path in zip(planned, runs["path"], strict=True)],
+        "units": {},
+    }
+
+
+def _task(origin: Origin, metrics: list[str], lower: bool) -> dict[str, Any]:
+    known = {name: direction(name) for name in metrics} | {metrics[0]: lower}
+    ways = {
+        name.split("/")[-1].split("@")[0].replace("bpb", "loss"): "min" if way else "max"
+        for name, way in reversed(known.items())
+        if way is not None
+    }
+    return {
+        "name": origin.study,
+        "title": origin.source,
+        "kind": "foreign",
+        "token": "",  # what a target stands for is not known, nor the unit of a loss
+        "metrics": ways,
+        "yardsticks": {},
+        "train_tokens": None,
+    }
+
+
+def _remark(origin: Origin, metric: str, lower: bool, reference: Levels, pairing: str) -> str:
+    way, base = "lower" if lower else "higher", ", ".join(f"{name}={show(level)}" for name, level in reference.items())
+    return f"runs from {origin.source}: {metric}, {way} is better; reference {base}; {pairing}"

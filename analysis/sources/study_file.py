@@ -1,0 +1,250 @@
+"""A study file beside runs of other programs: what they are asked, in the grammar of our own study files.
+
+    study: glu                          # the name; without it that of the runs' file
+    question: Do gated FFNs help?
+    factors: {ffn: [mlp, glu, swiglu]}  # which columns, and the order of their levels
+    reference: {ffn: mlp}
+    design: cumulative                  # without it inferred
+    margin: 0.01                        # in the metric's unit
+    claims:
+      gated_better: {less: [{ffn: [glu, swiglu]}, {ffn: mlp}], metric: test/loss}
+    at: {norm: ln}                      # what all claims fix
+
+Whoever writes it has the results: claims and margin are post hoc.  Values are read as the texts that they are and
+compared with the levels of the runs, so that neither `1e-3` nor `no` becomes something else.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ablate import evidence
+from ablate.config.errors import Problem, Refused, no_yaml
+from ablate.format import show
+from ablate.format.suggest import resembling
+from analysis.escape import ACTING, visible
+from analysis.sources.columns import WHOLE
+from analysis.sources.request import Asked, Described
+
+KEYS = ("study", "question", "factors", "reference", "design", "margin", "claims", "at")
+NAME = re.compile(r"(?!-)(?=.*\w)[\w.-]{1,100}")
+
+
+class Texts(yaml.BaseLoader):  # type: ignore[misc, unused-ignore]
+    """Reads every value as text, and refuses a key that is there twice, and what nobody sees."""
+
+    def construct_scalar(self, node: Any) -> str:
+        """The text of a node."""
+        if found := ACTING.search(text := str(super().construct_scalar(node))):
+            raise yaml.MarkedYAMLError(
+                problem=f"holds {visible(found[0])}, which nobody sees", problem_mark=node.start_mark
+            )
+        return text
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node."""
+        known = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := [key for key, _ in node.value if known.count(key.value) > 1]:
+            raise yaml.MarkedYAMLError(problem=f"{twice[-1].value} is given twice", problem_mark=twice[-1].start_mark)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+def read_study_file(file: Path) -> Described:
+    """What a study file says.  Raises `Refused`, with the file and the key."""
+    try:
+        content = yaml.load(file.read_text(encoding="utf-8-sig"), Texts)
+    except UnicodeDecodeError:
+        raise Refused(f"{file} is no study file: it is not text in UTF-8") from None
+    except OSError as error:
+        raise Refused(f"{file} cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise Refused(no_yaml(file, error)) from None
+    if not isinstance(content, dict):
+        raise Refused(f"{file} is no mapping; write keys and values, of {', '.join(KEYS)}")
+    try:
+        return _described(str(file), content)
+    except ValueError as error:
+        raise Refused(f"{file}: {error}") from None
+
+
+def _described(file: str, content: dict[str, Any]) -> Described:
+    if unknown := [key for key in content if key not in KEYS]:
+        raise ValueError(f"{unknown[0]}: no such key beside runs of other programs; there are {', '.join(KEYS)}")
+    study, design = _text(content, "study"), _text(content, "design")
+    if study and not NAME.fullmatch(study):
+        raise ValueError(f"study: {study} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'")
+    if design and design not in evidence.ESTIMABLE:
+        raise ValueError(f"design: no such design: {design}: {resembling(design, list(evidence.ESTIMABLE))}")
+    factors = _mapping(content, "factors", "{ffn: [mlp, swiglu]}")
+    for name, levels in factors.items():
+        if not isinstance(levels, list) or not levels or not all(isinstance(level, str) for level in levels):
+            raise ValueError(f"factors.{name}: is no list of levels; write [first, second]")
+        if len(set(levels)) < len(levels):
+            raise ValueError(f"factors.{name}: has a level twice; write each once")
+    reference = _mapping(content, "reference", "{norm: rms}")
+    if lost := [name for name, level in reference.items() if not isinstance(level, str)]:
+        raise ValueError(f"reference.{lost[0]}: is no level; write one")
+    return Described(
+        file,
+        study,
+        _text(content, "question"),
+        tuple((name, tuple(levels)) for name, levels in factors.items()),
+        tuple(reference.items()),
+        design,
+        _margin(content.get("margin")),
+        content.get("claims"),
+        content.get("at"),
+    )
+
+
+def _text(content: dict[str, Any], key: str) -> str:
+    if not isinstance(content.get(key, ""), str):
+        raise ValueError(f"{key}: is no text; write one")
+    return str(content.get(key, ""))
+
+
+def _mapping(content: dict[str, Any], key: str, instead: str) -> dict[str, Any]:
+    found = content.get(key, {})
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
+        raise ValueError(f"{key}: is no mapping; write {key}: {instead}")
+    return found
+
+
+def _margin(text: Any) -> float | None:
+    """A margin in the metric's unit."""
+    if text is None:
+        return None
+    if evidence.fraction_of(text) is not None:
+        raise ValueError(f"margin: {_share(text)}")
+    size = _number(text)
+    if not isinstance(size, int | float) or size <= 0:
+        raise ValueError(
+            f"margin: {text} is no size of a difference; write a number above 0 in the metric's unit: 0.01"
+        )
+    return size
+
+
+def _share(text: Any) -> str:
+    told = f"{text} is a share of the training steps, whose worth only the exchange runs of a sweep of ours measure"
+    return f"{told}; write a number in the metric's unit: 0.01"
+
+
+def _number(text: Any) -> Any:
+    """A finite number where a text is one, else what was given."""
+    if not isinstance(text, str):
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return int(text) if WHOLE.fullmatch(text) else value if math.isfinite(value) else text
+
+
+def level_of(text: Any, known: list[Any]) -> Any:
+    """The one level among `known` that a text means, 1e-3 for .001 say; the text itself where none or several are."""
+    if not isinstance(text, str):
+        return text
+    value = _number(text)
+    equal = [level for level in known if _is_number(level) and _is_number(value) and level == value]
+    by_text = [level for level in known if show(level) == text]
+    unlike = [level for level in known if show(level).lower() == text.lower()]
+    return next((found[0] for found in (by_text, equal, unlike) if len(found) == 1), text)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def judged(
+    described: Described,
+    columns: list[str],
+    factors: dict[str, list[Any]],
+    cells: list[dict[str, Any]],
+    metrics: dict[str, bool | None],
+) -> dict[str, Any]:
+    """The manifest's entries `question`, `claims` and `margin`.
+
+    `columns` are those that are compared, `factors` those of the study, which differ where all cells are levels of one
+    factor, `variant`; `metrics` says of each whether less is better.  Raises `Refused` for the first claim that is none
+    about these cells.
+    """
+    at = None if described.at is None else _side(described.at, factors)
+    named = described.claims
+    claims = {name: _claim(claim, factors) for name, claim in named.items()} if isinstance(named, dict) else named
+    problems = evidence.claim_problems({} if claims is None else claims, factors, at)
+    if not problems and claims:
+        problems = [told for name, claim in claims.items() for told in _unmeasured(name, claim, metrics)]
+    kept: dict[str, Any] = {}
+    if not problems and claims:
+        kept, problems = evidence.applicable(evidence.fixed_by(claims, at), cells)
+    if problems:
+        (key, message), more = problems[0], len(problems) - 1
+        loose = "; no design holds these cells, so that they are levels of one factor, variant: name those"
+        message += loose * ("variant" in factors and "variant" not in columns)
+        raise Refused(f"{described.file}: {key}: {message}" + f" (and {more} more)" * bool(more))
+    post_hoc = {"written": "", "registered": False, "earlier": []}
+    found: dict[str, Any] = {"claims": {name: {"claim": claim} | post_hoc for name, claim in kept.items()}}
+    found |= {"margin": {"value": described.margin} | post_hoc} if described.margin is not None else {}
+    return found | ({"question": described.question} if described.question else {})
+
+
+def _unmeasured(name: str, claim: dict[str, Any], metrics: dict[str, bool | None]) -> list[Problem]:
+    """What is wrong with the metric and the margin of a claim, since they are of runs that are not ours."""
+    metric, margin, key = claim.get("metric"), claim.get("margin"), f"claims.{name}"
+    if metric is not None and metric not in metrics:
+        return [Problem(key, f"metric: no column {metric}: {resembling(str(metric), list(metrics))}")]
+    if metric is not None and metrics[metric] is None:
+        told = f"metric: the name of {metric} does not say whether less of it is better"
+        return [Problem(key, f"{told}; make it the endpoint, with --metric {metric} and --lower or --higher")]
+    return [Problem(key, f"margin: {_share(margin)}")] if evidence.fraction_of(margin) is not None else []
+
+
+def wanted_factors(asked: Asked, columns: list[str]) -> list[str]:
+    """The factors that the command line names, else those of the study file.  Raises `Refused`."""
+    named = [name for name, _ in asked.described.factors]
+    if lost := [name for name in named if name not in columns]:
+        there = resembling(lost[0], columns)
+        raise Refused(f"{asked.described.file}: factors.{lost[0]}: there is no such column: {there}")
+    return list(asked.factors) or named
+
+
+def claimed_metrics(described: Described) -> list[str]:
+    """The metrics that claims name, whatever else they say."""
+    claims = described.claims.values() if isinstance(described.claims, dict) else ()
+    named = [claim.get("metric") for claim in claims if isinstance(claim, dict)]
+    return [metric for metric in named if isinstance(metric, str)]
+
+
+def _claim(claim: Any, factors: dict[str, list[Any]]) -> Any:
+    """A claim with its levels as the runs have them and its numbers as numbers."""
+    if not isinstance(claim, dict):
+        return claim
+    found = {}
+    for key, value in claim.items():
+        if key == "margin":
+            found[key] = _number(value)
+        elif key == "at":
+            found[key] = _side(value, factors)
+        else:
+            found[key] = [_side(side, factors) for side in value] if isinstance(value, list) else value
+    return found
+
+
+def _side(side: Any, factors: dict[str, list[Any]]) -> Any:
+    """A side with levels of the runs; published numbers as numbers; whatever is neither as it is."""
+    if isinstance(side, list):
+        return [_number(value) for value in side]
+    if not isinstance(side, dict):
+        return side
+    return {
+        key: [level_of(text, factors.get(key, [])) for text in asked]
+        if isinstance(asked, list)
+        else level_of(asked, factors.get(key, []))
+        for key, asked in side.items()
+    }

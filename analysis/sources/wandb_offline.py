@@ -1,0 +1,90 @@
+"""Runs that Weights & Biases wrote offline: `offline-run-*/run-*.wandb`, records in the framing of LevelDB's log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import Refused
+from ablate.format import counted
+from analysis.sources.tracked_runs import Tracked
+
+HEAD, BLOCK = 7, 32768  # bytes of the file's and of each record's head; of a block, which no record's head crosses
+WHOLE, FIRST, LAST = 1, 2, 4  # kinds of a piece of a record; 3 is one between
+
+
+def read_offline(folder: Path, notes: list[str]) -> list[Tracked]:
+    """The runs in a folder, in the order of their start.  Raises `Refused`."""
+    files = sorted(folder.glob("run-*.wandb")) or sorted(folder.glob("*run-*/run-*.wandb"))
+    files = files or sorted(folder.glob("wandb/*run-*/run-*.wandb"))
+    if not files:
+        raise Refused(f"{folder} holds no runs of W&B; name the folder that holds offline-run-* folders")
+    found = []
+    for file in files:
+        run = _read(file)
+        if run is None:
+            notes.append(f"{file.parent.name}/{file.name} is no run that can be read; left out")
+        else:
+            found.append(run)
+    if not found:
+        raise Refused(f"none of the {counted(len(files), 'run')} in {folder} can be read")
+    return found
+
+
+def _read(file: Path) -> Tracked | None:
+    from google.protobuf.message import DecodeError
+    from wandb.proto import wandb_internal_pb2 as proto
+
+    told: Any = None
+    config: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+    history, state = [], "running"
+    try:
+        for piece in records(file.read_bytes()):
+            record = proto.Record()
+            record.ParseFromString(piece)
+            if record.HasField("run"):
+                told = record.run
+                config |= _items(told.config.update)
+            elif record.HasField("config"):
+                config |= _items(record.config.update)
+            elif record.HasField("history"):
+                row = _items(record.history.item)
+                history.append({"_step": record.history.step.num} | row)
+            elif record.HasField("summary"):
+                summary |= _items(record.summary.update)
+            elif record.HasField("exit"):
+                state = "failed" if record.exit.exit_code else "finished"
+    except (OSError, DecodeError):
+        told = None
+    if told is None:
+        return None
+    started = told.start_time.ToJsonString()
+    kept = {name: value for name, value in config.items() if not name.startswith("_")}
+    name = told.display_name or told.run_id
+    tags = list(told.tags)
+    return Tracked(told.run_id, name, told.run_group, told.job_type, state, started, tags, kept, summary, history)
+
+
+def _items(items: Any) -> dict[str, Any]:
+    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """The records of a file; a torn end is passed over."""
+    at, whole = HEAD, b""
+    while at + HEAD <= len(data):
+        left = BLOCK - at % BLOCK
+        if left < HEAD:
+            at += left
+            continue
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        piece = data[at + HEAD : at + HEAD + size]
+        if len(piece) < size or not WHOLE <= kind <= LAST:
+            return
+        whole = piece if kind in (WHOLE, FIRST) else whole + piece
+        if kind in (WHOLE, LAST):
+            yield whole
+        at += HEAD + size

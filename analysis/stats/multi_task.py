@@ -1,0 +1,184 @@
+"""Several tasks in one study: whether an effect depends on the task, ranks, and one number over all of them.
+
+Scores of different metrics are put on one scale, the share of the way from guessing to perfect, with c the loss of
+guessing uniformly: of a loss (c − loss) / c, of an accuracy (score − e^−c) / (1 − e^−c).  Both ends are constants of
+the task, so that nothing of the runs goes into the scale.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas
+from scipy import stats
+
+from ablate import evidence, format
+from ablate.evidence.equivalence import SEEDS
+from ablate.results.study import Study
+
+RESAMPLES = 2000
+LEAST = 3  # tasks that are worth a mean
+
+
+class Crossed(NamedTuple):
+    """Variants by tasks: names of both, the ids of their cells, and scores (seeds by cells), better is higher."""
+
+    variants: list[str]
+    tasks: list[str]
+    cells: dict[tuple[str, str], str]
+    scores: pandas.DataFrame
+    reference: str
+
+
+def crossed(study: Study) -> Crossed | None:
+    """The study as variants by tasks, scores on the common scale; None of fewer than two of either, or no yardstick."""
+    manifest = study.manifest
+    by_task = task_factors(manifest)
+    if not by_task:
+        return None
+    cells, reference = dict[tuple[str, str], str](), ""
+    for cell in manifest["cells"]:
+        sides = [[k for k in cell["levels"] if (k in by_task) == inside] for inside in (False, True)]
+        variant, task = (" + ".join(format.named(manifest, cell["levels"][key]) for key in side) for side in sides)
+        cells[variant, task] = cell["id"]
+        reference = reference or variant * bool(cell["reference"])
+    variants, tasks = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
+    full = len(cells) == len(variants) * len(tasks)
+    scales = {cell["id"]: made for cell in manifest["cells"] if (made := scale(manifest, cell))}
+    if not full or len(variants) < 2 or len(scales) < len(cells):
+        return None
+    values = evidence.scores(study)
+    scaled = {cell: slope * values[cell] + offset for cell, (slope, offset) in scales.items()}
+    return Crossed(variants, tasks, cells, pandas.DataFrame(scaled), reference or variants[0])
+
+
+def task_factors(manifest: dict[str, Any]) -> list[str]:
+    """The factors that change the task: between cells that differ in nothing else the task is another."""
+    found = []
+    for name in manifest["factors"]:
+        tasks: dict[str, set[str]] = {}
+        for cell in manifest["cells"]:
+            others = str([level for key, level in cell["levels"].items() if key != name])
+            tasks.setdefault(others, set()).add(cell["task"])
+        if any(len(different) > 1 for different in tasks.values()):
+            found.append(name)
+    return found
+
+
+def scale(manifest: dict[str, Any], cell: dict[str, Any]) -> tuple[float, float] | None:
+    """Slope and offset that bring a cell's scores to 0 for guessing and 1 for perfect; None without a yardstick."""
+    yardsticks = manifest["tasks"][cell["task"]].get("yardsticks") or {}
+    chance = yardsticks.get("chance", yardsticks.get("uniform"))
+    if not chance:
+        return None
+    if evidence.lower_is_better(manifest, evidence.endpoints(manifest)[cell["id"]]):
+        return -1 / chance, 1.0
+    guess = math.exp(-chance)
+    return 1 / (1 - guess), -guess / (1 - guess)
+
+
+def interactions(study: Study) -> pandas.DataFrame | None:
+    """Whether a variant gains more on a task than on the others: the difference of differences, exploratory.
+
+    With D_t the gain over the reference variant on task t, paired over seeds and scaled: D_t − mean of D on the other
+    tasks, whose runs are independent: Welch's t over the tasks' groups, simultaneous 95 % intervals over the rows
+    (Bonferroni), Holm p that agree with them; neither below five seeds, which Welch's t needs.  A gain is NaN, and what
+    is made of it, where the two variants lost different numbers of runs to divergence.
+    Columns variant, task, n, gain, others, mean, low, high, p, p_holm.  None of a study with a single task.
+    """
+    found = crossed(study)
+    if found is None:
+        return None
+    rows, lost = [], _diverged(study)
+    level = evidence.ALPHA / (len(found.tasks) * (len(found.variants) - 1))
+    for variant in found.variants:
+        if variant == found.reference:
+            continue
+        gains = {task: _gain(found, variant, task, lost) for task in found.tasks}
+        for task in found.tasks:
+            share = -1 / (len(found.tasks) - 1)
+            groups = [gain if name == task else share * gain for name, gain in gains.items()]
+            estimate = evidence.welch(groups)
+            few = estimate.n < SEEDS
+            low, high = (math.nan, math.nan) if few else evidence.interval(estimate, level)
+            p = math.nan if few else evidence.p_value(estimate)
+            own = float(gains[task].mean()) if len(gains[task]) else math.nan
+            row = {"variant": variant, "task": task, "n": estimate.n, "gain": own, "others": own - estimate.mean}
+            rows.append(row | {"mean": estimate.mean, "low": low, "high": high, "p": p})
+    table = pandas.DataFrame(rows)
+    return table.assign(p_holm=evidence.holm(table["p"].to_numpy(float), evidence.ALPHA))
+
+
+def _diverged(study: Study) -> dict[str, int]:
+    """By cell, how many runs diverged."""
+    lost = study.runs.loc[study.runs["status"] == "diverged", "cell"].value_counts()
+    return {cell["id"]: int(lost.get(cell["id"], 0)) for cell in study.manifest["cells"]}
+
+
+def _gain(found: Crossed, variant: str, task: str, lost: dict[str, int]) -> np.ndarray:
+    """A variant's scaled gain over the reference variant, seeds that have both; empty where they diverged unequally."""
+    if lost[found.cells[variant, task]] != lost[found.cells[found.reference, task]]:
+        return np.array([])
+    difference = found.scores[found.cells[variant, task]] - found.scores[found.cells[found.reference, task]]
+    return np.asarray(difference.dropna().to_numpy())
+
+
+def ranks(study: Study) -> pandas.DataFrame | None:
+    """Each variant's rank by mean score on every task, 1 the best, ties shared, and its mean rank, best first.
+
+    Variants with more diverged runs on a task rank behind those with fewer, those without any number last.  None of a
+    study with a single task.
+    """
+    found = crossed(study)
+    if found is None:
+        return None
+    means, lost, columns = found.scores.mean(), _diverged(study), {}
+    for task in found.tasks:
+        cells = [found.cells[variant, task] for variant in found.variants]
+        keys = [(math.isnan(means[cell]), lost[cell], -np.nan_to_num(means[cell])) for cell in cells]
+        columns[task] = stats.rankdata([sorted(set(keys)).index(key) for key in keys])
+    table = pandas.DataFrame({"variant": found.variants} | columns)
+    ordered = table.assign(mean_rank=table[found.tasks].mean(axis=1)).sort_values("mean_rank", kind="stable")
+    return ordered.reset_index(drop=True)
+
+
+def aggregate(study: Study, rng: np.random.Generator) -> pandas.DataFrame | None:
+    """Interquartile mean of each variant's scaled scores over all tasks and seeds (Agarwal 2021, arXiv 2108.13264).
+
+    The mean of the middle half of its runs, with a 95 % interval of a bootstrap that draws runs within each task.
+    Columns variant, tasks, runs, iqm, low, high, diverged.  None of fewer than three tasks.
+    """
+    found = crossed(study)
+    if found is None or len(found.tasks) < LEAST:
+        return None
+    diverged = study.runs.loc[study.runs["status"] == "diverged", "cell"]
+    rows = []
+    for variant in found.variants:
+        cells = [found.cells[variant, task] for task in found.tasks]
+        groups = [found.scores[cell].dropna().to_numpy() for cell in cells]
+        row: dict[str, Any] = {"variant": variant, "tasks": len(cells), "runs": sum(map(len, groups))}
+        row |= {"iqm": math.nan, "low": math.nan, "high": math.nan}
+        if all(len(group) for group in groups):
+            row["iqm"] = float(stats.trim_mean(np.concatenate(groups), 0.25))
+        if all(len(group) > 1 for group in groups):
+            row["low"], row["high"] = bootstrap(groups, rng)
+        rows.append(row | {"diverged": int(diverged.isin(cells).sum())})
+    return pandas.DataFrame(rows)
+
+
+def bootstrap(groups: list[np.ndarray], rng: np.random.Generator) -> tuple[float, float]:
+    """95 % percentile interval of the interquartile mean, runs drawn anew within each task, widened for their number.
+
+    Runs drawn from n vary by √((n − 1)/n) less than new ones, and percentiles are a normal's, not t's: with 3 to 8 runs
+    of 3 tasks the plain interval holds the truth in 82 to 93 % of studies.  Its ends are moved off the mean by
+    √(n/(n − 1)) · t / z, n of the smallest task and t of Σ (nᵢ − 1) degrees of freedom.
+    """
+    drawn = [group[rng.integers(len(group), size=(RESAMPLES, len(group)))] for group in groups]
+    means = stats.trim_mean(np.concatenate(drawn, axis=1), 0.25, axis=1)
+    ends, middle = np.quantile(means, [0.025, 0.975]), stats.trim_mean(np.concatenate(groups), 0.25)
+    n, df = min(map(len, groups)), sum(len(group) - 1 for group in groups)
+    wider = math.sqrt(n / (n - 1)) * stats.t.isf(0.025, df) / stats.norm.isf(0.025)
+    low, high = middle + wider * (ends - middle)
+    return float(low), float(high)

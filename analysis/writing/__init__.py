@@ -1,0 +1,1 @@
+"""A case in words: sentences, tables, LaTeX, Markdown, methods, references."""

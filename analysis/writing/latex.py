@@ -1,0 +1,167 @@
+"""LaTeX from texts: every character that TeX would read as a command is escaped, tables are booktabs'."""
+
+from __future__ import annotations
+
+import functools
+import re
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+from analysis.writing.sheet import Sheet
+
+SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "`": r"\textasciigrave{}",
+    **{character: f"\\{character}" for character in "_%&#${}"},
+}
+FORMULAS = {
+    "alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu xi": "αβγδεζηθικλμνξ",
+    "pi rho sigma tau upsilon varphi chi psi omega": "πρστυφχψω",
+    "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega": "ΓΔΘΛΞΠΣΦΨΩ",
+    "pm times cdot leq geq neq surd odot infty Vert rightarrow leftarrow": "±×·≤≥≠√⊙∞‖→←",
+    "approx propto partial ell in": "≈∝∂ℓ∈",
+}
+# What pdfTeX has no letter for.
+SYMBOLS = {
+    **{
+        sign: rf"$\{name}$"
+        for names, signs in FORMULAS.items()
+        for name, sign in zip(names.split(), signs, strict=True)
+    },
+    **{sign: f"$^{value}$" for value, sign in zip("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻", strict=True)},
+    **{sign: f"$_{value}$" for value, sign in zip("0123456789", "₀₁₂₃₄₅₆₇₈₉", strict=True)},
+    "−": "$-$",
+    "…": r"\ldots{}",
+    "–": "--",
+    "—": "---",
+}
+CHARACTERS = str.maketrans(SPECIAL | SYMBOLS | {"\0": "{}", "\1": r"\allowbreak{}"})
+# Letters and signs beyond ASCII that it has, with T1 fonts and textcomp.
+LETTERS = {*map(chr, range(0xA1, 0x180)), *"ȘșȚț€™†‡•‰„‚‹›‘’“”"} - {*"ĦħĸĿŀŉŦŧſ\u00ad", *SYMBOLS}
+WORD = 24  # characters from which on a word may be broken
+PIECE = 6  # characters between its breaks
+LONG = 48  # characters of a text that is broken into lines
+LINE = 28  # characters of such a line
+MOST = 240  # characters of a cell; NAME.md has all of them
+NARROW = 64  # characters of a table that fits into one of two columns
+LINES = 40  # of rows that one page takes
+NOTES = 12  # notes below a table, each of no more lines than a cell has
+FLOATS = 12  # that may wait for a page; TeX gives up at 52
+
+
+def escape(text: str) -> str:
+    """Text that LaTeX sets as it is; no signs in a row make a ligature, a line may break within an endless word."""
+    text = re.sub(r"[\x00-\x1f\x7f\s]+", " ", unicodedata.normalize("NFC", text))
+    text = re.sub(rf"\S{{{WORD},}}", _breakable, "".join(map(_written, text)))
+    return re.sub(r"([-,'])(?=\1)", "\\1\0", text).translate(CHARACTERS)
+
+
+@functools.cache
+def _written(character: str) -> str:
+    """A character, or where there is no letter for it, its parts (the ligature fi as f and i), else its code."""
+    parts = character if _settable(character) else unicodedata.normalize("NFKD", character)
+    return parts if all(map(_settable, parts)) else f"[U+{ord(character):04X}]"
+
+
+def _settable(character: str) -> bool:
+    return character.isascii() or character in LETTERS or character in SYMBOLS
+
+
+def _breakable(word: re.Match[str]) -> str:
+    return re.sub(rf"(.{{{PIECE}}})(?=.)", "\\1\1", word[0])
+
+
+def table(sheet: Sheet) -> str:
+    """A sheet as a table of booktabs, no wider than its column, with its notes below; \\input it where it belongs.
+
+    With more rows than a page takes, it comes in parts under one number.
+    """
+    parts = list(_parts(sheet.rows))
+    lines = [r"% needs \usepackage{array,booktabs,graphicx,textcomp} and \usepackage[T1]{fontenc}"]
+    for number, rows in enumerate(parts, 1):
+        lines += [r"\clearpage"] * (number > 1 and number % FLOATS == 1)
+        lines += _part(sheet, rows, number, len(parts))
+    return "\n".join(lines) + "\n"
+
+
+def figure(name: str, sentences: Sequence[str]) -> str:
+    """The figure NAME.pdf as a float whose caption is these sentences."""
+    caption = " ".join(f"{escape(line.rstrip('.'))}." for line in sentences if line)
+    lines = [r"\begin{figure}", r"\centering", rf"\includegraphics[width=\linewidth]{{{name}.pdf}}"]
+    return "\n".join([*lines, rf"\caption{{{caption}}}", rf"\label{{fig:{name}}}", r"\end{figure}", ""])
+
+
+def _parts(rows: Sequence[list[str]]) -> Iterator[list[list[str]]]:
+    """The rows, as many at a time as a page takes."""
+    part: list[list[str]] = []
+    height = 0
+    for row in rows:
+        lines = max(len(textwrap.wrap(text, LINE)) if len(text) > LONG else 1 for text in map(_cut, row))
+        if part and height + lines > LINES:
+            yield part
+            part, height = [], 0
+        part, height = [*part, row], height + lines
+    yield part
+
+
+def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[str]:
+    """One table of all or of some rows; the last has the notes."""
+    widths = [max(map(len, texts)) for texts in zip(*sheet.rows, strict=True)] or [0] * len(sheet.head)
+    last, later = number == count, number > 1
+    star = "*" * (sum(min(max(width, 10), LINE) + 2 for width in widths) > NARROW)  # the same as without in one column
+    return [
+        rf"\begin{{table{star}}}",
+        *[r"\addtocounter{table}{-1}"] * later,
+        r"\centering\small",
+        rf"\caption{{{escape(_cut(sheet.title) + f' ({number} of {count})' * (count > 1))}}}",
+        rf"\label{{tab:{sheet.name}{f'-{number}' * later}}}",
+        r"\medskip",
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{@{{}}{''.join(map(_column, sheet.numeric, widths))}@{{}}}}",
+        r"\toprule",
+        " & ".join(map(_head, sheet.head, sheet.numeric, widths)) + r" \\",
+        r"\midrule",
+        *(" & ".join(map(_cell, row)) + r" \\" for row in rows),
+        r"\bottomrule",
+        r"\end{tabular}}",
+        *(_notes(sheet) if last else []),
+        rf"\end{{table{star}}}",
+    ]
+
+
+def _column(right: bool, width: int) -> str:
+    """How a column is set: numbers flush right, sentences in lines."""
+    return "r" if right else r">{\raggedright\arraybackslash}p{15em}" if width > LONG else "l"
+
+
+def _head(text: str, right: bool, width: int) -> str:
+    """A column's head, in as many lines as keep it no wider than what stands below."""
+    lines = textwrap.wrap(_cut(text), min(max(width, 10), LINE), break_long_words=False, break_on_hyphens=False)
+    if len(lines) < 2:
+        return _cell(text)
+    stacked = r" \\ ".join(map(_cell, lines))
+    return rf"\begin{{tabular}}[b]{{@{{}}{'r' if right else 'l'}@{{}}}}{stacked}\end{{tabular}}"
+
+
+def _cell(text: str) -> str:
+    """An escaped text; in braces where a row would take its bracket for an argument of the row above."""
+    escaped = escape(_cut(text))
+    return f"{{{escaped}}}" if escaped.startswith("[") or escaped.startswith("*") else escaped
+
+
+def _notes(sheet: Sheet) -> list[str]:
+    more = len(sheet.notes) - NOTES
+    shown = [*map(_cut, sheet.notes[:NOTES]), *[f"{more} more in {sheet.name}.md"] * (more > 0)]
+    return [rf"\par\smallskip{{\footnotesize\raggedright {escape(note)}\par}}" for note in shown]
+
+
+def _cut(text: str) -> str:
+    written = "".join(map(_written, text))
+    return text if len(written) <= MOST else f"{written[: MOST - 1].rstrip()}…"

@@ -1,0 +1,199 @@
+"""macros.tex: a LaTeX command for every number of a study, so that a paper's text never holds a number typed by hand.
+
+\\ablFfnSwigluDelta is the effect of ffn=swiglu, \\ablCellLnSwigluMean the score of the cell ln + swiglu.  Names hold
+letters alone: digits and signs are spelled out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ablate import evidence, format
+from ablate.evidence.step_equivalents import LEAST, MOST
+from analysis.case import Case
+from analysis.writing import tables
+from analysis.writing.latex import escape
+
+PREFIX = "abl"
+DIGITS = ["Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"]
+HEAD = """% Numbers of the study {study}, written by python -m analysis.
+% \\input this file, then write \\{first}{{}} in the text.  Values are rounded as in the tables.
+% Before each group: what it is about.
+"""
+
+
+class Macro(NamedTuple):
+    """A command: its name without the backslash, what it is about, which number it is, and its text."""
+
+    name: str
+    about: str
+    field: str
+    text: str
+
+
+def macros(case: Case) -> list[Macro]:
+    """Every number of the study, of its effects, its cells and its claims; all names differ."""
+    found: list[Macro] = []
+    taken: set[str] = set()
+    for stem, about, fields in _groups(case):
+        end = next(end for end in _endings() if not {f"{stem}{end}{field}" for field in fields} & taken)
+        taken |= {f"{stem}{end}{field}" for field in fields}
+        found += [Macro(f"{stem}{end}{field}", about, field, text) for field, text in fields.items()]
+    return found
+
+
+def page(case: Case) -> str:
+    """All commands as LaTeX, each group under what it is about."""
+    found, lines, about = macros(case), [], None
+    for macro in found:
+        if macro.about != about:
+            about = macro.about
+            lines += ["", f"% {' '.join(about.split())}"]
+        lines.append(rf"\newcommand{{\{macro.name}}}{{{either_mode(macro.text)}}}")
+    first = next((macro.name for macro in found if macro.field == "Delta"), found[0].name)
+    return HEAD.format(study=" ".join(case.study.manifest["study"].split()), first=first) + "\n".join(lines) + "\n"
+
+
+def either_mode(text: str) -> str:
+    """A text as LaTeX for running text and for formulas, where words and dashes need a box."""
+    escaped = escape(text).replace("$-$", r"\ensuremath{-}").replace(r"\textless{}", r"\ensuremath{<}")
+    escaped = re.sub(r"\$([^$]*[^$\\])\$", r"\\ensuremath{\1}", escaped)
+    return rf"\mbox{{{escaped}}}" if re.search(r"[^\W\d_]|–", text) else escaped
+
+
+def spelled(text: str) -> str:
+    """A label as letters: "swiglu" is Swiglu, "optim.lr=0.001" is OptimLrZeroPointZeroZeroOne, "ln + rms" is LnRms."""
+    plain = unicodedata.normalize("NFKD", text.replace(format.MINUS, "-")).encode("ascii", "ignore").decode()
+    plain = re.sub(r"(?<=\d)\.(?=\d)", " Point ", plain)
+    plain = re.sub(r"(?<![A-Za-z0-9])-(?=\d)|(?<=\de)-(?=\d)", " Minus ", plain)
+    plain = re.sub(r"\d", lambda digit: f" {DIGITS[int(digit[0])]} ", plain)
+    return "".join(part[0].upper() + part[1:] for part in re.findall(r"[A-Za-z]+", plain))
+
+
+def _endings() -> Iterator[str]:
+    """What tells names apart that would be equal: nothing for the first, then B, C, … Z, BB, …"""
+    yield ""
+    for length in range(1, 99):
+        yield from (letter * length for letter in "BCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """The start of the names, what they are about, and field by field the texts."""
+    counts = case.study.runs["status"].value_counts()
+    study = {"Seeds": len(case.study.manifest["seeds"]), "Cells": len(case.cells), "Runs": len(case.study.runs)}
+    study |= {name.title(): int(counts.get(name, 0)) for name in ("done", "diverged", "failed", "missing")}
+    yield f"{PREFIX}Study", "the study", {name: str(count) for name, count in study.items()}
+    plain = case.plain or case  # of names come commands, which a label must not change in a paper's text
+    for row, key in zip(case.effects.itertuples(), plain.effects.itertuples(), strict=True):
+        about = f"{row.label}, {row.metric}, {'family' if row.family else 'exploratory'}"
+        yield PREFIX + effect_name(key), about, _effect(row)
+    cells, keys = case.cells.assign(**tables.beside(case.study)), plain.cells[["label", "stratum"]]
+    places = format.decimals([cells["sd"].max()])
+    others = [name for name in cells if "/" in name]
+    for row, key, *also in zip(cells.itertuples(), keys.itertuples(), *(cells[name] for name in others), strict=True):
+        scores = {spelled(name): format.number(value, places) for name, value in zip(others, also, strict=True)}
+        yield (
+            f"{PREFIX}Cell{spelled(_placed(key))}",
+            f"cell {_placed(row)}, {row.metric}",
+            _cell(row, places) | scores,
+        )
+    for row in case.claims.itertuples():
+        yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", _claim(row)
+
+
+def _placed(row: Any) -> str:
+    """A cell's label with its stratum."""
+    return row.label + f" at {row.stratum}" * bool(row.stratum)
+
+
+def effect_name(row: Any) -> str:
+    """The start of the names of an effect's numbers."""
+    where = f"At{spelled(row.stratum)}" if row.stratum else ""
+    if row.kind in format.CROSSED and evidence.ALIASED not in row.note:
+        pairs = zip(row.factor.split(" x "), row.level.split(", "), strict=False)
+        return "By".join(spelled(factor) + spelled(level) for factor, level in pairs) + where
+    if row.kind == "cell":
+        return f"{spelled(row.level)}Against{spelled(row.reference)}{where}"
+    return "Step" * (row.kind == "step") + spelled(row.factor) + spelled(row.level) + where
+
+
+def _span(row: Any, places: int) -> dict[str, str]:
+    """A difference and its interval, in the digits that tables give them."""
+    low, high = format.ends(row.low, row.high, places, signed=True).split(", ")
+    return {"Delta": format.number(row.mean, places, signed=True), "Low": low, "High": high}
+
+
+def _effect(row: Any) -> dict[str, str]:
+    places = format.decimals([(row.high - row.low) / 2])
+    withheld = row.verdict == "withheld"
+    found = _span(row, places)
+    found = {name: "–" if withheld else text for name, text in found.items()}
+    found |= {"P": format.p_text(row.p_holm if row.family else row.p_bh), "N": str(row.n)}
+    found |= {"Sd": "–" if withheld else format.number(row.sd, format.decimals([row.sd]))}
+    found |= {"Lost": str(tables.lost_runs(row))}
+    found |= {name: write(getattr(row, column)) for name, (column, write) in MORE.items() if hasattr(row, column)}
+    if hasattr(row, "worth"):
+        places = evidence.worth_places(row.worth_low, row.worth_high)
+        found |= {name: _worth(getattr(row, column), places) for name, column in WORTH.items()}
+    found |= {"Worth": "–"} if evidence.worth_words(row).startswith("not bounded") else {}
+    if math.isfinite(getattr(row, "margin_steps", math.nan)):
+        found["Margin"] = f"{100 * row.margin_steps:g} %"
+    return found | {"Verdict": str(row.verdict) + evidence.assuming(row)}
+
+
+WORTH = {"Worth": "worth", "WorthLow": "worth_low", "WorthHigh": "worth_high"}
+Write = Callable[[Any], str]
+
+
+def _percent(value: Any, places: int = 0) -> str:
+    if not math.isfinite(value):
+        return format.number(value, places, signed=True)
+    return f"{format.plus(100 * value, f'.{places}f')} %"
+
+
+def _worth(value: Any, places: int = 0) -> str:
+    """A share of the steps as far as it was measured: beyond, only that is said."""
+    if value > MOST - 1 or value < LEAST - 1:
+        return f"{'more' if value > 0 else 'less'} than {_percent(MOST - 1 if value > 0 else LEAST - 1)}"
+    return _percent(value, places)
+
+
+def _by_itself(value: Any) -> str:
+    return format.number(value, format.decimals([value]))
+
+
+MORE: dict[str, tuple[str, Write]] = {
+    "Dz": ("d_z", lambda value: format.number(value, 2, signed=True)),
+    "Correlation": ("correlation", lambda value: format.number(value, 2)),
+    "Superiority": ("superiority", lambda value: format.number(value, 2)),
+    "Smallest": ("smallest", _by_itself),
+    "Margin": ("margin", _by_itself),
+    "Left": ("match_difference", format.remainder),
+}
+
+
+def _cell(row: Any, places: int) -> dict[str, str]:
+    found = {"Mean": format.number(row.mean, places), "Sd": format.number(row.sd, places), "N": str(row.n)}
+    found |= {name: str(getattr(row, name.lower())) for name in ("Runs", "Diverged", "Failed", "Missing")}
+    known = format.known(row.params)
+    found |= {"Params": f"{int(row.params):,}" if known else "–"}
+    found |= {"ParamsChange": format.percent(row.params_vs_reference)} if known else {}
+    found |= (
+        {"Chosen": str(row.chosen_value), "Left": format.remainder(row.match_difference)}
+        if hasattr(row, "match")
+        else {}
+    )
+    return found | ({"Tuned": format.setting(row.tuned_value)} if hasattr(row, "tuned_value") else {})
+
+
+def _claim(row: Any) -> dict[str, str]:
+    p = row.p_holm if row.family else row.p_bh
+    places = format.decimals([(row.high - row.low) / 2])
+    found = _span(row, places)
+    found |= {"Sd": format.number(row.sd, format.decimals([row.sd])), "P": format.p_text(p), "N": str(row.n)}
+    found |= {"Margin": _by_itself(row.margin)}
+    return found | {"Verdict": str(row.verdict) + evidence.assuming(row)}

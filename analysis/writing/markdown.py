@@ -1,0 +1,51 @@
+"""report.md: the report's sections as Markdown, figures by relative links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from ablate import format
+from ablate.results.atomic import write_atomic
+from analysis.case import Case
+from analysis.writing import sheet
+from analysis.writing.sections import Picture, Section, noise, sections
+from analysis.writing.sheet import inline, paragraph
+
+
+def write(case: Case, folder: Path, pictures: Iterable[Picture] = ()) -> Path:
+    """Write report.md into the folder of its figures."""
+    file = folder / "report.md"
+    found = sections(case, pictures)
+    at = 1 + [section.name for section in found].index("verdicts")
+    found[at:at] = [section for section in (noise(case),) if section.items]
+    write_atomic(file, page(format.title(case.study.manifest), found).encode())
+    return file
+
+
+def page(title: str, found: list[Section]) -> str:
+    """A whole report."""
+    parts = [f"# {inline(title)}", *(part for section in found for part in _parts(section))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _parts(section: Section) -> Iterator[str]:
+    yield f"## {inline(section.title)}"
+    yield from map(paragraph, section.text)
+    if section.facts:
+        yield "\n".join(f"- **{inline(name)}**: {inline(text)}" for name, text in section.facts)
+    if section.items:
+        yield "\n".join(f"- {paragraph(item)}" for item in section.items)
+    for each in section.sheets:
+        if len(section.sheets) > 1:
+            yield f"### {inline(each.title)}"
+        yield sheet.markdown(each).rstrip("\n")
+    for picture in section.pictures:
+        yield _picture(picture)
+
+
+def _picture(picture: Picture) -> str:
+    shown = next((file for file in picture.files if file.endswith(".png")), picture.files[0])
+    caption = "  \n".join(paragraph(line) for line in [picture.says, *picture.caption] if line)
+    return f"![{inline(picture.name)}]({quote(shown)})\n\n{caption}"

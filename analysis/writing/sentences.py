@@ -1,0 +1,179 @@
+"""What a study found, in sentences: an effect with its interval, what it rests on, what it is worth, and its scope."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import pandas
+
+from ablate import evidence, format
+from ablate.format import leaning, listed, p_words, said_metric, scope
+from analysis.case import Case
+
+ALONE = "the two alone add up to"  # not the main effects: as means over the other factor they hold a share of it
+BARE = ("none", "null", "true", "false")  # levels that mean nothing without their factor
+
+
+def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
+    """A sentence per row of effects; without `table` of those that come first, the family."""
+    manifest = case.study.manifest
+    shown = evidence.headline(case.effects) if table is None else table
+    sides = {contrast.label: contrast for contrast in evidence.contrasts(manifest)}
+    return [sentence(manifest, row, sides.get(row.label)) for row in shown.itertuples()]
+
+
+def sentence(manifest: dict[str, Any], row: Any, contrast: evidence.Contrast | None = None) -> str:
+    """One row of effects in words: "swiglu in place of mlp lowers the test loss by .053 nats per byte [.027, …] (…)."
+
+    `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
+    """
+    also = evidence.also_words(row.also)
+    grounds = "; ".join(filter(None, (also, ", ".join(grounds_of(row, manifest, contrast)), where(manifest, contrast))))
+    return f"{finding(manifest, row)} ({grounds})."
+
+
+def where(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
+    """The scope of a finding, that of the study where the cells are not known."""
+    if contrast is None:
+        return scope(manifest, [cell["id"] for cell in manifest["cells"]])
+    return scope(manifest, contrast.weights, contrast.side(-1))
+
+
+def finding(manifest: dict[str, Any], row: Any) -> str:
+    """The effect and its verdict in words, without what they rest on."""
+    about = subject(manifest, row)
+    if row.verdict == "withheld" or not row.n:
+        rank = f"; diverged ranked worst: {format.ranks(row)}" if row.diverged + row.diverged_reference else ""
+        return f"{about}: {row.verdict}, {row.note}{rank}"
+    word = leaning(row.verdict)
+    if word in ("better", "worse", "negligible"):
+        within = f", a difference within {format.margin(row)}: {row.verdict}" * (word == "negligible")
+        return moved(manifest, row) + within
+    if " among " in row.verdict:
+        whom = f"{row.verdict}; {row.note}; within {format.margin(row)}"
+        return f"{about}: {whom}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
+    why = f" ({row.note})" * bool(row.note and row.verdict == "undecided")
+    told = {"none": "no verdict", "equivalent": f"{row.verdict} within {format.margin(row)}"}.get(word, "undecided")
+    return f"{about}: {told}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
+
+
+def moved(manifest: dict[str, Any], row: Any) -> str:
+    """A decided effect: which way the metric moves, or of an interaction the difference that one change makes to it."""
+    if row.kind == "trend":
+        way = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
+        return (
+            f"{subject(manifest, row)}: the difference to the {said_metric(row.metric)} is {way}{beyond(manifest, row)}"
+        )
+    if row.kind != "interaction":
+        other = f" against {row.reference}" if row.kind == "cell" else averaged(manifest, row)
+        return evidence.moved(manifest, row, subject(manifest, row), other)
+    pair, metric = paired(manifest, row), f"the {said_metric(row.metric)}"
+    what = f"{pair.difference} to {metric}" if pair else metric
+    than = f"with {pair.other} than with {pair.base}" if pair else f"than {ALONE}"
+    by = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
+    return f"{subject(manifest, row)}: {what} is {by} {than}"
+
+
+def beyond(manifest: dict[str, Any], row: Any) -> str:
+    """What the number of an interaction is a difference of; nothing for other effects."""
+    if row.kind == "trend":
+        return f" {row.level.split(', ')[-1]} of {format.named(manifest, row.factor.split(' x ')[-1])}"
+    pair = paired(manifest, row) if row.kind == "interaction" else None
+    if pair:
+        return f": {pair.difference} with {pair.other}, minus that with {pair.base}"
+    return f" beyond what {ALONE}" * (row.kind == "interaction")
+
+
+def subject(manifest: dict[str, Any], row: Any) -> str:
+    """What is compared: "swiglu in place of mlp", "interaction of rms and swiglu", "rms + swiglu", at its stratum."""
+    where = f" at {row.stratum}" * bool(row.stratum)
+    if row.kind == "main":
+        base = format.named(manifest, row.reference)
+        return f"{named(manifest, row.factor, row.level)} in place of {base}{where}"
+    if row.kind == "trend":
+        (factor, setting), level = row.factor.split(" x "), row.level.split(", ")[0]
+        one = f"{named(manifest, factor, level)} in place of {format.named(manifest, row.reference)}"
+        return f"trend of {one} over {format.named(manifest, setting)}{where}"
+    if row.kind == "interaction":
+        pair = paired(manifest, row)
+        return f"interaction of {f'{pair.other} and {pair.one}{where}' if pair else row.label}"
+    if row.kind == "cell" and leaning(row.verdict) in ("better", "worse", "negligible"):
+        return f"{row.level}{where}"
+    return str(row.label)
+
+
+class Pair(NamedTuple):
+    """The changes that interact: `one` with the difference that it makes, by whether there is `other` or its `base`."""
+
+    one: str
+    difference: str
+    other: str
+    base: str
+
+
+def paired(manifest: dict[str, Any], row: Any) -> Pair | None:
+    """The two changes of an interaction; None where one number stands for several interactions."""
+    factors, levels, bases = row.factor.split(" x "), row.level.split(", "), row.reference.split(", ")
+    if evidence.ALIASED in row.note or {len(factors), len(levels), len(bases)} != {2}:
+        return None
+    if factors[1] not in manifest["reference"]:  # a setting: what a component changes at one of its levels
+        factors, levels, bases = factors[::-1], levels[::-1], bases[::-1]
+    other, one = (named(manifest, *each) for each in zip(factors, levels, strict=True))
+    base = named(manifest, factors[0], bases[0])
+    return Pair(one, f"the difference that {one} in place of {format.named(manifest, bases[1])} makes", other, base)
+
+
+def named(manifest: dict[str, Any], factor: str, level: str) -> str:
+    """A level as people say it: swiglu, optim.lr=0.003, norm=none."""
+    shown = format.named(manifest, level)
+    alone = factor in manifest.get("components", []) and (level not in BARE or shown != level)
+    return shown if alone else format.assigned(manifest, factor, level)
+
+
+def averaged(manifest: dict[str, Any], row: Any) -> str:
+    """Over which other factors a main effect of a factorial design is a mean."""
+    if row.kind != "main" or manifest.get("design", "grid") not in ("grid", "fractional"):
+        return ""
+    others = [name for name in manifest["factors"] if name in manifest["reference"] and name != row.factor]
+    return f", averaged over {listed(format.named(manifest, name) for name in others)}" if others else ""
+
+
+def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast | None) -> list[str]:
+    """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
+    seeds = format.counted(row.n, "seed") if row.paired else format.over(row)
+    found = [] if row.family else ["exploratory"]
+    found += [
+        seeds,
+        getattr(row, "assumes", ""),
+        p_words(row.p_holm if row.family else row.p_bh, "Holm" if row.family else "BH"),
+    ]
+    found += ["unadjusted for looks"] if row.unadjusted else []
+    if row.verdict == "undecided" and format.known(row.smallest):
+        size = format.number(row.smallest, format.decimals([row.smallest]))
+        found.append(f"a fresh study would find {size} four times in five")
+    decided = leaning(row.verdict) in ("better", "worse", "negligible", "equivalent")
+    found += [row.note if decided else "", row.given if row.verdict not in ("withheld", "none") else ""]
+    return [part for part in [*found, evidence.worth_told(row, "steps"), costs(manifest, contrast)] if part]
+
+
+def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
+    """How many more parameters the level's side has: "+0.4 % parameters"; nothing where that is not known."""
+    if contrast is None or contrast.kind in format.CROSSED:
+        return ""
+    params = {cell["id"]: cell["params"] for cell in manifest["cells"]}
+    sides = [_mean(params, contrast.side(sign)) for sign in (1, -1)]
+    if not all(map(format.known, sides)) or not sides[1]:
+        return ""
+    return f"{format.percent(sides[0] / sides[1] - 1)} parameters" if sides[0] != sides[1] else "equal parameters"
+
+
+def unit_of(manifest: dict[str, Any], metric: str) -> str:
+    """The unit to write after a number: " nats per byte", or nothing."""
+    return format.unit(manifest, metric).removeprefix(",")
+
+
+def _mean(params: dict[str, Any], side: dict[str, float]) -> float:
+    if not all(format.known(params[cell]) for cell in side):
+        return math.nan
+    return sum(weight * params[cell] for cell, weight in side.items()) / sum(side.values())

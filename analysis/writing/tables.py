@@ -1,0 +1,256 @@
+"""Tables of a study: CSV with every column and every digit; Markdown and LaTeX with what a paper shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from ablate import evidence, format
+from ablate.results.atomic import write_atomic
+from ablate.results.study import Study
+from analysis.case import Case
+from analysis.escape import written
+from analysis.writing import latex, sheet, stats_sheets
+from analysis.writing.runs_table import runs_table
+from analysis.writing.sheet import Sheet
+
+NAMED = 12  # runs without a number that are named one by one
+
+
+def write(case: Case, folder: Path) -> list[Path]:
+    """Write every table: NAME.csv with all columns, NAME.md and NAME.tex with those that people read.
+
+    Labels of the user are for people: CSV keeps the names as they are.
+    """
+    files = [written(frame, folder / f"{name}.csv") for name, frame in frames(case.plain or case).items()]
+    for each in sheets(case):
+        for suffix, text in (("md", sheet.markdown(each)), ("tex", latex.table(each))):
+            files.append(folder / f"{each.name}.{suffix}")
+            write_atomic(files[-1], text.encode())
+    return files
+
+
+def frames(case: Case) -> dict[str, pandas.DataFrame]:
+    """The tables as numbers, by the name of their file."""
+    cells = case.cells.assign(**beside(case.study))
+    found = {"runs": runs_table(case.study), "cells": cells, "effects": case.effects}
+    found |= case.further
+    return found | ({"claims": case.claims} if len(case.claims) else {})
+
+
+def sheets(case: Case) -> list[Sheet]:
+    """The tables as people read them: claims, effects, their particulars, cells, and what became of lost runs."""
+    found = [claims_sheet(case), effects_sheet(case), particulars_sheet(case), cells_sheet(case), losses_sheet(case)]
+    found += stats_sheets.sheets(dict(case.further), case.effects)
+    return [each for each in found if each is not None]
+
+
+def beside(study: Study) -> dict[str, list[float]]:
+    """Means over done seeds of every other test metric: of other lengths, other statistics, other scores."""
+    metrics = evidence.measures(study.manifest)
+    split = metrics[0].split("/")[0]  # of a tuning study the validation split: its test scores are nobody's business
+    known = [name for name in study.runs if name.startswith(f"{split}/") and study.runs[name].notna().any()]
+    others = [name for name in known if metrics != [name]]
+    order = [cell["id"] for _, members in evidence.strata(study.manifest) for cell in members]
+    return {name: evidence.scores(study, name).mean()[order].to_list() for name in others}
+
+
+def cells_sheet(case: Case) -> Sheet:
+    """The cells with mean ± SD over done seeds, the share of runs that diverged, and the budget."""
+    study, cells = case.study, case.cells.assign(**beside(case.study))
+    metrics, places = evidence.measures(study.manifest), format.decimals([cells["sd"].max()])
+    metric, several = ", ".join(metrics), len(metrics) > 1
+    others = [name for name in cells if "/" in name]
+    score = "mean ± SD" if several else f"{metric}, mean ± SD"
+    head = ["cell", *["metric"] * several, score, "n", "diverged [Wilson 95 %]", "failed", "missing"]
+    head += ["parameters", "to reference", *_matching(cells)]
+    head += [f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []
+    head += [_seen(study, name) for name in others]
+    rows = []
+    for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True):
+        texts = [row.name, *([row.metric] if several else []), _score(row, places)]
+        texts += [f"{row.n} of {row.runs}", share(row), str(row.failed), str(row.missing)]
+        texts += [f"{int(row.params):,}" if format.known(row.params) else "–"]
+        texts += [
+            ""
+            if row.reference or not format.known(row.params_vs_reference)
+            else format.percent(row.params_vs_reference)
+        ]
+        texts += [str(row.chosen_value), format.remainder(row.match_difference)] if "match" in cells else []
+        texts += [format.setting(row.tuned_value)] if "tuned" in cells else []
+        rows.append([*texts, *(format.number(value, places) for value in also)])
+    notes = [*dict.fromkeys(filter(None, cells["notes"])), *remarks(study)]
+    return Sheet("cells", f"Cells: {metric} over seeds, runs without a number, budget", head, rows, notes)
+
+
+def _seen(study: Study, metric: str) -> str:
+    """A metric as the head of a column, with the share of its examples that training has seen."""
+    length = metric.partition("@")[2]
+    shares = [cell.get("seen_lengths", {}).get(length, 0.0) for cell in study.manifest["cells"]]
+    return metric + f", {format.rough(max(shares))} seen in training" * (max(shares) > 0)
+
+
+def _matching(cells: pandas.DataFrame) -> list[str]:
+    return [cells["chosen"][0], f"match={cells['match'][0]}, left"] if "match" in cells else []
+
+
+def _score(row: Any, places: int) -> str:
+    spread = f" ± {format.number(row.sd, places)}" if row.n > 1 else " (one seed)" if row.n else ""
+    return format.number(row.mean, places) + spread
+
+
+def share(row: Any) -> str:
+    """Which part of a cell's ended runs diverged, with its interval."""
+    ended = row.diverged + row.done
+    text = f"{row.diverged} of {ended} [{row.diverged_low:.0%}, {row.diverged_high:.0%}]"
+    return text.replace("%", " %") if ended else "none ended"
+
+
+def effects_sheet(case: Case) -> Sheet:
+    """The family's effects with simultaneous intervals, then the exploratory rows: what a paper prints."""
+    study, table = case.study, case.effects
+    metrics, manifest = evidence.measures(study.manifest), study.manifest
+    metric, several = ", ".join(metrics), len(metrics) > 1
+    difference = "difference [95 %]" if several else f"{metric}, difference [95 %]"
+    matched = "match_difference" in table
+    priced = "worth" in table and bool(table["worth"].notna().any())
+    head = ["effect", *["metric"] * several, "n", "lost", difference, "p (Holm; exploratory: BH)"]
+    head += ["worth in steps"] * priced + ["verdict", "role"]
+    confounded = bool(table["also"].ne("").any())
+    head += ["also"] * confounded + ([f"match={manifest['match']}, left at most"] if matched else [])
+    rows = []
+    for row in table.itertuples():
+        places = format.decimals([(row.high - row.low) / 2])
+        texts = [row.label, *([row.metric] if several else []), str(row.n), str(lost_runs(row))]
+        texts += ["–" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)]
+        texts += [format.p_text(row.p_holm if row.family else row.p_bh)]
+        texts += [_steps(row)] if priced else []
+        texts += [format.verdict(row) + evidence.assuming(row), "family" if row.family else "exploratory"]
+        texts += [row.also] if confounded else []
+        rows.append([*texts, *([format.remainder(row.match_difference)] if matched else [])])
+    family = int(table["family"].sum())
+    over = f"Intervals are simultaneous over the {format.counted(family, 'row')} of the family (Bonferroni-t); "
+    alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
+    said = f"{over * bool(family)}{alone}all intervals cover seeds only."
+    said = said[0].upper() + said[1:]
+    stands, together = evidence.standing(study, table, case.claims) or "", families(case)
+    notes = [said * bool(len(rows)), together, stands, *at_common_values(study), *remarks(study)]
+    notes[1:1] = ["Also: settings besides the factor in which the two sides differ."] * confounded
+    notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
+    return Sheet("effects", f"Effects on {metric}", head, rows, [note for note in notes if note])
+
+
+def families(case: Case) -> str:
+    """What shares which 5 %, as a sentence, where there are claims beside the effects."""
+    said = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
+    return f"{said[:1].upper()}{said[1:]}." if said else ""
+
+
+def _steps(row: Any) -> str:
+    """What an effect is worth in per cent of the reference's steps."""
+    return evidence.worth_words(row, "").removeprefix("worth ").strip() or "–"
+
+
+PARTICULARS = {  # columns of effects beside those a paper prints first, and what they are called
+    "d_z": "d_z",
+    "correlation": "pair correlation",
+    "superiority": "P(A>B)",
+    "smallest": "found afresh",
+    "margin": "margin",
+}
+
+
+def particulars_sheet(case: Case) -> Sheet | None:
+    """What each effect rests on: mean ± SD of the differences, standardised effect, correlation, power."""
+    table = case.effects
+    known = {name: head for name, head in PARTICULARS.items() if name in table and table[name].notna().any()}
+    rows = []
+    for row in table.itertuples():
+        places = format.decimals([row.sd, (row.high - row.low) / 2])
+        spread = f" ± {format.number(row.sd, places)}" if format.known(row.sd) else ""
+        texts = [
+            row.label,
+            "–" if row.verdict == "withheld" else format.number(row.mean, places, signed=True) + spread,
+            "paired" if row.paired else "unpaired",
+        ]
+        rows.append([*texts, *(_particular(name, getattr(row, name), places) for name in known)])
+    head = ["effect", "difference, mean ± SD", "seeds", *known.values()]
+    told = {
+        "d_z": "d_z: mean / SD of the paired differences",
+        "smallest": "found afresh: what a fresh study of as many seeds finds four times in five",
+        "superiority": "P(A>B): how often the level is better than the reference, over all pairs of their seeds, each "
+        "side's mean over its cells, diverged runs last",
+    }
+    said = "; ".join(text for name, text in told.items() if name in known)
+    title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
+    return Sheet("particulars", title, head, rows, [f"{said}."] * bool(said)) if rows else None
+
+
+def _particular(name: str, value: float, places: int) -> str:
+    return format.number(value, places if name in ("smallest", "margin") else 2, signed=name == "d_z")
+
+
+def lost_runs(row: Any) -> int:
+    """Runs of both sides of an effect that gave no number."""
+    return int(row.failed + row.missing + row.diverged + row.diverged_reference)
+
+
+def claims_sheet(case: Case) -> Sheet | None:
+    """The claims of the study file with their verdicts, corrected for their number."""
+    if case.claims.empty:
+        return None
+    rows = []
+    for row in case.claims.itertuples():
+        places = format.decimals([(row.high - row.low) / 2])
+        status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
+        texts = [row.name, row.says, str(row.n), format.span(row.mean, row.low, row.high, places)]
+        texts += [format.p_text(row.p_holm if row.family else row.p_bh), status]
+        judged = row.verdict + evidence.assuming(row)
+        rows.append([*texts, f"{judged}: {row.note}" if row.note else judged])
+    p = "p (Holm; post hoc: BH)"
+    head = ["claim", "found", "n", "difference [95 %]", p, "written", "verdict"]
+    said = "Intervals and p are corrected for the number of claims; "
+    said += "registered: written before any seed had results on both sides."
+    return Sheet("claims", "Claims", head, rows, [said, *filter(None, [families(case)])])
+
+
+def losses_sheet(case: Case) -> Sheet | None:
+    """Cells that lost runs: how many of those that ended diverged, in which seeds, and the first reason."""
+    study, rows = case.study, []
+    for row in case.cells[case.cells[["diverged", "failed", "missing"]].any(axis=1)].itertuples():
+        runs = study.runs[study.runs["cell"] == row.cell]
+        for status in ("diverged", "failed", "missing"):
+            those = runs[runs["status"] == status]
+            if len(those):
+                reasons = [str(text).splitlines()[0] for text in those["error"] if isinstance(text, str) and text]
+                seeds = ", ".join(map(str, those["seed"]))
+                rows.append(
+                    [row.name, status, f"{len(those)} of {len(runs)}", share(row), seeds, (reasons or ["–"])[0]]
+                )
+    head = ["cell", "status", "runs", "diverged of ended [Wilson 95 %]", "seeds", "first reason"]
+    return Sheet("losses", "Runs without a number", head, rows, []) if rows else None
+
+
+def at_common_values(study: Study) -> list[str]:
+    """Of a tuned study, each effect with all cells at the same value."""
+    heading, rows = evidence.common_rows(study.manifest) if study.manifest.get("tuning") else ("", [])
+    return [f"{heading}:"] * bool(rows) + [f"{label}: {', '.join(values)}" for label, *values in rows]
+
+
+def remarks(study: Study) -> list[str]:
+    """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
+    manifest = study.manifest
+    lines = [format.role(manifest), *manifest.get("remarks", []), format.matched(manifest)]
+    lines += [evidence.unadjusted(manifest) or "", evidence.margin_line(study)]
+    lines.append(evidence.overfitting(study))
+    if len(manifest["seeds"]) == 1:
+        lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
+    for status in ("diverged", "failed", "missing"):
+        runs = study.runs[study.runs["status"] == status]
+        named = ", ".join(f"{run.label} seed {run.seed}" for run in runs.head(NAMED).itertuples())
+        lines.append(
+            f"{format.counted(len(runs), 'run')} {status}: {named}" + ", …" * (len(runs) > NAMED) if len(runs) else ""
+        )
+    return [line for line in [*lines, *(f"damaged: {note}" for note in study.notes)] if line]

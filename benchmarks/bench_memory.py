@@ -1,0 +1,67 @@
+"""What a process takes to train, beside the gate's estimate, at each scale on the CPU.
+
+python benchmarks/bench_memory.py [OVERRIDES]
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+MEASURE = """
+import json, sys
+import torch
+from ablate.model.build import initialised_model
+from ablate.training.optim import adamw
+from ablate.planning.plan import draft_study
+import torch.nn.functional as F
+from ablate.planning.checks.memory import needed, PROCESS
+
+torch.set_num_threads(1)
+cell = draft_study(sys.argv[1:], None).checked[0]
+estimated = needed(cell, lambda kind, what, make: make()) - PROCESS["cpu"]
+loose = torch.nn.Linear(2, 2)
+adamw(loose, 1e-3, [0.9, 0.99], 0.1)  # what the optimiser imports is no memory of the cell's
+open("/proc/self/clear_refs", "w").write("5")  # the peak so far is forgotten
+before = int([line for line in open("/proc/self/status") if line.startswith("VmRSS")][0].split()[1]) * 1024
+model = initialised_model(cell.config, cell.task, 0, [])
+optimiser = adamw(model, 1e-3, [0.9, 0.99], 0.1)
+for step in range(2):
+    batch = cell.task.batch(0, step, cell.config["train"]["batch_size"])
+    logits = model(**batch.inputs)
+    F.cross_entropy(logits.float().flatten(0, -2), batch.targets.flatten()).backward()
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+after = int([line for line in open("/proc/self/status") if line.startswith("VmHWM")][0].split()[1]) * 1024
+print(json.dumps({"estimated": estimated, "measured": after - before, "process": before}))
+"""
+
+
+def measured(*overrides: str) -> dict[str, Any]:
+    """Bytes that training takes beyond the process itself: estimated, and measured as resident memory at its peak."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [*overrides, "track=none", f"results_dir={folder}", "seeds=1"]
+        done = subprocess.run([sys.executable, "-c", MEASURE, *arguments], capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    """Print a line for each scale, with some variants."""
+    rest = sys.argv[1:]
+    for scale in ("tiny", "small", "base"):
+        for more in ([], ["position=alibi"], ["ffn=swiglu", "norm=ln_std"]):
+            if scale == "base" and more:
+                continue
+            found = measured(f"scale={scale}", *more, *rest)
+            mine, theirs = found["estimated"] / 1e6, found["measured"] / 1e6
+            print(
+                f"{scale} {' '.join(more)}: estimated {mine:.0f} MB, measured {theirs:.0f}, ratio {mine / theirs:.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""Overhead of a sweep of 50 one-step cells beyond training and evaluation, tracking included, and of starting it again.
+
+python benchmarks/bench_overhead.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+
+from common import timed
+
+CELLS = [
+    "-m",
+    "norm=ln,rms",
+    "optim.warmup=range(25)",
+    "seeds=1",
+    "train.steps=1",
+    "train.eval_every=1",
+    "eval.tokens=64",
+]
+
+
+def main() -> None:
+    """Print seconds per run, the gate's apart."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = f"results_dir={folder}/results"
+        timed("dry_run=true", here)  # the corpus is tokenised once, and files are warm
+        gate, _ = timed(*CELLS, here, "dry_run=true")
+        whole, _ = timed(*CELLS, here)
+        results = [json.loads(path.read_text()) for path in Path(folder).glob("results/runs/*/*/result.json")]
+        work = sum(result["seconds"]["train"] + result["seconds"]["evaluate"] for result in results)
+        workers = len(os.sched_getaffinity(0))
+        mirrored = len(list(Path(folder).glob("results/wandb/offline-run-*")))
+        again, _ = timed(*CELLS, here)
+    overhead = (whole - gate - work / workers) / len(results)
+    print(f"{len(results)} runs, {mirrored} mirrored to W&B; whole command {whole:.1f} s on {workers} workers")
+    print(f"gate (the same command with dry_run=true) {gate:.1f} s, training and evaluation {work:.1f} s of work")
+    print(f"overhead per run {overhead:.3f} s (to be at most 0.3)")
+    print(f"second start, all done {again:.1f} s (to be at most 10)")
+
+
+if __name__ == "__main__":
+    main()

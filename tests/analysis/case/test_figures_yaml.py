@@ -1,0 +1,179 @@
+"""figures.yaml: written once, applied to every figure, its mistakes refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas
+import pytest
+from fake_studies import fabricate
+from matplotlib.colors import to_hex
+
+from ablate import evidence
+from ablate.config.errors import Refused
+from ablate.results.study import load_study
+from analysis import figures
+from analysis.case import Case, case_of
+from analysis.case.figures_yaml import WIDTHS, edits_of, write_defaults
+from analysis.case.labels import cell_label
+from analysis.figures.draw import style
+from analysis.figures.draw.page import page_of
+
+FACTORS = {"norm": ["ln", "rms"], "ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 0.01]}
+
+
+def made(results: Path, text: str | None = None, factors: dict[str, list[object]] = FACTORS) -> Case:
+    """The case of a fabricated study, with this figures.yaml."""
+    study = load_study(results, fabricate(results, factors))
+    if text is not None:
+        file = results / "figures" / study.manifest["study"] / "figures.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    return case_of(results, study)
+
+
+def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -> None:
+    case = made(tmp_path)
+    before = figures.tables(case)
+    file = figures.edits_file(case)
+    write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
+    assert figures.edits(case) == edits_of(Path("nowhere"), case.study.manifest, [])
+    assert all(table.equals(before[name]) for name, table in figures.tables(case).items())
+    assert "# mlp: mlp" in file.read_text() and "# ffn: [mlp, glu, swiglu]" in file.read_text()
+    file.write_text("width: single\n")
+    write_defaults(file, case.study.manifest, ["effects"], style.colours(case.study.manifest))
+    assert figures.edits(case).width == WIDTHS["single"]
+
+
+def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
+    case = made(tmp_path, factors={"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "optim.lr": [1e-5, 1, True]})
+    file, kinds = figures.edits_file(case), [kind.name for kind in figures.KINDS]
+    write_defaults(file, case.study.manifest, kinds, style.colours(case.study.manifest))
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join(line.replace("# ", "", 1) if line.startswith("  #") else line for line in lines))
+    edits = figures.edits(case)
+    assert edits.labels == {} and edits.figures == kinds
+    assert (
+        edits.order
+        == edits.levels
+        == {"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "optim.lr": ["1e-05", "1", "true"]}
+    )
+    assert page_of(case.study.manifest, edits).colours == page_of(case.study.manifest, figures.Edits()).colours
+
+
+def test_figures_to_choose_from_are_those_that_the_study_has(tmp_path: Path) -> None:
+    case = made(tmp_path, factors={"ffn": ["mlp", "swiglu"]})
+    figures.write(case, case.folder)
+    (line,) = (line for line in figures.edits_file(case).read_text().splitlines() if "figures: [" in line)
+    drawn = [kind.name for kind in figures.KINDS if (case.folder / f"{kind.name}.png").exists()]
+    assert line == f"  # figures: [{', '.join(drawn)}]" and "effects" in drawn and "sensitivity" not in drawn
+
+
+def test_labels_stand_in_every_table(tmp_path: Path) -> None:
+    case = made(tmp_path, "labels: {ln: LayerNorm, glu: GLU, swiglu: SwiGLU, optim.lr: learning rate}\n")
+    tables = figures.tables(case)
+    said = "\n".join(f"{table.attrs['title']} {table.to_csv(columns=texts(table))}" for table in tables.values())
+    assert "LayerNorm + SwiGLU" in said and "norm: rms − LayerNorm" in said and "learning rate=0.001" in said
+    assert not any(f" {name} " in said or f"{name}," in said for name in ("ln", "glu", "swiglu", "optim.lr"))
+
+
+def texts(table: pandas.DataFrame) -> list[str]:
+    return [name for name in ("name", "label", "facet") if name in table]
+
+
+@pytest.mark.parametrize(
+    ("label", "levels", "shown"),
+    [
+        ("glu + reglu-x", {"a": "glu", "b": "reglu-x"}, "GLU + reglu-x"),
+        ("pre + 0.001 + ln", {"a": "pre", "optim.lr": 0.001, "b": "ln"}, "pre-LN + small + ln (ours)"),
+        ("ln + optim.lr=0.001", {"a": "ln", "optim.lr": 0.001}, "ln (ours) + rate=small"),
+        ("+ glu", {"a": "glu", "b": "ln"}, "+ GLU"),
+        ("ln glu + 0.0015", {"a": "ln glu", "optim.lr": 0.0015}, "ln glu + 0.0015"),
+        ("rms, glu + 1e-05", {"norm+ffn": "rms+glu", "c": 1e-5}, "both + tiny"),
+        ("model.dim=16, model.layers=2", {"model.dim+model.layers": "16+2"}, "wide"),
+        ("base", {"a": "glu"}, "base"),
+    ],
+)
+def test_a_cell_is_called_by_the_labels_of_its_own_levels(label: str, levels: dict[str, object], shown: str) -> None:
+    labels = {"glu": "GLU", "pre": "pre-LN", "ln": "ln (ours)", "0.001": "small", "optim.lr": "rate"}
+    labels |= {"rms+glu": "both", "1e-05": "tiny", "16+2": "wide"}
+    assert cell_label({"label": label, "levels": levels}, labels) == shown
+
+
+def test_order_is_of_rows_and_legend(tmp_path: Path) -> None:
+    case = made(tmp_path, "order: {ffn: [swiglu, mlp], norm: [rms]}\n")
+    tables = figures.tables(case)
+    names = list(dict.fromkeys(tables["seeds"]["name"]))
+    first = ["rms + swiglu + 0.001", "rms + mlp + 0.001", "rms + glu + 0.001", "ln + swiglu + 0.001"]
+    assert names[:4] == first and names.index("ln + mlp + 0.001 (reference)") == 4
+    ffn = [row.level for row in tables["effects"].itertuples() if row.factor == "ffn"]
+    assert ffn == ["swiglu", "glu"] * 2
+
+
+def test_a_subset_changes_what_is_shown_and_no_number(tmp_path: Path) -> None:
+    text = "subset: {levels: {ffn: [mlp, swiglu], optim.lr: [1e-2]}, figures: [effects, seeds]}\n"
+    case = made(tmp_path, text)
+    tables, whole = figures.tables(case), evidence.effects(case.study)
+    assert list(tables) == ["effects", "seeds"]
+    assert "4 of 12 cells shown" in tables["seeds"].attrs["caption"]
+    assert any(line.endswith("effects shown") for line in tables["effects"].attrs["caption"])
+    shown = tables["effects"]
+    assert set(shown["level"]) == {"rms", "swiglu", "rms, swiglu", "rms, 0.01", "swiglu, 0.01"}
+    for row in shown.itertuples():
+        same = whole[(whole["level"] == row.level) & (whole["stratum"] == row.stratum) & (whole["kind"] == row.kind)]
+        assert (row.low, row.high) == (same["low"].item(), same["high"].item())
+
+
+def test_colours_and_width_reach_the_figure(tmp_path: Path) -> None:
+    case = made(tmp_path, "width: 6.9\ncolours: {ffn: {swiglu: red}}\n", {"ffn": ["mlp", "swiglu"]})
+    page = page_of(case.study.manifest, figures.edits(case))
+    assert page.colour("ffn", "swiglu") == "#FF0000" and page.width == 6.9
+    tables = figures.tables(case)
+    drawn = {kind.name: kind.draw(tables[kind.name], page) for kind in figures.KINDS if kind.name in tables}
+    for name in ("curves", "seeds", "effects"):
+        axis = drawn[name].axes[0]
+        colours = [to_hex(line.get_color()) for line in axis.lines]
+        colours += [to_hex(colour) for each in axis.collections for colour in each.get_facecolors()]
+        assert "#ff0000" in colours and drawn[name].get_figwidth() == 6.9
+
+
+def test_more_than_fits_is_left_out_and_said(tmp_path: Path) -> None:
+    case = made(tmp_path, factors={"norm": [f"n{i}" for i in range(5)], "ffn": [f"f{i}" for i in range(6)]})
+    tables = figures.tables(case)
+    assert tables["seeds"]["cell"].nunique() == tables["curves"]["cell"].nunique() == 24
+    best = case.cells.sort_values("mean")["cell"].head(20)
+    assert {"c0", *best} <= set(tables["seeds"]["cell"])
+    assert len(tables["effects"]) == 24 and "24 of 29 effects shown" in " ".join(tables["effects"].attrs["caption"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("widht: 3", "unknown widht; did you mean width?"),
+        ("width: wide", 'width is "wide"; write single, text, double or inches from 2.5 to 12'),
+        ("width: 300", "width is 300; write single"),
+        ("caption: 1", "caption is 1; write true or false"),
+        ("labels: {swigul: SwiGLU}", "labels names swigul, which is no factor or level; did you mean swiglu?"),
+        ("labels: [a]", 'labels must be entries of the form `name: value`, not ["a"]'),
+        ("labels: {mlp: GLU, glu: GLU}", "labels give mlp and glu the same name, GLU; write different ones"),
+        ('labels: {mlp: "a\\0\\\\input{b}"}', "labels.mlp holds \\x00, which nobody sees; leave it out"),
+        ("labels: {norm: ffn}", "labels give norm and ffn the same name, ffn; write different ones"),
+        ("labels: {glu: ' '}", "labels.glu is empty; write a name"),
+        ("order: {ffn: [mlp, swigul]}", "order.ffn has no level swigul; did you mean swiglu?"),
+        ("order: {fnn: [mlp]}", "order names fnn, which is no factor; did you mean ffn?"),
+        ("order: {ffn: mlp}", 'order.ffn must be a list of levels, [a, b], not "mlp"'),
+        ("colours: {ffn: {mlp: '#12'}}", """colours.ffn.mlp is "#12"; write '#0072B2' or a name such as teal"""),
+        ("colours: {ffn: red}", 'colours.ffn must be entries of the form `name: value`, not "red"'),
+        ("subset: {figures: [efects]}", 'subset.figures names "efects"; did you mean effects?'),
+        ("subset: {cell: [a]}", "unknown subset.cell; did you mean cells?"),
+        ("subset: {cells: []}", "subset.cells must be a list, [a, b], not []"),
+        ("subset: {cells: [ln + mlp + 0.001], levels: {ffn: [swiglu]}}", "subset leaves no cell"),
+        ("labels: {a: b", ", line 2: no YAML"),
+        ("- a", "the file must be entries"),
+    ],
+)
+def test_mistakes_are_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(Refused) as refused:
+        figures.tables(made(tmp_path, text + "\n"))
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert str(tmp_path / "figures" / "fabricated" / "figures.yaml") in str(refused.value)

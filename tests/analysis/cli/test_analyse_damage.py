@@ -1,0 +1,238 @@
+"""Damaged, foreign and mixed results: named, counted and left out; never a crash, never a silent gap."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from fake_studies import fabricate
+
+from ablate import evidence
+from ablate.config.errors import Refused
+from ablate.results.atomic import read_json, write_json
+from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.tables import Columns, parse_lines
+from analysis import sources
+from analysis.case import case_of
+from analysis.cli import arguments
+from analysis.cli.main import main
+from analysis.sources import read
+from analysis.writing.sections import sections
+from analysis.writing.tables import remarks
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A study of four cells and three seeds, with what runs know of themselves."""
+    fabricate(tmp_path, GRID)
+    for file in tmp_path.glob("runs/*/*/result.json"):
+        told = json.loads(file.read_text())
+        write_json(file, told | {"versions": {"torch": "2.13.0"}, "device": "cpu x86_64"})
+    return tmp_path
+
+
+def change(file: Path, **entries: Any) -> None:
+    """Replace entries of a JSON file."""
+    write_json(file, json.loads(file.read_text()) | entries)
+
+
+def first(results: Path) -> Path:
+    """The folder of the first planned run: ln + mlp, seed 0."""
+    return results / "runs" / read_manifest(results, "fabricated")["runs"][0]["path"]
+
+
+def torn_result(run: Path) -> None:
+    (run / "result.json").write_text('{"status": "do')
+
+
+def list_as_result(run: Path) -> None:
+    (run / "result.json").write_text("[1, 2]")
+
+
+def binary_result(run: Path) -> None:
+    (run / "result.json").write_bytes(b"\xff\xfe\x00")
+
+
+def odd_status(run: Path) -> None:
+    change(run / "result.json", status="splendid")
+
+
+def odd_versions(run: Path) -> None:
+    change(run / "result.json", versions="2.13", git=[1], seconds=3)
+
+
+def other_parameters(run: Path) -> None:
+    change(run / "result.json", params=7)
+
+
+def other_data(run: Path) -> None:
+    change(run / "result.json", data_fingerprint="another")
+
+
+def other_seed(run: Path) -> None:
+    (run / "config.yaml").write_text("optim:\n  lr: 0.001\nseeds:\n- 5\n")
+
+
+def other_setting(run: Path) -> None:
+    (run / "config.yaml").write_text("optim:\n  lr: 0.5\nseeds:\n- 0\n")
+
+
+DAMAGE: dict[Callable[[Path], None], str] = {
+    torn_result: "is not readable as JSON",
+    list_as_result: "holds no JSON object",
+    binary_result: "is not readable as JSON",
+    odd_status: "has no status of done, diverged, failed",
+    odd_versions: "is no result",
+    other_parameters: "is of another run: its params is 7 where 123456 is planned; left out",
+    other_data: "is of another run: its data_fingerprint is another where f0 is planned; left out",
+    other_seed: "is of another run: its seed is 5 where 0 is planned; left out",
+    other_setting: "is of another run: its optim.lr is 0.5 where 0.001 is planned; left out",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
+def test_a_damaged_or_foreign_run_is_named_counted_and_left_out(results: Path, damage: Callable[[Path], None]) -> None:
+    run = first(results)
+    damage(run)
+    study = read(results, None)
+    (note,) = study.notes
+    assert DAMAGE[damage] in note and str(run.relative_to(results)) in note and str(results) not in note
+    lost = study.runs.iloc[0]
+    assert lost["status"] == "missing" and np.isnan(lost["test/loss"])
+    assert not ((study.curves["label"] == lost["label"]) & (study.curves["seed"] == 0)).any()
+    assert evidence.effects(study)["n"].eq(2).all()  # each has this run on one side
+    said = remarks(study)
+    assert f"damaged: {note}" in said and any("1 run missing: ln + mlp seed 0" in line for line in said)
+
+
+def test_a_torn_configuration_is_not_compared_and_said(results: Path) -> None:
+    (first(results) / "config.yaml").write_text("optim: [")
+    study = read(results, None)
+    (note,) = study.notes
+    assert note.startswith(f"{first(results).relative_to(results) / 'config.yaml'} is not readable as YAML")
+    assert (study.runs["status"] == "done").all()
+
+
+def test_what_is_damaged_is_in_the_report(results: Path) -> None:
+    torn_result(first(results))
+    text = " ".join(line for section in sections(case_of(results, read(results, None))) for line in section.items)
+    assert "is not readable as JSON" in text
+
+
+def test_logged_lines_that_are_torn_or_gone(results: Path) -> None:
+    run = first(results)
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    lines[3], lines[5] = lines[3][:-4], '{"step": 5} {"step": 6}'
+    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n[1]\n\x00\x00")
+    others = sorted(results.glob("runs/*/*/metrics.jsonl"))
+    (gone,) = [file for file in others if file.parent != run][:1]
+    gone.unlink()
+    study = read(results, None)
+    assert f"{run.relative_to(results)}/metrics.jsonl: 4 torn lines passed over" in study.notes
+    assert "1 ended run without logged steps: no learning curve of them is shown" in study.notes
+    assert (study.curves["path"] == "/".join(run.parts[-2:])).sum() == len(lines) - 2
+    assert (study.runs["status"] == "done").all()  # what it ended with is whole
+
+
+def test_runs_of_other_versions_and_devices_are_named_and_kept(results: Path) -> None:
+    change(first(results) / "result.json", versions={"torch": "2.6.0"}, device="cuda NVIDIA H200")
+    study = read(results, None)
+    assert study.notes == [
+        "runs differ in the version of torch: 2.13.0 (11 runs), 2.6.0 (1 run); the fewer: ln + mlp seed 0; kept",
+        "runs differ in the device: cpu (11 runs), cuda (1 run); the fewer: ln + mlp seed 0; kept",
+    ]
+    assert evidence.effects(study)["n"].eq(3).all()
+
+
+def test_a_metric_that_is_no_number_counts_for_nothing(results: Path) -> None:
+    for value, run in zip((None, "two", float("nan")), sorted(results.glob("runs/*/*/result.json")), strict=False):
+        told = read_json(run)
+        run.write_text(json.dumps(told | {"final": {"test/loss": value}}))  # without a checksum
+    study = read(results, None)
+    assert int(evidence.scores(study).notna().sum().sum()) == 9
+    assert case_of(results, study).cells["n"].sum() == 9
+
+
+@pytest.mark.slow
+def test_the_command_goes_through_without_any_run(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(results / "runs")
+    assert main(["--results-dir", str(results)]) == 0
+    said = capsys.readouterr().out
+    assert "12 runs missing: " in said and "one seed" not in said and "no seed has every run it needs" in said
+
+
+def test_a_run_that_is_planned_twice_counts_once(results: Path) -> None:
+    manifest = study_folder(results, "fabricated") / "manifest.json"
+    runs = json.loads(manifest.read_text())["runs"]
+    change(manifest, runs=[*runs, runs[0]])
+    study = read(results, None)
+    assert study.notes == ["1 planned run with the cell and seed of another; the last counts"]
+    assert len(study.runs) == 12 and evidence.effects(study)["n"].eq(3).all()
+
+
+def test_no_runs_at_all(results: Path) -> None:
+    shutil.rmtree(results / "runs")
+    study = read(results, None)
+    assert any("12 runs missing: " in line for line in remarks(study)) and study.curves.empty
+    assert set(case_of(results, study).effects["note"]) == {"no seed has every run it needs"}
+
+
+def test_manifests_of_other_versions(tmp_path: Path) -> None:
+    """Whatever entry of a manifest or of its cells is missing or odd: the effects, or one line that names the file."""
+    fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=(0, 1))
+    file = study_folder(tmp_path, "fabricated") / "manifest.json"
+    whole = json.loads(file.read_text())
+    for key in whole:
+        for value in (None, "odd", ...):
+            write_json(file, {k: v if k != key else value for k, v in whole.items() if k != key or value is not ...})
+            outcome(tmp_path, f"{key}={value}")
+    for key in whole["cells"][0]:
+        for value in (None, ...):
+            cells = [{k: v for k, v in cell.items() if k != key or value is not ...} for cell in whole["cells"]]
+            cells = cells if value is ... else [cell | {key: value} for cell in cells]
+            write_json(file, whole | {"cells": cells})
+            outcome(tmp_path, f"cells.{key}={value}")
+
+
+def outcome(results: Path, what: str) -> None:
+    """Tables, or a refusal in one line."""
+    try:
+        arguments.case(results, sources.read(results, "fabricated"))
+    except Refused as error:
+        assert "manifest.json" in str(error) and "\n" not in str(error), what
+    except Exception as error:
+        pytest.fail(f"{what}: {type(error).__name__}: {error}")
+
+
+def test_columns_equal_a_table_of_dicts() -> None:
+    runs = [{"cell": "a", "seed": 0}, {"cell": "b", "seed": 1}]
+    logged = [
+        [{"step": 0, "loss": 2.5, "big": 2**60}, {"step": 10, "note": "x", "loss": None}],
+        [{"step": 0, "loss": float("nan"), "flag": True, "seed": 7}, {"step": 3, "count": 1}],
+    ]
+    columns = Columns()
+    for rows in logged:
+        columns.add(rows)
+    expected = pandas.DataFrame([row | run for run, rows in zip(runs, logged, strict=True) for row in rows])
+    found = columns.frame(runs)
+    assert set(found) == set(expected) and list(found["cell"]) == ["a", "a", "b", "b"]
+    for name in ("step", "loss", "count", "seed", "big"):
+        np.testing.assert_array_equal(found[name].astype(float), expected[name].astype(float))
+    assert found["step"].dtype == np.int64 and found["flag"][2] is True and found["note"][1] == "x"
+
+
+def test_lines_are_parsed_together_and_one_by_one_alike() -> None:
+    good = [b'{"a": 1}', b"", b' {"b": [1, 2]} ']
+    assert parse_lines(good) == ([{"a": 1}, {"b": [1, 2]}], 0)
+    for torn in (b'{"a": 1', b"3", b'"a": 1}', b'{"a": 1}, {"b": 2}', b"\x00", b"[]"):
+        assert parse_lines([*good, torn]) == ([{"a": 1}, {"b": [1, 2]}], 1)
+    assert parse_lines([b'{"a": 1', b'"b": 2}']) == ([], 2)  # together they would be one object
+    assert parse_lines([]) == ([], 0)

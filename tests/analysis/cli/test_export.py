@@ -1,0 +1,116 @@
+"""python -m analysis export: tables to go on with elsewhere, and that come back as they went."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from fake_studies import fabricate
+
+from ablate import evidence
+from ablate.results.study import load_study
+from analysis import sources
+from analysis.cli.main import main
+from analysis.escape import quoted, unquoted, written
+from analysis.sources.csv_file import read_csv
+from analysis.sources.request import Asked
+from analysis.writing.runs_table import runs_table
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+def export(tmp_path: Path, *arguments: str) -> int:
+    return main(["export", "--results-dir", str(tmp_path), *arguments])
+
+
+def test_runs_and_curves_are_written_where_one_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID)
+    assert export(tmp_path) == 0 and export(tmp_path, "fabricated", "--to", str(tmp_path / "out")) == 0
+    study = load_study(tmp_path, "fabricated")
+    for folder in (tmp_path / "figures" / "fabricated", tmp_path / "out"):
+        runs, curves = pandas.read_csv(folder / "runs.csv"), pandas.read_parquet(folder / "curves.parquet")
+        assert runs["test/loss"].tolist() == study.runs["test/loss"].tolist()
+        assert runs["path"].tolist() == study.runs["path"].tolist()
+        assert len(curves) == len(study.curves) and list(curves) == list(study.curves)
+        np.testing.assert_array_equal(curves["val/loss"], study.curves["val/loss"])
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"{tmp_path}/figures/fabricated/runs.csv  12 runs" and said[1].endswith("252 logged steps")
+
+
+def test_nothing_is_written_without_what_parquet_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fabricate(tmp_path, GRID)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert export(tmp_path) == 2 and not (tmp_path / "figures").exists()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "pip install 'ablate[export]'" in said
+
+
+def test_a_study_without_curves_and_one_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID, status=lambda levels, seed: "missing")
+    assert export(tmp_path) == 0 and "no curves: nothing was logged" in capsys.readouterr().out
+    assert not (tmp_path / "figures" / "fabricated" / "curves.parquet").exists()
+    assert export(tmp_path, "fabricatde") == 2 and "did you mean fabricated?" in capsys.readouterr().err
+
+
+STUDIES: list[dict[str, Any]] = [
+    {"seeds": range(6)},
+    {"factors": {"ffn": ["mlp", "swiglu", "none"], "optim.lr": [0.001, 0.0003]}, "seeds": range(4)},
+    {"seeds": range(5), "status": lambda v, s: "diverged" if v["norm"] == "rms" and s < 2 else "done"},
+    {"seeds": range(6), "batches": str},
+    {"seeds": [0]},
+]
+
+
+@pytest.mark.parametrize("options", STUDIES)
+def test_an_exported_study_has_the_same_effects_when_it_is_read_again(tmp_path: Path, options: dict[str, Any]) -> None:
+    """Without the words that only our own studies have; in a design that a CSV can say, the grid."""
+    factors = options.get("factors", GRID)
+    study = load_study(tmp_path, fabricate(tmp_path, **{"factors": GRID, **options}))
+    file = written(runs_table(study), tmp_path / "runs.csv")
+    within = tuple(name for name in factors if name not in study.manifest["reference"])
+    again = read_csv(file, Asked(within=within))
+    expected, found = evidence.effects(study), evidence.effects(again)
+    columns = ["label", "n", "mean", "sd", "low", "high", "p_holm", "p_bh", "verdict", "diverged", "paired", "family"]
+    pandas.testing.assert_frame_equal(expected[columns], found[columns], check_dtype=False)
+
+
+def test_the_command_line_exports_runs_of_other_programs(tmp_path: Path) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, GRID))
+    file = written(study.runs[["norm", "ffn", "seed", "test/loss"]], tmp_path / "mine.csv")
+    assert export(tmp_path, "--runs", str(file), "--to", str(tmp_path / "out")) == 0
+    again = pandas.read_csv(tmp_path / "out" / "runs.csv")
+    assert again["test/loss"].tolist() == study.runs["test/loss"].tolist() and set(again) >= {"norm", "ffn", "seed"}
+
+
+def test_no_text_is_a_formula_and_every_number_stays_one(tmp_path: Path) -> None:
+    texts = ["=1+1", "+ swiglu", "-x", "@SUM(A1)", "\t=1", "'=1", "ln", "", "−.05", "1=2"]
+    for text in texts:
+        assert unquoted(quoted(text)) == text
+        assert quoted(text)[:1] not in ("=", "+", "-", "@", "\t", "\r")
+    assert [quoted(value) for value in (-1.5, 3, None, True, "-1.5", "+2", "1e-5", "-.5")] == [
+        -1.5, 3, None, True, "-1.5", "+2", "1e-5", "-.5",
+    ]  # fmt: skip
+    frame = pandas.DataFrame({"=head": texts, "number": [-float(i) / 3 for i in range(len(texts))]})
+    read = pandas.read_csv(written(frame, tmp_path / "x.csv"), keep_default_na=False)
+    assert list(read) == ["'=head", "number"] and read["number"].tolist() == frame["number"].tolist()
+    assert [unquoted(text) for text in read["'=head"]] == texts
+
+
+def test_labels_of_a_cumulative_design_are_no_formulas(tmp_path: Path) -> None:
+    fabricate(tmp_path, GRID, design="cumulative")
+    assert export(tmp_path) == 0
+    lines = (tmp_path / "figures" / "fabricated" / "runs.csv").read_text().splitlines()
+    assert any(",'+ swiglu," in line for line in lines) and not any(",+ " in line for line in lines)
+    assert sources.read(tmp_path, None).runs["label"].str.startswith("+ ").any()
+
+
+def test_levels_that_look_like_formulas_come_back_as_they_were(tmp_path: Path) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, {"ffn": ["=mlp", "@swiglu"]}))
+    again = read_csv(written(runs_table(study), tmp_path / "runs.csv"), Asked())
+    assert again.manifest["factors"] == {"ffn": ["=mlp", "@swiglu"]}

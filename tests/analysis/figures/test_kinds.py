@@ -1,0 +1,516 @@
+"""Kinds of figures beyond curves, effects and seeds: chosen by content, their numbers against independent formulas."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import warnings
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas
+import pytest
+from fake_studies import TASK, fabricate, plain_score
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from scipy import stats
+from statsmodels.stats.proportion import proportion_confint
+
+from ablate import evidence
+from ablate.results.study import load_study
+from analysis import figures
+from analysis.case import Case, case_of
+from analysis.case.figures_yaml import Edits
+from analysis.figures.draw import style
+from analysis.figures.draw.page import page_of
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+STEPS = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"], "residual": ["pre", "post"]}
+FFN = ["mlp", "gelu", "silu", "swiglu"]
+PUBLISHED = [1.677, 1.679, 1.683, 1.636]
+AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
+
+
+def case(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
+    return case_of(results, load_study(results, fabricate(results, factors, **options)))
+
+
+def tables(given: Case, **edits: Any) -> dict[str, pandas.DataFrame]:
+    return figures.tables(given, Edits(**edits))
+
+
+def table_of(name: str, given: Case) -> pandas.DataFrame:
+    """The table of one figure."""
+    return tables(given, figures=[name])[name]
+
+
+def drawn(name: str, given: Case, **edits: Any) -> Figure:
+    kind = next(kind for kind in figures.KINDS if kind.name == name)
+    wanted = Edits(figures=[name], caption=True, **edits)
+    with matplotlib.rc_context(style.RC):
+        return kind.draw(figures.tables(given, wanted)[name], page_of(given.study.manifest, wanted))
+
+
+def texts(figure: Figure) -> str:
+    """All that is written in a figure, without the ends of lines."""
+    return "\n".join(text.get_text().replace("\n", " ") for text in figure.findobj(matplotlib.text.Text))
+
+
+def line(axis: Axes, x: Any, y: Any) -> bool:
+    """Whether a line, a stretch or a dot with these coordinates is drawn."""
+    there = [np.column_stack([each.get_xdata(), each.get_ydata()]).astype(float) for each in axis.lines]
+    for each in axis.collections:
+        there += each.get_segments() if isinstance(each, LineCollection) else list(each.get_offsets()[:, None])
+    wanted = np.column_stack([np.atleast_1d(x), np.atleast_1d(y)]).astype(float)
+    return any(points.shape == wanted.shape and np.allclose(points, wanted) for points in there)
+
+
+def colours(axis: Axes) -> set[str]:
+    """The colours of what is drawn on an axis."""
+    drawn = [colour for each in axis.collections for colour in (*each.get_edgecolors(), *each.get_facecolors())]
+    return {to_hex(colour) for colour in [*drawn, *(each.get_color() for each in axis.lines)]}
+
+
+def score(given: Case, **levels: Any) -> np.ndarray:
+    """The scores of the runs with these levels, by seed, averaged over cells."""
+    runs = given.study.runs
+    for name, level in levels.items():
+        runs = runs[runs[name] == level]
+    return runs.groupby("seed")["test/loss"].mean().to_numpy()
+
+
+def with_placebos(results: Path) -> Case:
+    kinds = {"seed.placebo": [None, "ffn", "chaos"]}
+
+    def moved(levels: dict[str, Any], seed: int) -> float:
+        spread = {None: 0.0, "ffn": 0.012, "chaos": 0.003}[levels["seed.placebo"]]
+        return 2.0 + 0.01 * seed + spread * float(np.random.default_rng([seed, 7]).normal())
+
+    fabricate(results, kinds, seeds=range(6), score=moved, study="fabricated-aa", placebo_of="fabricated")
+    return case(results, seeds=range(5), placebos="fabricated-aa")
+
+
+def with_diagnostics(results: Path) -> Case:
+    given = case(results, status=lambda v, s: "diverged" if v == {"norm": "rms", "ffn": "swiglu"} and s else "done")
+    curves, rng = given.study.curves.copy(), np.random.default_rng(0)
+    for key in ("grad_norm/embed", "grad_norm/blocks.2", "grad_norm/blocks.10", "attention_logit/blocks.2"):
+        curves[f"diag/{key}"] = rng.uniform(1, 3, len(curves))
+    return given._replace(study=dataclasses.replace(given.study, curves=curves))
+
+
+def with_sizes(results: Path, **options: Any) -> Case:
+    factors = {"ffn": FFN, "model.dim": [32, 64]}
+    name = fabricate(results, factors, score=lambda v, s: plain_score(v, s) - 0.002 * v["model.dim"], **options)
+    study = load_study(results, name)
+    for cell in study.manifest["cells"]:
+        cell["params"] = 1000 * cell["levels"]["model.dim"] + 10 * FFN.index(cell["levels"]["ffn"])
+    return case_of(results, study)
+
+
+def with_solved(results: Path) -> Case:
+    """rope solves its task at steps 200, 240, ..., alibi at none."""
+    task = {"name": "mqar", "title": "MQAR", "kind": "classification", "token": "token", "metrics": {"accuracy": "max"}}
+    tasks = {"f0": task | {"yardsticks": {}, "train_tokens": None}}
+    given = case(results, {"position": ["rope", "alibi"]}, seeds=range(5), score=lambda v, s: 0.5, tasks=tasks)
+    curves = given.study.curves
+    reached = (curves["cell"] == "c0") & (curves["step"] >= 200 + 40 * curves["seed"])
+    curves = curves.assign(**{"val/accuracy": np.where(reached, 1.0, 0.3)})
+    return given._replace(study=dataclasses.replace(given.study, curves=curves))
+
+
+def claim(registered: bool = True, **said: Any) -> dict[str, Any]:
+    return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
+
+
+CLAIMS = {
+    "lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}]),
+    "near": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
+    "late": claim(False, greater=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
+    "safe": claim(diverges_more=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
+    "theirs": claim(rank_correlates=[{"ffn": FFN}, PUBLISHED]),
+}
+BASIC = {"effects", "seeds", "curves"}
+
+
+@pytest.mark.parametrize(
+    ("make", "kinds"),
+    [
+        (case, {"main_effects", "interactions"}),
+        (lambda at: case(at, {"ffn": FFN}), set()),
+        (lambda at: case(at, {}), set()),
+        (lambda at: case(at, STEPS, design="cumulative"), {"waterfall"}),
+        (lambda at: case(at, STEPS, design="leave_one_out"), {"waterfall"}),
+        (lambda at: case(at, STEPS, design="one_at_a_time"), {"waterfall"}),
+        pytest.param(
+            lambda at: case(at, STEPS | {"init": ["a", "b"]}, design="fractional"),
+            {"main_effects", "interactions"},
+            marks=pytest.mark.slow,  # four maps; that two fit is tested below
+        ),
+        (lambda at: case(at, {"ffn": FFN}, status=lambda v, s: ["done", "done", "diverged"][s]), {"divergence"}),
+        (lambda at: case(at, {"ffn": FFN}, seeds=range(5), claims=CLAIMS), {"claims", "proxy"}),
+        (with_solved, {"solved"}),
+        (lambda at: case(at, {"ffn": FFN}, seeds=range(8), sequential=AUTO), {"looks"}),
+        (lambda at: case(at, {"ffn": FFN}, seeds=range(5), sequential=AUTO | {"at": 5}), set()),
+        (with_placebos, {"main_effects", "interactions", "placebos"}),
+        (with_diagnostics, {"main_effects", "interactions", "divergence", "diagnostics"}),
+        (with_sizes, {"pareto", "interactions"}),
+    ],
+)
+def test_a_study_gets_the_figures_of_what_it_contains_and_they_fit(tmp_path: Path, make: Any, kinds: set[str]) -> None:
+    given = make(tmp_path)
+    mine = BASIC | {"waterfall", "main_effects", "interactions", "placebos", "proxy", "divergence", "looks"}
+    mine |= {"pareto", "diagnostics", "claims", "solved"}
+    assert set(tables(given)) & mine == BASIC | kinds
+    for name in sorted(kinds):
+        with warnings.catch_warnings(), matplotlib.rc_context(style.RC):
+            warnings.simplefilter("error")
+            figure = drawn(name, given, width=3.3)
+            canvas = FigureCanvasAgg(figure)
+            canvas.draw()
+            used, height = figure.get_tightbbox(canvas.get_renderer()), figure.get_figheight()
+        assert figure.get_figwidth() == 3.3
+        assert used.x0 >= -0.01 and used.y0 >= -0.01 and used.x1 <= 3.31 and used.y1 <= height + 0.01, name
+
+
+@pytest.mark.slow
+def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
+    digests = []
+    for name in ("one", "two"):
+        given, folder = with_placebos(tmp_path / name), tmp_path / name
+        (folder / "figures" / "fabricated").mkdir(parents=True)
+        wanted = "subset: {figures: [placebos]}\n"
+        (folder / "figures" / "fabricated" / "figures.yaml").write_text(wanted)
+        files = figures.write(given, folder)
+        digests.append({file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files})
+    assert digests[0] == digests[1] and len(digests[0]) == 3
+
+
+def test_a_waterfall_goes_from_the_first_values_to_the_last(tmp_path: Path) -> None:
+    given = case(tmp_path, STEPS, design="cumulative", seeds=range(5))
+    table = table_of("waterfall", given)
+    means = [float(given.study.runs.query("cell == @cell")["test/loss"].mean()) for cell in ("c0", "c1", "c2", "c3")]
+    assert list(table["role"]) == ["first", "step", "step", "step", "total"]
+    assert np.allclose(table["start"], [means[0], means[0], means[1], means[2], means[0]])
+    assert np.allclose(table["end"], [*means, means[3]])
+    assert list(table["name"][1:]) == ["+ rms", "+ swiglu", "+ post", "all steps together"]
+    effects = given.effects
+    assert np.allclose(table[["mean", "low", "high"]][1:], effects[["mean", "low", "high"]])
+    axis = drawn("waterfall", given).axes[0]
+    bars = [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in axis.patches]
+    assert np.allclose(sorted(bars[1]), sorted([means[1], means[2]])) and len(bars) == 4
+    whisker = [table["start"][2] + table["low"][2], table["start"][2] + table["high"][2]]
+    assert line(axis, whisker, [2, 2])
+    assert "all steps together: exploratory" in texts(drawn("waterfall", given))
+    assert "family of 3" in texts(drawn("waterfall", given)) and "5 seeds" in texts(drawn("waterfall", given))
+
+
+def test_a_step_that_diverged_has_no_bar(tmp_path: Path) -> None:
+    given = case(
+        tmp_path, STEPS, design="cumulative", status=lambda v, s: "diverged" if v["ffn"] == "swiglu" else "done"
+    )
+    table = table_of("waterfall", given)
+    assert np.isnan(table["end"][2]) and np.isnan(table["start"][3])
+    figure = drawn("waterfall", given, width=6.9)
+    assert len(figure.axes[0].patches) == 1  # + rms
+    assert "withheld: 3 runs diverged against 0" in texts(figure)
+
+
+def test_changes_to_one_cell_start_at_it(tmp_path: Path) -> None:
+    given = case(tmp_path, STEPS, design="leave_one_out")
+    table, means = table_of("waterfall", given), given.cells.set_index("cell")["mean"]
+    reference = float(given.cells.loc[given.cells["reference"], "mean"].iloc[0])
+    assert list(table["role"]) == ["first", *["change"] * 3] and np.allclose(table["start"], reference)
+    assert np.allclose(sorted(table["end"]), sorted(means))
+    assert "norm: ln for rms" in list(table["name"])
+
+
+def test_main_effects_are_marginal_means_with_moreys_intervals(tmp_path: Path) -> None:
+    given = case(tmp_path, {"norm": ["ln", "rms"], "ffn": FFN}, seeds=range(6))
+    table = table_of("main_effects", given)
+    assert len(table) == 6
+    for row in table.itertuples():
+        values, levels = score(given, **{row.factor: row.level}), {"norm": 2, "ffn": 4}[row.factor]
+        centred = values - score(given) + score(given).mean()
+        half = stats.t.ppf(0.975, 5) * centred.std(ddof=1) * np.sqrt(levels / (levels - 1)) / np.sqrt(6)
+        assert np.allclose([row.mean, row.low, row.high], [values.mean(), values.mean() - half, values.mean() + half])
+    figure = drawn("main_effects", given)
+    swiglu = table.query("level == 'swiglu'").iloc[0]
+    assert line(figure.axes[1], [3, 3], [swiglu["low"], swiglu["high"]]) and line(figure.axes[1], 3, swiglu["mean"])
+    assert "(Morey 2008), 6 seeds" in texts(figure)
+
+
+def test_main_effects_of_two_levels_agree_with_the_paired_test(tmp_path: Path) -> None:
+    """With two levels the interval of the difference is √2 times that of a mean."""
+    given = case(tmp_path, seeds=range(6))
+    row = table_of("main_effects", given).query("level == 'rms'").iloc[0]
+    paired = stats.ttest_rel(score(given, norm="rms"), score(given, norm="ln")).confidence_interval(0.95)
+    assert np.isclose((row["high"] - row["low"]) * np.sqrt(2), paired.high - paired.low)
+
+
+def test_main_effects_over_other_batches_are_welchs(tmp_path: Path) -> None:
+    factors = {"train.batch_size": [8, 16], "optim.lr": [1e-3, 3e-3]}
+    given = case(tmp_path, factors, seeds=range(5), batches=lambda v: str(v["train.batch_size"]))
+    row = table_of("main_effects", given).query("level == '16'").iloc[0]
+    groups = [given.study.runs.query("cell == @cell")["test/loss"].to_numpy() / 2 for cell in ("c2", "c3")]
+    squared = np.array([group.var(ddof=1) / 5 for group in groups])
+    df = squared.sum() ** 2 / (squared**2 / 4).sum()
+    assert np.isclose(row["high"] - row["mean"], stats.t.ppf(0.975, df) * np.sqrt(squared.sum()))
+    assert "Welch intervals, unpaired" in texts(drawn("main_effects", given))
+
+
+def test_levels_with_other_counts_of_diverged_runs_are_withheld(tmp_path: Path) -> None:
+    given = case(tmp_path, status=lambda v, s: "diverged" if v["norm"] == "rms" and s == 0 else "done")
+    shown = tables(given)
+    main = shown["main_effects"].set_index("level")
+    assert main.loc[["ln", "rms"], "mean"].isna().all() and main.loc[["mlp", "swiglu"], "mean"].notna().all()
+    assert "(2/6 div.)" in texts(drawn("main_effects", given)) and "withheld" in texts(drawn("main_effects", given))
+    cells = shown["interactions"].query("one == 'rms'")
+    assert cells["difference"].isna().all() and list(cells["diverged"]) == [1, 1]
+    assert "1/3 div." in texts(drawn("interactions", given)) and "hatched" in texts(drawn("interactions", given))
+
+
+def test_a_difference_that_is_undecided_has_no_colour_in_the_map_however_large(tmp_path: Path) -> None:
+    def noisy(levels: dict[str, Any], seed: int) -> float:
+        wild = (levels["norm"], levels["ffn"]) == ("rms", "mlp")
+        return 2 - 0.1 * (levels["ffn"] == "swiglu") + (9 * (seed == 1) if wild else seed / 1000 * (seed == 2))
+
+    figure = drawn("interactions", case(tmp_path, score=noisy, seeds=range(4)))
+    (dotted,) = figure.axes[1].patches
+    assert dotted.get_hatch() == "..." and dotted.get_facecolor() == (1, 1, 1, 1)
+    assert "dotted: undecided" in texts(figure)
+    faces = figure.axes[1].collections[0].get_facecolors()
+    assert len(faces) == 4 and faces[:, 0].min() < 0.1, "the scale is that of what was decided"
+
+
+def test_interactions_show_differences_to_the_reference_levels_and_the_estimate(tmp_path: Path) -> None:
+    given = case(tmp_path, STEPS, seeds=range(6))
+    table = table_of("interactions", given)
+    pair = table[table["factor"] == "norm x ffn"]
+    corner = {key: score(given, norm=key[0], ffn=key[1]) for key in itertools.product(("ln", "rms"), ("mlp", "swiglu"))}
+    for row in pair[pair["one"].notna()].itertuples():
+        change = corner[row.one, row.other] - corner["ln", "mlp"]
+        assert np.isclose(row.difference, change.mean())
+        if row.difference:
+            span = stats.ttest_1samp(change, 0).confidence_interval(0.95)
+            assert np.isclose(row.half, (span.high - span.low) / 2)
+    estimate = pair[pair["one"].isna()].iloc[0]
+    by_hand = corner["rms", "swiglu"] - corner["ln", "swiglu"] - corner["rms", "mlp"] + corner["ln", "mlp"]
+    assert np.isclose(estimate["mean"], by_hand.mean())
+    figure = drawn("interactions", given)
+    assert len(figure.axes) == 6 and estimate["verdict"] in texts(figure)
+    shown = pair[pair["one"] == "rms"]["mean"].to_numpy()
+    assert any(np.allclose(each.get_ydata(), shown) for each in figure.axes[0].lines if len(each.get_ydata()) == 2)
+
+
+def test_the_colours_of_a_map_are_centred_at_zero(tmp_path: Path) -> None:
+    given = case(tmp_path, seeds=range(5))
+    heat = drawn("interactions", given).axes[1]
+    faces = list(heat.collections[0].get_facecolors()[:, :3])
+    assert len(faces) == 4 and sum(np.ptp(face) < 0.02 for face in faces) >= 1  # the reference has no colour
+    most = max(faces, key=np.ptp)
+    assert most[2] > most[0]  # swiglu is lower: blue
+
+
+def test_many_levels_are_a_map_without_numbers(tmp_path: Path) -> None:
+    factors = {"norm": [f"n{i}" for i in range(13)], "ffn": ["mlp", "swiglu"]}
+    figure = drawn("interactions", case(tmp_path, factors, seeds=range(2)))
+    assert len(figure.axes) == 2 and len(figure.axes[0].collections[0].get_array().ravel()) == 13 * 2  # and its scale
+    assert not figure.axes[0].texts
+
+
+def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path) -> None:
+    lost = {"ffn": "swiglu", "model.dim": 64}
+    given = with_sizes(tmp_path, status=lambda v, s: "diverged" if v == lost and s == 0 else "done")
+    table = table_of("pareto", given)
+    assert set(table["facet"]) == {"parameters", "seconds, shared machine"}
+    rows = table[table["facet"] == "parameters"].set_index("cell")
+    assert rows["cost"].to_dict() == {cell["id"]: cell["params"] for cell in given.study.manifest["cells"]}
+    whole = rows[rows["diverged"] == 0]
+    for cell, row in rows.iterrows():
+        beaten = ((whole["cost"] <= row["cost"]) & (whole["mean"] < row["mean"])).any()
+        beaten |= ((whole["cost"] < row["cost"]) & (whole["mean"] <= row["mean"])).any()
+        assert row["frontier"] == (cell in whole.index and not beaten)
+    assert rows["frontier"].sum() >= 2 and not table.loc[table["facet"].str.contains("shared"), "frontier"].any()
+    figure = drawn("pareto", given)
+    edge = rows[rows["frontier"]].sort_values("cost")
+    assert line(figure.axes[0], edge["cost"], edge["mean"])
+    assert "no claim about speed" in texts(figure) and "1 of 3 diverged" in texts(figure)
+
+
+def test_equal_budgets_have_no_frontier_and_foreign_studies_no_figure(tmp_path: Path) -> None:
+    assert "pareto" not in tables(case(tmp_path / "equal"))
+    given = with_sizes(tmp_path / "foreign")
+    known = given.cells.assign(params=None, flops_per_token=None)
+    bare = dataclasses.replace(given.study, curves=given.study.curves[["cell", "seed", "step"]].iloc[:0])
+    assert "pareto" not in tables(given._replace(cells=known, study=bare))
+
+
+def test_diagnostics_are_means_over_seeds_by_step_and_layer(tmp_path: Path) -> None:
+    given = with_diagnostics(tmp_path)
+    table, curves = table_of("diagnostics", given), given.study.curves
+    norms = [name for name in curves if name.startswith("diag/grad_norm")]
+    steps = table[(table["facet"] == "gradient norm") & (table["side"] == "steps") & (table["cell"] == "c0")]
+    largest = (
+        curves[curves["cell"] == "c0"].assign(largest=lambda rows: rows[norms].max(axis=1)).groupby("step")["largest"]
+    )
+    assert np.allclose(steps["mean"], largest.mean()) and np.allclose(steps["high"] - steps["mean"], largest.std())
+    layers = table[(table["facet"] == "gradient norm") & (table["side"] == "layers") & (table["cell"] == "c1")]
+    assert list(layers["layer"]) == ["embed", "blocks.2", "blocks.10"]
+    end = curves[(curves["cell"] == "c1") & (curves["step"] == 800)]
+    assert np.allclose(layers["mean"], [end[f"diag/grad_norm/{layer}"].mean() for layer in layers["layer"]])
+    figure = drawn("diagnostics", given)
+    assert line(figure.axes[0], steps["step"], steps["mean"]) and line(figure.axes[1], range(3), layers["mean"])
+    crosses = [each for each in figure.axes[0].lines if each.get_marker() == "x"]
+    assert [each.get_xdata()[0] for each in crosses] == [400, 400]  # both diverged runs, where they ended
+
+
+def test_placebos_stand_beside_the_effects(tmp_path: Path) -> None:
+    given = with_placebos(tmp_path)
+    table, placebos = table_of("placebos", given), given.study.beside["placebos"]
+    runs = placebos.runs.pivot(index="seed", columns="cell", values="test/loss")
+    difference = runs["c1"] - runs["c0"]
+    own = table[(table["role"] == "placebo") & (table["name"] == "ffn drawn anew")].iloc[0]
+    assert np.isclose(own["sd"], difference.std()) and np.isclose(own["mean"], difference.mean()) and own["n"] == 6
+    dots = table[(table["role"] == "dot") & (table["name"] == "ffn drawn anew")]
+    assert np.allclose(dots["value"], difference)
+    effect = table[(table["role"] == "effect") & (table["factor"] == "ffn")].iloc[0]
+    assert np.isclose(effect["floor"], own["sd"])
+    norm = table[(table["role"] == "effect") & (table["factor"] == "norm")].iloc[0]
+    assert np.isclose(norm["floor"], (runs["c2"] - runs["c0"]).std())  # nothing of norm is drawn anew: chaos
+    seeds = table[(table["role"] == "dot") & (table["factor"] == "ffn")]["value"]
+    assert np.allclose(seeds, score(given, ffn="swiglu") - score(given, ffn="mlp"))
+    axis = drawn("placebos", given).axes[0]
+    boxes = [patch.get_width() for patch in axis.patches]
+    assert np.allclose(boxes, [4 * norm["floor"], 4 * effect["floor"]])
+
+
+def test_beside_registered_claims_effects_stay_a_family(tmp_path: Path) -> None:
+    given = case(tmp_path, seeds=range(5), claims={"lower": CLAIMS["lower"]})
+    made = tables(given)
+    for name in ("effects", "interactions"):
+        assert "simultaneous 95 % intervals (Bonferroni-t, family of 3)" in " ".join(made[name].attrs["caption"])
+    for name in ("effects", "claims"):
+        assert "two families, each with its own 5 %" in " ".join(made[name].attrs["caption"])
+
+
+def test_figures_of_one_metric_leave_out_the_cells_of_another(tmp_path: Path) -> None:
+    known = {"f0": TASK, "f1": TASK | {"metrics": {"accuracy": "max", "loss": "min"}}}
+    task = lambda levels: {"stdlib": "f0", "dates": "f1"}[levels["data"]]  # noqa: E731
+    factors = GRID | {"data": ["stdlib", "dates"]}
+    given = case(tmp_path, factors, seeds=range(5), tasks=known, task=task)
+    made = tables(given)
+    assert set(made["main_effects"]["facet"]) == set(made["interactions"]["facet"]) == {"data=stdlib"}
+    assert "1 of 2 strata left out, of another metric" in " ".join(made["interactions"].attrs["caption"])
+    given = case(
+        tmp_path / "one", {"ffn": FFN, "data": ["stdlib", "dates"]}, design="one_at_a_time", tasks=known, task=task
+    )
+    assert tables(given)["waterfall"].attrs["x"].startswith("test/loss, nats per byte or test/accuracy")
+
+
+def test_a_published_difference_to_a_level_that_diverged_unequally_is_withheld(tmp_path: Path) -> None:
+    status = lambda levels, seed: "diverged" if levels["ffn"] == "silu" and seed < 2 else "done"  # noqa: E731
+    given = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims={"theirs": CLAIMS["theirs"]}, status=status)
+    assert list(tables(given)["proxy"].set_index("level")["mean"].isna()) == [False, False, True, False]
+
+
+def test_published_differences_stand_against_ours(tmp_path: Path) -> None:
+    given = case(tmp_path, {"ffn": FFN, "norm": ["ln", "rms"]}, seeds=range(5), claims={"theirs": CLAIMS["theirs"]})
+    table = table_of("proxy", given)
+    for row, number in zip(table.itertuples(), PUBLISHED, strict=True):
+        change = score(given, ffn=row.level) - score(given, ffn="mlp")
+        assert np.isclose(row.mean, change.mean()) and np.isclose(row.published, number - PUBLISHED[0])
+        if row.level != "mlp":
+            assert np.isclose(row.high, stats.ttest_1samp(change, 0).confidence_interval(0.95).high)
+    runs = given.study.runs.groupby(["seed", "ffn"])["test/loss"].mean().unstack()[FFN]
+    rho = [stats.spearmanr(values, PUBLISHED).statistic for values in runs.to_numpy()]
+    assert table["rho"].iloc[0].startswith(f"{np.mean(rho):.2f}".lstrip("0"))
+    assert line(drawn("proxy", given).axes[0], table["published"].iloc[3], table["mean"].iloc[3])
+
+
+def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
+    given = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims=CLAIMS)
+    table, judged = table_of("claims", given), evidence.claims(given.study)
+    assert np.allclose(table[["mean", "low", "high"]], judged[["mean", "low", "high"]], equal_nan=True)
+    assert list(table["wanted"]) == [-1, 0, 1, 1, 1] and table["facet"].nunique() == 3
+    change = score(given, ffn="swiglu") - score(given, ffn="mlp")
+    assert np.isclose(table["mean"][0], change.mean())
+    figure = drawn("claims", given)
+    axis = figure.axes[0]
+    assert line(axis, [table["low"][0], table["high"][0]], [0, 0])
+    bands = [collection.get_paths()[0].get_extents() for collection in axis.collections]
+    assert bands[0].x1 == 0 and bands[0].x0 < table["low"][0]  # less: all below zero
+    assert np.allclose([bands[1].x0, bands[1].x1], [-0.02, 0.02]) and bands[2].x0 == 0
+    assert "late: gelu − mlp, post hoc" in texts(figure) and table["verdict"][0] in texts(figure)
+
+
+def test_shares_of_solved_runs_rise_over_steps(tmp_path: Path) -> None:
+    table = table_of("solved", with_solved(tmp_path))
+    rope = table[table["cell"] == "c0"]
+    assert list(rope["step"]) == [0, 200, 240, 280, 320, 360, 800]
+    assert np.allclose(rope["share"], [0, 0.2, 0.4, 0.6, 0.8, 1, 1])
+    spans = [proportion_confint(count, 5, method="wilson") for count in (0, 1, 2, 3, 4, 5, 5)]
+    assert np.allclose(rope[["low", "high"]], spans, atol=1e-9)
+    assert table[table["cell"] == "c1"]["share"].eq(0).all()
+
+
+def test_shares_of_diverged_runs_have_wilson_intervals(tmp_path: Path) -> None:
+    given = case(
+        tmp_path, {"ffn": FFN}, status=lambda v, s: ["done", "diverged", "failed"][s] if v["ffn"] == "silu" else "done"
+    )
+    table = table_of("divergence", given).set_index("name")
+    assert table.loc["silu", "share"] == 0.5 and table.loc["silu", "ended"] == 2  # a failed run counts on neither side
+    for row in table.itertuples():
+        low, high = proportion_confint(row.diverged, row.ended, method="wilson")
+        assert np.isclose(row.low, low, atol=1e-9) and np.isclose(row.high, high)
+    assert line(drawn("divergence", given).axes[0], table.loc["silu", ["low", "high"]].astype(float), [2, 2])
+
+
+def test_of_many_cells_those_that_diverged_are_shown(tmp_path: Path) -> None:
+    factors = {"norm": [f"n{i}" for i in range(6)], "ffn": [f"f{i}" for i in range(6)]}
+    given = case(tmp_path, factors, seeds=[0, 1], status=lambda v, s: "diverged" if v["ffn"] == "f5" and s else "done")
+    table = table_of("divergence", given)
+    assert len(table) == 24 and table["diverged"].sum() == 6
+    assert "24 of 36 cells shown, those that diverged most" in texts(drawn("divergence", given))
+
+
+def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:
+    given = case(tmp_path / "now", seeds=range(8), sequential=AUTO)
+    then = case(tmp_path / "then", seeds=range(5), sequential=AUTO | {"at": 5})
+    table = table_of("looks", given)
+    columns = ["mean", "low", "high"]
+    assert np.allclose(table[table["seeds"] == 5][columns], then.effects[then.effects["family"]][columns])
+    assert np.allclose(table[table["seeds"] == 8][columns], given.effects[given.effects["family"]][columns])
+    first = table[table["facet"] == table["facet"].iloc[0]]
+    assert line(drawn("looks", given).axes[0], [5, 5], [first["low"].iloc[0], first["high"].iloc[0]])
+
+
+def test_names_and_colours_of_the_user_reach_every_kind(tmp_path: Path) -> None:
+    file = tmp_path / "figures" / "fabricated" / "figures.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text("labels: {swiglu: SwiGLU}\n")
+    given = with_placebos(tmp_path)
+    for name in ("main_effects", "interactions", "placebos"):
+        figure = drawn(name, given, colours={("ffn", "swiglu"): "#ff00ff"})
+        assert "SwiGLU" in texts(figure) and "swiglu" not in texts(figure), name
+    assert "#ff00ff" in colours(drawn("main_effects", given, colours={("ffn", "swiglu"): "#ff00ff"}).axes[1])
+
+
+def test_one_seed_has_no_interval_and_says_so(tmp_path: Path) -> None:
+    given = case(tmp_path, seeds=[0])
+    assert table_of("main_effects", given)["low"].isna().all()
+    assert "one seed, no interval" in texts(drawn("main_effects", given))
+
+
+def test_a_subset_leaves_what_it_names(tmp_path: Path) -> None:
+    given = with_placebos(tmp_path)
+    for name in ("main_effects", "interactions", "placebos"):
+        figure = drawn(name, given, levels={"ffn": ["mlp"]})
+        assert "swiglu" not in texts(figure) and ("mlp" in texts(figure) or name == "placebos"), name
+    looked = case(tmp_path / "looks", {"ffn": ["mlp", "swiglu"]}, seeds=range(8), sequential=AUTO)
+    assert "nothing left by the subset" in texts(drawn("looks", looked, levels={"ffn": ["mlp"]}))

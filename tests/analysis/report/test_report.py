@@ -1,0 +1,286 @@
+"""report.html: what it says, that nothing in it is markup but ours, that it needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_studies import TASK, fabricate
+
+from ablate import format
+from ablate.results.study import load_study
+from analysis import report
+from analysis.case import Case, case_of
+from analysis.cli.main import main
+from analysis.report import page
+from analysis.report.curve_data import POINTS, series
+from analysis.writing.sections import plan, runs
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+class Parsed(HTMLParser):
+    """The tags of a page with their attributes, the text of elements by tag, and what scripts of data hold."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "img", "input", "br"):
+            self.open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"{tag} ends where another element is open"
+
+    def handle_data(self, data: str) -> None:
+        if self.open:
+            self.texts[self.open[-1]][-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of every element of a tag."""
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def case(results: Path, study: str) -> Case:
+    return case_of(results, load_study(results, study))
+
+
+def written(results: Path, study: str) -> str:
+    """The report of a study without its figures."""
+    folder = results / "figures" / study
+    folder.mkdir(parents=True, exist_ok=True)
+    (file,) = report.write(case(results, study), folder)
+    return file.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study, analysed by the command."""
+    results = tmp_path_factory.mktemp("results")
+    looks = [{"seeds": [0, 1], "when": "2025-01-02T03:04:05+00:00"}]
+    status = lambda levels, seed: "failed" if (levels["norm"], seed) == ("rms", 2) else "done"  # noqa: E731
+    fabricate(results, GRID, range(4), status=status, looks=looks, question="Do gates help a narrow model?")
+    assert main(["--results-dir", str(results)]) == 0
+    return results / "figures" / "fabricated"
+
+
+def test_the_report_answers_what_a_reader_asks(analysed: Path) -> None:
+    found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
+    assert found.open == []
+    assert found.texts["h2"] == [
+        "Does it help?",
+        "What was compared?",
+        "How did training go?",
+        "What else do the figures show?",
+        "Can I trust it?",
+        "What went wrong, and what was left out?",
+        "Every run",
+        "How was this made?",
+    ]
+    said = "\n".join(text for texts in found.texts.values() for text in texts)
+    assert "Do gates help a narrow model?" in said
+    assert re.search(r"swiglu in place of mlp lowers the test loss by \.0\d+ nats per byte \[", said)
+    assert "unadjusted: seeds were added after a look at 2 of the 4" in said
+    assert "python -m ablate -m norm=ln,rms ffn=mlp,swiglu" in said and "2025-01-02T03:04:05+00:00: 2 seeds" in said
+    assert "shapes do not fit" in said and "2 of 16" not in said
+    rows = [attributes for attributes in found.all("tr") if "data-status" in attributes]
+    assert [row["data-status"] for row in rows].count("failed") == 2 and len(rows) == 16
+
+
+def test_no_file_says_where_on_this_machine_it_was_written(analysed: Path) -> None:
+    results = analysed.parents[1]
+    for file in analysed.iterdir():
+        assert str(results).encode() not in file.read_bytes(), file.name
+
+
+def test_each_sentence_of_a_note_is_said_once(analysed: Path) -> None:
+    found = Parsed((analysed / "report.html").read_text(encoding="utf-8"))
+    said = [text.strip() for text in found.texts["p"] if text.strip()]
+    assert len(said) == len(set(said))
+
+
+def test_every_picture_has_words_and_its_own_proportions(analysed: Path) -> None:
+    pictures = Parsed((analysed / "report.html").read_text(encoding="utf-8")).all("img")
+    drawn = {file.stem for file in analysed.glob("*.png")}
+    assert len(pictures) == len(drawn) >= 3
+    assert all(
+        (picture["alt"] or "") > " " and (picture["src"] or "").startswith("data:image/png;") for picture in pictures
+    )
+    assert all(int(picture["height"] or 0) > 50 for picture in pictures)
+
+
+def test_tables_are_identified_by_their_hashes(analysed: Path) -> None:
+    import hashlib
+
+    text = (analysed / "report.html").read_text(encoding="utf-8")
+    for file in analysed.glob("*.csv"):
+        assert hashlib.sha256(file.read_bytes()).hexdigest() in text, file.name
+
+
+def test_nothing_is_fetched_and_only_these_scripts_run(analysed: Path) -> None:
+    text = (analysed / "report.html").read_text(encoding="utf-8")
+    found = Parsed(text)
+    for tag, attributes in found.tags:
+        for name in ("src", "href", "srcset", "data", "action", "poster"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:image/png;base64,")), (tag, attributes)
+        assert not [name for name in attributes if name.startswith("on")], "an inline handler"
+    assert not found.all("link") and not found.all("iframe")
+    assert "@import" not in found.texts["style"][0] and "url(" not in found.texts["style"][0]
+    (policy,) = [meta["content"] for meta in found.all("meta") if meta.get("http-equiv") == "Content-Security-Policy"]
+    scripts = [text for text, tag in zip(found.texts["script"], found.all("script"), strict=True) if "type" not in tag]
+    assert policy == page.policy(scripts)
+    assert policy and "default-src 'none'" in policy and "script-src 'sha256-" in policy and "http" not in policy
+
+
+def test_a_report_is_small_and_equal_studies_have_equal_ones(analysed: Path) -> None:
+    before = (analysed / "report.html").read_bytes()
+    assert len(before) < 6_500_000
+    assert main(["--results-dir", str(analysed.parents[1])]) == 0
+    assert (analysed / "report.html").read_bytes() == before
+
+
+def test_no_text_of_a_study_becomes_markup(tmp_path: Path) -> None:
+    evil = "</script><script>alert(1)</script>"
+    quoted = "\"' onmouseover='alert(2)'><img src=x onerror=alert(3)>"
+    tasks = {"f0": TASK | {"title": "{{7*7}}", "metrics": {"<b>loss": "min"}}}
+    status = lambda levels, seed: "failed" if seed == 2 else "done"  # noqa: E731
+    study = fabricate(
+        tmp_path,
+        {"ffn": ["mlp", evil], "javascript:alert(4)": ["a", quoted]},
+        status=status,
+        study=f"<i>{'x' * 9}",
+        question=evil,
+        command=quoted,
+        remarks=[evil + quoted],
+        tasks=tasks,
+        versions={"<u>": evil},
+        created=quoted,
+    )
+    text = written(tmp_path, study)
+    found, plain = Parsed(text), Parsed(written(tmp_path, fabricate(tmp_path, GRID, study="plain")))
+    assert found.open == []
+    assert {tag for tag, _ in found.tags} <= {tag for tag, _ in plain.tags} | {"br"}
+    assert len(found.all("script")) == len(plain.all("script")) and not found.all("img")
+    allowed = {name for _, attributes in plain.tags for name in attributes}
+    assert {name for _, attributes in found.tags for name in attributes} <= allowed
+    assert evil in found.texts["p"] and quoted in found.texts["dd"] and "{{7*7}}" in found.texts["dd"]
+    data = json.loads(found.texts["script"][0])
+    assert any(evil in cell["name"] for cell in data["cells"]) and data["metric"] == "val/<b>loss"
+
+
+def test_data_cannot_end_their_element() -> None:
+    nasty = {"</script>": ["<!--", "&lt;", "\u2028"]}
+    assert not re.search("[<>&]", page.data(nasty)) and json.loads(page.data(nasty)) == nasty
+    with pytest.raises(ValueError):
+        page.data([float("nan")])
+    with pytest.raises(ValueError):
+        page.script("x = '</script>'")
+
+
+def test_one_seed_concludes_nothing_and_says_so(tmp_path: Path) -> None:
+    found = Parsed(written(tmp_path, fabricate(tmp_path, GRID, seeds=[0])))
+    assert "This study has one seed: nothing can be concluded from it." in found.texts["p"]
+    assert len([row for row in found.all("tr") if "data-status" in row]) == 4
+
+
+@pytest.mark.parametrize("status", ["failed", "missing", "diverged", "running"])
+def test_a_study_without_a_number_has_its_report(tmp_path: Path, status: str) -> None:
+    found = Parsed(written(tmp_path, fabricate(tmp_path, GRID, status=lambda levels, seed: status)))
+    assert "No run ended with a result: there is nothing to compare." in found.texts["p"]
+    named = {"running": "missing"}.get(status, status)
+    assert [row["data-status"] for row in found.all("tr") if "data-status" in row] == [named] * 12
+    assert ("No learning curves" in "".join(found.texts["p"])) == (status != "diverged")
+
+
+def test_one_cell_has_its_report(tmp_path: Path) -> None:
+    assert "mlp" in written(tmp_path, fabricate(tmp_path, {"ffn": ["mlp"]}))
+
+
+def foreign(results: Path) -> Case:
+    """A study as a CSV gives it: no configurations, no budgets, no paths, no curves."""
+    found = load_study(results, fabricate(results, GRID))
+    manifest: dict[str, Any] = found.manifest | {"source": "runs.csv", "units": {}}
+    manifest["tasks"] = {"f0": TASK | {"token": "token", "yardsticks": {}, "train_tokens": None}}
+    unknown = {"config": {}, "params": None, "flops_per_token": None, "shared_draws": None, "params_vs_reference": None}
+    manifest["cells"] = [cell | unknown for cell in manifest["cells"]]
+    runs = found.runs.assign(path=None, params=np.nan, flops_per_token=np.nan)
+    return case_of(results, type(found)(manifest, runs, found.curves.head(0), []))
+
+
+def test_a_study_from_elsewhere_has_its_report(tmp_path: Path) -> None:
+    text = report.html(foreign(tmp_path), tmp_path)
+    assert "runs.csv" in text and "No learning curves" in text and "plotly.js" not in text
+
+
+def test_curves_are_means_over_the_seeds_that_ended(tmp_path: Path) -> None:
+    status = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 2) else "done"  # noqa: E731
+    made = case(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status, timing="isolated"))
+    found = series(made)
+    assert found and list(found["axes"]) == ["step", "tokens", "seconds"] and not found["thinned"]
+    curves = made.study.curves
+    for cell, seeds in zip(found["cells"], ([0, 1, 2], [0, 1]), strict=True):
+        logged = curves[(curves["label"] == cell["name"].split(" (")[0]) & curves["seed"].isin(seeds)]
+        values = logged.pivot(index="step", columns="seed", values="val/loss")
+        shown = {name: found["columns"][place] for name, place in cell["mean"].items()}
+        assert cell["n"] == len(seeds)
+        np.testing.assert_allclose(shown["value"], values.mean(axis=1), rtol=1e-5)
+        np.testing.assert_allclose(shown["sd"], values.std(axis=1, ddof=1), rtol=1e-4)
+        assert shown["step"] == list(range(0, 801, 40)) and shown["tokens"][-1] == 800 * 1024
+    lost = found["cells"][1]["runs"][2]
+    assert (
+        lost["diverged"] and found["columns"][lost["step"]][-1] == 400 and found["columns"][lost["value"]][-1] is None
+    )
+    assert "1 of 3 diverged" in found["cells"][1]["name"]
+
+
+def test_each_run_is_shown_by_the_metric_of_its_own_task(tmp_path: Path) -> None:
+    tasks = {"a": TASK | {"title": "A"}, "b": TASK | {"title": "B", "metrics": {"accuracy": "max"}}}
+    factors = {"ffn": ["mlp", "swiglu"], "data": ["a", "b"]}
+    made = case(tmp_path, fabricate(tmp_path, factors, task=lambda levels: levels["data"], tasks=tasks))
+    found = series(made)
+    assert found and found["label"] == "val/loss, nats per byte or val/accuracy"
+    assert [cell["n"] for cell in found["cells"]] == [3] * 4
+    (sheet,) = runs(made).sheets
+    expected = made.study.runs["test/loss"].fillna(made.study.runs["test/accuracy"])
+    assert sheet.head[3] == "test/loss or test/accuracy"
+    assert [row[3] for row in sheet.rows] == [format.number(value, 4) for value in expected]
+    assert dict(plan(made).facts)["endpoint"] == "test/loss, nats per byte or test/accuracy, at the last step"
+
+
+def test_long_curves_keep_their_ends_and_extremes(tmp_path: Path) -> None:
+    made = case(tmp_path, fabricate(tmp_path, {"ffn": ["mlp"]}, seeds=[0], every=1))
+    found = series(made)
+    assert found and found["thinned"]
+    run = found["cells"][0]["runs"][0]
+    steps, values = (found["columns"][run[name]] for name in ("step", "value"))
+    logged = made.study.curves["val/loss"]
+    assert len(steps) <= POINTS + 2 < len(logged) and (steps[0], steps[-1]) == (0, 800)
+    assert steps == sorted(set(steps))
+    np.testing.assert_allclose([min(values), max(values)], [logged.min(), logged.max()], rtol=1e-5)
+
+
+def test_claims_come_first_as_sentences_and_what_they_say_is_no_column(tmp_path: Path) -> None:
+    def claim(**said: Any) -> dict[str, Any]:
+        return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+
+    sides = [{"ffn": "swiglu"}, {"ffn": "mlp"}]
+    fabricate(tmp_path, GRID, claims={"gated": claim(less=sides), "same": claim(equivalent=sides, margin=1e-9)})
+    assert main(["--results-dir", str(tmp_path)]) == 0
+    text = (tmp_path / "figures" / "fabricated" / "report.html").read_text(encoding="utf-8")
+    help, others = text.split('<section id="help"')[1].split("</section>", 1)
+    assert re.findall(r"<h3>(.*)</h3>", help) == ["Claims", "Effects"]
+    assert '<li class="decided">gated (registered): supported.' in help
+    assert '<li class="decided">same (registered): contradicted.' in help
+    assert "Every claim of the study file" in help and "Every claim of the study file" not in others
+    assert '<th scope="col">claim</th>' in help and '<th scope="col">found</th>' not in help

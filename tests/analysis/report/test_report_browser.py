@@ -1,0 +1,245 @@
+"""report.html in a real, headless Chromium without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import chromium, open_page, resize
+from fake_studies import TASK, fabricate
+
+from ablate.results.study import load_study
+from analysis import report
+from analysis.case import case_of
+
+pytestmark = pytest.mark.slow
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+SHOWN = (
+    "return document.getElementById('curves-plot').data.map(trace => [trace.meta.kind, trace.meta.cell, trace.visible])"
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+def written(results: Path, study: str) -> Path:
+    """The report of a study, without its figures."""
+    folder = results / "figures" / study
+    folder.mkdir(parents=True)
+    (file,) = report.write(case_of(results, load_study(results, study)), folder)
+    return file
+
+
+def complaints(browser: Any) -> list[str]:
+    """What the console said since it was last asked."""
+    return [entry["message"] for entry in browser.get_log("browser")]
+
+
+def requests(browser: Any) -> list[str]:
+    """Addresses that the page asked for since it was last asked, but for itself."""
+    import json
+
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    return [address for address in asked if not address.endswith("report.html") and not address.startswith("data:")]
+
+
+def traces(browser: Any, kind: str) -> dict[int, bool]:
+    """Which cells have a trace of a kind, and whether it is shown."""
+    return {cell: visible for found, cell, visible in browser.execute_script(SHOWN) if found == kind}
+
+
+def legend(browser: Any, name: str) -> Any:
+    """The button of a cell."""
+    buttons = browser.find_elements("css selector", "#curves-legend button")
+    return next(button for button in buttons if button.text == name)
+
+
+def test_the_page_opens_offline_and_the_console_stays_silent(browser: Any, tmp_path: Path) -> None:
+    requests(browser)
+    open_page(browser, written(tmp_path, fabricate(tmp_path, GRID)))
+    assert browser.execute_script("return document.querySelectorAll('#curves-plot .scatterlayer .trace').length") > 0
+    assert complaints(browser) == []
+    assert requests(browser) == []
+    assert (
+        browser.execute_script("return fetch('https://example.org/').then(() => 'fetched', () => 'refused')")
+        == "refused"
+    )
+    assert any("Content Security Policy" in line for line in complaints(browser))
+
+
+def test_a_press_on_the_legend_hides_a_curve_and_another_brings_it_back(browser: Any, tmp_path: Path) -> None:
+    open_page(browser, written(tmp_path, fabricate(tmp_path, GRID)))
+    button = legend(browser, "ln + swiglu")
+    assert traces(browser, "mean") == {0: True, 1: True, 2: True, 3: True}
+    button.click()
+    assert traces(browser, "mean") == traces(browser, "band") == {0: True, 1: False, 2: True, 3: True}
+    assert button.get_attribute("aria-pressed") == "false"
+    button.send_keys(" ")
+    assert traces(browser, "mean")[1] and button.get_attribute("aria-pressed") == "true"
+    browser.find_element("id", "curves-none").click()
+    assert not any(traces(browser, "mean").values())
+    browser.find_element("id", "curves-all").click()
+    assert all(traces(browser, "mean").values())
+
+
+def choose(browser: Any, name: str, value: str = "") -> None:
+    """Set a control of the curves."""
+    at = f"#curves-controls input[name={name}]" + f"[value={value}]" * bool(value)
+    browser.find_element("css selector", at).click()
+
+
+def test_controls_change_axes_and_show_every_seed(browser: Any, tmp_path: Path) -> None:
+    status = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("swiglu", 1) else "done"  # noqa: E731
+    open_page(
+        browser, written(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, status=status, timing="isolated"))
+    )
+    last = "return document.getElementById('curves-plot').data.find(t => t.meta.kind === 'mean').x.at(-1)"
+    kind = "return document.getElementById('curves-plot')._fullLayout.yaxis.type"
+    assert browser.execute_script(last) == 800 and browser.execute_script(kind) == "linear"
+    choose(browser, "x", "tokens")
+    choose(browser, "log", "true")
+    assert browser.execute_script(last) == 800 * 1024 and browser.execute_script(kind) == "log"
+    choose(browser, "x", "seconds")
+    assert browser.execute_script(last) == 16
+    assert traces(browser, "end") == {1: True} and traces(browser, "run") == {1: True}
+    choose(browser, "seeds")
+    assert traces(browser, "run") == {0: True, 1: True}
+    assert complaints(browser) == []
+
+
+def test_the_first_view_leaves_out_the_start_where_two_evaluations_follow(browser: Any, tmp_path: Path) -> None:
+    open_page(browser, written(tmp_path, fabricate(tmp_path, GRID, every=400)))  # evaluated at 0, 400 and 800
+    start, top, first = browser.execute_script("""
+        const plot = document.getElementById('curves-plot'), {xaxis, yaxis} = plot._fullLayout;
+        return [xaxis.range[0], yaxis.range[1], plot.data.find(trace => trace.meta.kind === 'mean').y[0]];
+    """)
+    assert 0 < start < 400 and top < first
+
+
+def hovered(browser: Any) -> str:
+    """The words beside the pointer when it stands on the last point of the first cell's mean."""
+    from selenium.webdriver import ActionChains
+
+    where = """
+        const plot = document.getElementById('curves-plot'), {xaxis, yaxis} = plot._fullLayout;
+        plot.scrollIntoView({block: 'center', behavior: 'instant'});
+        const mean = plot.data.find(trace => trace.meta.kind === 'mean'), box = plot.getBoundingClientRect();
+        const x = xaxis._offset + xaxis.d2p(mean.x.at(-1)), y = yaxis._offset + yaxis.d2p(mean.y.at(-1));
+        return [box.width / 2, box.height / 2, x, y];
+    """
+    middle_x, middle_y, x, y = browser.execute_script(where)
+    plot = browser.find_element("id", "curves-plot")
+    chain = ActionChains(browser, duration=20)
+    chain.move_to_element_with_offset(plot, int(x - middle_x) - 8, int(y - middle_y) - 8).pause(0.2)
+    chain.move_to_element_with_offset(plot, round(x - middle_x), round(y - middle_y)).pause(0.5).perform()
+    tip = browser.find_element("id", "curves-tip")
+    return str(tip.text) if tip.is_displayed() else ""
+
+
+def test_the_pointer_is_told_cell_seeds_and_value(browser: Any, tmp_path: Path) -> None:
+    score = lambda levels, seed: 2.0 + seed / 10  # noqa: E731
+    open_page(browser, written(tmp_path, fabricate(tmp_path, {"ffn": ["mlp"]}, score=score)))
+    name, value, step = hovered(browser).splitlines()
+    assert name == "mlp" and step == "step 800"
+    assert value.startswith("mean of 3 seeds: 2.1") and value.endswith("SD")
+
+
+def test_runs_sort_and_filter(browser: Any, tmp_path: Path) -> None:
+    status = lambda levels, seed: "failed" if seed == 2 else "done"  # noqa: E731
+    open_page(browser, written(tmp_path, fabricate(tmp_path, GRID, status=status)))
+    shown = "[...document.querySelectorAll('#runs-table tbody tr')].filter(row => !row.hidden)"
+    rows = f"return {shown}.map(row => row.cells[{{}}].textContent)"
+    head = browser.find_elements("css selector", "#runs-table thead button")[3]
+    head.click()
+    up = [float(text) for text in browser.execute_script(rows.format(3)) if text != "–"]
+    assert up == sorted(up) and len(up) == 8
+    assert browser.execute_script(rows.format(3))[-4:] == ["–"] * 4
+    head.click()
+    assert [float(text) for text in browser.execute_script(rows.format(3))[:8]] == sorted(up, reverse=True)
+    browser.find_element("css selector", "form.filter select").send_keys("failed")
+    assert browser.execute_script(rows.format(2)) == ["failed"] * 4
+    browser.find_element("css selector", "form.filter input").send_keys("rms + swiglu")
+    assert browser.execute_script(rows.format(0)) == ["rms + swiglu"]
+    assert "1 of 12 shown" in browser.find_element("css selector", "form.filter output").text
+
+
+@pytest.mark.parametrize("width", [360, 768, 1600])
+def test_nothing_leaves_the_page_at_any_width(browser: Any, tmp_path: Path, width: int) -> None:
+    factors = {"norm": ["ln", "a_norm_with_a_very_long_name_" * 4], "optim.lr": [1e-3, 3e-3]}
+    file = written(tmp_path, fabricate(tmp_path, factors, command="python -m ablate " + "x" * 400))
+    resize(browser, width)
+    try:
+        open_page(browser, file)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+EVIL = [
+    "<script>window.pwned=1;alert(1)</script>",
+    '"><img src=x onerror=window.pwned=1>',
+    "</script><script>window.pwned=1</script>",
+    "javascript:alert(1)",
+    "{{7*7}}{% raw %}",
+    '<b>bold</b><a href="https://example.org">here</a>',
+    "<!--",
+    "%{x}${7*7}",
+]
+
+
+def test_no_text_of_a_study_becomes_markup(browser: Any, tmp_path: Path) -> None:
+    factors = {"norm": ["ln", *EVIL]}
+    status = lambda levels, seed: "diverged" if levels["norm"] == EVIL[5] else "done"  # noqa: E731
+    study = fabricate(
+        tmp_path,
+        factors,
+        status=status,
+        question=EVIL[0],
+        command=EVIL[1],
+        remarks=[EVIL[2], EVIL[5]],
+        versions={EVIL[0]: EVIL[1]},
+        tasks={"f0": TASK | {"metrics": {"<b>loss": "min"}}},
+    )
+    file = written(tmp_path, study)
+    open_page(browser, file)
+    assert complaints(browser) == []
+    text = browser.find_element("tag name", "body").get_attribute("textContent")
+    assert all(evil in text for evil in EVIL)
+    assert "49" not in browser.find_element("tag name", "header").text
+    title = "return document.querySelector('#curves-plot .ytitle').textContent"
+    assert "val/<b>loss" in browser.execute_script(title)
+    names = [button.text for button in browser.find_elements("css selector", "#curves-legend button span")]
+    assert names[1:6] == [*EVIL[:5]] and names[0] == "ln (reference)"
+    assert browser.execute_script("return window.pwned") is None
+    count = (
+        "return ['img[src=x]', 'main b', 'main a', 'footer b', 'svg a'].map(s => document.querySelectorAll(s).length)"
+    )
+    assert browser.execute_script(count) == [0] * 5
+    assert len(browser.find_elements("css selector", "script:not([type])")) == 3
+    choose(browser, "seeds")
+    assert browser.execute_script("return window.pwned") is None and complaints(browser) == []
+
+
+def test_four_hundred_runs_stay_responsive(browser: Any, tmp_path: Path) -> None:
+    score = lambda levels, seed: 2.0 + 0.01 * levels["optim.lr"] + 0.001 * seed  # noqa: E731
+    study = fabricate(tmp_path, {"optim.lr": list(range(1, 51))}, seeds=range(8), score=score, every=4)
+    open_page(browser, written(tmp_path, study))
+    load = browser.execute_script("return document.getElementById('curves-plot').dataset.ready && performance.now()")
+    press = """
+        const done = arguments[arguments.length - 1], began = performance.now();
+        const plot = document.getElementById('curves-plot');
+        plot.once('plotly_afterplot', () => requestAnimationFrame(() => done(performance.now() - began)));
+        document.querySelector(arguments[0]).click();
+    """
+    toggle = browser.execute_async_script(press, "#curves-legend button")
+    seeds = browser.execute_async_script(press, "#curves-controls input[name=seeds]")
+    print(f"400 runs x 201 points: loaded in {load:.0f} ms, toggle {toggle:.0f} ms, every seed {seeds:.0f} ms")
+    assert len(traces(browser, "run")) == 50
+    assert max(load, toggle, seeds) < 10_000, "it hangs"
+    assert complaints(browser) == []

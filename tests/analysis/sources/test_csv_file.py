@@ -1,0 +1,339 @@
+"""python -m analysis --runs FILE: runs of other programs, from a CSV."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from fake_studies import fabricate, plain_score
+
+from ablate import evidence, format
+from ablate.config.errors import Refused
+from ablate.results.study import Study, load_study
+from analysis import figures
+from analysis.case import case_of
+from analysis.cli.main import main
+from analysis.escape import written
+from analysis.report.curve_data import series
+from analysis.sources.csv_file import read_csv
+from analysis.sources.request import Asked
+from analysis.writing.runs_table import runs_table
+from analysis.writing.tables import remarks
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+TEXT = ["kind", "factor", "level", "reference", "stratum", "label", "verdict", "note"]
+
+
+def exported(study: Study, file: Path) -> Path:
+    """The runs of a native study as `python -m analysis export` writes them."""
+    return written(runs_table(study), file)
+
+
+def verdicts(table: pandas.DataFrame) -> list[str]:
+    """Every row's verdict as people read it."""
+    return [format.verdict(row) for row in table.itertuples()]
+
+
+def assert_equal_evidence(native: Study, foreign: Study) -> None:
+    """The same effects to the last digit, and the same words."""
+    one, other = evidence.effects(native), evidence.effects(foreign)
+    pandas.testing.assert_frame_equal(one, other, check_exact=True)
+    assert verdicts(one) == verdicts(other)
+    left, right = evidence.cells(native), evidence.cells(foreign)
+    same = [name for name in left if name not in ("shared_draws", "flops_per_token", "params_vs_reference")]
+    pandas.testing.assert_frame_equal(left[same], right[same], check_exact=True)
+    np.testing.assert_allclose(left["params_vs_reference"], right["params_vs_reference"], atol=1e-12)
+
+
+def trouble(levels: dict[str, Any], seed: int) -> str:
+    """One run diverged, one failed, one never ran."""
+    return {("rms", 0): "diverged", ("ln", 1): "failed", ("rms", 2): "missing"}.get((levels["norm"], seed), "done")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"seeds": range(7)},
+        {"status": trouble, "seeds": range(6)},
+        {"batches": lambda levels: str(levels["norm"]), "seeds": range(5)},
+        {"score": lambda levels, seed: float(f"{plain_score(levels, seed):.17g}") * math.pi},
+    ],
+    ids=["plain", "seeds", "trouble", "unpaired", "digits"],
+)
+def test_a_native_study_read_back_is_equal_to_the_last_digit(tmp_path: Path, more: dict[str, Any]) -> None:
+    native = load_study(tmp_path, fabricate(tmp_path, GRID, **more))
+    foreign = read_csv(exported(native, tmp_path / "runs.csv"), Asked())
+    assert foreign.notes == []
+    assert_equal_evidence(native, foreign)
+
+
+def test_strata_and_one_at_a_time_read_back(tmp_path: Path) -> None:
+    factors = {"ffn": ["mlp", "glu", "swiglu"], "optim.lr": [0.001, 3e-05]}
+    native = load_study(tmp_path, fabricate(tmp_path, factors, seeds=range(4)))
+    foreign = read_csv(exported(native, tmp_path / "runs.csv"), Asked(within=("optim.lr",)))
+    one, other = evidence.effects(native), evidence.effects(foreign)
+    assert list(one["label"]) == list(other["label"]) and one["label"].iloc[-1] == "ffn x optim.lr: swiglu, 3e-05"
+    pandas.testing.assert_frame_equal(one, other, check_exact=True)
+    native = load_study(tmp_path, fabricate(tmp_path, GRID, study="oat", design="one_at_a_time", seeds=range(4)))
+    foreign = read_csv(exported(native, tmp_path / "oat.csv"), Asked())
+    assert foreign.manifest["design"] == "one_at_a_time"
+    pandas.testing.assert_frame_equal(evidence.effects(native), evidence.effects(foreign), check_exact=True)
+
+
+def write(file: Path, text: str) -> Path:
+    """A file with a text, its lines not indented."""
+    file.write_text("\n".join(line.strip() for line in text.strip().splitlines()) + "\n", encoding="utf-8")
+    return file
+
+
+def rows(cells: dict[str, float], seeds: int, head: str, row: str) -> str:
+    """A CSV with a row for each cell and seed: its loss + .001·seed² + .0001·seed·number of the cell."""
+    found = [
+        row.format(cell=cell, seed=seed, loss=loss + 0.001 * seed**2 + 1e-4 * seed * number)
+        for (number, (cell, loss)), seed in itertools.product(enumerate(cells.items()), range(seeds))
+    ]
+    return "\n".join([head, *found])
+
+
+def test_the_command_line_writes_figures_and_prints_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(
+        tmp_path / "glu.csv", rows({"mlp": 2.1, "swiglu": 2.0}, 5, "ffn,seed,test/loss", "{cell},{seed},{loss}")
+    )
+    assert main(["--runs", str(file), "--results-dir", str(tmp_path / "results")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    folder = tmp_path / "results" / "figures" / "glu"
+    assert said[0].startswith("ffn: swiglu − mlp  −.09") and "better (lower loss), if" in said[0]
+    assert "paired by seed, which is valid whatever runs of one seed share" in said[1]
+    assert said[-1].endswith(f"in {folder}") and len(said) < 40
+    assert {"effects.pdf", "effects.csv", "runs.csv"} <= {path.name for path in folder.iterdir()}
+
+
+def test_a_cell_column_alone_is_one_factor(tmp_path: Path) -> None:
+    text = rows({"0": 2.0, "1": 2.1, "2": 1.9}, 4, "cell,seed,val_loss", "{cell},{seed},{loss}")
+    table = evidence.effects(read_csv(write(tmp_path / "a.csv", text), Asked()))
+    assert list(table["label"][table["family"]]) == ["cell: 1 − 0", "cell: 2 − 0"]
+    expected = [0.1 + np.mean([1e-4 * s for s in range(4)]), -0.1 + np.mean([2e-4 * s for s in range(4)])]
+    np.testing.assert_allclose(table["mean"][table["family"]], expected, atol=1e-12)
+    other = evidence.effects(read_csv(tmp_path / "a.csv", Asked(reference=(("cell", "2"),))))
+    assert list(other["label"][other["family"]]) == ["cell: 0 − 2", "cell: 1 − 2"]
+
+
+def test_cells_that_no_design_relates_are_compared_with_the_reference(tmp_path: Path) -> None:
+    cells = {"ln,mlp": 2.0, "rms,mlp": 2.1, "rms,swiglu": 1.9}
+    text = rows(cells, 3, "norm,ffn,seed,loss", "{cell},{seed},{loss}")
+    study = read_csv(write(tmp_path / "a.csv", text), Asked())
+    table = evidence.effects(study)
+    assert list(table["label"]) == ["variant: rms + mlp − ln + mlp", "variant: rms + swiglu − ln + mlp"]
+    assert table["family"].all() and list(study.runs["norm"].unique()) == ["ln", "rms"]
+
+
+def test_higher_is_better_by_name_by_option_or_asked_for(tmp_path: Path) -> None:
+    text = rows({"a": 0.5, "b": 0.9}, 5, "ffn,seed,test/accuracy,quality", "{cell},{seed},{loss},{loss}")
+    file = write(tmp_path / "a.csv", text)
+    assert list(evidence.effects(read_csv(file, Asked()))["verdict"]) == ["better"]
+    with pytest.raises(Refused, match=r"quality: its name does not say .* --lower or --higher"):
+        read_csv(file, Asked(metrics=("quality",)))
+    assert list(evidence.effects(read_csv(file, Asked(metrics=("quality",), lower=True)))["verdict"]) == ["worse"]
+    assert list(evidence.effects(read_csv(file, Asked(metrics=("quality",), lower=False)))["verdict"]) == ["better"]
+
+
+def test_pairing(tmp_path: Path) -> None:
+    text = rows({"a": 2.0, "b": 2.1}, 6, "ffn,seed,loss", "{cell},{seed},{loss}")
+    assert evidence.effects(read_csv(write(tmp_path / "a.csv", text), Asked()))["paired"].all()
+    assert not evidence.effects(read_csv(tmp_path / "a.csv", Asked(unpaired=True)))["paired"].any()
+    own = "ffn,seed,loss\n" + "\n".join(f"{'ab'[i % 2]},{i},2.{i}" for i in range(12))
+    study = read_csv(write(tmp_path / "own.csv", own), Asked())
+    assert "unpaired: no two cells have a seed in common" in study.manifest["remarks"][0]
+    assert evidence.effects(study)["n"].item() == 6 and len(study.runs) == 12
+    named = "ffn,batches,seed,loss\n" + "\n".join(
+        f"{cell},{batches}{seed},{seed},{2 + seed / 10 + i / 7 + i * seed / 100}"
+        for i, (cell, batches) in enumerate([("a", "x"), ("b", "x"), ("c", "y")])
+        for seed in range(5)
+    )
+    table = evidence.effects(read_csv(write(tmp_path / "named.csv", named), Asked()))
+    assert list(table["paired"]) == [True, False]
+
+
+def test_curves_end_at_their_last_step_and_never_in_mid_schedule(tmp_path: Path) -> None:
+    lines = ["ffn,seed,step,val/loss,test/loss"]
+    for cell, seed, step in itertools.product("ab", range(4), (0, 10, 20)):
+        if (cell, seed, step) == ("b", 3, 20):
+            continue  # it was cut short
+        value = 3 - step / 20 + (cell == "b") * 0.1 + seed * 0.01 + (cell == "b") * seed**2 * 0.001
+        lines.append(f"{cell},{seed},{step},{value},{value if step == 20 or (cell, seed) == ('b', 3) else ''}")
+    file = write(tmp_path / "a.csv", "\n".join([lines[0], *reversed(lines[1:])]))
+    study = read_csv(file, Asked())
+    assert len(study.curves) == 23 and set(study.curves) >= {"cell", "label", "seed", "step", "val/loss", "test/loss"}
+    runs = study.runs.set_index(["label", "seed"])
+    assert runs.loc[("a", 2), "test/loss"] == 2.02
+    assert runs.loc[("b", 3), "status"] == "missing" and math.isnan(runs.loc[("b", 3), "test/loss"])
+    (note,) = study.notes
+    assert note.startswith("1 run that stopped before the last step of their cell") and "b seed 3" in note
+    assert evidence.effects(study)["n"].item() == 3
+    assert main(["--runs", str(file), "--to", str(tmp_path / "here")]) == 0
+    assert (tmp_path / "here" / "curves.png").exists() and not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("line", ["b,1,", ""], ids=["nothing", "no row"])
+def test_a_run_without_a_number_is_named_counted_and_left_out(tmp_path: Path, line: str) -> None:
+    kept = [f"{c},{s},{2 + 0.1 * (c == 'b') + 0.01 * s + 0.001 * s * s * (c == 'b')}" for c in "ab" for s in range(3)]
+    text = "\n".join(["ffn,seed,loss", *kept[:4], line, *kept[5:]])
+    study = read_csv(write(tmp_path / "runs.csv", text), Asked())
+    assert any("counted as missing: b seed 1" in each for each in study.notes), study.notes
+    lost = study.runs[(study.runs["label"] == "b") & (study.runs["seed"] == 1)]
+    assert list(lost["status"]) == ["missing"] and lost["loss"].isna().all()
+    assert len(study.runs) == 6 and evidence.effects(study)["n"].item() == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        *((f"b,{seed},2.2", f"line 6: seed is “{seed}”, which is not a whole number") for seed in ("x", "", "1.5")),
+        ("b,1,two", "line 6: loss is “two”, which is not a number"),
+        ("b,1,2,3", "Expected 3 fields in line 6, saw 4"),
+    ],
+)
+def test_a_field_that_cannot_be_read_is_refused_with_its_line(tmp_path: Path, line: str, said: str) -> None:
+    text = "\n".join(["ffn,seed,loss", *[f"a,{seed},2.{seed}" for seed in range(4)], line])
+    with pytest.raises(Refused, match=said):
+        read_csv(write(tmp_path / "runs.csv", text), Asked())
+
+
+@pytest.mark.parametrize("last", ["nan", "inf", "-inf"])
+def test_a_loss_that_is_not_finite_has_diverged_whatever_its_status_says(tmp_path: Path, last: str) -> None:
+    rows = [f"{ffn},{seed},{2 + 0.01 * seed}" for ffn in "ab" for seed in range(6)]
+    study = read_csv(write(tmp_path / "runs.csv", "\n".join(["ffn,seed,loss", *rows[:-1], f"b,5,{last}"])), Asked())
+    assert study.runs["status"].iloc[-1] == "diverged" and study.runs["loss"].isna().iloc[-1]
+    assert "not finite and a status that does not say diverged, counted as diverged: b seed 5" in study.notes[0]
+    assert evidence.effects(study)["verdict"].item() == "withheld"
+
+
+def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> None:
+    told = itertools.product("ab", range(4), (0, 10))
+    lines = [f"{cell},{seed},{step},{0.5 + 0.01 * step + 0.02 * seed}" for cell, seed, step in told]
+    study = read_csv(write(tmp_path / "a.csv", "\n".join(["cell,seed,step,accuracy", *lines])), Asked())
+    case = case_of(tmp_path, study)
+    drawn = figures.tables(case)
+    assert set(drawn["seeds"]["facet"]) == {"accuracy"} and sorted(drawn["seeds"]["value"]) == sorted(
+        study.runs["accuracy"]
+    )
+    shown = drawn["curves"].set_index(["cell", "tokens"])["mean"]
+    assert shown["a", 10] == pytest.approx(0.63) and set(drawn["curves"]["metric"]) == {"accuracy"}
+    found = series(case)
+    assert found and found["label"] == "accuracy" and [cell["n"] for cell in found["cells"]] == [4, 4]
+
+
+def test_statuses(tmp_path: Path) -> None:
+    statuses = ["done", "diverged", "failed", "missing", "", "missing"]
+    text = "ffn,seed,status,loss\n" + "\n".join(f"a,{seed},done,2.{seed}" for seed in range(6)) + "\n"
+    text += "\n".join(f"b,{seed},{status},{'nan' if seed else 1.9}" for seed, status in enumerate(statuses))
+    study = read_csv(write(tmp_path / "runs.csv", text), Asked())
+    assert list(study.runs["status"][6:]) == ["done", "diverged", "failed", "missing", "diverged", "missing"]
+    assert evidence.effects(study)["verdict"].item() == "withheld"  # one side diverged
+    assert any("2 runs diverged: b seed 1, b seed 4" in line for line in remarks(study))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is no tidy CSV .*; write a row per run"),
+        (b"\n \n", "is no tidy CSV"),
+        (b"\x00\x01\x02PK\x03\x04", "is no tidy CSV|no column seed"),
+        (b"\xff\xfea\x00,\x00", "is no CSV: it is not text in UTF-8"),
+        (b'{"a": 1}\n', "no column seed, but .*; write a row per run"),
+        (b"just words\nmore\n", "no column seed, but just, words; write a row per run"),
+        (b"ffn,sead,loss\na,0,1\n", "no column seed, but ffn, sead, loss; write a row per run"),
+        (b"ffn,seed,value\na,0,1\nb,0,2\n", "no column is a metric by its name; write --metric NAME; there are ffn"),
+        (b"ffn,seed,loss\n", "there are no rows below the names of the columns"),
+        (b"ffn,seed,loss\na,0,1\nb,0,1,2,3\n", "Expected 3 fields in line 3, saw 5"),
+        (b"ffn,seed,ffn,loss\na,0,b,1\n", "two columns are called ffn"),
+        (b"ffn,seed,loss\na,x,1\nb,y,2\n", "line 2: seed is “x”, which is not a whole number"),
+        (b"ffn,seed,loss\na,0,1\na,0,2\nb,0,2\n", "line 2 and line 3 are both a, seed 0; name the columns in which"),
+        (
+            b"seed,loss,note\n0,1,x\n1,2,y\n",
+            "no column is a factor; name those that are with --factors; there are seed, loss, note$",
+        ),
+        (b"cell,ffn,seed,loss\nx,a,0,1\ny,a,0,1\nz,b,0,1\n", "cells x and y have the same factors"),
+        (b"ffn,seed,step,loss\na,0,1,1\na,0,1,2\nb,0,1,1\n", "line 2 and line 3 are both a, seed 0, step 1"),
+    ],
+)
+def test_wrong_files_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, said: str
+) -> None:
+    import re
+
+    (tmp_path / "runs.csv").write_bytes(content)
+    assert main(["--runs", str(tmp_path / "runs.csv"), "--to", str(tmp_path / "out")]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.count("\n") == 1 and re.search(said, shown.err), shown.err
+    assert "runs.csv" in shown.err and not (tmp_path / "out").exists()
+
+
+def test_wrong_options_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / "a.csv", rows({"a": 2.0, "b": 2.1}, 3, "ffn,seed,status,loss", "{cell},{seed},done,{loss}"))
+    for options, said in [
+        (["--runs", "none.csv"], "none.csv: it cannot be read (No such file or directory)"),
+        (["--runs", str(tmp_path)], "cannot be read (Is a directory)"),
+        (["--runs", str(file), "STUDY"], "STUDY and --runs are different runs"),
+        (
+            ["--runs", str(file), "--factors", "nrm"],
+            "--factors nrm: there is no such column; there are ffn\n",
+        ),
+        (
+            ["--runs", str(file), "--factors", "status"],
+            "--factors status: status says which run it is or how it ended; there are ffn\n",
+        ),
+        (["--runs", str(file), "--metric", "bpb"], "--metric bpb: there is no such column; there are ffn, loss\n"),
+        (["--runs", str(file), "--reference", "ffn=c"], "--reference ffn=c: there is no such level; there are a, b"),
+        (["--runs", str(file), "--reference", "norm=c"], "norm is no factor of these runs; the factors are ffn"),
+        (["--runs", str(file), "--within", "ffn"], "no factor is left to compare"),
+        (["--factors", "ffn"], "need --runs or --wandb"),
+    ]:
+        assert main([*options, "--results-dir", str(tmp_path)]) == 2
+        shown = capsys.readouterr().err
+        assert said in shown and shown.count("\n") == 1, shown
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "\ufeff" + text,
+        lambda text: text.replace(",", ";"),
+        lambda text: text.replace(",", "\t"),
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: '"ffn","seed","loss"\n' + text.partition("\n")[2],
+        lambda text: text.replace(",", " , "),
+        lambda text: text.replace("\n", "\n\n,,\n"),
+    ],
+    ids=["BOM", "semicolons", "tabs", "Windows", "quotes", "spaces", "blank lines"],
+)
+def test_separators_and_line_ends_are_found(tmp_path: Path, change: Callable[[str], str]) -> None:
+    plain = rows({"a": 2.0, "b": 2.1}, 3, "ffn,seed,loss", "{cell},{seed},{loss}")
+    expected = evidence.effects(read_csv(write(tmp_path / "a.csv", plain), Asked()))
+    (tmp_path / "b.csv").write_text(change(plain), encoding="utf-8", newline="")
+    study = read_csv(tmp_path / "b.csv", Asked())
+    assert study.notes == []
+    pandas.testing.assert_frame_equal(evidence.effects(study), expected)
+
+
+def test_what_is_no_factor_is_left_out_and_said(tmp_path: Path) -> None:
+    lines = ["host,norm,dim,hidden,seed,loss,elapsed"]
+    for i, (norm, dim, seed) in enumerate(itertools.product(["ln", "rms"], [32, 64], range(3))):
+        lines.append(f"h{i},{norm},{dim},{dim * 4},{seed},{2 + i / 100},{17 + i / 7}")
+    study = read_csv(write(tmp_path / "a.csv", "\n".join(lines)), Asked())
+    assert study.manifest["factors"] == {"norm": ["ln", "rms"], "dim": [32, 64]}
+    assert study.notes == ["columns that are neither factor nor metric, left out: hidden, elapsed"]
+    assert study.manifest["design"] == "grid"
+
+
+def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("ffn,seed,loss\na,0,2.0\n\na,1,2.1\nb,0,2.2\nb,1,odd\n")
+    with pytest.raises(Refused, match="line 6: loss is “odd”"):
+        read_csv(tmp_path / "a.csv", Asked())

@@ -1,0 +1,212 @@
+"""python -m analysis --wandb: runs on W&B, from a recording of its API, and offline runs, written by W&B itself."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pandas
+import pytest
+from fake_studies import fabricate
+
+from ablate import evidence
+from ablate.execution.tracking.mirror import Mirror
+from ablate.results.manifest import read_manifest, write_manifest
+from ablate.results.study import load_study
+from analysis.cli.main import main
+from analysis.sources import wandb_api
+from analysis.sources.request import Asked
+from analysis.sources.study_file import read_study_file
+from analysis.sources.wandb_offline import records
+
+pytest.importorskip("wandb")
+RECORDED = Path(__file__).parents[2] / "recorded" / "wandb_runs.json"
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+class Api:
+    """`wandb.Api` as far as it is used, answering from a recording; counts how many histories were asked for."""
+
+    recorded: ClassVar[list[dict[str, Any]]] = []
+    scanned: ClassVar[list[str]] = []
+
+    def __init__(self, timeout: int | None = None):
+        assert timeout is not None and timeout <= 60
+
+    def runs(self, path: str, per_page: int = 50) -> list[SimpleNamespace]:
+        """The runs of a project."""
+        if path != "someone/glu":
+            raise ValueError(f"Could not find project {path}")
+        return [self.run(run) for run in Api.recorded]
+
+    def run(self, recorded: dict[str, Any]) -> SimpleNamespace:
+        """A run with its history."""
+        told = copy.deepcopy(recorded)
+        history = told.pop("history")
+
+        def scan_history(page_size: int = 1000) -> list[dict[str, Any]]:
+            Api.scanned.append(told["id"])
+            return history
+
+        attributes = {"heartbeatAt": told.pop("heartbeat_at")}
+        return SimpleNamespace(**told, scan_history=scan_history, _attrs=attributes)
+
+
+@pytest.fixture
+def online(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """A project `someone/glu` on W&B: the recorded runs, to be changed by a test."""
+    import wandb
+
+    monkeypatch.setattr(wandb, "Api", Api)
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    Api.recorded, Api.scanned = json.loads(RECORDED.read_text(encoding="utf-8")), []
+    return Api.recorded
+
+
+def test_a_recorded_project(online: list[dict[str, Any]], tmp_path: Path) -> None:
+    study = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    assert study.manifest["factors"] == {"ffn.kind": ["mlp", "swiglu"], "optim.lr": [0.001, 0.003]}
+    assert study.manifest["endpoint"] == "test/loss" and study.manifest["seeds"] == [0, 1, 2]
+    runs = {(*run["config"]["ffn"].values(), run["config"]["seed"]): run for run in online}
+    one = study.runs[study.runs["path"].str.contains(online[0]["id"])].iloc[0]
+    assert one["test/loss"] == online[0]["history"][-1]["test/loss"] and len(runs) == 6
+    table = evidence.effects(study)
+    ends = pandas.DataFrame(
+        [run["config"]["ffn"] | {"seed": run["config"]["seed"], "y": run["history"][-1]["test/loss"]} for run in online]
+    )
+    means = ends.groupby("kind")["y"].mean()
+    assert table["mean"].iloc[0] == pytest.approx(means["swiglu"] - means["mlp"], abs=1e-12)
+    assert len(study.curves) == sum(len(run["history"]) for run in online)
+
+
+def test_a_study_file_judges_runs_of_a_project(
+    online: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "study: gated\nreference: {ffn.kind: swiglu}\nmargin: 0.5\nclaims:\n"
+        "  gated: {less: [{ffn.kind: swiglu}, {ffn.kind: mlp}], at: {optim.lr: 1e-3}}\n"
+    )
+    asked = Asked(described=read_study_file(file))
+    study = wandb_api.read_wandb("someone/glu", asked, tmp_path)
+    assert study.manifest["study"] == "gated" and study.manifest["reference"]["ffn.kind"] == "swiglu"
+    (claim,) = evidence.claims(study).itertuples()
+    assert not claim.registered and claim.side == "ffn.kind=swiglu" and study.manifest["margin"]["value"] == 0.5
+    file.write_text(file.read_text().replace("mlp", "mpl"))
+    assert main(["--wandb", "someone/glu", "--study", str(file), "--results-dir", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "claims.gated: less: ffn.kind has no level mpl; did you mean mlp?" in said
+
+
+def test_a_finished_run_is_fetched_once(online: list[dict[str, Any]], tmp_path: Path) -> None:
+    first = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    assert sorted(Api.scanned) == sorted(run["id"] for run in online)
+    Api.scanned.clear()
+    again = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    assert Api.scanned == []
+    pandas.testing.assert_frame_equal(evidence.effects(first), evidence.effects(again))
+    online[3]["heartbeat_at"] = "2030-01-01T00:00:00"
+    next((tmp_path / "wandb" / "someone-glu").glob(f"{online[5]['id']}.json")).write_text("{")
+    wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    assert Api.scanned == [online[3]["id"], online[5]["id"]]
+
+
+def test_what_runs_ended_with(online: list[dict[str, Any]], tmp_path: Path) -> None:
+    again = copy.deepcopy(online[0]) | {"id": "again", "created_at": "2030-01-01T00:00:00Z"}
+    again["history"][-1]["test/loss"] = 1.5
+    online[1]["state"], online[2]["state"] = "crashed", "running"
+    online[4]["history"][-1]["test/loss"] = float("nan")
+    del online[7]["config"]["seed"]
+    online.append(again)
+    study = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    by_id = {run["id"]: study.runs[study.runs["path"].str.contains(run["id"], regex=False)] for run in online}
+    assert by_id[online[0]["id"]].empty and by_id["again"]["test/loss"].item() == 1.5
+    assert [by_id[online[i]["id"]]["status"].item() for i in (1, 2, 4)] == ["failed", "missing", "diverged"]
+    notes = "\n".join(study.notes)
+    assert "1 run left out, whose cell and seed were run again" in notes and online[0]["id"] in notes
+    assert "1 run without a seed left out" in notes and "not finite" in notes and "1 run without a row" in notes
+    Api.scanned.clear()
+    wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
+    assert Api.scanned == [online[2]["id"]]  # the one that goes on
+
+
+def test_nothing_prompts_hangs_or_crashes(
+    online: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(*arguments: str) -> str:
+        assert main([*arguments, "--results-dir", str(tmp_path)]) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and said.err.count("\n") == 1
+        return said.err
+
+    assert "could not be read (ValueError: Could not find project no/body)" in refused("--wandb", "no/body")
+    assert "write ENTITY/PROJECT, or a folder" in refused("--wandb", "nowhere")
+    assert "holds no runs of W&B" in refused("--wandb", str(tmp_path))
+    assert "--group x: there is no such group; there are none" in refused("--wandb", "someone/glu", "--group", "x")
+    online.clear()
+    assert "there are no runs" in refused("--wandb", "someone/glu")
+    import threading
+
+    monkeypatch.setattr(Api, "runs", lambda *_, **__: threading.Event().wait())
+    monkeypatch.setattr(wandb_api, "SILENCE", 0.2)
+    assert "W&B did not answer within" in refused("--wandb", "someone/glu")
+    monkeypatch.delenv("WANDB_API_KEY")
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert "no key of W&B is found; set WANDB_API_KEY" in refused("--wandb", "someone/glu")
+
+
+def test_offline_runs_of_our_mirror_give_the_same_evidence(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    name = fabricate(results, GRID, seeds=(0, 1))
+    manifest = read_manifest(results, name)
+    for cell in manifest["cells"]:
+        cell["config"]["track"] = {
+            "_target_": "ablate.execution.tracking.wandb.WandB",
+            "project": "ablate",
+            "entity": None,
+        }
+    write_manifest(results, manifest)
+    mirror = Mirror(results, name)
+    with mirror.lock() as lock:
+        assert mirror.take(lock, wait=False) and mirror.replay() == 8
+        mirror.close()
+    native = load_study(results, name)
+    found = wandb_api.read_wandb(str(results / "wandb"), Asked(), tmp_path)
+    assert found.notes == []
+    one, other = (evidence.effects(study).set_index("label").sort_index() for study in (native, found))
+    pandas.testing.assert_frame_equal(one, other, check_exact=True)  # in whatever order the runs ended
+    assert len(found.curves) == len(native.curves)
+    (file,) = list((results / "wandb").glob("offline-run-*/run-*.wandb"))[:1]
+    file.write_bytes(file.read_bytes()[:3])
+    torn = wandb_api.read_wandb(str(results / "wandb"), Asked(), tmp_path)
+    assert f"{file.parent.name}/{file.name} is no run that can be read" in torn.notes[0] and len(torn.runs) == 8
+
+
+def test_records_that_cross_blocks_and_torn_ends() -> None:
+    pieces = [bytes([i % 256]) * size for i, size in enumerate((10, 32740, 0, 70000, 32768 - 7 - 7, 3, 5))]
+    data = b":W&B123"
+    for piece in pieces:
+        data = framed(data, piece)
+    assert list(records(data)) == pieces
+    assert list(records(data[:-2])) == pieces[:-1]
+    assert list(records(b"")) == []
+
+
+def framed(data: bytes, piece: bytes) -> bytes:
+    """A record after others, in pieces that no block's end crosses: checksum (left out), size, kind, bytes."""
+    first = True
+    while True:
+        left = 32768 - len(data) % 32768
+        if left < 7:
+            data += b"\0" * left
+            continue
+        part, piece = piece[: left - 7], piece[left - 7 :]
+        kind = (1 if first else 4) if not piece else (2 if first else 3)
+        data += b"\0" * 4 + len(part).to_bytes(2, "little") + bytes([kind]) + part
+        first = False
+        if not piece:
+            return data

@@ -1,0 +1,259 @@
+"""The methods paragraph: true of the study, and without a word of what was not done."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_studies import fabricate
+
+from ablate.results.manifest import read_manifest, write_manifest
+from ablate.results.study import load_study
+from ablate.training.trainer import DIVERGED
+from analysis.case import Case, case_of
+from analysis.writing import methods, methods_training
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+FULL = {
+    "norm": {"_target_": "ablate.model.norm.LayerNorm"},
+    "model": {"_target_": "ablate.model.transformer.EncoderDecoder", "layers": 4, "heads": 2, "dim": 64,
+              "dropout": 0.1},
+    "train": {"steps": 800, "batch_size": 16, "precision": "fp32", "average": "ema"},
+    "optim": {"_target_": "ablate.training.optim.adamw", "lr": 1e-3, "betas": [0.9, 0.99], "weight_decay": 0.1,
+              "clip": 1.0, "warmup": 40, "schedule": "cosine", "floor": 0.1},
+    "eval": {"tokens": 16384, "lengths": []},
+}  # fmt: skip
+Change = Callable[[dict[str, Any]], None]
+
+
+def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, change: Change | None = None, **options: Any) -> Case:
+    """A fabricated study whose cells have the settings that a sweep would give them."""
+    name = fabricate(tmp_path, factors, **options)
+    manifest = read_manifest(tmp_path, name)
+    for cell in manifest["cells"]:
+        cell["config"] = {key: dict(value) for key, value in FULL.items()}
+    if change:
+        change(manifest)
+    write_manifest(tmp_path, manifest)
+    return case_of(tmp_path, load_study(tmp_path, name))
+
+
+def said(tmp_path: Path, **options: Any) -> str:
+    return methods.markdown(case(tmp_path, **options))
+
+
+def tuned(manifest: dict[str, Any]) -> None:
+    cells = {cell["id"]: {"value": 0.001, "edge": i == 0, "scores": [2, 3]} for i, cell in enumerate(manifest["cells"])}
+    manifest["tuning"] = {"key": "optim.lr", "values": [0.001, 0.003], "seeds": 2, "study": "x-tune", "cells": cells}
+
+
+def matched(manifest: dict[str, Any]) -> None:
+    manifest["match"] = "params"
+    for cell in manifest["cells"]:
+        cell["config"]["ffn"] = {"hidden": 128}
+        cell["matched"] = {"quantity": "parameters without embedding and head", "difference": 0.004}
+
+
+def set_of(key: str, value: Any) -> Change:
+    return lambda manifest: manifest.update({key: value})
+
+
+def in_cells(section: str, key: str, value: Any) -> Change:
+    def change(manifest: dict[str, Any]) -> None:
+        for cell in manifest["cells"]:
+            cell["config"][section][key] = value
+
+    return change
+
+
+SEQUENCE = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+MARGIN = {"value": 0.01, "written": "2026-01-01", "registered": True, "earlier": []}
+CLAIM = {"claim": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}, "written": "", "registered": True, "earlier": []}
+FEATURES: list[tuple[str, dict[str, Any], str]] = [
+    ("tuning", {"change": tuned}, r"optim\.lr was tuned for each cell alike, over 1e-3 and 3e-3 with 2 seeds each"),
+    ("an edge", {"change": tuned}, r"For 1 cell the best value is at the edge"),
+    ("matching", {"change": matched}, r"FFN widths were chosen so that parameters .* within 0\.4 % of the reference's"),
+    ("looks", {"change": set_of("sequential", SEQUENCE), "seeds": range(5)}, r"looks planned at 5, 8, 12 and 20 seeds"),
+    ("later seeds", {"looks": [{"seeds": [0, 1], "when": ""}], "seeds": range(5)}, r"Unadjusted: seeds were added"),
+    ("a margin", {"change": set_of("margin", MARGIN)}, r"within a margin of ±?\.01 count as negligible"),
+    ("claims", {"change": set_of("claims", {"a": CLAIM})}, r"makes 1 claim, of which 1 was registered"),
+    ("post hoc claims", {"change": set_of("claims", {"a": CLAIM | {"registered": False}})}, r"of which none were reg"),
+    ("a confirmation", {"confirms": "first"}, r"had not been scored in first, which this study confirms"),
+    ("one seed", {"seeds": [0]}, r"One seed gives no interval and no verdict: nothing can be concluded"),
+    ("unpaired", {"batches": str, "seeds": range(6)}, r"comparisons are unpaired \(Welch\)"),
+    ("failures", {"status": lambda v, s: "failed" if s == 1 else "done"}, r"Of 12 runs, 4 failed; none of them is"),
+    ("no scores", {"score": lambda v, s: None if s == 1 else 2.0}, r"Of 12 runs, 4 done without the endpoint; none"),
+    ("withheld", {"status": lambda v, s: "diverged" if v["ffn"] == "swiglu" and s else "done", "seeds": range(4)},
+     r"the verdict is withheld"),
+    ("averaging", {}, r"an average of the weights \(ema\)"),
+    ("dropout", {}, r"dropout 0\.1"),
+    ("one design", {"design": "cumulative"}, r"differences of each step from the one before it"),
+]  # fmt: skip
+PLAIN = {"change": lambda manifest: [in_cells("train", "average", "none")(manifest),
+                                     in_cells("model", "dropout", 0.0)(manifest)]}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options", "sentence"), FEATURES, ids=[name for name, _, _ in FEATURES])
+def test_what_was_done_is_said_and_what_was_not_is_not(
+    tmp_path: Path, name: str, options: dict[str, Any], sentence: str
+) -> None:
+    assert re.search(sentence, said(tmp_path, **options)), methods.markdown(case(tmp_path, study="again", **options))
+    assert not re.search(sentence, said(tmp_path, study="plain", **PLAIN))
+
+
+def test_a_plain_study_is_described_whole(tmp_path: Path) -> None:
+    text = said(tmp_path, **PLAIN)
+    for sentence in (
+        "We compared ln and rms as norm, and mlp and swiglu as ffn, in all combinations: 4 cells.",
+        "The reference is norm=ln, ffn=mlp.",
+        "The models are encoder-decoder Transformers of 4 layers, 2 heads and width 64, with 0.12 M parameters.",
+        "The task is byte LM on stdlib-3.11 (fingerprint f0).",
+        "A run takes 800 steps of 16 examples (1,024 positions a step, 8 % of one pass) in fp32.",
+        "The optimiser is adamw, betas 0.9 and 0.99, weight decay 0.1, gradients clipped at norm 1.",
+        "The learning rate rises linearly over 40 steps to 1e-3 and falls by a cosine to 0.1 of that.",
+        "The learning rate was not tuned: all cells share it.",
+        "Every cell was trained with 3 seeds (0, 1, 2).",
+        "For a given seed, cells that are compared see the same batches in the same order, so that seeds pair.",
+        "The endpoint is test loss (nats per byte) at the last step, over up to 16,384 positions of held-out data.",
+        "Effects are main effects and two-way interactions, computed within each seed.",
+        "(Bonferroni, 3 effects)",
+        "All other comparisons are exploratory",
+        "All 12 runs ended with a number.",
+    ):
+        assert sentence in text
+    assert "  " not in text and ".." not in text and not re.search(r"[a-z]\. [a-z]", text.replace("stdlib-3.", ""))
+
+
+def test_the_rule_of_divergence_is_the_trainers(tmp_path: Path) -> None:
+    assert f"more than {100 * (DIVERGED - 1):.0f} % above its value at the first step" in said(tmp_path)
+
+
+def test_what_seeds_do_not_change_is_not_said_to_follow_them(tmp_path: Path) -> None:
+    def held(**seeds: int | None):
+        def change(manifest: dict[str, Any]) -> None:
+            for cell in manifest["cells"]:
+                cell["config"]["seed"] = {"init": None, "data": None} | seeds
+
+        return change
+
+    free, init, data = "keyed by seed and parameter name", "those of seed 0 in every run", "those of seed 7, so that"
+    for found, told in (
+        (said(tmp_path, study="free", change=held()), (True, False, False)),
+        (said(tmp_path, study="init", change=held(init=0)), (False, True, False)),
+        (said(tmp_path, study="data", change=held(data=7)), (True, False, True)),
+    ):
+        assert tuple(part in found for part in (free, init, data)) == told, found
+
+
+def test_the_models_of_different_cells_are_given_as_ranges(tmp_path: Path) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        for i, cell in enumerate(manifest["cells"]):
+            cell["config"]["optim"]["lr"] = [1e-3, 3e-3][i]
+
+    text = said(tmp_path, factors={"optim.lr": [1e-3, 3e-3]}, change=change)
+    assert "to 1e-3, 3e-3 and falls" in text and "was not tuned" not in text
+
+
+def test_a_component_that_varies_is_not_shared_although_its_class_is(tmp_path: Path) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        for cell in manifest["cells"]:
+            level = cell["levels"]["ffn"]
+            cell["config"]["ffn"] = {"_target_": "ablate.model.ffn.MLP", "activation": level, "hidden": len(level)}
+            cell["config"]["init"] = {"_target_": "ablate.model.init.GPT2", "std": cell["levels"]["init.std"]}
+
+    text = said(tmp_path, factors={"ffn": ["gelu", "relu2"], "init.std": [0.02, 0.04]}, change=change)
+    assert "All cells share norm LayerNorm and init GPT2." in text
+    text = said(tmp_path, study="norms", factors={"init.std": [0.02, 0.04], "norm": ["ln", "rms"]},
+                change=lambda manifest: [cell["config"].update(ffn={"_target_": "x.MLP", "hidden": i})
+                                         for i, cell in enumerate(manifest["cells"])])  # fmt: skip
+    assert "All cells share norm LayerNorm and ffn MLP." in text
+
+
+def test_a_rate_that_never_rose_to_its_peak_does_not_fall(tmp_path: Path) -> None:
+    text = said(tmp_path, change=in_cells("optim", "warmup", 800))
+    assert "rises linearly towards 1e-3, which it would reach after 800 steps." in text and "falls" not in text
+
+
+def test_each_endpoint_is_that_of_its_tasks(tmp_path: Path) -> None:
+    task = {"kind": "seq2seq", "token": "symbol", "yardsticks": {}, "train_tokens": None}
+    tasks = {"f0": task | {"name": "copy", "title": "copy", "metrics": {"accuracy": "max"}},
+             "f1": task | {"name": "dates", "title": "dates", "metrics": {"exact": "max"}}}  # fmt: skip
+    text = said(tmp_path, factors={"data": ["copy", "dates"], "norm": ["ln", "rms"]}, tasks=tasks,
+                task=lambda levels: "f0" if levels["data"] == "copy" else "f1")  # fmt: skip
+    assert "The endpoint is test accuracy of copy and test exact of dates at the last step" in text
+
+
+def test_one_run_is_one_and_code_of_the_users_is_named(tmp_path: Path) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        for cell in manifest["cells"]:
+            cell["config"]["norm"] = {"_target_": "my_package.norms.MaxNorm"}
+
+    found = case(tmp_path, factors={}, seeds=[0], change=change)
+    assert "The one run ended with a number." in methods.markdown(found)
+    runs = found.study.runs.assign(device="cpu", torch="2.13", commit="0123456789abcdef", dirty=False)
+    text = " ".join(methods_training.machine(found._replace(study=dataclasses.replace(found.study, runs=runs))))
+    assert "commit 0123456789ab, beside my_package, whose version is not recorded." in text
+
+
+def test_runs_of_other_programs_are_not_described(tmp_path: Path) -> None:
+    def change(manifest: dict[str, Any]) -> None:
+        manifest["source"], manifest["tasks"]["f0"] = "runs.csv", manifest["tasks"]["f0"] | {"train_tokens": None}
+        for cell in manifest["cells"]:
+            cell |= {"config": {}, "params": None, "flops_per_token": None, "shared_draws": None, "notes": []}
+
+    text = said(tmp_path, change=change)
+    assert text.startswith("The runs were read from runs.csv; what they share is taken from there. We compared")
+    assert "Comparisons are paired by seed." in text and "same batches" not in text
+    assert not re.search("optimiser|learning rate|Transformer|fingerprint|diverged|draws|None|nan", text)
+
+
+def test_interactions_are_said_of_several_factors_alone(tmp_path: Path) -> None:
+    text = said(tmp_path, factors={"ffn": ["mlp", "swiglu"]}, study="one")
+    assert "Effects are differences of each level from the reference, computed within each seed." in text
+    assert "interactions" not in text and "in all combinations" not in text
+    apart = said(tmp_path, study="apart", batches=str, seeds=range(6))
+    assert "Effects are main effects and two-way interactions." in apart
+
+
+def test_placebos_and_exchange_runs_are_said(tmp_path: Path) -> None:
+    fabricate(tmp_path, {"seed.placebo": [None, "ffn", "chaos"]}, study="main-aa", seeds=range(8))
+    placebos = read_manifest(tmp_path, "main-aa")
+    for cell, label in zip(placebos["cells"], ("ln + mlp", "ln + mlp, ffn drawn anew", "ln + mlp, perturbed by 1e-7"), strict=True):  # fmt: skip  # noqa: E501
+        cell["label"] = label
+    write_manifest(tmp_path, placebos)
+    found = case(tmp_path, study="main", change=set_of("placebos", "main-aa"))
+    text = methods.markdown(found)
+    assert "with copies of the reference cell, 8 seeds each: ffn drawn anew and perturbed by 1e-7." in text
+    placebos["placebo_of"] = "main"
+    write_manifest(tmp_path, placebos)
+    own = methods.markdown(case_of(tmp_path, load_study(tmp_path, "main-aa")))
+    assert "no effects of variants; no verdict is given." in own and "decides each verdict" not in own
+    assert "training steps, by runs" not in text
+
+
+def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:
+    found = case(tmp_path)
+    count = len(found.study.runs)
+    runs = found.study.runs.assign(
+        device="cpu x86_64", torch="2.6.0", commit="f75e98ff2e4d0a64", dirty=False, seconds=90.0
+    )
+    found.study.runs = runs.assign(dirty=[True] + [False] * (count - 1))
+    text = " ".join(methods_training.machine(found))
+    assert "on cpu x86_64 with PyTorch 2.6.0 and Python 3.11.4." in text
+    assert "The code is that of commit f75e98ff2e4d with changes that were not committed." in text
+    flops = count * 250_000 * 1024 * 800
+    assert f"took 18 min 00 s in sum over runs, {flops:.1e} forward".replace("e+", "e") in text
+
+
+def test_latex_cites_and_escapes(tmp_path: Path) -> None:
+    papers = {"norm=rms": "Zhang & Sennrich 2019, arXiv 1910.07467", "optim=adamw": "Loshchilov & Hutter 2017"}
+    found = case(tmp_path, change=set_of("papers", papers))
+    text = methods.latex(found)
+    assert r"ln and rms~\cite{zhang2019-1910.07467} as norm" in text and "[@" not in text
+    assert r"adamw~\cite{loshchilov-hutter2017}, betas" in text and r"8 \% of one pass" in text
+    assert "rms (Zhang & Sennrich 2019) as norm" in methods.markdown(found)
+    assert "\0" not in text and not re.search(r"(?<!\\)[%&#_]", re.sub(r"\\cite\{[^}]*\}", "", text))

@@ -1,0 +1,278 @@
+"""python -m ablate.clean: what it says it would remove, what it removes, and what it never touches."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import run_module
+from fake_studies import fabricate
+
+from ablate.cli import clean
+from ablate.cli import clean as litter
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest, study_folder, unit_file, write_manifest
+from ablate.results.run import Run
+
+OLD = time.time() - 2 * litter.OLD
+
+
+def put(file: Path, size: int = 1000, old: bool = True) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"x" * size)
+    if old:
+        os.utime(file, (OLD, OLD))
+    return file
+
+
+def all_files(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file() and path.name != "lock"}
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A study of runs that ended as done, diverged and failed, of one that goes on, each with all files it can have."""
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
+    folder, states = tmp_path / "results", ("done", "diverged", "failed", "running")
+    fabricate(folder, {"norm": ["ln"]}, seeds=range(4), status=lambda _, seed: states[seed])
+    for planned in read_manifest(folder, "fabricated")["runs"]:
+        run = Run(folder, planned["path"])
+        run.config_file.write_text(yaml.safe_dump({"keep": "weights"}))
+        put(run.checkpoint_file, 2_000_000)
+        put(run.weights_file, 500)
+    return folder
+
+
+def run_of(results: Path, seed: int, study: str = "fabricated") -> Run:
+    return Run(results, read_manifest(results, study)["runs"][seed]["path"])
+
+
+def command(results: Path, *arguments: str) -> int:
+    return clean.main([*arguments, "--results-dir", str(results)])
+
+
+def test_nothing_goes_without_yes_and_only_what_was_named_with_it(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done, diverged, failed = (run_of(results, seed) for seed in range(3))
+    litter_there = {
+        done.checkpoint_file,
+        diverged.checkpoint_file,
+        put(done.folder / ".weights.safetensors.77.tmp", 300),
+        put(failed.folder / "result.json.corrupt", 200),
+        put(failed.folder / "checkpoint.pt.corrupt-2", 200),
+        put(study_folder(results, "fabricated") / "manifest.json.corrupt", 100),
+    }
+    put(study_folder(results, "fabricated") / ".manifest.json.78.tmp", old=False)  # somebody may be writing it
+    put(unit_file(results, "fabricated", "u0"))  # a failed run is tried again
+    before = all_files(results)
+    assert command(results) == 0 and all_files(results) == before
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0] == f"{results}: would remove 4.0 MB" and shown[-1] == "nothing was removed; add --yes to remove it"
+    assert "  checkpoints of ended runs: 2, 4.0 MB" in shown and f"    runs/{done.path}/checkpoint.pt" in shown
+    assert "  leftovers of interrupted writes: 1, 300 bytes" in shown
+    assert "  files set aside as corrupt: 3, 500 bytes" in shown
+    assert any(line.startswith("kept: weights of runs: 4, 2.0 kB; --weights removes") for line in shown)
+    assert command(results, "--yes") == 0 and before - all_files(results) == litter_there
+    assert capsys.readouterr().out.startswith(f"{results}: removed 4.0 MB\n")
+    assert command(results, "--yes") == 0 and before - all_files(results) == litter_there
+    assert capsys.readouterr().out.startswith(f"{results}: removed nothing\n")
+
+
+def test_a_checkpoint_that_was_to_be_kept_stays(results: Path) -> None:
+    done, diverged = run_of(results, 0), run_of(results, 1)
+    done.config_file.write_text(yaml.safe_dump({"keep": "all"}))
+    diverged.config_file.write_text("[")  # nobody knows
+    assert command(results, "--yes") == 0
+    assert done.checkpoint_file.exists() and diverged.checkpoint_file.exists()
+
+
+def test_units_go_when_a_study_has_nothing_left_to_do(results: Path) -> None:
+    fabricate(results, {"norm": ["ln", "rms"]}, study="whole")
+    old, new = put(unit_file(results, "whole", "u0")), put(unit_file(results, "whole", "u1"), old=False)
+    undone = put(unit_file(results, "fabricated", "u0"))
+    assert command(results, "--yes") == 0
+    assert not old.exists() and new.exists() and undone.exists()
+
+
+@pytest.mark.parametrize("how", ["lock", "lease"])
+def test_a_run_in_use_is_never_touched(results: Path, capsys: pytest.CaptureFixture[str], how: str) -> None:
+    run, other = run_of(results, 0), run_of(results, 1)
+    before = {path for path in all_files(results) if run.folder in path.parents}
+    with open(run.folder / "lock", "w") as file:
+        if how == "lock":
+            fcntl.flock(file, fcntl.LOCK_EX)
+        else:
+            write_json(run.lease_file, {"host": "node7", "pid": 1, "device": "cpu", "started": ""})
+        assert command(results, "--yes", "--weights", "--orphans") == 0
+        assert f"untouched: {run.folder} is in use" in capsys.readouterr().out
+        assert before <= all_files(results) and not other.checkpoint_file.exists()
+    run.lease_file.unlink(missing_ok=True)
+    assert command(results, "--yes") == 0 and not run.checkpoint_file.exists()
+
+
+def test_a_run_that_is_taken_after_the_look_is_not_touched(results: Path) -> None:
+    run = run_of(results, 0)
+    items = [item for item in litter.look(results).items if item.kind in litter.ALWAYS]
+    with run.lock(lambda: False) as mine:
+        assert mine and [item.path for item in litter.remove(items)] == [run.checkpoint_file]
+    run.result_file.unlink()  # trained again meanwhile
+    assert [item.path for item in litter.remove(items)] == [run.checkpoint_file] and run.checkpoint_file.exists()
+
+
+def test_runs_of_no_study_are_named_and_go_only_when_asked_for(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fabricate(results, {"norm": ["ln"]}, seeds=range(2), study="gone")
+    lone = [run_of(results, seed, "gone") for seed in range(2)]
+    put(lone[0].folder / "x.corrupt")
+    shutil.rmtree(study_folder(results, "gone"))
+    assert command(results, "--yes") == 0 and all(run.result_file.exists() for run in lone)
+    assert "kept: runs that no study refers to: 2, " in capsys.readouterr().out
+    assert command(results, "--yes", "--orphans") == 0 and not any(run.folder.exists() for run in lone)
+    assert run_of(results, 0).result_file.exists()
+    assert "--orphans" not in capsys.readouterr().out
+
+
+def test_runs_of_a_command_at_work_stay_though_another_has_written_the_manifest(results: Path) -> None:
+    fabricate(results, {"norm": ["ln"]}, seeds=range(3), study="both")
+    manifest = read_manifest(results, "both")
+    for i, run in enumerate(manifest["runs"]):
+        write_json(unit_file(results, "both", f"u{i}"), {"runs": [run]})
+    fewer = manifest | {"seeds": [0], "runs": manifest["runs"][:1], "units": {"u0": [manifest["runs"][0]["path"]]}}
+    write_manifest(results, fewer)
+    ended, other = (Run(results, run["path"]) for run in manifest["runs"][1:])
+    with other.lock(lambda: False) as mine:
+        assert mine and command(results, "--yes", "--orphans") == 0
+        assert ended.result_file.exists() and other.result_file.exists()
+    assert command(results, "--yes", "--orphans") == 0 and not ended.folder.exists() and not other.folder.exists()
+
+
+def test_a_study_that_cannot_be_read_keeps_whatever_may_be_its_own(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fabricate(results, {"norm": ["ln"]}, seeds=[0], study="torn")
+    run = run_of(results, 0, "torn")
+    run.config_file.write_text(yaml.safe_dump({"keep": "weights"}))
+    theirs = {put(run.checkpoint_file), put(unit_file(results, "torn", "u0")), run.result_file}
+    theirs |= {put(study_folder(results, "torn") / ".x.1.tmp"), put(run.folder / "x.corrupt")}
+    for damage in ("torn", "set aside"):
+        file = study_folder(results, "torn") / "manifest.json"
+        file.write_text("{") if damage == "torn" else file.rename(file.with_name("manifest.json.corrupt"))
+        assert command(results, "--yes", "--orphans", "--weights") == 0
+        shown = capsys.readouterr().out
+        assert "untouched: " in shown and "studies/torn" in shown and theirs <= all_files(results)
+        assert "untouched: 1 run that no readable study refers to: another one may" in shown
+    assert not run_of(results, 0).checkpoint_file.exists(), "the others' are removed"
+
+
+def test_weights_and_corpora_go_only_when_asked_for(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = results.parent / "cache"
+    corpus, other = put(cache / ("0a" * 16) / "train.npy", 5_000_000), put(cache / "probes" / "x")
+    assert command(results, "--yes") == 0 and corpus.exists() and run_of(results, 0).weights_file.exists()
+    assert f"kept: tokenised corpora in {cache}: 1, 5.0 MB; --cache removes them" in capsys.readouterr().out
+    assert command(results, "--yes", "--weights") == 0 and corpus.exists()
+    assert not list(results.rglob("weights.safetensors")) and run_of(results, 0).result_file.exists()
+    assert command(results, "--yes", "--cache") == 0 and not corpus.parent.exists() and other.exists()
+
+
+def test_a_removal_that_was_cut_off_is_finished(results: Path) -> None:
+    rest = put(run_of(results, 0).folder.with_name(".s9-gone.tmp") / "weights.safetensors")
+    assert command(results, "--yes") == 0 and not rest.parent.exists()
+
+
+def test_links_lead_nowhere(results: Path, tmp_path: Path) -> None:
+    precious = put(tmp_path / "elsewhere" / "precious.corrupt")
+    (run_of(results, 0).folder / "link").symlink_to(precious.parent)
+    (run_of(results, 0).folder / "x.corrupt").symlink_to(precious)
+    (results / "runs" / "cell").mkdir()
+    (results / "runs" / "cell" / "s0-link").symlink_to(precious.parent)
+    assert command(results, "--yes", "--orphans", "--weights") == 0 and precious.exists()
+
+
+def test_sizes() -> None:
+    sizes = (0, 999, 1000, 99_949, 99_960, 999_600, 2.5e9, 3e16)
+    found = [clean.human([litter.Item("", Path(), int(size))]) for size in sizes]
+    assert found == ["0 bytes", "999 bytes", "1.0 kB", "99.9 kB", "100 kB", "1.0 MB", "2.5 GB", "30000 TB"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--results-dir", "mine"], ["--results-dir", "none"], ["--yess"], ["--yes", "x"]]
+)
+def test_mistakes_are_one_line_and_remove_nothing(tmp_path: Path, arguments: list[str]) -> None:
+    file = put(tmp_path / "mine" / "runs" / "precious" / "s" / "x.corrupt")
+    ended = run_module("ablate.clean", *arguments, *["--yes"] * ("--yes" not in arguments), cwd=tmp_path)
+    assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("python -m ablate.clean: ") and file.exists()
+
+
+def test_the_command_line_and_what_it_loads(results: Path) -> None:
+    ended = run_module("ablate.clean", cwd=results.parent, ABLATE_RESULTS="results")
+    assert ended.returncode == 0 and ended.stdout.startswith("results: would remove 4.0 MB\n") and ended.stderr == ""
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_without_locks_leases_alone_tell_what_is_in_use(
+    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    for run in (ended := run_of(results, 0), held := run_of(results, 1)):
+        (run.folder / "lock").touch()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with held.lock(lambda: False) as mine:
+        assert mine and command(results, "--yes") == 0
+        assert not ended.checkpoint_file.exists() and held.checkpoint_file.exists()
+        assert capsys.readouterr().out.count("is in use") == 1
+    assert command(results, "--yes") == 0 and not held.checkpoint_file.exists()
+
+
+def test_what_a_link_leads_to_lies_elsewhere_and_stays(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(results.parent / "other", {"norm": ["rms"]}, study="other")
+    for planned in read_manifest(results.parent / "other", "other")["runs"]:
+        put(Run(results.parent / "other", planned["path"]).weights_file)
+    put(study_folder(results.parent / "other", "other") / "x.corrupt")
+    [cell] = (results.parent / "other" / "runs").iterdir()
+    (results / "runs" / cell.name).symlink_to(cell)
+    (results / "studies" / "other").symlink_to(study_folder(results.parent / "other", "other"))
+    before = all_files(results.parent / "other")
+    for more in ("with its study", "without"):
+        assert (
+            command(results, "--yes", "--orphans", "--weights") == 0 and all_files(results.parent / "other") == before
+        )
+        assert f"untouched: {results / 'runs' / cell.name} is a link" in capsys.readouterr().out, more
+        (results / "studies" / "other").unlink(missing_ok=True)
+
+
+def test_unit_files_behind_a_link_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, {"norm": ["ln"]})
+    precious, units = put(tmp_path / "outside" / "precious.json"), tmp_path / "studies" / "fabricated" / "units"
+    shutil.rmtree(units, ignore_errors=True)
+    units.symlink_to(precious.parent)
+    assert command(tmp_path, "--yes") == 0 and precious.exists()
+    assert f"untouched: {units} is a link" in capsys.readouterr().out
+
+
+def test_runs_behind_a_link_are_no_orphans(results: Path) -> None:
+    mine = results.parent / "mine"
+    (mine / "studies").mkdir(parents=True)
+    (mine / "runs").symlink_to(results / "runs")
+    before = all_files(results)
+    assert command(mine, "--yes", "--orphans", "--weights") == 2 and all_files(results) == before
+
+
+def test_weights_that_were_set_aside_stay_until_the_run_has_others(results: Path) -> None:
+    """They are what says that the run is trained again: without them it would count as one whose weights went."""
+    run = run_of(results, 0)
+    aside = put(run.folder / f"{run.weights_file.name}.corrupt")
+    run.weights_file.unlink()
+    assert command(results, "--yes") == 0 and aside.exists()
+    put(run.weights_file)
+    assert command(results, "--yes") == 0 and not aside.exists()

@@ -1,0 +1,149 @@
+"""The command line end to end: what a sweep leaves on disk, and what the same command does again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT, run_module
+
+import ablate
+from ablate.results.manifest import newest_study, read_manifest
+from ablate.results.run import Run
+
+SWEEP = ["-m", "norm=ln,rms", "ffn=mlp,swiglu", "seeds=2"]
+
+
+def runs_of(results: Path) -> dict[str, dict]:
+    return {file.parent.name: json.loads(file.read_text()) for file in results.glob("runs/*/*/result.json")}
+
+
+def test_a_sweep_from_command_to_figures(cli, small, tmp_path):
+    done = cli(*SWEEP, *small)
+    assert done.returncode == 0, done.stderr
+    assert "ln + swiglu" in done.stdout and "ffn: swiglu − mlp" in done.stdout
+    results = tmp_path / "results"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results"], "something else was written"
+    manifest = read_manifest(results, newest_study(results))
+    assert manifest["factors"] == {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+    assert len(manifest["runs"]) == 8
+    for planned in manifest["runs"]:
+        run = Run(results, planned["path"])
+        result, (rows, torn) = run.result(), run.metrics()
+        assert result["status"] == "done" and torn == 0
+        assert [row["step"] for row in rows] == [0, 2, 3, 4, 6]
+        assert result["final"]["test/loss"] == rows[-1]["test/loss"]
+        assert rows[-1]["tokens"] == 6 * 4 * 16
+        documents = result["documents"]["test"]
+        total = sum(n * loss for n, loss in zip(documents["tokens"], documents["loss"], strict=True))
+        assert total / sum(documents["tokens"]) == pytest.approx(result["final"]["test/loss"])
+        assert run.weights_file.exists() and not run.checkpoint_file.exists()
+    analysis = run_module("analysis", "--results-dir", str(results), cwd=tmp_path)
+    assert analysis.returncode == 0, analysis.stderr
+    figures = results / "figures" / manifest["study"]
+    assert {path.suffix for path in figures.iterdir()} >= {".png", ".pdf", ".csv", ".md"}
+
+
+def test_again_trains_nothing_and_one_more_trains_only_that(cli, small, tmp_path):
+    results = tmp_path / "results"
+    first = cli("-m", "norm=ln,rms", "seeds=2", *small)
+    stamps = {path: path.stat().st_mtime_ns for path in results.glob("runs/*/*/result.json")}
+    again = cli("-m", "norm=ln,rms", "seeds=2", *small)
+    assert again.returncode == 0
+    table = first.stdout[first.stdout.index("scope:") : first.stdout.index("intervals cover")]
+    assert table in again.stdout, "the summary of the same results differs"
+    assert "seeds were added" not in again.stdout
+    more = cli("-m", "norm=ln,rms,bn", "seeds=3", *small)
+    assert more.returncode == 0, more.stderr
+    assert len(list(results.glob("runs/*/*/result.json"))) == 9
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()), "a finished run was trained again"
+
+
+def test_dry_run_shows_the_plan_and_writes_nothing(cli, small, tmp_path):
+    done = cli(*SWEEP, *small, "dry_run=true")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "ln + mlp (reference)" in lines[1] and "100 %" in lines[1]
+    assert "8 runs, 8 to do" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_diverging_and_a_failing_run_leave_the_others_alone(cli, small, tmp_path):
+    package = tmp_path / "mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "norms.py").write_text(
+        "import torch\n\n"
+        "class Bomb(torch.nn.Module):\n"
+        "    def __init__(self, dim: int):\n"
+        "        super().__init__()\n"
+        "        self.weight = torch.nn.Parameter(torch.ones(dim))\n\n"
+        "    def forward(self, x, mask=None):\n"
+        "        if self.training:\n"
+        "            raise RuntimeError('no norm today')\n"
+        "        return x * self.weight\n\n"
+        "class Void(Bomb):\n"
+        "    def forward(self, x, mask=None):\n"
+        "        return x * self.weight * (float('nan') if self.training else 1)\n"
+    )
+    for name in ("Bomb", "Void"):
+        (tmp_path / "conf" / "norm").mkdir(parents=True, exist_ok=True)
+        yaml = f"# {name}.\n_target_: mine.norms.{name}\n_partial_: true\n"
+        (tmp_path / "conf" / "norm" / f"{name.lower()}.yaml").write_text(yaml)
+    own = ["--config-dir", "conf", "user=[mine]"]
+    done = cli("-m", "norm=ln,bomb,void", "seeds=1", *own, *small, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    status = {
+        path.parent.parent.name.split("-")[0]: json.loads(path.read_text())
+        for path in tmp_path.glob("results/runs/*/*/result.json")
+    }
+    assert {name: result["status"] for name, result in status.items()} == {
+        "ln": "done",
+        "bomb": "failed",
+        "void": "diverged",
+    }
+    assert "no norm today" in status["bomb"]["error"]["traceback"]
+    assert status["void"]["final"] == {}
+    assert "failed: bomb, seed 0" in done.stdout and "diverged: void, seed 0" in done.stdout
+    again = cli("-m", "norm=ln,bomb,void", "seeds=1", *own, *small, PYTHONPATH=str(tmp_path))
+    assert again.returncode == 1 and "[1/1] bomb s0" in again.stdout, "only the failed run is tried again"
+
+
+def test_load_gives_the_model_that_was_evaluated(cli, small, tmp_path):
+    cli("norm=bn", "position=learned", "seeds=1", *small)
+    folder = next((tmp_path / "results").glob("runs/*/*"))
+    loaded = ablate.load(folder)
+    from ablate.data.build import build_task
+    from ablate.training.metrics import score
+
+    torch.set_num_threads(1)
+    task = build_task(loaded.config)
+    scores = score(loaded.model(), task.held_out("test", 256), torch.device("cpu"), "fp32")
+    assert float(scores.loss.mean()) == loaded.result["final"]["test/loss"]
+    with pytest.raises(FileNotFoundError, match="is no run and no study"):
+        ablate.load(tmp_path)
+
+
+def test_help_lists_every_variant_without_loading_anything_heavy(cli):
+    done = cli("--help")
+    assert done.returncode == 0
+    from ablate.config.groups import first_line, groups
+
+    for group, variants in groups().items():
+        assert f"\n{group}\n" in done.stdout
+        for variant, file in variants.items():
+            assert variant in done.stdout and first_line(file) in done.stdout
+            assert first_line(file), f"{file} does not say what it is"
+
+
+def test_the_catalogue_of_the_readme_is_what_is_on_disk():
+    from ablate.cli.catalogue import BEGIN, END, SHOWN, markdown
+    from ablate.config.groups import groups
+
+    text = (ROOT / "README.md").read_text()
+    shown = text.partition(BEGIN)[2].partition(END)[0].strip()
+    assert shown == markdown().strip(), "make catalogue"
+    for group in SHOWN:
+        assert f"`{group}=`" in shown and all(f"| `{name}`" in shown for name in groups()[group])

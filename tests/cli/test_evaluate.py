@@ -1,0 +1,155 @@
+"""`python -m ablate.evaluate`: kept weights give the numbers that training wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import run_module
+
+from ablate.cli.evaluate import main
+from ablate.results.atomic import write_json
+from ablate.results.run import Run
+
+
+@pytest.fixture(scope="module")
+def trained(text, tmp_path_factory) -> Path:
+    """A folder with three studies: two cells and seeds; one run without weights; one of learned positions."""
+    from conftest import SHAPE, STEPS
+
+    folder = tmp_path_factory.mktemp("trained")
+    small = [*SHAPE, *STEPS, "data=text", f"data.path={text}"]
+    for arguments in (
+        ["-m", "norm=ln,bn", "model.dropout=0.1", "seeds=2", "study=norms"],
+        ["study=bare", "keep=none", "seeds=1", "ffn=gelu"],
+        ["study=learned", "seeds=1", "position=learned"],
+    ):
+        done = run_module("ablate", *arguments, *small, cwd=folder)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def evaluate(*arguments: str, cwd: Path):
+    return run_module("ablate.evaluate", *arguments, cwd=cwd)
+
+
+def runs(folder: Path) -> dict[str, Run]:
+    manifest = json.loads((folder / "results/studies/norms/manifest.json").read_text())
+    labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
+    return {f"{labels[r['cell']]} {r['seed']}": Run(folder / "results", r["path"]) for r in manifest["runs"]}
+
+
+def test_a_study_gives_the_numbers_that_training_wrote(trained):
+    done = evaluate("norms", cwd=trained)
+    assert done.returncode == 0, done.stderr
+    head, *rows, said = done.stdout.splitlines()
+    assert said == "equal to what training wrote" and len(rows) == 4
+    columns = head.split()
+    metrics = ["test/loss", "test/accuracy", "test/bpb"]
+    extra = [name for name in columns if name.endswith(("_recalibrated", "_batch"))]
+    assert columns == ["cell", "seed", *metrics, *extra] and "test/loss_recalibrated" in extra
+    for row in rows:
+        cell, seed, *values = row.split()
+        final = runs(trained)[f"{cell} {seed}"].result()["final"]
+        shown = dict(zip(columns[2:], values, strict=cell == "bn"))
+        assert {name: f"{final[name]:.4f}" for name in shown} == shown and len(shown) == (
+            len(columns) - 2 if cell == "bn" else 3
+        )
+    assert not list(trained.glob("results/runs/*/*/evaluation.json"))
+
+
+def test_other_numbers_than_training_wrote_are_named(trained):
+    run = runs(trained)["bn 1"]
+    whole = run.result_file.read_text()
+    result = run.result()
+    result["final"]["test/loss_batch"] += 1e-9
+    write_json(run.result_file, result)  # of another machine, say
+    try:
+        done = evaluate("norms", cwd=trained)
+    finally:
+        run.result_file.write_text(whole)
+    *_, said = done.stdout.splitlines()
+    assert done.returncode == 1 and said.startswith("bn, seed 1: test/loss_batch is ") and "training wrote" in said
+    assert "equal to what" not in done.stdout
+
+
+def test_lengths_of_one_run_are_kept_where_the_tokens_are_trainings(trained):
+    run = runs(trained)["bn 0"]
+    before = run.result_file.read_bytes()
+    done = evaluate(str(run.folder), "eval.lengths=[8]", "eval.tokens=128", cwd=trained)
+    assert done.returncode == 0 and "other eval.tokens" in done.stdout and not run.evaluation_file.exists()
+    done = evaluate(str(run.folder), "eval.lengths=[8]", cwd=trained)
+    assert done.returncode == 0 and "test/loss@8" in done.stdout and done.stdout.endswith("what training wrote\n")
+    try:
+        assert f"{run.evaluation()['test/loss@8']:.4f}" in done.stdout
+        assert (
+            run.evaluation().keys() == {"test/loss@8", "test/bpb@8", "test/accuracy@8"}
+            and run.result_file.read_bytes() == before
+        )
+    finally:
+        run.evaluation_file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing"], "nothing is no folder of a run and no study in"),
+        (["norms", "bare"], "norms and bare are several; write one"),
+        (["bare"], "bare has no weights to evaluate: trained with keep=none"),
+        (["norms", "norm=ln"], "norm cannot be set here; there are eval.lengths and eval.tokens"),
+        (["norms", "eval.lengths=8"], "write eval.lengths=[64,128] or eval.tokens=16384"),
+        (["norms", "eval.lengths=[8"], "write eval.lengths=[64,128] or eval.tokens=16384"),
+        (["norms", "eval.tokens=-1"], "write eval.lengths=[64,128] or eval.tokens=16384"),
+        (["norms", "eval.tokens=true"], "write eval.lengths=[64,128] or eval.tokens=16384"),
+        (["norms", "eval.lengths=[8,8]"], "eval.lengths=[8,8] names a length twice"),
+        (["learned", "eval.lengths=[8,32]"], "position=learned has 16 positions, and length 32 needs 32"),
+        (["norms", "--what"], "--what"),
+        (["--results-dir", "elsewhere"], "elsewhere holds no study"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(trained, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(trained)
+    try:
+        code = main(arguments)
+    except SystemExit as end:  # argparse's way
+        code = end.code
+    shown = capsys.readouterr()
+    assert code == 2 and shown.out == "" and len(shown.err.splitlines()) == 1
+    assert said in shown.err and shown.err.startswith("python -m ablate.evaluate: ")
+
+
+def test_runs_that_cannot_be_evaluated_do_not_keep_the_others(trained, monkeypatch, capsys):
+    monkeypatch.chdir(trained)
+    run = runs(trained)["ln 0"]
+    weights = run.weights_file.read_bytes()
+    run.weights_file.unlink()
+    try:
+        assert main(["norms"]) == 1
+    finally:
+        run.weights_file.write_bytes(weights)
+    shown = capsys.readouterr()
+    [line] = shown.err.splitlines()
+    assert line.startswith("ablate: ln, seed 0 cannot be evaluated: ") and "removed since" in line
+    assert len(shown.out.splitlines()) == 5
+
+
+def test_other_data_are_refused(trained, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(trained)
+    run = runs(trained)["ln 1"]
+    whole, result, other = run.config_file.read_text(), run.result(), tmp_path / "other.txt"
+    path = next(line for line in whole.splitlines() if "path:" in line)
+    other.write_text("something else " * 2000)
+    run.config_file.write_text(whole.replace(path, f"  path: {other}"))
+    write_json(run.result_file, {key: entry for key, entry in result.items() if key != "files"})
+    try:
+        assert main(["norms", "eval.lengths=[8]", "eval.tokens=64"]) == 1
+    finally:
+        run.config_file.write_text(whole)
+        write_json(run.result_file, result)
+    assert "was trained on other data" in capsys.readouterr().err
+
+
+def test_help(trained):
+    done = evaluate("--help", cwd=trained)
+    assert done.returncode == 0 and "eval.lengths" in done.stdout and "--results-dir" in done.stdout

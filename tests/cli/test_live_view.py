@@ -1,0 +1,309 @@
+"""The live view: what it says of a sweep on a terminal and elsewhere, from files in any state."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import read_terminal
+from rich.console import Console
+
+from ablate.cli.monitor import live_view, throughput
+from ablate.cli.monitor.run_state import watched
+from ablate.format import duration
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest, write_manifest
+from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.run import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+STEPS = 100
+
+
+def make_study(results: Path, labels: tuple[str, ...] = ("ln + mlp", "ln + swiglu"), seeds: int = 2) -> list[str]:
+    """A study on disk with nothing trained; returns the paths of its runs."""
+    cells = [
+        {"id": f"c{i}", "name": f"cell{i}", "label": label, "levels": {}, "task": "text", "flops_per_token": 6000}
+        | {"config": {"train": {"steps": STEPS}}}
+        for i, label in enumerate(labels)
+    ]
+    runs = [
+        {"cell": f"c{i}", "seed": seed, "path": f"cell{i}/s{seed}-{i}{seed}"}
+        for i in range(len(labels))
+        for seed in range(seeds)
+    ]
+    tasks = {"text": {"metrics": {"loss": "min"}}}
+    write_manifest(
+        results,
+        {"study": "s", "cells": cells, "runs": runs, "seeds": [0, 1], "factors": {}, "tasks": tasks}
+        | {"components": [], "reference": {}, "looks": [], "units": {}},
+    )
+    return [str(run["path"]) for run in runs]
+
+
+def log(results: Path, path: str, until: int, **row: Any) -> None:
+    """Write a run's metrics, ten steps and a second a row."""
+    writer = MetricsWriter(Run(results, path).metrics_file)
+    for step in range(0, until + 1, 10):
+        writer.write({"step": step, "tokens": 640 * step, "seconds": step / 10, "train/loss": 4.5} | row)
+    writer.close()
+
+
+def end(results: Path, path: str, status: str = "done") -> None:
+    error = {"type": "ValueError", "message": "it \x1b[31mbroke\nbadly"} if status == "failed" else None
+    final = {"test/loss": 2.00712} if status == "done" else {}
+    result = {"status": status, "final": final, "steps": 40, "seconds": {"total": 8.1}, "error": error}
+    write_json(Run(results, path).result_file, result | {"ended": str(time.time())})
+
+
+def view_of(results: Path, paths: list[str]) -> live_view.View:
+    return live_view.View(watched(results, read_manifest(results, "s"), paths))
+
+
+def rendered(view: live_view.View, width: int, height: int = 24) -> list[str]:
+    console = Console(width=width, height=height, force_terminal=False, color_system=None)
+    with console.capture() as capture:
+        console.print(view.table(width, height))
+    return capture.get().splitlines()
+
+
+def test_each_ending_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(live_view, "TICK", 0.02)
+    paths = make_study(tmp_path)
+    with live_view.follow(tmp_path, "s", paths):
+        for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
+            time.sleep(0.1)
+            end(tmp_path, path, status)
+    assert capsys.readouterr().out.splitlines() == [
+        "[1/4] ln + mlp s0 done  test/loss 2.007  8.1 s",
+        "[2/4] ln + mlp s1 diverged at step 40  8.1 s",
+        "[3/4] ln + swiglu s0 failed: ValueError: it  [31mbroke badly  8.1 s",
+        "[4/4] ln + swiglu s1 done  test/loss 2.007  8.1 s",
+    ]
+
+
+def test_a_resumed_run_says_so(tmp_path: Path) -> None:
+    paths = make_study(tmp_path)
+    view = view_of(tmp_path, paths)
+    for path, resumed in zip(paths, (0, 2), strict=False):
+        end(tmp_path, path)
+        run = Run(tmp_path, path)
+        write_json(run.result_file, (run.result() or {}) | {"resumed": resumed})
+    first, second = (line for _, line in view.look())
+    assert first.endswith("8.1 s") and second.endswith("8.1 s  resumed")
+
+
+def test_a_quiet_sweep_says_now_and_then_that_it_is_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(live_view, "TICK", 0.02)
+    monkeypatch.setattr(live_view, "HEARTBEAT", 0.3)
+    with live_view.follow(tmp_path, "s", make_study(tmp_path)):
+        time.sleep(0.8)
+    assert set(capsys.readouterr().out.splitlines()) == {"0/4 ended, 0 diverged, 0 failed, 0 running, 4 queued"}
+
+
+def test_what_was_done_before_counts_and_an_earlier_failure_does_not(tmp_path: Path) -> None:
+    paths = make_study(tmp_path)
+    end(tmp_path, paths[0])
+    end(tmp_path, paths[1], "failed")
+    view = view_of(tmp_path, paths)
+    assert view.look() == [] and view.counts().startswith("1/4 ended, 0 diverged, 0 failed")
+    end(tmp_path, paths[1], "failed")
+    assert [status for status, _ in view.look()] == ["failed"]
+    assert view.counts().startswith("2/4 ended, 0 diverged, 1 failed")
+
+
+def test_the_table_shows_what_runs_now(tmp_path: Path) -> None:
+    paths = make_study(tmp_path)
+    log(tmp_path, paths[3], 20)  # interrupted long ago: it is queued
+    view = view_of(tmp_path, paths[1:])
+    log(tmp_path, paths[1], 40, **{"val/loss": 3.25})
+    view.look()
+    assert [re.split(r"\s{2,}", line.strip()) for line in rendered(view, 100)] == [
+        ["run", "step", "train/loss", "val/loss", "tokens/s", "left"],
+        ["ln + mlp s1", "40/100", "4.500", "3.250", "6,400", "6.0 s"],
+        ["0/3 ended, 0 diverged, 0 failed, 1 running, 2 queued, about 26 s left"],
+    ]
+
+
+def test_time_left_is_that_of_the_places_that_runs_have(tmp_path: Path) -> None:
+    paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
+    view = view_of(tmp_path, paths)
+    assert "left" not in view.counts()
+    for path in paths[:2]:
+        log(tmp_path, path, 60)  # ten steps a second, four seconds to go
+    view.look()
+    assert view.counts().endswith("1 queued, about 14 s left"), "the third one takes the first free place"
+    Run(tmp_path, paths[1]).metrics_file.unlink()
+    end(tmp_path, paths[1], "done")  # 40 steps in 8.1 s: two processes' pace counts by what each has done
+    view.look()
+    assert view.counts().endswith("1 running, 1 queued, about 18 s left")
+
+
+def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
+    paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
+    end(tmp_path, paths[0], "done")  # 40 steps in 8.1 s
+    log(tmp_path, paths[1], 50)  # ten steps a second; 90 steps in 13.1 s are the pace of the third
+    Run(tmp_path, paths[1]).checkpoint_file.write_text("")
+    counts = view_of(tmp_path, paths).counts()
+    assert counts == "1/3 ended, 0 diverged, 0 failed, 0 running, 1 interrupted, 1 queued, 20 s of computing left"
+
+
+def test_a_pace_waits_for_the_evaluations_that_it_has_to_count(tmp_path: Path) -> None:
+    """A step takes .1 s but for the first ones, an evaluation every 40 steps 2 s."""
+    rows, file, seconds = [], tmp_path / "metrics.jsonl", 9.0
+    for step in range(0, 161, 10):
+        seconds += 0.0 if step == 0 else 5.0 if step == 10 else 1.0
+        seconds += 2.0 if step and step % 40 == 0 else 0.0
+        rows.append(
+            {"step": step, "tokens": 64 * step, "seconds": seconds} | ({"val/loss": 1} if step % 40 == 0 else {})
+        )
+    found = []
+    for count in range(1, len(rows) + 1):
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
+        found.append(throughput.read_pace(file, 40))
+    assert [one.steps_per_second for one in found[:4]] == [None] * 4
+    assert [found[8].steps_per_second, found[16].steps_per_second] == pytest.approx([80 / 16, 160 / 28])
+    assert found[2].tokens_per_second == pytest.approx(640) and found[16].tokens_per_second == pytest.approx(640)
+    assert throughput.read_pace(file).steps_per_second == found[16].steps_per_second
+
+
+@pytest.mark.parametrize("width", [8, 20, 40, 60, 80])
+@pytest.mark.parametrize("height", [3, 10, 24])
+def test_the_table_fits_any_terminal(tmp_path: Path, width: int, height: int) -> None:
+    paths = make_study(
+        tmp_path, labels=("a label that is much too long for this [bold]", *map(str, range(20))), seeds=1
+    )
+    view = view_of(tmp_path, paths)
+    for path in paths:
+        log(tmp_path, path, 40)
+    view.look()
+    lines = rendered(view, width, height)
+    assert all(len(line) <= width for line in lines)
+    if width >= 40:
+        assert len(lines) <= max(height, 6)
+        assert f"and {21 - max(1, height - 6)} more running" in lines
+        assert lines[1].startswith("a label")
+
+
+def test_files_in_any_state_are_passed_over(tmp_path: Path) -> None:
+    paths = make_study(tmp_path)
+    view = view_of(tmp_path, paths)
+    for path in paths:
+        log(tmp_path, path, 40, **{"train/loss": None})
+    files = [Run(tmp_path, path).metrics_file for path in paths]
+    files[0].write_bytes(files[0].read_bytes() + b'{"step": 5')
+    files[1].write_bytes(b"\x00\xff\n[1]\n7\n")
+    files[2].unlink()
+    Run(tmp_path, paths[0]).result_file.write_text("{")
+    assert view.look() == []
+    assert "40/100  not finite" in "\n".join(rendered(view, 100))
+    files[0].unlink()
+    assert view.look() == []
+
+
+def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    row = {"tokens": 0, "seconds": 0.0, "train/loss": 1.0, "padding": "x" * 100}
+    rows = (json.dumps(row | {"step": step, "tokens": step * 64, "seconds": step / 4}) for step in range(50_000))
+    file.write_text("\n".join(rows) + "\n")
+    begun = time.perf_counter()
+    found = throughput.read_pace(file)
+    assert time.perf_counter() - begun < 0.05
+    assert (found.step, found.train, found.val) == (49_999, "1.000", "")
+    assert (found.tokens_per_second, found.steps_per_second) == pytest.approx((256, 4))
+    assert throughput.read_pace(tmp_path / "none") == throughput.Pace()
+
+
+def test_durations() -> None:
+    shown = ["8.1 s", "10 s", "48 s", "1 min 00 s", "1 min 08 s", "1 h 00 min", "2 h 03 min"]
+    assert [duration(seconds) for seconds in (8.14, 9.96, 48.4, 59.7, 68, 3599.6, 7384)] == shown
+
+
+SWEEP = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = [{tests!r}, {tests!r} + '/../helpers', {tests!r} + '/..']
+import test_live_view as t
+from ablate.cli.monitor import live_view
+results = Path({results!r})
+paths = t.make_study(results)
+with live_view.follow(results, "s", paths):
+    for until in (20, 40, 60):
+        t.log(results, paths[0], until)
+        time.sleep(0.6)
+    t.end(results, paths[0])
+    t.end(results, paths[1], "diverged")
+    print("a word of the parent")
+    if {raises}:
+        raise KeyboardInterrupt
+print("the summary")
+"""
+
+
+def sweep(results: Path, raises: bool = False) -> list[str]:
+    program = SWEEP.format(tests=str(ROOT / "tests" / "cli"), results=str(results), raises=raises)
+    return [sys.executable, "-c", program]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("COLUMNS", "LINES", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_terminal_gets_a_live_table_that_goes_away(tmp_path: Path, raises: bool) -> None:
+    child, terminal = pty.fork()
+    if child == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        os.execv(sys.executable, sweep(tmp_path, raises))
+    shown = read_terminal(terminal)
+    os.waitpid(child, 0)
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
+    assert re.search(r"ln \+ mlp s0\s+\d+/100\s+4\.500\s+6,400\s+\d+\.\d s", plain), plain
+    assert "[2/4] ln + mlp s1 diverged at step 40  8.1 s" in plain and "a word of the parent" in plain
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is back"
+    assert ("KeyboardInterrupt" if raises else "the summary") in plain
+
+
+def test_no_terminal_gets_no_control_characters(tmp_path: Path) -> None:
+    forced = os.environ | {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
+    answer = subprocess.run(sweep(tmp_path), capture_output=True, text=True, timeout=120, env=forced)
+    assert answer.stderr == "" and answer.stdout.replace("\n", "").isprintable()
+    assert answer.stdout.endswith("the summary\n") and answer.stdout.count("\n") == 4
+
+
+def test_a_reader_that_goes_away_does_not_end_the_sweep(tmp_path: Path) -> None:
+    end(tmp_path, make_study(tmp_path)[0])
+    program = "\n".join(
+        [
+            "import os, sys; from pathlib import Path; from ablate.cli.monitor import live_view",
+            f"results, paths = Path({str(tmp_path)!r}), ['cell0/s0-00', 'cell0/s1-01']",
+            f"sys.path[:0] = {[str(ROOT / 'tests' / part) for part in ('', 'cli', 'helpers')]}",
+            "import test_live_view as t",
+            "with live_view.follow(results, 's', paths):",
+            "    sys.stdout.close()",
+            "    t.end(results, paths[1])",
+            "sys.stderr.write('went on')",
+        ]
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 0 and answer.stderr.endswith("went on")
+    assert "the live view stopped" in answer.stderr and "Traceback" not in answer.stderr

@@ -1,0 +1,305 @@
+"""python -m ablate.status: what it says of studies in any state, from files alone, while they are trained and after."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, latest, read_terminal, run_module
+from crashing_norm import wait_for
+from fake_studies import fabricate
+
+from ablate.cli import status
+from ablate.cli.monitor import study_state
+from ablate.config.groups import groups
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.run import Run
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+def runs_of(results: Path, study: str = "fabricated") -> list[Run]:
+    return [Run(results, run["path"]) for run in read_manifest(results, study)["runs"]]
+
+
+def every(results: Path) -> list[Run]:
+    """A study of six runs, one in each state: done, diverged, failed, running, interrupted, queued."""
+    states = ("done", "diverged", "failed", "running", "running", "missing")
+    fabricate(
+        results, {"norm": ["ln", "rms"]}, status=lambda levels, seed: states[3 * (levels["norm"] == "rms") + seed]
+    )
+    runs = runs_of(results)
+    write_json(runs[3].lease_file, {"host": "node7.cluster", "pid": 123, "device": "cuda:1", "started": "2025-01-01"})
+    runs[4].checkpoint_file.write_text("")
+    for file in (runs[3].metrics_file, runs[4].metrics_file):
+        os.utime(file, (1e9, 1e9))
+    return runs
+
+
+def said(results: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert status.main([*arguments, "--results-dir", str(results)]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_each_state_is_counted_and_what_runs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = every(tmp_path)
+    lines = said(tmp_path, capsys)
+    assert lines[0] == "fabricated: norm=ln,rms; 2 cells x 3 seeds; byte LM on stdlib-3.11"
+    counts, left = lines[1].split(", about ")
+    assert counts == "6 runs: 1 done, 1 diverged, 1 failed, 1 running, 1 interrupted, 1 queued"
+    # 400 steps of the running one are left, as many of the interrupted one, and all 800 of the last, at 50 a second.
+    assert left == "32 s left"
+    assert re.split(r"\s{2,}", lines[2]) == ["run", "step", "train/loss", "val/loss", "tokens/s", "left", "where"]
+    row = re.split(r"\s{2,}", lines[3])
+    assert row[:2] == ["rms s0", "400/800"] and row[-3:] == ["51,200", "8.0 s", "node7:123 cuda:1"]
+    assert lines[4] == f"failed: ln s2: RuntimeError: shapes do not fit · {runs[2].result_file}"
+    others = [name for name in groups()["norm"] if name not in ("ln", "rms")]
+    assert lines[5:] == [f"not compared: norm: {', '.join(others)}"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", None])
+def test_a_lease_that_is_torn_missing_or_stale_holds_nothing(tmp_path: Path, content: str | None) -> None:
+    runs = every(tmp_path)
+    assert (runs[3].holder() or {})["host"] == "node7.cluster"
+    if content is None:
+        os.utime(runs[3].lease_file, (time.time() - 61, time.time() - 61))
+    else:
+        runs[3].lease_file.write_text(content)
+    assert not runs[3].holder() and not runs[0].holder()
+    assert "running" not in study_state.progress(study_state.together(study_state.rounds_of(tmp_path, "fabricated")))
+
+
+def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path) -> None:
+    runs = every(tmp_path)
+    runs[3].lease_file.unlink()
+
+    def progress() -> str:
+        return study_state.progress(study_state.together(study_state.rounds_of(tmp_path, "fabricated")))
+
+    assert "1 interrupted, 2 queued" in progress()
+    runs[3].metrics_file.touch()
+    assert "1 running, 1 interrupted, 1 queued" in progress()
+    runs[3].checkpoint_file.touch()  # it has been stopped since
+    assert "2 interrupted, 1 queued" in progress()
+
+
+def test_a_manifest_of_odd_content_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID)
+    manifest = read_manifest(tmp_path, "fabricated")
+    write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest | {"cells": [{"id": "c0"}]})
+    assert status.main(["--results-dir", str(tmp_path)]) == 2
+    assert "manifest.json has cells that are none\n" in capsys.readouterr().err
+    assert "has cells that are none" in said(tmp_path, capsys, "--all")[0]
+
+
+def test_without_any_pace_the_time_left_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID, status=lambda *_: "missing")
+    lines = said(tmp_path, capsys)
+    assert lines[1] == "12 runs: 0 done, 12 queued, time left unknown"
+    command = "python -m ablate -m norm=ln,rms ffn=mlp,swiglu"
+    assert lines[2] == f"nothing is running; unless a launcher is about to, go on with: {command}"
+
+
+def test_a_damaged_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID)
+    run = runs_of(tmp_path)[0]
+    run.result_file.write_text("{")
+    os.utime(run.metrics_file, (1e9, 1e9))
+    lines = said(tmp_path, capsys)
+    assert lines[1].startswith("12 runs: 11 done, 1 queued")
+    assert any(line.startswith(f"damaged: {run.result_file} is not readable") for line in lines)
+
+
+def test_many_failures_are_named_once_each_up_to_a_few(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, GRID, status=lambda *_: "failed")
+    lines = said(tmp_path, capsys)
+    assert sum(line.startswith("failed: ") for line in lines) == 4 and "and 8 more failed" in lines
+    assert not any("nothing is running" in line for line in lines), "all have ended"
+
+
+def test_rounds_belong_to_the_study_that_they_are_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fabricate(tmp_path, {"norm": ["ln", "rms"]}, study="s-tune", tunes="s")
+    for name in (None, "s", "s-tune"):
+        lines = said(tmp_path, capsys, *([name] if name else []))
+        assert lines[0].startswith("s: norm=ln,rms;")
+        assert lines[1:3] == ["tuning (s-tune): 6 runs: 6 done", "the study itself is planned when this has ended"]
+    fabricate(tmp_path, {"norm": ["ln", "rms"]}, study="s", status=lambda *_: "missing")
+    fabricate(tmp_path, {"norm": ["ln"]}, study="s-aa", placebo_of="s")
+    fabricate(tmp_path, {"norm": ["ln"]}, study="s-other")
+    lines = said(tmp_path, capsys, "s")
+    assert lines[1:4] == [
+        "tuning (s-tune): 6 runs: 6 done",
+        "placebos (s-aa): 3 runs: 3 done",
+        "study (s): 6 runs: 0 done, 6 queued, time left unknown",
+    ]
+    assert lines[4].startswith("15 runs: 9 done, 6 queued")
+    assert [line.split(":")[0] for line in said(tmp_path, capsys, "--all")] == ["s", "s-other"]
+
+
+def test_all_studies_have_a_line_the_newest_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for age, name in enumerate(["third", "first", "second"]):
+        fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, study=name)
+        os.utime(study_folder(tmp_path, name) / "manifest.json", (1e9 - age, 1e9 - age))
+    (study_folder(tmp_path, "first") / "manifest.json").write_text("{")
+    os.utime(study_folder(tmp_path, "first") / "manifest.json", (1e9 - 1, 1e9 - 1))
+    second, first, third = said(tmp_path, capsys, "--all")
+    assert [second, third] == ["second: 6 runs: 6 done", "third: 6 runs: 6 done"]
+    assert first.startswith(f"first: {study_folder(tmp_path, 'first')}/manifest.json is not readable")
+
+
+def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
+    (tmp_path / "own" / "norm").mkdir(parents=True)
+    (tmp_path / "own" / "norm" / "mine.yaml").write_text("# Mine.\n")
+    command = f"python -m ablate -m --config-dir '{tmp_path / 'own'}' norm=ln,rms optim.lr=1e-3,3e-3"
+    factors = {"norm": [name for name in groups()["norm"] if name != "bn"], "optim.lr": [1e-3, 3e-3]}
+    manifest = {"command": command, "components": ["norm"], "factors": factors}
+    assert study_state.forgotten(manifest) == "not compared: norm: bn, mine"
+    assert study_state.forgotten(manifest | {"command": "python -m ablate"}) == "not compared: norm: bn"
+    for odd in ("--config-dir", "it's", "norm=ln --config-dir"):
+        assert study_state.forgotten(manifest | {"command": odd}) == "not compared: norm: bn"
+    assert study_state.forgotten(manifest | {"components": []}) == ""
+
+
+def test_watching_ends_when_all_runs_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(status, "TICK", 0.05)
+    runs = every(tmp_path)
+
+    def go_on() -> None:
+        for run in (runs[3], runs[4]):
+            time.sleep(0.3)
+            write_json(run.result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
+        shutil.copytree(runs[0].folder, runs[5].folder)
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    lines = said(tmp_path, capsys, "--watch")
+    thread.join()
+    assert lines[0].startswith("fabricated: 6 runs: 1 done, 1 diverged, 1 failed, 1 running")
+    assert "rms s0 done  test/loss 2.000" in lines and "rms s1 done  test/loss 2.000" in lines
+    assert lines[-1] == "fabricated: 6 runs: 4 done, 1 diverged, 1 failed"
+
+
+@pytest.mark.parametrize("there", ["nothing", "a folder", "files"])
+def test_watching_waits_for_the_first_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], there: str
+) -> None:
+    folder, waits = tmp_path / "results", []
+    folder.mkdir() if there == "a folder" else (folder / "runs").mkdir(parents=True) if there == "files" else None
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            fabricate(folder, {"norm": ["ln", "rms"]})
+
+    monkeypatch.setattr("ablate.cli.status.time.sleep", sleep)
+    lines = said(folder, capsys, "--watch")
+    assert lines == [f"no study in {folder} yet; waiting for one (Ctrl-C ends)", "fabricated: 6 runs: 6 done"]
+    assert status.main(["--results-dir", str(folder), "--watch", "fabricatd"]) == 2
+    assert "did you mean fabricated?" in capsys.readouterr().err
+
+
+def test_watching_waits_for_the_next_look_of_a_sequence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(status, "TICK", 0.02)
+    monkeypatch.setattr(status, "PLANNING", 0.3)
+    looks = {"looks": [3, 5], "at": 3, "max": 5}
+    fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential=looks)
+    manifest, shown = read_manifest(tmp_path, "fabricated"), []
+    for rounds in status.looks(tmp_path, "fabricated"):
+        shown.append(len(rounds[-1].view.runs))
+        if len(shown) == 3:
+            write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest | {"seeds": [0, 1, 2, 3, 4]})
+    assert len(shown) == 4, "the last look is over when its runs are"
+    write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest)
+    assert len(list(status.looks(tmp_path, "fabricated"))) > 4, "it may go on, and did not"
+    assert "looks at 3, 5 seeds" in said(tmp_path, capsys)[0]
+
+
+def command(results: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "ablate.status", "--results-dir", str(results), *arguments]
+
+
+def test_watching_on_a_terminal_and_control_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("TERM", "xterm")
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(sys.executable, command(tmp_path, "--watch"))
+    shown = ""
+    while "not compared" not in shown:
+        shown += os.read(terminal, 4096).decode()
+    os.kill(child, signal.SIGINT)
+    shown += read_terminal(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 130
+    assert "Traceback" not in shown and "1 interrupted" in shown
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l"), "the cursor is back"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["norm-fnn"], "no study norm-fnn in {folder}: did you mean norm-ffn-3fa94c?"),
+        (["zzz"], "no study zzz in {folder}: there are broken, norm-ffn-3fa94c"),
+        (["--wacth"], "unrecognized arguments: --wacth"),
+        (["norm-ffn-3fa94c", "--all"], "--all shows every study; leave out norm-ffn-3fa94c"),
+        (["broken"], "{folder}/studies/broken/manifest.json holds no JSON object"),
+        (["--results-dir", "nowhere"], "no results folder at nowhere"),
+        (["--results-dir", "empty"], "no study in empty"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path: Path, arguments: list[str], line: str) -> None:
+    fabricate(tmp_path / "results", GRID, study="norm-ffn-3fa94c")
+    fabricate(tmp_path / "results", GRID, study="broken")
+    (study_folder(tmp_path / "results", "broken") / "manifest.json").write_text("[]")
+    (tmp_path / "empty").mkdir()
+    ended = run_module("ablate.status", *arguments, cwd=tmp_path, ABLATE_RESULTS="results")
+    assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1, ended.stderr
+    assert ended.stderr.startswith("python -m ablate.status: " + line.format(folder="results"))
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    fabricate(tmp_path, GRID, status=lambda *_: "failed")
+    reading, writing = os.pipe()
+    os.close(reading)
+    for more in ([], ["--all"], ["--watch"]):
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        ended = subprocess.run(command(tmp_path, *more), stdout=writing, stderr=subprocess.PIPE, env=environment)
+        assert (ended.returncode, ended.stderr) == (0, b"")
+    os.close(writing)
+
+
+def test_a_sweep_seen_from_outside_while_it_runs_and_when_it_was_stopped(tmp_path: Path, small: list[str]) -> None:
+    long = ("train.steps=200000", "train.eval_every=1000", "train.checkpoint_seconds=0.5")
+    overrides = latest(*small, *long, "train.parallel=1", "seeds=1")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "ablate", "-m", "norm=ln,rms", *overrides]
+    sweep = subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        # A busy machine can leave a worker that is told to stop no time to write a checkpoint: one is there before.
+        wait_for(lambda: any(tmp_path.glob("results/runs/*/*/checkpoint.pt")), 240)
+        shown = run_module("ablate.status", cwd=tmp_path).stdout
+        lines = shown.splitlines()
+        assert "2 runs: 0 done, 1 running, 1 queued" in lines[1]
+        assert re.match(r"ln s0 +\d+/200000", lines[3]) and "nothing is running" not in shown
+        sweep.send_signal(signal.SIGINT)
+        assert sweep.wait(240) == 130
+    finally:
+        sweep.kill()
+        sweep.wait()
+    shown = run_module("ablate.status", cwd=tmp_path).stdout
+    assert "2 runs: 0 done, 1 interrupted, 1 queued" in shown and "nothing is running" in shown
+    assert f"go on with: python -m ablate -m norm=ln,rms {overrides[0]}" in shown

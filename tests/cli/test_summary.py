@@ -1,0 +1,278 @@
+"""The text at the end of a sweep: what it says, and what it must not say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_studies import TASK, fabricate
+
+from ablate.cli.summary import summary
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
+from ablate.results.study import load_study
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+def text(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> str:
+    return summary(load_study(results, fabricate(results, factors, **options)), results)
+
+
+def scored(levels: dict[str, Any], seed: int) -> float:
+    """Losses with a spread of .01 over seeds, an effect of swiglu of .05, none of rms."""
+    place = ["ln", "rms"].index(levels["norm"]) + 2 * (levels["ffn"] == "swiglu")
+    own = [0.003, -0.002, 0.0, 0.004, 0.001][(seed * (place + 1) + place) % 5]
+    return 2.061 + 0.01 * (seed % 3 - 1) - 0.05 * (levels["ffn"] == "swiglu") + own
+
+
+def test_whole_text(tmp_path: Path) -> None:
+    study = load_study(tmp_path, fabricate(tmp_path, GRID, score=scored))
+    lines = summary(study, wall_seconds=108.2).splitlines()
+    assert lines[0] == "norm x ffn · byte LM on stdlib-3.11 · 12 runs, 0 diverged, 0 failed · 1 min 48 s"
+    assert lines[1] == "scope: 0.12 M parameters, 800 steps (8 % of one pass), one untuned lr 1e-3"
+    assert lines[2] == "test/loss, nats per byte, last step (uniform 5.55, unigram 3.24, bigram 2.46)"
+    assert lines[3] == "  ln + mlp (reference)  2.061 ± .009 SD  0.12 M"
+    assert lines[4].startswith("  ln + swiglu           2.01") and lines[4].endswith("+0.1 %")
+    normal = ", if differences are roughly normal"
+    assert lines[7] == f"effects, paired over 3 seeds, simultaneous 95 % intervals{normal}"
+    assert lines[8].startswith("  ffn: swiglu − mlp  −.0")
+    assert lines[8].endswith(f"better (lower loss) at this scale{normal}")
+    assert lines[9].startswith("  norm: rms − ln     ") and lines[9].endswith("undecided (not shown equal)")
+    assert lines[10].startswith("  norm x ffn         ") and lines[10].endswith("  undecided")
+    assert (
+        lines[11].startswith("smoke test: a fresh study of 3 seeds would find effects of .0")
+        and " four times in five (SD of an effect .0" in lines[11]
+    )
+    assert lines[12] == "intervals cover seeds only; speed not compared (runs shared the machine)"
+    assert (
+        lines[13] == "next: python -m ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: python -m analysis"
+    )
+    assert len(lines) == 14
+
+
+def test_the_interval_printed_is_the_interval_computed(tmp_path: Path) -> None:
+    from scipy import stats
+
+    line = next(line for line in text(tmp_path, score=scored).splitlines() if "swiglu − mlp" in line)
+    gains = [
+        sum(scored({"norm": n, "ffn": "swiglu"}, s) - scored({"norm": n, "ffn": "mlp"}, s) for n in ("ln", "rms")) / 2
+        for s in range(3)
+    ]
+    limits = stats.ttest_1samp(gains, 0).confidence_interval(1 - 0.05 / 3)
+    printed = line.split("[")[1].split("]")[0].replace("−", "-").split(", ")
+    assert [float(number) for number in printed] == pytest.approx([limits.low, limits.high], abs=6e-4)
+
+
+def test_no_smoke_test_from_five_seeds_on(tmp_path: Path) -> None:
+    said = text(tmp_path, score=scored, seeds=range(5))
+    assert (
+        "smoke test" not in said
+        and "\nnoise: a fresh study of 5 seeds would find " in said
+        and "paired over 5 seeds" in said
+    )
+
+
+def test_one_seed_has_no_interval_and_says_what_it_is_worth(tmp_path: Path) -> None:
+    said = text(tmp_path, score=scored, seeds=[0])
+    assert "one seed: no interval and no verdict; a single seed can conclude nothing" in said
+    assert "±" not in said and "[" not in said and "better" not in said and "smoke test" not in said
+
+
+def test_lost_runs_are_named_with_reason_and_file(tmp_path: Path) -> None:
+    ends = {("rms", "swiglu", 1): "diverged", ("rms", "swiglu", 2): "diverged", ("ln", "swiglu", 2): "failed"}
+    ends |= {("rms", "mlp", 0): "running", ("rms", "mlp", 1): "missing", ("rms", "mlp", 2): "missing"}
+    said = text(tmp_path, score=scored, status=lambda v, s: ends.get((v["norm"], v["ffn"], s), "done"))
+    assert "12 runs, 2 diverged, 1 failed, 3 missing" in said
+    row = next(line for line in said.splitlines() if line.startswith("  rms + swiglu"))
+    assert "(n = 1), 2 of 3 diverged" in row and "±" not in row
+    assert "  rms + mlp             3 of 3 missing " in said
+    folder = tmp_path / "runs" / "rms-swiglu-pre-rope-mha-gpt2-3" / "s1-fabricated"
+    assert f"diverged: rms + swiglu, seed 1: val/loss 7.1 is above 1.1 x its first value · {folder}/result.json" in said
+    assert "failed: ln + swiglu, seed 2: shapes do not fit · " in said and "second line" not in said
+    assert "the same command again trains the 4 runs without a number" in said
+    for line in said.splitlines():
+        assert not ("withheld" in line and "[" in line)
+
+
+def test_withheld_verdicts_give_the_ranks_instead(tmp_path: Path) -> None:
+    said = text(
+        tmp_path, {"ffn": ["mlp", "swiglu"]}, status=lambda v, s: "diverged" if v["ffn"] == "swiglu" and s else "done"
+    )
+    row = next(line for line in said.splitlines() if "swiglu − mlp" in line)
+    assert row.split("  ")[-1] == "withheld: 2 runs diverged against 0; diverged ranked worst: lower 1, higher 2"
+
+
+def test_a_study_in_which_nothing_ended_has_no_numbers(tmp_path: Path) -> None:
+    said = text(tmp_path, status=lambda levels, seed: "missing")
+    assert "nan" not in said and "SD" not in said
+    assert said.count("3 of 3 missing") == 4
+    assert "undecided: no seed has every run it needs" in said
+
+
+@pytest.mark.parametrize(
+    ("ending", "hint"),
+    [
+        ({"diverged"}, ["next: no run ended with a number; try a lower optim.lr, 3e-4 say"]),
+        ({"diverged", "done"}, ["confirm=8"]),
+        ({"failed"}, []),
+        ({"missing"}, []),
+    ],
+)
+def test_without_a_number_there_is_nothing_to_confirm(tmp_path: Path, ending: set[str], hint: list[str]) -> None:
+    ends = sorted(ending)
+    said = text(tmp_path, status=lambda levels, seed: ends[seed % len(ends)])
+    assert all(each in said for each in hint)
+    assert said.count("next: ") == len(hint) and said.splitlines()[-1].endswith(f"--results-dir {tmp_path}")
+    assert said.count("confirm=8") == hint.count("confirm=8")
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    name = fabricate(tmp_path, GRID, score=scored)
+    study = load_study(tmp_path, name)
+    broken = tmp_path / "runs" / study.runs["path"][0] / "result.json"
+    broken.write_text("{")
+    said = summary(load_study(tmp_path, name), tmp_path)
+    assert f"damaged: {broken}" in said and "1 missing" in said
+
+
+def test_seeds_added_after_a_look_make_it_unadjusted(tmp_path: Path) -> None:
+    said = text(tmp_path, seeds=range(5), looks=[{"seeds": [0, 1, 2], "when": "2025-01-01"}])
+    assert "unadjusted: seeds were added after a look at 3 of the 5" in said
+    assert "unadjusted" not in text(tmp_path / "planned", seeds=range(5))
+
+
+def test_question_tier_and_claims_are_named(tmp_path: Path) -> None:
+    claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}]}
+    claims = {"gated_better": {"claim": claim, "written": "2026-01-01", "earlier": [], "registered": True}}
+    said = text(tmp_path, question="Does swiglu help?", tier="gpu", claims=claims)
+    assert said.splitlines()[1:3] == ["question: Does swiglu help?", "tier: gpu"]
+    assert "gated_better" in said
+
+
+def test_a_confirmation_says_of_what_and_asks_for_no_other(tmp_path: Path) -> None:
+    said = text(tmp_path, confirms="norm-ffn-3fa94c", seeds=range(8))
+    assert "confirmation of norm-ffn-3fa94c on fresh seeds" in said.splitlines()[0]
+    assert "confirm=" not in said and said.splitlines()[-1] == f"figures: python -m analysis --results-dir {tmp_path}"
+
+
+def test_notes_of_cells_are_said_once(tmp_path: Path) -> None:
+    said = text(tmp_path, {"norm": ["ln", "bn"], "ffn": ["mlp", "swiglu"]})
+    assert said.count("bn: training statistics see the future of the batch") == 1
+
+
+def test_unpaired_effects_say_so(tmp_path: Path) -> None:
+    said = text(tmp_path, {"data.context": [64, 128]}, batches=lambda levels: str(levels["data.context"]))
+    assert "effects, unpaired, 3 seeds" in said and "undecided: unpaired, n < 5" in said
+    assert "800 steps (8 % of one pass, 16 % of one pass)" in said and "paired over" not in said
+
+
+def test_several_rates_are_no_single_one(tmp_path: Path) -> None:
+    said = text(tmp_path, {"ffn": ["mlp", "swiglu"], "optim.lr": [3e-4, 1e-3, 2.5e-3]})
+    assert "untuned lrs 3e-4, 1e-3, 2.5e-3" in said and "ffn: swiglu − mlp at optim.lr=0.0003" in said
+
+
+def test_a_large_study_stays_readable_and_says_what_is_left(tmp_path: Path) -> None:
+    factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "gelu", "geglu", "swiglu"], "optim.lr": [5e-4, 1e-3]}
+    said = text(tmp_path, factors)
+    assert len(said.splitlines()) < 45
+    assert "… 8 more cells: python -m analysis" in said and "… 11 more effects: python -m analysis" in said
+    heading = "effects, paired over 3 seeds, simultaneous 95 % intervals, if differences are roughly normal"
+    first = said.splitlines()[said.splitlines().index(heading) + 1]
+    assert "better" in first  # what is decided is not what is cut
+
+
+def test_one_cell_has_nothing_to_compare_or_confirm(tmp_path: Path) -> None:
+    said = text(tmp_path, {})
+    assert "effects" not in said and "confirm=" not in said and said.startswith("fabricated · byte LM")
+
+
+def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
+    name = fabricate(tmp_path, GRID, tasks={"f0": TASK | {"train_tokens": 100_000, "yardsticks": {}}})
+    study = load_study(tmp_path, name)
+    study.manifest["cells"][0]["params"] = 124_000_000
+    said = summary(study).splitlines()
+    assert said[1] == "scope: 124 M parameters, 800 steps (8.2 passes), one untuned lr 1e-3"
+    assert said[2] == "test/loss, nats per byte, last step"
+
+
+def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> None:
+    factors = {"norm": ["ln", "bn"]}
+    name = fabricate(tmp_path, factors, score=lambda levels, seed: 2.0 + 0.02 * seed)
+    plain = summary(load_study(tmp_path, name), tmp_path)
+    assert "tested at" not in plain and "statistics other" not in plain
+    for run in read_manifest(tmp_path, name)["runs"]:
+        on_disk, more = Run(tmp_path, run["path"]), 0.02 * run["seed"]
+        if run["path"].startswith("ln") or run["seed"]:  # one run of bn was not tested
+            lengths = {
+                f"test/loss@{length}": 2.0 + length / 64 + more for length in (128, 64, 512)
+            }  # 512: of another study
+            write_json(on_disk.evaluation_file, {"metrics": lengths | {"test/bpb@64": 9.0}})
+        if run["path"].startswith("bn"):
+            result = on_disk.result() or {}
+            result["final"] |= {"test/loss_recalibrated": 1.9 + more, "test/loss_batch": 1.5 + more}
+            write_json(on_disk.result_file, result)
+    lines = summary(load_study(tmp_path, name), tmp_path).splitlines()
+    at = lines.index("tested at other lengths")
+    assert lines[at + 1 : at + 5] == [
+        "  ln (reference)  @64  3.020 ± .020          @128  4.020 ± .020",
+        "  bn              @64  3.030 ± .014 (n = 2)  @128  4.030 ± .014 (n = 2)",
+        "with statistics other than the running ones",
+        "  bn  recalibrated  1.920 ± .020  batch  1.520 ± .020",
+    ]
+
+
+def test_what_never_repeats_is_no_share_of_a_pass(tmp_path: Path) -> None:
+    endless = text(tmp_path / "a", tasks={"f0": TASK | {"train_tokens": None, "positions": 20}})
+    assert "800 steps (fresh data)" in endless
+
+
+@pytest.mark.parametrize(
+    ("design", "said", "unsaid"),
+    [
+        ("grid", ["norm x ffn x residual x attention · ", "norm x ffn "], "interactions are not measured"),
+        (
+            "one_at_a_time",
+            ["norm, ffn, residual, attention, one at a time · ", "one at a time: each cell is the reference with"],
+            "norm x ffn",
+        ),
+        (
+            "leave_one_out",
+            ["norm, ffn, residual, attention, leave one out · ", "norm: ln − rms", "ffn: mlp − swiglu"],
+            "norm x ffn",
+        ),
+        (
+            "cumulative",
+            [
+                "norm, ffn, residual, attention, cumulative · ",
+                "+ swiglu (after rms) ",
+                "depends on the order of the steps",
+            ],
+            "norm: rms",
+        ),
+        (
+            "fractional",
+            [
+                "norm, ffn, residual, attention, fractional · ",
+                "norm x ffn + residual x attention ",
+                "aliased with residual x attention",
+                "generators: attention = norm x ffn x residual",
+            ],
+            "interactions are not measured",
+        ),
+    ],
+)
+def test_every_design_is_told_in_its_own_words(tmp_path: Path, design: str, said: list[str], unsaid: str) -> None:
+    factors = GRID | {"residual": ["pre", "post"], "attention": ["mha", "gqa"]}
+    shown = text(tmp_path, factors, design=design, seeds=range(6))
+    assert all(words in shown for words in said), shown
+    assert (unsaid not in shown and "better (lower loss) at this scale" in shown) or design == "leave_one_out"
+    assert "a fresh study of 6 seeds would find effects of ." in shown
+
+
+def test_steps_stand_in_their_order_whatever_is_decided(tmp_path: Path) -> None:
+    shown = text(tmp_path, GRID | {"residual": ["pre", "post"]}, design="cumulative", seeds=range(6)).splitlines()
+    at = next(i for i, line in enumerate(shown) if line.startswith("effects,"))
+    assert [line.split()[1] for line in shown[at + 1 : at + 4]] == ["rms", "swiglu", "post"]

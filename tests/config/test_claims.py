@@ -1,0 +1,203 @@
+"""Claims: every mistake in their grammar, which cells they compare, and when they were written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ablate.config.claim_relations import sides_of, weighed
+from ablate.config.claims import applicable, claim_problems, fixed_by, metric_problems
+from ablate.config.designs import lay_out
+from ablate.config.margin import fraction_of
+from ablate.planning.registration import register
+
+FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"], "optim.lr": [1e-3, 2e-3]}
+GOOD = {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}
+CELLS = [
+    {"id": f"{ffn}-{norm}-{rate}", "label": f"{ffn} + {norm}", "levels": {"ffn": ffn, "norm": norm, "optim.lr": rate}}
+    for ffn in FACTORS["ffn"]
+    for norm in FACTORS["norm"]
+    for rate in FACTORS["optim.lr"]
+]
+
+RANKED = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9]]}
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        GOOD,
+        {"greater": [{"ffn": "swiglu", "norm": "ln"}, {"ffn": "mlp"}], "at": {"optim.lr": 1e-3}},
+        {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": 0.01, "metric": "test/loss@128"},
+        {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": "2 %"},
+        {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": "0.5%"},
+        {"diverges_more": [{"norm": "ln"}, {"norm": "rms"}]},
+        RANKED,
+    ],
+)
+def test_what_claims_may_say(claim):
+    assert claim_problems({"name": claim}, FACTORS) == []
+    assert applicable({"name": claim}, CELLS) == ({"name": claim}, [])
+
+
+MISTAKES: list[tuple[Any, str]] = [
+    ("swiglu wins", "'swiglu wins' is no mapping; write {less: [SIDE, SIDE]}"),
+    ({}, "has no relation; write one of less, greater, equivalent, diverges_more, rank_correlates"),
+    (GOOD | {"greater": GOOD["less"]}, "has less and greater; make two claims of them"),
+    (GOOD | {"metrik": 1}, "no such key: metrik; did you mean metric?"),
+    ({"less": [{"ffn": "mlp"}]}, "less compares two sides; write less: [SIDE, SIDE]"),
+    ({"less": [{"ffn": "mlp"}, "gelu"]}, "less: 'gelu' is no mapping of factors to levels"),
+    ({"less": [{"ffn": "mlp"}, {"fnn": "gelu"}]}, "less: fnn is no factor of this study; did you mean ffn?"),
+    ({"less": [{"ffn": "mlp"}, {"ffn": "swigloo"}]}, "less: ffn has no level swigloo; did you mean swiglu?"),
+    ({"less": [{"ffn": "mlp"}, {"ffn": []}]}, "less: ffn has no levels; write at least one"),
+    ({"less": [{"ffn": "mlp"}, {"ffn": "mlp"}]}, "less: both sides are {'ffn': 'mlp'}; write what differs"),
+    (GOOD | {"margin": 0.1}, "margin: less takes none; it goes with equivalent"),
+    ({"equivalent": GOOD["less"]}, "equivalent needs a margin"),
+    ({"equivalent": GOOD["less"], "margin": 0}, "margin: 0 must be a number above 0"),
+    ({"equivalent": GOOD["less"], "margin": True}, "margin: True must be a number above 0"),
+    ({"equivalent": GOOD["less"], "margin": "0 %"}, "margin: 0 % must be a number above 0, or a share of the training"),
+    ({"equivalent": GOOD["less"], "margin": "-1 %"}, "margin: -1 % must be a number above 0"),
+    ({"equivalent": GOOD["less"], "margin": "2 percent"}, "or a share of the training steps as in 2 %"),
+    ({"equivalent": GOOD["less"], "margin": [0.1]}, "margin: [0.1] must be a number above 0"),
+    (GOOD | {"at": {"nrm": "ln"}}, "at: nrm is no factor of this study; did you mean norm?"),
+    (GOOD | {"at": {"optim.lr": 3e-3}}, "at: optim.lr has no level 0.003; there are 0.001, 0.002"),
+    (GOOD | {"at": {"ffn": "mlp"}}, "at: ffn is what its sides compare; leave it out"),
+    ({"diverges_more": GOOD["less"], "metric": "test/loss"}, "metric: diverges_more counts runs that diverge"),
+    ({"rank_correlates": [{"ffn": ["mlp", "gelu"]}, [1, 2]]}, "takes one factor's levels, at least 3"),
+    ({"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [1, 2]]}, "and as many published numbers"),
+]
+
+
+@pytest.mark.parametrize(("claim", "message"), MISTAKES, ids=[message[:40] for _, message in MISTAKES])
+def test_a_mistake_is_one_line_that_names_the_claim(claim, message):
+    found = claim_problems({"fine": GOOD, "name": claim}, FACTORS)
+    assert len(found) == 1 and found[0].key == "claims.name" and message in found[0].message, found
+
+
+def test_all_mistakes_are_told_at_once():
+    claims = {str(i): claim for i, (claim, _) in enumerate(MISTAKES)}
+    assert len(claim_problems(claims, FACTORS)) == len(MISTAKES)
+    assert claim_problems([], FACTORS)[0].key == "claims"
+    assert [str(p) for p in claim_problems({}, FACTORS, {"norm": "bn"})] == [
+        "at: norm has no level bn; there are ln, rms"
+    ]
+
+
+def test_metrics_are_those_of_the_tasks_at_lengths_that_are_tested():
+    tasks = [{"loss": "min"}, {"accuracy": "max"}]
+    for metric in ("test/loss", "test/accuracy@128", "test/bpb"):
+        assert metric_problems({"a": GOOD | {"metric": metric}}, tasks, [128]) == []
+    known = "there are test/accuracy, test/bpb, test/loss"
+    for metric, said in (("val/loss", known), ("test/loss@64", "nothing is tested at length 64")):
+        (found,) = metric_problems({"a": GOOD | {"metric": metric}}, tasks, [128])
+        assert found.key == "claims.a" and said in found.message
+
+
+def test_sides_are_all_cells_that_have_their_levels_and_what_at_fixes():
+    side, other = sides_of(GOOD, CELLS)
+    assert side == {f"swiglu-{norm}-{rate}" for norm in ("ln", "rms") for rate in (1e-3, 2e-3)} and len(other) == 8
+    assert sides_of(GOOD | {"at": {"norm": "ln", "optim.lr": 1e-3}}, CELLS)[0] == {"swiglu-ln-0.001"}
+    assert [len(side) for side in sides_of(RANKED, CELLS)] == [4, 4, 4]
+
+
+def test_a_zipped_factor_is_named_by_any_of_its_keys():
+    cells = [{"id": level, "label": level, "levels": {"model.layers+model.dim": level}} for level in ("2+64", "4+128")]
+    for key, levels in (("model.dim", [64, 128]), ("model.layers", [2, 4])):
+        claim = {"less": [{key: levels[1]}, {key: levels[0]}]}
+        assert sides_of(claim, cells) == [{"4+128"}, {"2+64"}]
+
+
+def test_what_a_file_fixes_holds_for_each_claim_that_does_not_compare_it():
+    fixed = fixed_by({"a": GOOD, "b": GOOD | {"at": {"norm": "rms"}}}, {"norm": "ln", "ffn": "mlp"})
+    assert fixed["a"]["at"] == {"norm": "ln"} and fixed["b"]["at"] == {"norm": "rms"}
+
+
+def test_claims_without_cells_of_their_own_are_not_applicable():
+    def why(claim: dict[str, Any], cells: list[dict[str, Any]]) -> str:
+        return str(applicable({"a": claim}, cells)[1][0])
+
+    few = [cell for cell in CELLS if cell["levels"]["ffn"] != "gelu"]
+    assert why(GOOD, few) == "claims.a: ffn=gelu has no cell in this study"
+    diagonal = {"less": [{"ffn": "swiglu"}, {"norm": "rms"}]}
+    assert "both sides hold swiglu + rms" in why(diagonal, CELLS)
+
+
+def entry(claims: dict[str, Any], earlier: dict[str, Any], scored: dict[int, set[str]], when: str) -> dict[str, Any]:
+    return register(claims, earlier, CELLS, scored, when)
+
+
+def test_a_claim_is_registered_while_no_seed_has_both_sides_scored():
+    one_side, both = {"mlp-ln-0.001", "gelu-ln-0.001"}, {"mlp-ln-0.001", "swiglu-rms-0.002"}
+    for scored, registered in (({}, True), ({0: one_side}, True), ({0: one_side, 1: {"swiglu-ln-0.001"}}, True)):
+        assert entry({"a": GOOD}, {}, scored, "t")["claims"]["a"]["registered"] == registered
+    assert not entry({"a": GOOD}, {}, {0: one_side, 1: both}, "t")["claims"]["a"]["registered"]
+    assert entry({"a": GOOD | {"at": {"norm": "ln"}}}, {}, {1: both}, "t")["claims"]["a"]["registered"]
+    ranked = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9]]}
+    assert not entry({"a": ranked}, {}, {0: one_side}, "t")["claims"]["a"]["registered"]
+
+
+def test_an_edited_claim_is_written_anew_and_keeps_its_earlier_texts():
+    both = {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}
+    first = entry({"a": GOOD}, {}, {}, "monday")
+    same = entry({"a": GOOD}, first, both, "tuesday")
+    assert same["claims"]["a"] == {"claim": GOOD, "written": "monday", "registered": True, "earlier": []}
+    turned = {"greater": GOOD["less"]}
+    edited = entry({"a": turned}, same, both, "wednesday")["claims"]["a"]
+    assert edited["written"] == "wednesday" and not edited["registered"]
+    assert edited["earlier"] == [{"claim": GOOD, "written": "monday", "registered": True}]
+    again = entry({"a": GOOD}, {"claims": {"a": edited}}, both, "thursday")["claims"]["a"]
+    assert [old["written"] for old in again["earlier"]] == ["monday", "wednesday"] and not again["registered"]
+
+
+def test_a_claim_that_is_taken_out_is_remembered_and_may_come_back():
+    first = entry({"a": GOOD}, {}, {}, "monday")
+    gone = entry({}, first, {}, "tuesday")
+    assert gone["claims"] == {} and gone["claims_hash"] is None
+    assert gone["withdrawn"] == {"a": first["claims"]["a"] | {"withdrawn": "tuesday", "seen": False}}
+    assert entry({}, gone, {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}, "later")["withdrawn"] == gone["withdrawn"]
+    assert entry({}, first, {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}, "later")["withdrawn"]["a"]["seen"]
+    back = entry({"a": GOOD}, gone, {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}, "wednesday")
+    assert back["claims"] == first["claims"] and back["withdrawn"] == {} and back["claims_hash"] == first["claims_hash"]
+
+
+def design(kind: str, **factors: list[str]) -> list[dict[str, Any]]:
+    """Cells of a design as a manifest has them."""
+    last = -1 if kind == "leave_one_out" else 0
+    base = tuple(range(len(levels))[last] for levels in factors.values())
+    made = lay_out(kind, {name: len(levels) for name, levels in factors.items()}, base)
+    levels = [{name: factors[name][i] for name, i in zip(factors, cell, strict=True)} for cell in made.cells]
+    return [{"id": "+".join(each.values()), "label": "", "levels": each} for each in levels]
+
+
+def test_sides_are_weighed_so_that_only_what_they_name_differs():
+    """With cell means that are sums of effects of levels, a claim's difference is the effects' own, in any design."""
+    factors = {"ffn": ["mlp", "gelu", "glu"], "norm": ["ln", "rms"], "init": ["a", "b"], "position": ["no", "rope"]}
+    effect = {level: 10.0**i for i, level in enumerate(level for levels in factors.values() for level in levels)}
+    claim = {"less": [{"ffn": ["gelu", "glu"]}, {"ffn": "mlp"}]}
+    for kind in ("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional"):
+        few = {"cumulative": {"ffn": ["mlp", "gelu"]}, "leave_one_out": {"ffn": ["gelu", "mlp"]}}.get(kind, {})
+        cells = design(kind, **factors | few)
+        asked = claim | ({"less": [{"ffn": "gelu"}, {"ffn": "mlp"}]} if few else {})
+        means = {cell["id"]: sum(effect[level] for level in cell["levels"].values()) for cell in cells}
+        one, other = weighed(asked, cells)
+        assert sum(one.values()) == pytest.approx(1) == sum(other.values())
+        found = sum(w * means[c] for c, w in one.items()) - sum(w * means[c] for c, w in other.items())
+        upper = effect["gelu"] if few else (effect["gelu"] + effect["glu"]) / 2
+        assert found == pytest.approx(upper - effect["mlp"]), kind
+    assert applicable({"a": claim}, design("one_at_a_time", **factors)) == ({"a": claim}, [])
+
+
+def test_sides_that_differ_in_what_they_do_not_name_are_refused():
+    cells = design("one_at_a_time", ffn=["mlp", "gelu"], norm=["ln", "rms"], init=["a", "b"])
+    claim = {"less": [{"ffn": "gelu"}, {"norm": "rms"}]}
+    assert applicable({"a": claim}, cells)[0], "both have every other factor at its first value"
+    broken = [cell for cell in cells if cell["id"] not in ("mlp+ln+a", "mlp+rms+a")]
+    claim = {"less": [{"ffn": "gelu"}, {"ffn": "mlp"}]}
+    (problem,) = applicable({"a": claim}, broken)[1]
+    assert "no levels of the other factors in common" in problem.message and "use `at`" in problem.message
+
+
+def test_shares_of_training_steps_are_read():
+    assert [fraction_of(text) for text in ("2 %", "2%", "0.5 %", " .5 % ", "10 %")] == [0.02, 0.02, 0.005, 0.005, 0.1]
+    assert [fraction_of(text) for text in ("2", "2 percent", "% 2", "-2 %", 0.02, None, "2 % of")] == [None] * 7

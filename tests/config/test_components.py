@@ -1,0 +1,531 @@
+"""From YAML to objects: what a constructor's parameters accept, and one clear line for all else.
+
+`component`, `CONFIG` and `each_cell` serve the other tests of whole configurations, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import sys
+import types
+from pathlib import Path
+from typing import Any, Literal, Optional
+
+import pytest
+import torch
+from empty_task import Blank, some_shape
+from omegaconf import DictConfig, OmegaConf
+
+from ablate.config.components import SHAPE, WIRING, argument_problems, bind, fits, resolve
+from ablate.config.errors import BadComponent
+from ablate.config.groups import CONF
+from ablate.config.schema import COMPONENTS
+from ablate.data.build import build_task
+from ablate.data.task import Task
+from ablate.model import residual
+from ablate.model.build import build_init, build_model, initialised_model, offered, shape
+from ablate.model.ffn import MLP
+from ablate.model.norm import LayerNorm
+from ablate.model.shape import ModelShape
+from ablate.planning.checks.unused_settings import attributes_read
+
+VOCAB = 11
+
+
+def component(group: str, variant: str) -> dict[str, Any]:
+    """A variant's YAML."""
+    return {str(k): v for k, v in OmegaConf.to_container(OmegaConf.load(CONF / group / f"{variant}.yaml")).items()}  # type: ignore[union-attr]
+
+
+DEFAULTS = [entry for entry in OmegaConf.load(CONF / "config.yaml").defaults if isinstance(entry, DictConfig)]
+REFERENCE = {str(group): choice for entry in DEFAULTS for group, choice in entry.items()}
+CONFIG: dict[str, Any] = {group: component(group, REFERENCE[group]) for group in COMPONENTS} | {
+    "model": component("model", REFERENCE["model"]) | {"layers": 2, "heads": 2, "dim": 16},
+    "data": {"context": 12},
+}
+
+
+def cells() -> list[dict[str, Any]]:
+    """The reference and every cell that differs from it in one component."""
+    found = [CONFIG]
+    for group in COMPONENTS:
+        names = sorted(file.stem for file in (CONF / group).glob("*.yaml"))
+        assert names, f"conf/{group} holds no variant"
+        found += [CONFIG | {group: component(group, name)} for name in names if name != REFERENCE[group]]
+    return found
+
+
+def name_of(config: dict[str, Any]) -> str:
+    """A cell in a test's name."""
+    return "-".join(config[group]["_target_"].rpartition(".")[2] for group in COMPONENTS)
+
+
+each_cell = pytest.mark.parametrize("config", cells(), ids=name_of)
+
+OFFERED = offered(some_shape(16))
+PARTS = [(group, file.stem) for group in COMPONENTS for file in sorted((CONF / group).glob("*.yaml"))]
+
+
+def problem(group: str, node: dict[str, Any], user: tuple[str, ...] = ()) -> tuple[str, str]:
+    """The key and the one line of what is wrong with a component."""
+    with pytest.raises(BadComponent) as caught:
+        bind(group, node, OFFERED, user)
+    message = str(caught.value)
+    assert message and "\n" not in message
+    return caught.value.key, message
+
+
+# ---- targets
+
+
+@pytest.mark.parametrize(
+    ("group", "target"),
+    [
+        ("norm", "torch.nn.LayerNorm"),
+        ("norm", "os.system"),
+        ("norm", "builtins.eval"),
+        ("norm", "ablate.training.trainer.Trainer"),
+        ("norm", "ablate.modelling.Norm"),
+        ("norm", "ablate.data.text.Text"),
+        ("data", "ablate.model.norm.LayerNorm"),
+        ("norm", ""),
+        ("norm", "LayerNorm"),
+        ("norm", None),
+        ("norm", 3),
+    ],
+)
+def test_targets_of_foreign_packages_are_refused(group: str, target: Any) -> None:
+    key, message = problem(group, {"_target_": target})
+    assert key == f"{group}._target_" and f"ablate.{'data' if group == 'data' else 'model'}" in message
+    assert "user=" in message
+
+
+@pytest.mark.parametrize(
+    "target", ["ablate.model.norm.LayrNorm", "ablate.model.nrom.LayerNorm", "ablate.model.norm.nn.functional.x"]
+)
+def test_targets_that_are_not_there_are_named(target: str) -> None:
+    key, message = problem("norm", {"_target_": target})
+    assert key == "norm._target_" and target in message and "cannot be found" in message
+
+
+def test_targets_must_be_callable() -> None:
+    assert "not a class or function" in problem("init", {"_target_": "ablate.model.init.FIXED"})[1]
+
+
+def test_a_missing_target_is_named() -> None:
+    assert problem("norm", {})[0] == "norm._target_"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package of the user's own, with components good and bad."""
+    name = f"mine_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / name / "parts.py").write_text(
+        "from torch import nn\n"
+        "from ablate.model.attention import GQA, MHA\n"
+        "from ablate.model.residual import Block\n"
+        "class Scale(nn.Module):\n"
+        "    def __init__(self, dim: int, gain: float, kind: str = 'a'):\n"
+        "        super().__init__()\n"
+        "        self.dim, self.gain, self.kind = dim, gain, kind\n"
+        "class Greedy(nn.Module):\n"
+        "    def __init__(self, dim: int, **kwargs):\n"
+        "        super().__init__()\n"
+        "class Plain(nn.Module):\n"
+        "    def forward(self, x, mask=None):\n"
+        "        return x\n"
+        "class Unhinted(nn.Module):\n"
+        "    def __init__(self, dim, gain):\n"
+        "        super().__init__()\n"
+        "        self.gain = gain\n"
+        "class Later(nn.Module):\n"
+        "    def __init__(self, dim: int, gain: 'Nowhere'):\n"
+        "        super().__init__()\n"
+        "class Positional(nn.Module):\n"
+        "    def __init__(self, dim: int, *gains: float):\n"
+        "        super().__init__()\n"
+        "def make(dim: int, gain: float = 2.0):\n"
+        "    return Scale(dim, gain)\n"
+        "class Wider(GQA):\n"
+        "    def __init__(self, shape, kv_heads: int | None, bias: bool, scale: float | None, more: int):\n"
+        "        super().__init__(shape, kv_heads, bias, scale)\n"
+        "class OldHeads(MHA):\n"
+        "    def __init__(self, dim: int, heads: int, head_dim: int, dropout: float, bias: bool, scale):\n"
+        "        super().__init__(dim, heads, head_dim, dropout, bias, scale)\n"
+        "class Halved(Block):\n"
+        "    final_norm = True\n"
+        "    def __init__(self, shape, sublayers, share: float = 0.5):\n"
+        "        super().__init__(shape, sublayers)\n"
+        "class OldBlock(Block):\n"
+        "    def __init__(self, attention, ffn, norm, dropout: float, cross_attention=None):\n"
+        "        super().__init__(attention, ffn, norm, dropout, cross_attention)\n"
+        "class Bare(nn.Module):\n"
+        "    def __init__(self, attention, ffn, norm, dropout: float, decoder_layers: int):\n"
+        "        super().__init__()\n"
+    )
+    (tmp_path / name / "broken.py").write_text("class Norm(:\n")
+    (tmp_path / name / "failing.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def test_components_of_the_users_own(package: str) -> None:
+    made = bind("norm", {"_target_": f"{package}.parts.Scale", "gain": 2}, OFFERED, [package])()
+    assert (made.dim, made.gain, made.kind) == (16, 2, "a")
+    assert bind("norm", {"_target_": f"{package}.parts.make"}, OFFERED, [package])().gain == 2.0
+    assert bind("norm", {"_target_": f"{package}.parts.Plain", "_partial_": True}, OFFERED, [package])()
+    assert bind("norm", {"_target_": f"{package}.parts.Unhinted", "gain": "any"}, OFFERED, [package])().gain == "any"
+
+
+def test_own_constructors_of_attentions_and_residual_styles_take_the_shape_and_hand_it_on(package: str) -> None:
+    node = component("attention", "gqa") | {"_target_": f"{package}.parts.Wider", "more": 1}
+    made = build_model(CONFIG | {"attention": node}, Blank(VOCAB), [package])
+    assert made.blocks[0].attention.groups == 1
+    node = {"_target_": f"{package}.parts.Halved", "share": 0.25}
+    assert len(build_model(CONFIG | {"residual": node}, Blank(VOCAB), [package]).blocks[0].norms) == 2
+
+
+@pytest.mark.parametrize(
+    ("group", "name", "takes"), [("attention", "OldHeads", "shape"), ("residual", "OldBlock", "shape, sublayers")]
+)
+def test_a_constructor_that_cannot_hand_on_what_its_base_takes_is_told_what_to_write(
+    package: str, group: str, name: str, takes: str
+) -> None:
+    key, message = problem(group, {"_target_": f"{package}.parts.{name}"}, (package,))
+    assert key == f"{group}._target_" and name in message
+    assert f"def __init__(self, {takes}, ...)" in message and f"super().__init__({takes}, ...)" in message
+
+
+def test_a_residual_style_that_asks_for_its_sublayers_one_by_one_is_told_where_they_are(package: str) -> None:
+    node = {"_target_": f"{package}.parts.Bare"}
+    told = dict(argument_problems("residual", node, (*SHAPE, *WIRING), [package]))
+    assert "sublayers.attention" in told["residual.attention"] and "sublayers.norm" in told["residual.norm"]
+    assert "shape.decoder_layers" in told["residual.decoder_layers"]
+
+
+def test_the_users_own_package_must_be_allowed(package: str) -> None:
+    assert problem("norm", {"_target_": f"{package}.parts.Scale", "gain": 2.0})[0] == "norm._target_"
+    assert "ablate.model" in problem("norm", {"_target_": "os.system"}, (package,))[1]
+    assert problem("norm", {"_target_": f"{package}_else.parts.Scale"}, (package,))[0] == "norm._target_"
+
+
+def test_keyword_catch_alls_are_refused(package: str) -> None:
+    key, message = problem("norm", {"_target_": f"{package}.parts.Greedy"}, (package,))
+    assert key == "norm._target_" and "**kwargs" in message
+
+
+@pytest.mark.parametrize("module", ["broken", "failing"])
+def test_a_users_module_that_does_not_import_is_one_line(package: str, module: str) -> None:
+    key, message = problem("norm", {"_target_": f"{package}.{module}.Norm"}, (package,))
+    assert key == "norm._target_" and module in message
+
+
+def test_an_annotation_that_means_nothing_is_one_line(package: str) -> None:
+    """As under TYPE_CHECKING; either it cannot be judged and is let through, or it is a problem in one line."""
+    node = {"_target_": f"{package}.parts.Later", "gain": 1.0}
+    try:
+        bind("norm", node, OFFERED, [package])
+    except BadComponent as error:
+        assert "\n" not in str(error)
+
+
+def test_positional_catch_alls_are_nobodys_argument(package: str) -> None:
+    problems = argument_problems("norm", {"_target_": f"{package}.parts.Positional"}, OFFERED, [package])
+    assert not [row for row in problems if row[0] == "norm.gains"], "nobody can write *gains in YAML"
+
+
+# ---- arguments
+
+
+def test_an_argument_that_is_none_of_the_constructors() -> None:
+    key, message = problem("norm", component("norm", "ln") | {"epss": 1e-5})
+    assert key == "norm.epss" and "LayerNorm" in message and "eps" in message and "dim" not in message
+
+
+def test_a_component_without_arguments_says_so() -> None:
+    key, message = problem("position", component("position", "none") | {"base": 1.0})
+    assert key == "position.base" and "none" in message
+
+
+@pytest.mark.parametrize(
+    ("group", "variant", "key", "value", "kind"),
+    [
+        ("norm", "ln", "eps", "small", "float"),
+        ("norm", "ln", "eps", True, "float"),
+        ("norm", "ln", "eps", None, "float"),
+        ("norm", "ln", "eps", [1e-5], "float"),
+        ("norm", "ln", "eps", {"a": 1}, "float"),
+        ("ffn", "swiglu", "multiple_of", 8.0, "int"),
+        ("ffn", "swiglu", "multiple_of", True, "int"),
+        ("ffn", "swiglu", "multiple_of", "8", "int"),
+        ("ffn", "mlp", "hidden", 1.5, "int"),
+        ("ffn", "mlp", "hidden", False, "int"),
+        ("ffn", "mlp", "hidden", "wide", "int"),
+        ("ffn", "mlp", "bias", 1, "bool"),
+        ("ffn", "mlp", "bias", "yes", "bool"),
+        ("ffn", "mlp", "bias", None, "bool"),
+        ("attention", "mha", "bias", 0, "bool"),
+    ],
+)
+def test_a_value_of_the_wrong_type(group: str, variant: str, key: str, value: Any, kind: str) -> None:
+    where, message = problem(group, component(group, variant) | {key: value})
+    assert where == f"{group}.{key}" and repr(value) in message and kind in message
+
+
+@pytest.mark.parametrize("value", [None, 100, 1])
+def test_an_option_takes_both_of_its_types(value: int | None) -> None:
+    assert bind("ffn", component("ffn", "mlp") | {"hidden": value}, OFFERED)().up.weight.shape == (value or 64, 16)
+
+
+def test_a_whole_number_serves_as_a_float() -> None:
+    assert bind("ffn", component("ffn", "mlp") | {"mult": 2}, OFFERED)().up.weight.shape == (32, 16)
+
+
+def test_an_argument_that_is_missing() -> None:
+    key, message = problem("norm", {"_target_": "ablate.model.norm.BatchNorm", "eps": 1e-5})
+    assert key == "norm.momentum" and "BatchNorm" in message
+
+
+def test_a_value_that_the_user_must_write() -> None:
+    with pytest.raises(BadComponent, match=r"data\.path=") as caught:
+        build_task(CONFIG | {"data": component("data", "text") | {"context": 8}})
+    assert caught.value.key == "data.path"
+
+
+@pytest.mark.parametrize("key", SHAPE)
+def test_what_the_shape_gives_cannot_be_overridden(key: str) -> None:
+    where, message = problem("norm", component("norm", "ln") | {key: 8})
+    assert where == f"norm.{key}" and "model.*" in message
+
+
+@pytest.mark.parametrize("key", WIRING)
+def test_the_wiring_cannot_be_overridden(key: str) -> None:
+    config = CONFIG | {"residual": CONFIG["residual"] | {key: "x"}}
+    with pytest.raises(BadComponent) as caught:
+        build_model(config, Blank(VOCAB))
+    assert caught.value.key == f"residual.{key}"
+
+
+def test_all_problems_are_told() -> None:
+    node = {"_target_": "ablate.model.norm.BatchNorm", "eps": "small", "epss": 1, "dim": 3}
+    keys = [key for key, _ in argument_problems("norm", node, OFFERED)]
+    assert keys == ["norm.eps", "norm.epss", "norm.dim", "norm.momentum"]
+
+
+def test_only_what_a_constructor_asks_for_is_offered() -> None:
+    assert bind("norm", component("norm", "ln"), OFFERED).keywords == {"dim": 16, "eps": 1e-5}  # type: ignore[attr-defined]
+    assert isinstance(bind("norm", component("norm", "ln"), OFFERED)(), LayerNorm)
+
+
+@pytest.mark.parametrize(("group", "variant"), PARTS)
+def test_every_variant_on_disk_binds(group: str, variant: str) -> None:
+    offered = OFFERED | (dict.fromkeys(WIRING) if group == "residual" else {})
+    node = component(group, variant)
+    assert argument_problems(group, node, offered) == []
+    target = resolve(group, node["_target_"])
+    written = node.keys() - {"_target_", "_partial_"}
+    own = {} if target.__init__ is torch.nn.Module.__init__ else inspect.signature(target).parameters  # type: ignore[misc]
+    assert written == set(own) - set(offered), (
+        "a YAML writes every argument of its constructor that the shape does not give"
+    )
+
+
+class Sub(int):
+    """A number of another class."""
+
+
+@pytest.mark.parametrize(
+    ("value", "hint", "expected"),
+    [
+        (1, int, True),
+        (1, float, True),
+        (1.0, int, False),
+        (True, int, False),
+        (True, float, False),
+        (True, bool, True),
+        (1, bool, False),
+        ("1", int, False),
+        ("1", str, True),
+        (None, int | None, True),
+        (None, Optional[int], True),  # noqa: UP045 (as users write it)
+        (True, int | None, False),
+        (None, int, False),
+        ("relu", Literal["relu", "gelu"], True),
+        ("tanh", Literal["relu", "gelu"], False),
+        (True, Literal[1, 2], False),
+        ([0.9, 1], list[float], True),
+        ([0.9, "x"], list[float], False),
+        ([True], list[int], False),
+        (0.9, list[float], False),
+        ([1, 2], tuple[int, ...], True),
+        ([1, "a"], tuple[int, str], True),
+        ([1, 2], tuple[int, str], False),
+        ([1], tuple[int, int], False),
+        ([1, "a"], list, True),
+        ([], list[int], True),
+        ({"a": 1}, dict[str, int], True),
+        ({"a": "b"}, dict[str, int], False),
+        (3, dict[str, int], False),
+        ("anything", Any, True),
+        (Sub(3), int, True),
+    ],
+)
+def test_which_values_fit_a_type(value: Any, hint: Any, expected: bool) -> None:
+    assert fits(value, hint) is expected
+
+
+# ---- models
+
+
+def test_heads_must_divide_the_width() -> None:
+    """Said as it is, not as an odd head size that follows from it."""
+    config = CONFIG | {"model": CONFIG["model"] | {"heads": 3}}
+    for build in (shape, build_model):
+        with pytest.raises(ValueError, match=r"model\.dim=16 must be divisible by model\.heads=3"):
+            build(config, Blank(VOCAB))
+
+
+def test_a_shape_is_what_the_configuration_says() -> None:
+    found = shape(CONFIG, Blank(VOCAB, 12))
+    sizes = (found.dim, found.heads, found.head_dim, found.layers, found.dropout, found.context)
+    assert sizes == (16, 2, 8, 2, 0.0, 12) and tuple(offered(found)) == SHAPE and offered(found)["shape"] is found
+
+
+def test_every_key_of_a_form_reaches_it() -> None:
+    """A dial that is connected to nothing would make two cells equal without a word."""
+    read = attributes_read(("ablate.model.transformer",))
+    assert {field.name for field in dataclasses.fields(ModelShape)} - {
+        "context"
+    } <= read  # position=learned asks for it by name
+    deep = build_model(CONFIG | {"model": CONFIG["model"] | {"layers": 3, "dropout": 0.5}}, Blank(VOCAB))
+    assert len(deep.blocks) == 3 and deep.dropout.p == deep.blocks[0].attention.dropout.p == 0.5
+    assert all(dropout.p == 0.5 for dropout in deep.blocks[0].dropouts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "outputs", "features", "tied"),
+    [
+        ("mlm", None, None, True),
+        ("mlm", 5, None, False),
+        ("classification", 5, None, False),
+        ("classification", VOCAB, None, False),  # as many classes as tokens, but other things
+        ("classification", VOCAB, 7, False),
+    ],
+)
+def test_an_encoder_ties_where_targets_are_tokens(
+    kind: str, outputs: int | None, features: int | None, tied: bool
+) -> None:
+    """Where the model leaves it open; asked for where it makes no sense, it is refused."""
+    frame = component("model", "encoder") | {"layers": 1, "heads": 2, "dim": 16}
+    task, config = Blank(VOCAB, 12, kind, outputs, features), CONFIG | {"model": frame}
+    model = build_model(config, task)
+    assert (model.head.weight is model.embed.weight) == tied and model.head.out_features == (outputs or VOCAB)
+    for asked in (False, True):
+        config = CONFIG | {"model": frame | {"tie_embeddings": asked}}
+        if asked and not tied:
+            with pytest.raises(ValueError, match=r"model\.tie_embeddings=true needs"):
+                build_model(config, task)
+        else:
+            model = build_model(config, task)
+            assert (model.head.weight is model.embed.weight) == asked
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (CONF / "model").glob("*.yaml")))
+def test_every_form_builds_for_each_of_its_kinds(name: str) -> None:
+    """Logits per position, or per example, on the CPU and, in the same shapes, on the meta device."""
+    frame = component("model", name) | {"layers": 1, "heads": 2, "dim": 16}
+    kinds = resolve("model", frame["_target_"]).kinds  # type: ignore[attr-defined]
+    assert kinds
+    for kind in kinds:
+        classes = {"outputs": 5, "features": 7} if kind == "classification" else {}
+        task = Blank(VOCAB, 12, kind, **classes)
+        for device in ("cpu", "meta"):
+            with torch.device(device):
+                logits = build_model(CONFIG | {"model": frame}, task)(**task.blank())
+            assert logits.shape == ((1, 5) if kind == "classification" else (1, 12, VOCAB))
+
+
+class Pairs(Task):
+    """A task of translations."""
+
+    kinds = ("seq2seq",)
+
+    def __init__(self, kind: str, size: int):
+        self.kind, self.size = kind, size
+
+
+class Words(Pairs):
+    """A task that is of several kinds."""
+
+    kinds = ("mlm", "lm", "seq2seq")
+
+
+def test_a_task_is_told_what_the_form_takes_it_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("ablate.data.pairs")
+    module.Pairs, module.Words = Pairs, Words  # type: ignore[attr-defined]
+    for task in (Pairs, Words):
+        monkeypatch.setattr(task, "__module__", module.__name__)
+    monkeypatch.setitem(sys.modules, "ablate.data.pairs", module)
+    names = {"decoder": "lm", "encoder": "mlm", "bert": "mlm", "encoder_decoder": "seq2seq"}
+    for name, kind in names.items():
+        config = {"model": component("model", name), "data": {"_target_": "ablate.data.pairs.Words", "size": 3}}
+        assert (build_task(config).kind, build_task(config).size) == (kind, 3)
+        config["data"]["_target_"] = "ablate.data.pairs.Pairs"
+        if kind == "seq2seq":
+            assert build_task(config).kind == kind
+            continue
+        with pytest.raises(BadComponent, match=r"Pairs is a task from sequence to sequence, and \w+ does") as caught:
+            build_task(config)
+        assert caught.value.key == "data"
+
+
+@pytest.mark.parametrize(("name", "layers"), [("decoder", (0, 2)), ("encoder", (2, 0)), ("encoder_decoder", (2, 2))])
+def test_a_residual_style_is_told_the_depths_of_the_stacks(name: str, layers: tuple[int, int]) -> None:
+    config = CONFIG | {"residual": component("residual", "deepnorm")}
+    config |= {"model": component("model", name) | {"layers": 2, "heads": 2, "dim": 16}}
+    kind = {"decoder": "lm", "encoder": "mlm", "encoder_decoder": "seq2seq"}[name]
+    seen: list[tuple[int, int]] = []
+    real = residual.DeepNorm.__init__
+
+    def spy(self: Any, shape: Any, sublayers: Any) -> None:
+        seen.append((shape.encoder_layers, shape.decoder_layers))
+        real(self, shape, sublayers)
+
+    functools.update_wrapper(spy, real)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(residual.DeepNorm, "__init__", spy)
+        build_model(config, Blank(VOCAB, 12, kind))
+    assert set(seen) == {layers} and len(seen) == sum(layers)
+
+
+@each_cell
+def test_every_cell_builds_anywhere(config: dict[str, Any]) -> None:
+    """On the CPU, in float32; and on the meta device with the same names and shapes."""
+    model = initialised_model(config, Blank(VOCAB), 0)
+    assert all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
+    with torch.device("meta"):
+        ghost = build_model(config, Blank(VOCAB))
+    assert all(p.is_meta for p in [*ghost.parameters(), *ghost.buffers()])
+    assert {n: p.shape for n, p in ghost.named_parameters()} == {n: p.shape for n, p in model.named_parameters()}
+
+
+def test_building_says_which_component_is_wrong() -> None:
+    for group in ("norm", "ffn", "position", "attention", "residual"):
+        with pytest.raises(BadComponent) as caught:
+            build_model(CONFIG | {group: CONFIG[group] | {"fooo": 1}}, Blank(VOCAB))
+        assert caught.value.key == f"{group}.fooo"
+    with pytest.raises(BadComponent) as caught:
+        build_init(CONFIG | {"init": CONFIG["init"] | {"fooo": 1}}, Blank(VOCAB))
+    assert caught.value.key == "init.fooo"
+
+
+def test_blocks_have_parts_of_their_own() -> None:
+    model = build_model(CONFIG, Blank(VOCAB))
+    assert len({id(module) for block in model.blocks for module in block.modules()}) == sum(
+        len(list(block.modules())) for block in model.blocks
+    )
+    assert isinstance(model.blocks[0].ffn, MLP)

@@ -1,0 +1,163 @@
+"""Designs and zipped keys on the command line: which cells there are, what they are called, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import latest
+
+from ablate.cli.preview import preview
+from ablate.cli.summary import summary
+from ablate.cli.sweep import job_overrides, record
+from ablate.planning.plan import PlanError
+from ablate.results.study import load_study
+
+MANY = ["norm=ln,rms", "ffn=mlp,gelu,swiglu"]
+SIZES = ["model.dim=16,32", "model.layers=1,2"]
+ZIP = [*SIZES, "zip=[model.layers,model.dim]"]
+
+
+def labels(planned) -> list[str]:
+    return [cell["label"] for cell in planned.manifest["cells"]]
+
+
+def reference(planned) -> str:
+    (found,) = (cell["label"] for cell in planned.manifest["cells"] if cell["reference"])
+    return str(found)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["design=one_at_a_time"], ["ln + mlp", "norm=rms", "ffn=gelu", "ffn=swiglu"]),
+        (["design=leave_one_out"], ["rms + swiglu", "norm=ln", "ffn=mlp", "ffn=gelu"]),
+        (["design=cumulative"], ["ln + mlp", "+ rms", "+ gelu", "+ swiglu"]),
+        (
+            ["design=one_at_a_time", "reference={norm: rms, ffn: gelu}"],
+            ["rms + gelu", "norm=ln", "ffn=mlp", "ffn=swiglu"],
+        ),
+        (["design=leave_one_out", "reference={ffn: gelu}"], ["rms + gelu", "norm=ln", "ffn=mlp", "ffn=swiglu"]),
+    ],
+)
+def test_cells_of_a_design_by_what_they_change(plan, overrides, expected):
+    planned = plan(*MANY, *overrides, "seeds=1")
+    assert labels(planned) == expected and reference(planned) == expected[0]
+    assert len(planned.todo) == 4
+    for cell in planned.manifest["cells"]:  # what is composed is what the label says
+        assert cell["name"].startswith(f"{cell['levels']['norm']}-{cell['levels']['ffn']}-")
+        assert cell["config"]["norm"]["_target_"].endswith(
+            {"ln": "LayerNorm", "rms": "RMSNorm"}[cell["levels"]["norm"]]
+        )
+
+
+def test_designs_of_the_same_factors_are_studies_of_their_own(plan):
+    names = [plan("norm=ln,rms", "ffn=mlp,swiglu", f"design={d}").manifest["study"] for d in ("grid", "fractional")]
+    assert len(set(names)) == 2
+
+
+def test_other_factors_than_components_are_compared_beside_them_in_designs_but_the_grid(plan):
+    swept = ["norm=ln,rms", "optim.lr=1e-3,2e-3"]
+    assert plan(*swept).manifest["reference"] == {"norm": "ln"}
+    moved = plan(*swept, "design=one_at_a_time", "reference={optim.lr: 2e-3}").manifest
+    assert moved["reference"] == {"norm": "ln", "optim.lr": 0.002} and moved["components"] == ["norm"]
+
+
+def test_a_fraction_holds_its_reference_and_keeps_its_aliases(plan):
+    swept = ["norm=ln,rms", "ffn=mlp,swiglu", "optim.lr=1e-3,2e-3", "residual=pre,post", "design=fractional"]
+    for asked in ([], ["reference={ffn: swiglu, optim.lr: 0.002}"]):
+        planned = plan(*swept, *asked, "seeds=1")
+        assert len(planned.manifest["cells"]) == 8
+        assert ("swiglu" in reference(planned)) == bool(asked)
+        assert len(planned.manifest["aliases"]["together"]) == 3
+        shown = preview(planned)
+        assert "norm x ffn = optim.lr x residual" in shown and "8 of 16 combinations, resolution IV" in shown
+
+
+def test_zipped_keys_are_one_factor(plan):
+    planned = plan("norm=ln,rms", *ZIP, "seeds=1")
+    assert planned.manifest["factors"] == {"norm": ["ln", "rms"], "model.layers+model.dim": ["1+16", "2+32"]}
+    assert planned.manifest["zip"] == ["model.layers", "model.dim"]
+    assert labels(planned)[1:3] == ["model.layers=1, model.dim=16 + rms", "model.layers=2, model.dim=32 + ln"]
+    shapes = [(c["config"]["model"]["layers"], c["config"]["model"]["dim"]) for c in planned.manifest["cells"]]
+    assert shapes == [(1, 16)] * 2 + [(2, 32)] * 2
+    assert planned.manifest["reference"] == {"norm": "ln"}, "sizes are strata of a grid, zipped or not"
+    assert "model.layers, model.dim change together" in preview(planned)
+    record(planned)
+    assert "rms − ln at model.layers+model.dim=2+32" in summary(load_study(planned.results, planned.manifest["study"]))
+
+
+def test_a_zipped_factor_with_a_component_is_compared(plan):
+    planned = plan("norm=ln,rms", "optim.lr=1e-3,2e-3", "model.layers=1,2", "zip=[norm,optim.lr]", "seeds=1")
+    assert planned.manifest["components"] == ["norm+optim.lr"]
+    assert planned.manifest["reference"] == {"norm+optim.lr": "ln+0.001"}
+    assert labels(planned)[0] == "model.layers=1 + ln, optim.lr=0.001"
+
+
+@pytest.mark.parametrize("asked", ["{model.dim: 32}", "{model.layers: 2}", "{model.layers+model.dim: 2+32}"])
+def test_the_reference_of_a_zipped_factor_is_chosen_by_any_of_its_keys(plan, asked):
+    planned = plan(*ZIP, f"reference={asked}", "seeds=1")
+    assert planned.manifest["reference"] == {"model.layers+model.dim": "2+32"}
+
+
+REFUSED = [
+    (["zip=[model.layers,model.heads]", *SIZES], "zip: model.heads is not swept; choose from model.dim, model.layers"),
+    (["zip=[model.layers]", *SIZES], "zip: [model.layers] must name two different keys or more"),
+    (["zip=[model.dim,model.dim]", *SIZES], "zip: [model.dim,model.dim] must name two different keys or more"),
+    (
+        ["zip=[norm,ffn]", *MANY],
+        "zip: norm has 2 values, ffn has 3 values; write equally many for each",
+    ),
+    (["zip=[norm,ffn]"], "zip: norm, ffn is not swept; give each several values"),
+    (["design=cumulative", "reference={norm: rms}", *MANY], "starts from the first values; put yours first"),
+    (["design=triangle", *MANY], "design: 'triangle' is not a choice; write one of grid, one_at_a_time"),
+    (["design=one_at_a_time", "reference={init: gpt2}", *MANY], "init is not compared here; choose from norm, ffn"),
+    (["reference={model.dim: 64}", *ZIP], "model.dim:64 is not in the sweep; write one of 16, 32"),
+    (
+        ["reference={model.dim: 16}", "model.dim=16,16,32", "model.layers=1,2,2", "zip=[model.dim,model.layers]"],
+        "model.dim:16 is in several levels of model.dim+model.layers; name another key",
+    ),
+    (["norm=ln,rms,ln", "design=one_at_a_time"], "has a value twice; write each once"),
+]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"), REFUSED, ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else ""
+)
+def test_what_makes_no_design_is_refused_in_one_line(plan, overrides, message):
+    with pytest.raises(PlanError) as raised:
+        plan(*overrides)
+    assert len(raised.value.problems) == 1 and message in str(raised.value), str(raised.value)
+
+
+def test_a_grid_that_nobody_waits_for_is_refused_and_another_design_is_named(plan):
+    swept = [f"{key}={','.join(str(1 + i / 100) for i in range(30))}" for key in ("optim.clip", "ffn.mult", "optim.lr")]
+    with pytest.raises(PlanError, match="design: grid has 27,000 cells here; write design=fractional or one_at_a_time"):
+        plan(*swept)
+
+
+def test_a_mistake_in_one_level_is_found_in_every_design(plan):
+    for design in ("grid", "cumulative"):
+        with pytest.raises(PlanError) as raised:
+            plan("norm=ln,rsm", "ffn=mlp,swiglu,swigloo", f"design={design}", "optim.lr=-1")
+        text = str(raised.value)
+        assert "norm=rsm: no such norm" in text and "ffn=swigloo: no such ffn" in text and "optim.lr: -1" in text
+
+
+@pytest.mark.slow
+def test_a_design_is_trained_once_each_and_read_by_the_analysis(cli, small, tmp_path):
+    from conftest import run_module
+
+    command = ["norm=ln,rms", "ffn=mlp,swiglu", "design=cumulative", "seeds=1", "study=steps"]
+    done = cli(*latest(*small, *command))
+    assert done.returncode == 0, done.stderr
+    assert "+ rms (after the first values)" in done.stdout and "+ swiglu (after rms)" in done.stdout
+    assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 3
+    read = run_module("analysis", "--results-dir", str(tmp_path / "results"), cwd=tmp_path)
+    assert read.returncode == 0 and "depends on the order of the steps" in read.stdout, read.stderr
+
+
+def test_jobs_name_units_alone_so_any_launcher_trains_any_design(plan):
+    planned = plan(*MANY, "design=cumulative", "seeds=1")
+    assert all(
+        [text.partition("=")[0] for text in job] == ["unit", "study", "results_dir", "user"]
+        for job in job_overrides(planned)
+    )

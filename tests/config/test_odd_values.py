@@ -1,0 +1,84 @@
+"""Whatever somebody types at a key: exit code 2 and one line per mistake, or it counts; never a traceback or a hang."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import SHAPE, STEPS, latest
+
+from ablate.cli.main import command
+from ablate.planning.plan import plan_study
+
+HUGE = "734543839430499934233706"
+
+
+@pytest.fixture
+def typed(text, tmp_path, monkeypatch, capsys):
+    """Carries out a command line in this process, as a dry run; its exit code and what it wrote to stderr."""
+    monkeypatch.chdir(tmp_path)
+    small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results", "dry_run=true"]
+
+    def act(*words: str) -> tuple[int, list[str]]:
+        plan_study.cache_clear()
+        monkeypatch.setattr("sys.argv", ["ablate", *words])
+        own = [word for word in latest(*small, *words) if word not in words] if "--cfg" not in words else []
+        own = [word for word in own if "data=memorisation" not in words or not word.startswith("data.path=")]
+        code = command([*own, *words])
+        assert not list(Path(tmp_path).iterdir()), "something was written"
+        return code, capsys.readouterr().err.splitlines()
+
+    return act
+
+
+REFUSED = [
+    (["hydra/launcher=[1,2]"], "hydra/launcher=[1,2]: Hydra cannot read this"),
+    (["-m", "norm=ln,rms", "--cfg", "job"], "--cfg: shows one configuration; leave out -m"),
+    (["norm=ln,rms", "--cfg", "job"], "--cfg: shows one configuration"),
+    (["norm=nope", "--cfg", "job"], "norm=nope: no such norm"),
+    (["--cfg", "everything"], "--cfg: everything is no answer; write --cfg job, hydra, all"),
+    (["design=[true]"], "design=[true]: "),
+    (["design=[[1]]"], "design=[[1]]: "),
+    (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
+    (["optim.betas=${model.dim}"], "optim.betas=${model.dim}: takes a list; write [...]"),
+    (["eval.lengths=${model.dim}"], "eval.lengths=${model.dim}: takes a list; write [...]"),
+    (["data=memorisation", "data.symbols=999999998"], "data.symbols=999999998 is out of range; it must be at most"),
+    (["user=???"], "user: has no value; write one"),
+    (["user=${model.dim}"], "user=${model.dim}: takes a list; write [...]"),
+    *(
+        ([f"{key}=${{ffn}}"], f"{key}=${{ffn}}: takes one value")
+        for key in ("study", "results_dir", "match", "confirm", "aa")
+    ),
+    (["keep=${optim.betas}"], "keep=${optim.betas}: takes one value"),
+    (["zip=${optim.betas}"], "zip=${optim.betas}: takes a list of names"),
+    (["user=${optim.betas}"], "user=${optim.betas}: takes a list of names"),
+    (["model._target_=ablate.model.norm.LayerNorm"], "model._target_: 'ablate.model.norm.LayerNorm' is no model form"),
+    ([f"model.layers={HUGE}"], "model.layers: 7.3 x 10^23 is out of range; it must be at least 1 and at most 1000"),
+    (["model.heads=1000000"], "model.heads: 1,000,000 is out of range; it must be at least 1 and at most 10,000"),
+    (["model.dim=10000000"], "model.dim: 10,000,000 is out of range; it must be at least 1 and at most 1,000,000"),
+    (["model.dim=1000000", "model.layers=1000"], "model: would have about 1.2 x 10^16 parameters"),
+    (["ffn.hidden=10000000000000"], "ffn.hidden: 1.0 x 10^13 is too large; write 1,000,000,000 at most"),
+    ([f"train.batch_size={HUGE}"], "train.batch_size: 7.3 x 10^23 is out of range"),
+    ([f"train.steps={HUGE}"], "train.steps: 7.3 x 10^23 is too large"),
+    ([f"data.context={HUGE}"], "data.context: 7.3 x 10^23 is too large"),
+    ([f"eval.lengths=[{HUGE}]"], "eval.lengths: "),
+    (["seeds=100000000000"], "seeds: more than 1,000 seeds are no study; write fewer"),
+    ([f"seeds=[{HUGE}]"], "seeds: 7.3 x 10^23 is too large"),
+    (["confirm=1000000000"], "confirm: 1,000,000,000 is out of range; it must be at least 1 and at most 1000"),
+    (["aa=1000000000"], "aa: 1,000,000,000 is out of range; it must be at least 0 and at most 1000"),
+]
+
+
+@pytest.mark.parametrize(("words", "said"), REFUSED, ids=[" ".join(words)[:50] for words, _ in REFUSED])
+def test_a_mistake_is_one_line(typed, words, said):
+    code, lines = typed(*words)
+    assert code == 2 and len(lines) == 1 and lines[0].startswith(f"ablate: {said}"), lines
+    assert len(lines[0]) < 300
+
+
+def test_the_largest_that_there_can_be_are_planned(typed):
+    assert typed("model.layers=60", "model.share_layers=true", "seeds=[9007199254740992]", "norm.eps=0.5") == (0, [])
+
+
+def test_one_configuration_is_shown_whatever_the_order(typed):
+    assert typed("norm=rms", "--cfg", "job", "optim.lr=0.25") == (0, [])

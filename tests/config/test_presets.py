@@ -1,0 +1,139 @@
+"""Presets: groups chosen together, before whatever the command line says itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from omegaconf import OmegaConf
+
+from ablate.config.compose import Composed, Composer
+from ablate.config.groups import CONF, defaults, first_line, groups
+from ablate.config.schema import COMPONENTS
+from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.results.manifest import read_manifest
+
+PRESETS = sorted(groups()["preset"])
+SIZED = ("layers", "heads", "dim", "dropout")
+
+
+@pytest.fixture
+def composer() -> Iterator[Composer]:
+    with Composer(None) as made:
+        yield made
+
+
+def planned(small: list[str], *overrides: str, folder: str | None = None) -> Plan:
+    return plan_study((*small, "seeds=1", *overrides), folder)
+
+
+def refused(small: list[str], *overrides: str) -> str:
+    with pytest.raises(PlanError) as error:
+        planned(small, *overrides)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name):
+    file = groups()["preset"][name]
+    assert file.read_text().startswith("# @package _global_\n")
+    assert any(str(year) in first_line(file) for year in range(1986, 2030)), f"{file} names no paper"
+    listed = {key.removeprefix("override /") for entry in OmegaConf.load(file).defaults for key in entry}
+    assert listed >= {*COMPONENTS, "model"} - {"init"}, "the rest would change with the reference model"
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_leaves_sizes_and_training_alone(name, composer):
+    def others(composed: Composed) -> dict:
+        rest = {key: value for key, value in composed.config.items() if key not in (*COMPONENTS, "model")}
+        return rest | {key: composed.config["model"][key] for key in SIZED}
+
+    for overrides in ([], ["scale=small"]):
+        assert others(composer.compose([*overrides, f"+preset={name}"])) == others(composer.compose(overrides))
+
+
+def test_the_command_line_beats_a_preset(composer):
+    assert composer.compose(["+preset=gpt2"]).choices.items() >= {"norm": "ln", "ffn": "gelu", "preset": "gpt2"}.items()
+    for overrides in (["+preset=gpt2", "norm=rms"], ["norm=rms", "+preset=gpt2"]):
+        assert composer.compose(overrides).choices["norm"] == "rms"
+    assert composer.compose(["attention.bias=false", "+preset=gpt2"]).config["attention"]["bias"] is False
+
+
+def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_rest(composer):
+    grouped = composer.compose(["+preset=gpt2", "attention=gqa", "ffn=swiglu", "norm=none", "model=encoder"]).config
+    assert grouped["attention"]["bias"] is True and grouped["attention"]["kv_heads"] == 2
+    own = OmegaConf.to_container(OmegaConf.load(CONF / "ffn" / "swiglu.yaml"))
+    assert grouped["ffn"] == own | {"bias": True}, "GELU's approximation has no place here"
+    assert grouped["norm"].keys() == {"_target_", "_partial_"}
+    assert grouped["model"]["tie_embeddings"] is True and grouped["model"]["_target_"].endswith(".Encoder")
+    # What is dropped for one cell is there for the next.
+    assert composer.compose(["+preset=gpt2"]).config["ffn"]["approximate"] == "tanh"
+
+
+def test_presets_are_a_factor_and_a_base_for_others(small):
+    plan = planned(small, "+preset=gpt2,llama")
+    assert plan.manifest["factors"] == {"preset": ["gpt2", "llama"]}
+    assert plan.manifest["reference"] == {"preset": "gpt2"}
+    names = [cell["name"] for cell in plan.manifest["cells"]]
+    assert names == ["ln-gelu-pre-learned-mha-gpt2", f"rms-swiglu-pre-rope-mha-{defaults()['init']}"]
+    crossed = planned(small, "+preset=gpt2,llama", "norm=ln,none")
+    assert crossed.manifest["reference"] == {"norm": "ln"}, "presets are strata where a component varies"
+    assert [cell["label"] for cell in crossed.manifest["cells"]] == [
+        "gpt2 + ln",
+        "gpt2 + none",
+        "llama + ln",
+        "llama + none",
+    ]
+    assert list(planned(small, "+preset=glob(gpt*)").manifest["factors"].values()) == [["gpt2", "gpt_neox"]]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_passes_the_gate_or_wants_another_task(name, small):
+    try:
+        assert planned(small, f"+preset={name}").manifest["cells"][0]["params"] > 0
+    except PlanError as error:
+        assert "override /model: decoder" not in groups()["preset"][name].read_text(), error
+        assert len(error.problems) == 1 and "; write model=" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("+preset=gtp2", "no such preset; did you mean gpt2?"),
+        ("preset=gtp2", "no such preset; did you mean gpt2?"),
+        ("preset=gpt2", "the reference model has no preset; write +preset=gpt2"),
+        ("preset=gpt2,llama", "the reference model has no preset; write +preset=gpt2"),
+        ("+preset=gpt2,lama", "no such preset; did you mean llama?"),
+        (
+            "+preset=t5",
+            "EncoderDecoder does tasks from sequence to sequence; write model=decoder, or data=",
+        ),
+        ("+preset=gtp2,llama", "no such preset; did you mean gpt2?"),
+        ("+preset=gpt2 ffn.aproximate=none", "no such key; did you mean ffn.approximate?"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_to_write(small, override, said):
+    lines = refused(small, *override.split()).splitlines()
+    assert said in lines[0] and len({line.partition(";")[0] for line in lines}) <= 2
+
+
+def test_a_preset_of_ones_own(small, tmp_path):
+    folder = tmp_path / "mine" / "preset"
+    folder.mkdir(parents=True)
+    (folder / "tiny_gpt.yaml").write_text(
+        "# @package _global_\n# Mine.\ndefaults: [gpt2, override /norm: rms]\nnorm: {eps: 0.5}\n"
+    )
+    plan = planned(small, "+preset=tiny_gpt", folder=str(folder.parent))
+    config = plan.manifest["cells"][0]["config"]
+    assert plan.manifest["cells"][0]["name"] == "rms-gelu-pre-learned-mha-gpt2"
+    assert config["norm"]["eps"] == 0.5 and config["ffn"]["approximate"] == "tanh"
+
+
+@pytest.mark.slow
+def test_presets_train_from_the_command_line(cli, small, tmp_path):
+    done = cli("-m", "+preset=gpt2,llama", "norm=rms", "seeds=1", *small)
+    assert done.returncode == 0, done.stderr
+    assert "llama" in done.stdout
+    manifest = read_manifest(tmp_path / "results", next((tmp_path / "results" / "studies").iterdir()).name)
+    assert [cell["config"]["norm"]["eps"] for cell in manifest["cells"]] == [1e-5, 1e-6]
+    assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 2

@@ -1,0 +1,352 @@
+"""Study files, by the real planner and the real command line: what they become, who wins, what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT, Cli
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from ablate.cli.main import help_text
+from ablate.cli.preview import preview
+from ablate.cli.sweep import record
+from ablate.config.groups import experiments, first_line, groups
+from ablate.config.study_file import read_study, value_text
+from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
+
+BASE: dict[str, Any] = {
+    "study": "glu",
+    "question": 'Is it "better", and what\'s the {price}?',
+    "model": {"dim": 16, "layers": 1, "heads": 2},
+    "data.context": 16,
+    "train": {"batch_size": 4, "steps": 6, "eval_every": 3, "log_every": 2},
+    "eval.tokens": 256,
+    "optim.warmup": 2,
+    "track": "none",
+    "data": "text",
+    "seeds": 2,
+    "factors": {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"]},
+    "claims": {"gated": {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}},
+    "tiers": {"tall": {"model.layers": 2, "seeds": 3}, "other": {"factors": {"ffn": ["relu", "reglu"]}}},
+}
+
+
+class Folder:
+    """A folder of the user's with one study file in it."""
+
+    def __init__(self, path: Path, text: Path, results: Path):
+        self.path, self.results = path, results
+        self.base = BASE | {"data.path": str(text)}
+        (path / "experiment").mkdir(parents=True)
+
+    def write(self, **changes: Any) -> None:
+        """Write the file with other entries, or without those that are None."""
+        content = {key: value for key, value in (self.base | changes).items() if value is not None}
+        text = "# What the file is for.\n" + yaml.safe_dump(content, sort_keys=False)
+        (self.path / "experiment" / "mine.yaml").write_text(text)
+
+    def plan(self, *overrides: str) -> Plan:
+        plan_study.cache_clear()
+        return plan_study(("+experiment=mine", f"results_dir={self.results}", *overrides), str(self.path))
+
+    def refused(self, *overrides: str, **changes: Any) -> list[str]:
+        self.write(**changes)
+        with pytest.raises(PlanError) as raised:
+            self.plan(*overrides)
+        return [str(problem).replace(f"{self.path}/experiment/", "") for problem in raised.value.problems]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, text: Path) -> Folder:
+    made = Folder(tmp_path / "own", text, tmp_path / "results")
+    made.write()
+    return made
+
+
+def shape(planned: Plan) -> tuple[str, dict[str, list[Any]], list[int], int]:
+    manifest = planned.manifest
+    return (
+        manifest["study"],
+        manifest["factors"],
+        manifest["seeds"],
+        manifest["cells"][0]["config"]["model"]["layers"],
+    )
+
+
+def test_a_file_is_a_study_and_the_command_line_wins(folder):
+    factors = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"]}
+    assert shape(folder.plan()) == ("glu", factors, [0, 1], 1)
+    assert shape(folder.plan("seeds=1")) == ("glu", factors, [0], 1)
+    name, *rest = shape(folder.plan("seeds=1", "model.layers=3"))
+    assert rest == [factors, [0], 3] and re.fullmatch("glu-[0-9a-f]{6}", name), "it is not the study of the file"
+    assert shape(folder.plan("tier=tall", "seeds=1", "study=x")) == ("x", factors, [0], 2)
+    assert shape(folder.plan("ffn=swiglu,mlp"))[1] == {"ffn": ["swiglu", "mlp"], "norm": ["ln", "rms"]}
+    assert shape(folder.plan("norm=rms", "study=glu"))[:2] == ("glu", {"ffn": factors["ffn"]})
+    assert shape(folder.plan("init=gpt2,xavier", "design=one_at_a_time"))[1].keys() == {"ffn", "norm", "init"}
+    assert shape(folder.plan("tier=other"))[1] == {"ffn": ["relu", "reglu"], "norm": ["ln", "rms"]}
+
+
+def test_without_a_name_a_study_has_its_files(folder):
+    folder.write(study=None, factors={"ffn": ["mlp", "swiglu"]}, claims=None)
+    assert folder.plan().manifest["study"] == "mine" and folder.plan("tier=tall").manifest["study"] == "mine-tall"
+
+
+def test_the_manifest_and_the_plan_say_what_was_asked(folder):
+    planned = folder.plan("tier=tall")
+    assert shape(planned) == ("glu-tall", BASE["factors"], [0, 1, 2], 2)
+    manifest = planned.manifest
+    assert (manifest["experiment"], manifest["tier"], manifest["question"]) == ("mine", "tall", BASE["question"])
+    assert manifest["claims"]["gated"]["claim"] == BASE["claims"]["gated"] and manifest["claims"]["gated"]["registered"]
+    assert re.fullmatch(r"[0-9a-f]{16}", manifest["claims_hash"])
+    assert manifest["command"].endswith("+experiment=mine results_dir=" + str(folder.results) + " tier=tall")
+    shown = preview(planned)
+    for line in (f"question: {BASE['question']}", "tier: tall", "1 claim, registered: written before any result"):
+        assert line in shown.splitlines()
+
+
+def test_presets_nested_keys_references_and_awkward_words_reach_the_configuration(folder):
+    betas = [[0.9, 0.95], [0.9, 0.99]]
+    folder.write(
+        preset="llama",
+        factors={"norm": ["ln", "rms"], "optim.betas": betas},
+        reference={"norm": "rms"},
+        optim={"lr": 5e-4, "warmup": 3},
+        claims=None,
+        **{"optim.warmup": None},
+    )
+    manifest = folder.plan().manifest
+    assert manifest["reference"] == {"norm": "rms"} and manifest["cells"][0]["name"].startswith("ln-swiglu")
+    assert [json.loads(level) for level in manifest["factors"]["optim.betas"]] == betas
+    assert {cell["config"]["optim"]["lr"] for cell in manifest["cells"]} == {5e-4}
+    folder.write(zip=["norm", "ffn"], factors={"norm": ["ln", "rms"], "ffn": ["mlp", "gelu"]}, claims=None)
+    assert folder.plan().manifest["factors"] == {"norm+ffn": ["ln+mlp", "rms+gelu"]}
+
+
+AWKWARD = [
+    "a b",
+    "it's",
+    'say "x"',
+    "a\\",
+    "\\'",
+    "a,b",
+    "{x}",
+    "[y]",
+    "1e-3",
+    "12",
+    "true",
+    "Null",
+    "nan",
+    "é ∑",
+    "",
+    "k=v",
+]
+
+
+@pytest.mark.parametrize("value", [*AWKWARD, 0, -1, 1e-5, 2.5, True, False, None, AWKWARD, [[0.9, 0.95], []]], ids=repr)
+def test_values_are_read_back_as_they_were_written(value):
+    override = OverridesParser.create().parse_override(f"key={value_text(value)}")
+    assert override.value() == value and not override.is_sweep_override()
+    assert type(override.value()) is type(value)
+
+
+def test_other_levels_leave_out_the_claims_that_need_the_old_ones(folder):
+    planned = folder.plan("ffn=swiglu,mlp")
+    assert planned.manifest["claims"] == {}
+    assert any(
+        "claims.gated: ffn=gelu has no cell in this study, so this claim is left out" in n for n in planned.notes
+    )
+    assert folder.plan("norm=ln").manifest["claims"], "a claim about another factor stays"
+
+
+def test_a_design_without_the_cells_of_a_claim_is_refused(folder):
+    both = {"less": [{"ffn": "swiglu", "norm": "rms"}, {"ffn": "mlp", "norm": "ln"}]}
+    said = folder.refused(design="one_at_a_time", claims={"both": both})
+    assert said == ["mine.yaml: claims.both: ffn=swiglu has no cell in this study"]
+
+
+def test_a_claim_that_is_written_after_the_results_is_post_hoc(folder):
+    folder.write(claims=None)
+    first = folder.plan()
+    record(first)
+    for path in first.todo:
+        write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
+    folder.write()
+    late = folder.plan()
+    assert not late.manifest["claims"]["gated"]["registered"]
+    assert "1 claim, 1 post hoc: written when there were results" in preview(late)
+    assert folder.plan("confirm=2").manifest["claims"]["gated"]["registered"], "of fresh seeds nothing is known"
+
+
+def test_runs_that_are_trained_again_are_known_already(folder):
+    """Under reuse=none the same seeds of the same cells give the numbers that another study has shown."""
+    folder.write(claims=None)
+    first = folder.plan("study=first")
+    record(first)
+    for path in first.todo:
+        write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
+    folder.write()
+    again = folder.plan("reuse=none")
+    assert len(again.todo) == len(first.todo) and not again.manifest["claims"]["gated"]["registered"]
+    assert folder.plan("reuse=none", "seeds=[7,8]").manifest["claims"]["gated"]["registered"]
+
+
+def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
+    """Tuning scores every cell: its manifest holds the claims before that, and the study's takes them from there."""
+
+    def train(planned: Plan) -> None:
+        record(planned)
+        for path in planned.todo:
+            final = {"test/loss": 2.0, "val/loss": 2.0}
+            write_json(Run(planned.results, path).result_file, {"status": "done", "final": final, "error": None})
+
+    tune = {"key": "optim.lr", "values": [1e-3, 3e-3], "seeds": 1}
+    folder.write(tune=tune, study="kept")
+    tuning = folder.plan()
+    assert "1 claim, registered: written before any result" in preview(tuning)
+    train(tuning)
+    study = folder.plan()
+    assert study.manifest["study"] == "kept" and study.manifest["tuning"]
+    assert study.manifest["claims"] == tuning.manifest["claims"] and study.manifest["claims"]["gated"]["registered"]
+    folder.write(tune=tune, study="kept", claims={"gated": {"greater": BASE["claims"]["gated"]["less"]}})
+    edited = folder.plan().manifest["claims"]["gated"]
+    assert not edited["registered"] and edited["earlier"][0]["claim"] == BASE["claims"]["gated"]
+    record(folder.plan())
+    assert folder.plan().manifest["claims"]["gated"]["claim"] == edited["claim"]
+    assert not folder.plan().manifest["claims"]["gated"]["registered"]
+    assert folder.plan("confirm=2").manifest["claims"]["gated"]["registered"], "of fresh seeds nothing is known"
+
+
+def test_a_registered_claim_stays_so_and_an_edited_one_does_not(folder):
+    first = folder.plan()
+    record(first)
+    for path in first.todo:
+        write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
+    again = folder.plan("seeds=3")
+    assert again.manifest["claims"] == read_manifest(first.results, "glu")["claims"] == first.manifest["claims"]
+    folder.write(claims={"gated": {"greater": BASE["claims"]["gated"]["less"]}})
+    edited = folder.plan().manifest["claims"]["gated"]
+    assert not edited["registered"] and edited["earlier"][0]["claim"] == BASE["claims"]["gated"]
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"trian": {"steps": 3}}, "mine.yaml: trian: no such key; did you mean train?"),
+    ({"train": {"stepz": 3}}, "mine.yaml: train.stepz=3: no such key"),
+    ({"model": {"layers": "two"}}, "mine.yaml: model.layers=two: 'two' is not a whole number"),
+    (
+        {"norm": 3, "factors": {"ffn": ["mlp", "swiglu"]}, "claims": None},
+        "mine.yaml: norm: 3 is no variant; write one of",
+    ),
+    ({"factors": {"ffn": ["mlp", "swigloo"]}, "claims": None}, "mine.yaml: ffn=swigloo: no such ffn"),
+    (
+        {"factors": {"ffn": "mlp"}, "claims": None},
+        "mine.yaml: factors.ffn: is no list of levels; write [first, second]",
+    ),
+    ({"factors": ["ffn"], "claims": None}, "mine.yaml: factors: is no mapping"),
+    ({"factors": {"fnn": ["mlp"]}, "claims": None}, "mine.yaml: factors.fnn: no such key; did you mean ffn?"),
+    ({"ffn": "gelu"}, "mine.yaml: ffn: is given twice; write it once"),
+    ({"hydra": {"mode": "RUN"}}, "mine.yaml: hydra: Hydra's own settings belong on the command line"),
+    ({"defaults": ["norm"]}, "mine.yaml: defaults: a study file lists none"),
+    ({"tier": "tall"}, "mine.yaml: tier: belongs on the command line: tier=NAME"),
+    ({"question": 3}, "mine.yaml: question: is no text; write a sentence"),
+    ({"tiers": {"tall": 3}}, "mine.yaml: tiers: is no mapping of mappings"),
+    ({"tiers": {"tall": {"scael": "base"}}}, "mine.yaml: tiers.tall.scael: no such key; did you mean scale?"),
+    ({"claims": {"a": {"less": [{"ffn": "mlp"}, {"ffn": "glu"}]}}}, "mine.yaml: claims.a: less: ffn has no level glu"),
+    (
+        {"claims": {"a": BASE["claims"]["gated"] | {"metric": "test/los"}}},
+        "mine.yaml: claims.a: no such metric: test/los",
+    ),
+    ({"at": {"norm": "bn"}}, "mine.yaml: at: norm has no level bn; there are ln, rms"),
+    ({"zip": ["ffn", "norm"]}, "mine.yaml: zip: ffn has 3 values, norm has 2 values"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), MISTAKES, ids=[message[11:50] for _, message in MISTAKES])
+def test_a_mistake_is_one_line_that_names_the_file_and_the_key(folder, changes, message):
+    said = folder.refused(**changes)
+    assert len(said) == 1 and said[0].startswith(message), said
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(folder):
+    claims = {"a": {"less": [{"ffn": "mlp"}, {"ffn": "glu"}]}, "b": BASE["claims"]["gated"] | {"metric": "test/los"}}
+    said = folder.refused("seeds=0", trian=3, train={"stepz": 3}, claims=claims)
+    heads = ["mine.yaml: trian", "mine.yaml: claims.a", "mine.yaml: train.stepz=3", "mine.yaml: claims.b", "seeds: 0"]
+    assert [any(line.startswith(head) for line in said) for head in heads] == [True] * 5 and len(said) == 5, said
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["tier=gpu"], "tier=gpu: {file} has no such tier; write one of other, tall"),
+        (["+experiment=mine"], "a study is one file; write one name"),
+        (["experiment=mine,glu_variants"], "a study is one file; write one name"),
+    ],
+)
+def test_what_is_wrong_with_the_command_line_beside_a_file(folder, overrides, message):
+    said = folder.refused(*overrides)
+    assert len(said) == 1 and message.format(file="mine.yaml") in said[0], said
+
+
+def test_a_misspelt_experiment_is_told_apart_from_a_key():
+    asked = read_study(["+experimnt=mine", "norm=rms"], None)
+    assert [str(problem) for problem in asked.problems] == ["+experimnt=mine: did you mean +experiment?"]
+
+
+def test_a_file_that_is_no_yaml_or_no_mapping_is_refused(folder):
+    for text in ("a: [1", "- a\n- b", "seeds: 1\nseeds: 2"):
+        (folder.path / "experiment" / "mine.yaml").write_text(text)
+        with pytest.raises(PlanError, match=r"mine\.yaml: (cannot be read|is no mapping)") as raised:
+            folder.plan()
+        assert len(raised.value.problems) == 1 and "\n" not in str(raised.value)
+
+
+def test_a_file_of_the_users_cannot_hide_one_of_ablates(folder):
+    (folder.path / "experiment" / "glu_variants.yaml").write_text("seeds: 1")
+    with pytest.raises(PlanError, match="has the name of a variant or a study of ablate's"):
+        folder.plan()
+
+
+@pytest.mark.parametrize("name", experiments())
+def test_every_study_file_of_ours_says_what_it_is_and_can_be_planned(name, tmp_path):
+    file = experiments()[name]
+    assert file.parent == ROOT / "experiments" and re.search(r"\b(19|20)\d\d\b", first_line(file)), "no source is named"
+    content = yaml.safe_load(file.read_text())
+    for tier in [None, *content.get("tiers", {})]:
+        asked = read_study([f"+experiment={name}", *([f"tier={tier}"] if tier else [])], None)
+        assert asked.problems == [] and asked.claims == content.get("claims", {})
+    plan_study.cache_clear()
+    planned = plan_study((f"+experiment={name}", f"results_dir={tmp_path}", "data=memorisation", "scale=tiny"), None)
+    assert planned.manifest["factors"] == content["factors"] and len(planned.manifest["claims"]) == len(asked.claims)
+
+
+def test_study_files_are_no_variants(folder):
+    assert "experiment" not in groups(str(folder.path)) and set(experiments(str(folder.path))) >= {
+        "mine",
+        "glu_variants",
+    }
+
+
+def test_the_command_line_trains_a_study_file_from_anywhere(cli: Cli, folder, tmp_path):
+    claims = {"worse": {"greater": [{"norm": "bn"}, {"norm": "powernorm"}]}}
+    folder.write(seeds=1, factors={"norm": ["bn", "powernorm"]}, claims=claims, **{"norm.momentum": 0.2})
+    shown = help_text(str(folder.path))
+    assert "mine         What the file is for." in shown and "glu_variants Do gated FFNs" in shown
+    with pytest.raises(PlanError, match=r"\+experiment=nine: no such study file; write one of"):
+        plan_study(("+experiment=nine",), str(folder.path))
+    done = cli("experiment=mine", "--config-dir", "own", "train.steps=4", "study=glu")
+    assert done.returncode == 0, done.stderr
+    judged = "worse (registered): undecided. bn against powernorm (1 seed; one seed can conclude nothing; "
+    assert judged in done.stdout
+    # A key that only the swept variants have, and the reference model has not: Hydra's own run must not mind.
+    manifest = read_manifest(tmp_path / "results", "glu")
+    assert {cell["config"]["norm"]["momentum"] for cell in manifest["cells"]} == {0.2}
+    assert {cell["config"]["train"]["steps"] for cell in manifest["cells"]} == {4}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "results"], "something else was written"
+    assert folder.plan("train.steps=4", "study=glu").todo == []

@@ -1,0 +1,453 @@
+"""Claims against results: what is supported, contradicted or left open, and how seldom that is wrong."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_studies import TASK, Levels, fabricate
+from scipy import stats
+
+from ablate import evidence
+from ablate.cli.summary import summary
+from ablate.evidence.claims.rank_correlation import rank_correlation
+from ablate.evidence.claims.rules import rule_of
+from ablate.evidence.divergence import redealt
+from ablate.evidence.family import corrected, exploratory, registered
+from ablate.planning.rounds.sequential import decided
+from ablate.results.study import Study, load_study
+
+NOISE = np.random.default_rng(20).normal(0, 0.004, (40, 12))
+FFN = ["mlp", "gelu", "silu", "glu", "reglu", "swiglu"]
+
+
+def entry(claim: dict[str, Any], registered: bool = True, earlier: Sequence[Any] = ()) -> dict[str, Any]:
+    """What a manifest holds of a claim."""
+    old = [{"claim": claim, "written": "2025-01-01T00:00:00+00:00", "registered": each} for each in earlier]
+    return {"claim": claim, "written": "2025-01-02T00:00:00+00:00", "registered": registered, "earlier": old}
+
+
+def noisy(levels: Levels, seed: int) -> float:
+    """swiglu lowers the loss by .05; seeds share noise, and each cell has its own."""
+    own = NOISE[seed, 2 * FFN.index(levels.get("ffn", "mlp")) + (levels.get("norm") == "rms")]
+    return float(2.0 - 0.05 * (levels.get("ffn") == "swiglu") + NOISE[seed].sum() + own)
+
+
+def made(folder: Path, claims: dict[str, Any], **kwargs: Any) -> Study:
+    """A study of norm x ffn with claims."""
+    kwargs = {"score": noisy, "seeds": range(8), "factors": {"norm": ["ln", "rms"], "ffn": FFN}} | kwargs
+    return load_study(folder, fabricate(folder, kwargs.pop("factors"), claims=claims, **kwargs))
+
+
+def row(table: Any, name: str) -> Any:
+    return table.set_index("name").loc[name]
+
+
+def scores_of(study: Study, **levels: Any) -> np.ndarray:
+    """Mean over the cells with these levels, by seed."""
+    runs = study.runs
+    for name, level in levels.items():
+        runs = runs[runs[name] == level]
+    return np.asarray(runs.groupby("seed")["test/loss"].mean())
+
+
+NORMAL = "if differences are roughly normal"
+TRAINED = "supported among seeds that trained"  # of a loss: too many seeds may collapse to say more
+SIDES = [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}]
+
+
+def test_a_difference_is_that_of_the_means_of_both_sides_within_seeds(tmp_path):
+    """At level 1 − .05/2, against SciPy's own interval; `less` and `greater` of the same sides contradict."""
+    study = made(tmp_path, {"less": entry({"less": SIDES}), "greater": entry({"greater": SIDES})})
+    table = evidence.claims(study)
+    one = scores_of(study, ffn="swiglu")
+    other = (scores_of(study, ffn="mlp") + scores_of(study, ffn="gelu")) / 2
+    expected = stats.ttest_rel(one, other)
+    for name, verdict in (("less", "supported"), ("greater", "contradicted")):
+        found = row(table, name)
+        low, high = expected.confidence_interval(1 - 0.05 / 2)
+        assert (found.low, found.high, found.p) == pytest.approx((low, high, expected.pvalue))
+        assert found["mean"] == pytest.approx(np.mean(one - other)) and found.n == 8 and found.verdict == verdict
+        assert found.p_holm <= 0.05 and math.isnan(found.p_bh) and found.metric == "test/loss"
+    assert "absent at this scale: swiglu lowers" in row(table, "greater").sentence
+    assert not table["sentence"].str.contains("refuted").any()
+
+
+def test_at_fixes_levels_and_a_side_may_fix_its_own(tmp_path):
+    claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "at": {"norm": "rms"}}
+    own = {"less": [{"ffn": "swiglu", "norm": "ln"}, {"ffn": "mlp", "norm": "rms"}]}
+    study = made(tmp_path, {"at": entry(claim), "own": entry(own)})
+    table = evidence.claims(study)
+    for name, norm in (("at", "rms"), ("own", "ln")):
+        found = scores_of(study, ffn="swiglu", norm=norm) - scores_of(study, ffn="mlp", norm="rms")
+        assert row(table, name)["mean"] == pytest.approx(found.mean())
+    assert "against mlp at norm=rms (8 seeds" in row(table, "at").sentence
+    assert "ffn=swiglu with norm=ln lowers the test loss by" in row(table, "own").sentence
+
+
+def test_less_is_about_the_number_whichever_way_is_better(tmp_path):
+    tasks = {"f0": TASK | {"metrics": {"accuracy": "max"}, "yardsticks": {}}}
+    study = made(tmp_path, {"a": entry({"less": SIDES}), "b": entry({"greater": SIDES})}, tasks=tasks)
+    table = evidence.claims(study)
+    assert list(table["verdict"]) == ["supported", "contradicted"] and set(table["metric"]) == {"test/accuracy"}
+
+
+def test_a_metric_of_its_own_is_read(tmp_path):
+    claims = {"val": entry({"less": SIDES, "metric": "val/loss"}), "none": entry({"less": SIDES, "metric": "test/bpb"})}
+    table = evidence.claims(made(tmp_path, claims))
+    assert list(table["verdict"]) == ["supported", "undecided"]
+    assert row(table, "none").note.startswith("no seed has every run it needs")
+
+
+def test_sides_of_other_batches_are_compared_by_welch_and_not_below_five(tmp_path):
+    claims = {"far": entry({"greater": [{"data.context": 64}, {"data.context": 128}]})}
+    for n, verdict in ((4, "undecided"), (6, "supported")):
+        study = made(
+            tmp_path / str(n),
+            claims,
+            factors={"data.context": [64, 128]},
+            seeds=range(n),
+            score=lambda levels, seed: 2 - levels["data.context"] / 64 + NOISE[seed, levels["data.context"] // 64],
+            batches=lambda levels: str(levels["data.context"]),
+        )
+        found = row(evidence.claims(study), "far")
+        one, other = (scores_of(study, **{"data.context": context}) for context in (64, 128))
+        expected = stats.ttest_ind(one, other, equal_var=False)
+        assert found["verdict"] == verdict and not found.paired
+        if n > 4:
+            assert found.low == pytest.approx(expected.confidence_interval(0.95).low)
+            assert found.p == pytest.approx(expected.pvalue)
+
+
+def test_equivalence_needs_the_interval_inside_the_margin_and_five_seeds(tmp_path):
+    same = {"equivalent": [{"norm": "ln"}, {"norm": "rms"}]}
+    far = {"equivalent": SIDES}
+    texts = {"wide": same | {"margin": 0.01}, "narrow": same | {"margin": 1e-4}, "far": far | {"margin": 0.01}}
+    claims = {name: entry(text) for name, text in texts.items()}
+    for n, verdicts in (
+        (4, ["undecided", "undecided", "contradicted"]),
+        (8, [TRAINED, "undecided", "contradicted"]),
+    ):
+        study = made(tmp_path / str(n), claims, seeds=range(n))
+        table = evidence.claims(study)
+        assert list(table["verdict"]) == verdicts
+        assert ("fewer than 5 seeds cannot show equivalence" in row(table, "wide").note) == (n < 5)
+        assert (row(table, "wide").p_holm == 1) == (n < 5), "a small p beside no verdict would contradict it"
+    difference = scores_of(study, norm="ln") - scores_of(study, norm="rms")
+    tost = max(
+        stats.ttest_1samp(difference, 0.01, alternative="less").pvalue,
+        stats.ttest_1samp(difference, -0.01, alternative="greater").pvalue,
+    )
+    assert row(table, "wide").p == pytest.approx(2 * tost)
+    others = (scores_of(study, ffn="mlp") + scores_of(study, ffn="gelu")) / 2
+    outside = stats.ttest_1samp(scores_of(study, ffn="swiglu") - others, -0.01)
+    assert row(table, "far").p == pytest.approx(outside.pvalue)
+    assert "inside ±.01 (" in row(table, "wide").sentence and "all outside ±.01 (" in row(table, "far").sentence
+
+
+def test_a_margin_of_training_steps_waits_for_exchange_runs(tmp_path):
+    claim = {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": "2 %"}
+    found = row(evidence.claims(made(tmp_path, {"a": entry(claim)})), "a")
+    assert found.verdict == "undecided" and "exchange=true" in found.note and not found.waits
+
+
+def by_steps(folder: Path, n: int = 8, **claims: dict[str, Any]) -> Any:
+    """Claims about norm, whose reference gains .1 nats per unit of log(steps); rms is worse by what 1 % are worth."""
+
+    def score(levels: Levels, seed: int) -> float:
+        steps, norm = levels.get("train.steps", 800), levels.get("norm") == "rms"
+        return float(2 - 0.1 * math.log(steps / 800) + 0.001 * norm + NOISE[seed, 0] + NOISE[seed, int(norm)] / 30)
+
+    fabricate(folder, {"train.steps": [800, 640, 1000]}, range(n), score, study="x-exchange", exchange_of="x")
+    found = {name: entry(claim) for name, claim in claims.items()}
+    name = fabricate(folder, {"norm": ["ln", "rms"]}, range(n), score, study="x", claims=found, exchange="x-exchange")
+    return evidence.claims(load_study(folder, name))
+
+
+def test_a_margin_may_be_a_share_of_the_training_steps(tmp_path):
+    sides = [{"norm": "rms"}, {"norm": "ln"}]
+    table = by_steps(
+        tmp_path,
+        half={"equivalent": sides, "margin": "0.5 %"},
+        one={"equivalent": sides, "margin": "1 %"},
+        two={"equivalent": sides, "margin": "2 %"},
+        units={"equivalent": sides, "margin": 0.1 * math.log(1.02)},
+        less={"less": sides[::-1]},
+    )
+    assert list(table["verdict"]) == ["contradicted", "undecided", TRAINED, TRAINED, "supported"]
+    two, units = row(table, "two"), row(table, "units")
+    assert two.worth == pytest.approx(math.exp(-0.01) - 1, abs=0.002) and two.worth_low < two.worth < two.worth_high < 0
+    assert two.margin == pytest.approx(units.margin, rel=0.01)
+    assert 0 < two.p < 0.01 and row(table, "half").p < 0.01 < 0.05 < row(table, "one").p
+    assert "inside ±.00198 (2 % of the training steps)" in two.sentence
+    assert re.search(r"worth \.?\d.* % \[.*\] more training steps", row(table, "less").sentence)
+    few = by_steps(tmp_path / "few", 4, two={"equivalent": sides, "margin": "2 %"})
+    assert row(few, "two").verdict == "undecided" and "fewer than 5 seeds" in row(few, "two").note
+    assert row(few, "two").p == 1
+
+
+def test_a_margin_of_steps_is_that_of_the_strata_that_a_claim_is_about(tmp_path):
+    def score(levels: Levels, seed: int) -> float:
+        slope = {0.001: 0.3, 0.01: 0.1}[levels["optim.lr"]]
+        return float(2 - slope * math.log(levels.get("train.steps", 800) / 800) + NOISE[seed, 0])
+
+    rates = {"optim.lr": [0.001, 0.01]}
+    steps = rates | {"train.steps": [800, 640, 1000]}
+    exchange = load_study(tmp_path, fabricate(tmp_path, steps, range(5), score, study="x-exchange"))
+    exchange.manifest["reference"] = {"train.steps": 800}
+    for cell in exchange.manifest["cells"]:
+        cell["reference"] = cell["levels"]["train.steps"] == 800
+    same = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": "2 %"}
+    claims = {str(rate): entry(same | {"at": {"optim.lr": rate}}) for rate in rates["optim.lr"]}
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]} | rates, range(5), score, claims=claims))
+    study.beside["exchange"] = exchange
+    assert list(evidence.claims(study)["margin"]) == pytest.approx([0.3 * math.log(1.02), 0.1 * math.log(1.02)])
+
+
+def test_unequal_divergence_withholds_the_verdict_and_shows_ranks(tmp_path):
+    claims = {"loss": entry({"less": SIDES}), "often": entry({"diverges_more": [{"ffn": "mlp"}, {"ffn": "swiglu"}]})}
+    study = made(
+        tmp_path, claims, status=lambda levels, seed: "diverged" if levels["ffn"] == "mlp" and seed < 7 else "done"
+    )
+    table = evidence.claims(study)
+    loss, often = row(table, "loss"), row(table, "often")
+    assert loss.verdict == "undecided" and not loss.waits and math.isnan(loss.low) and math.isnan(loss.p)
+    assert math.isnan(loss["mean"]) and math.isnan(loss.sd), "a mean of survivors would be taken for a finding"
+    assert "0 runs diverged against 14; diverged ranked worst: lower 8, higher 0" in loss.note
+    assert often.verdict == "supported" and often.p == pytest.approx(2 / 2**7)
+    assert often["mean"] == pytest.approx(14 / 16) and "14 of 16 runs diverged against 0 of 16" in often.note
+    assert "swiglu lowers" not in loss.sentence
+
+
+def test_claims_that_are_left_are_corrected_for_those_that_were_taken_back(tmp_path):
+    """Five registered ones, of which one was edited after results and one withdrawn: every level is .05/5."""
+    claims = {name: entry({"less": SIDES}) for name in "abc"} | {"d": entry({"greater": SIDES}, False, [True])}
+    gone = {"e": entry({"less": SIDES}) | {"seen": True}, "f": entry({"less": SIDES}) | {"seen": False}}
+    study = made(tmp_path, claims, withdrawn=gone)
+    table = evidence.claims(study)
+    assert registered(study.manifest) == 5 and exploratory(study.manifest) == 1
+    assert list(table["alpha"]) == pytest.approx([0.01, 0.01, 0.01, 0.05])
+    assert row(table, "a").p_holm >= 5 * row(table, "a").p * 0.999
+    assert row(table, "d").p_bh == row(table, "d").p and row(table, "d").edited and not row(table, "d").family
+    lines = evidence.claim_lines(study.manifest, table)
+    assert lines[3].startswith("d (post hoc, edited after results): looks contradicted.")
+    assert lines[4].strip().startswith("edited: from 2025-01-01 00:00:00 on (registered) it said greater: ffn=swiglu")
+    assert [line.split(";")[0] for line in lines[5:]] == [
+        "e (registered): withdrawn, after its results could be seen",
+        "f (registered): withdrawn, before any result",
+    ]
+
+
+def test_effects_are_a_family_beside_registered_claims_and_beside_others(tmp_path):
+    for known in (True, False):
+        study = made(tmp_path / str(known), {"a": entry({"less": SIDES}, known)})
+        table = evidence.effects(study)
+        assert (table["family"] == (table["kind"] != "cell")).all()
+        assert list(evidence.headline(table)["kind"].unique()) == ["main", "interaction"] and evidence.noise(table)
+        assert evidence.claims(study)["family"].all() == known
+
+
+def test_a_ranking_says_no_number_where_it_says_nothing_and_where_chance_decides(tmp_path):
+    ranks = {"a": entry({"rank_correlates": [{"ffn": FFN[:4]}, [4, 3, 2, 1]]})}
+    steps = lambda levels, seed: 2 + FFN.index(levels["ffn"]) / 10 + NOISE[seed, 0]  # noqa: E731
+    kwargs: dict[str, Any] = {"factors": {"ffn": FFN[:4]}, "score": steps}
+    found = row(evidence.claims(made(tmp_path / "all", ranks, **kwargs)), "a")
+    assert found.verdict == "undecided" and found.p == pytest.approx(2 / 24)
+    assert "Spearman −1.00 [−1.00, −1.00] over the seeds" in found.sentence
+    assert "as good an order by chance: p = .083" in found.note
+    lost = lambda levels, seed: "diverged" if levels["ffn"] == "glu" and seed else "done"  # noqa: E731
+    for more in ({"seeds": [0]}, {"status": lost}):
+        found = row(evidence.claims(made(tmp_path / str(len(more)) / next(iter(more)), ranks, **kwargs, **more)), "a")
+        assert found.verdict == "undecided" and "Spearman" not in found.says
+
+
+def test_one_seed_and_no_claims_are_tables_too(tmp_path):
+    found = row(evidence.claims(made(tmp_path / "one", {"a": entry({"less": SIDES})}, seeds=[0])), "a")
+    assert found.verdict == "undecided" and found.note == "one seed can conclude nothing"
+    empty = made(tmp_path / "none", {})
+    assert evidence.claims(empty).empty and evidence.claim_lines(empty.manifest, evidence.claims(empty)) == []
+    assert "verdict" in evidence.claims(empty)
+
+
+def test_corrections_agree_with_the_intervals():
+    """Whatever the p: what Holm's or Benjamini & Hochberg's p calls found is what its interval's level calls found."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        m, k = rng.integers(0, 5, 2)
+        p, family = rng.uniform(0, 1, m + k) ** 3, np.arange(m + k) < m
+        text = {"less": SIDES}
+        manifest = {"claims": {str(i): entry(text, bool(known)) for i, known in enumerate(family)}}
+        manifest["withdrawn"] = {"x": entry(text), "y": entry(text, False)} if rng.random() < 0.5 else {}
+        first, second, level = corrected(p, family, manifest)
+        assert ((np.where(family, first, second) <= 0.05) == (p <= level)).all()
+
+
+@pytest.mark.parametrize(("relation", "shift"), [("less", 0.0), ("greater", 0.0), ("equivalent", 1.0)])
+@pytest.mark.parametrize("n", [5, 8])
+def test_rules_are_wrong_as_seldom_as_promised(relation, shift, n):
+    """At the edge of what a claim says, each verdict is wrong half of the level's times; 40,000 studies."""
+    studies, level, margin = 40_000, 0.05, 1.0
+    values = np.random.default_rng(n).normal(shift, 0.3, (studies, n))
+    half = stats.t.isf(level / 2, n - 1) * values.std(1, ddof=1) / math.sqrt(n)
+    found = rule_of(relation, margin)(values.mean(1) - half, values.mean(1) + half, n)
+    error = 3 * math.sqrt(level / 2 / studies)
+    assert np.mean(found > 0) == pytest.approx(level / 2, abs=error)
+    assert np.mean(found < 0) == pytest.approx(level / 2, abs=error)
+    if relation == "equivalent":
+        assert not (rule_of(relation, margin)(np.array([-0.1]), np.array([0.1]), 4) > 0).any()
+
+
+PUBLISHED = np.array([1.9, 2.0, 2.0, 2.3, 2.5, 2.9])
+
+
+def test_a_ranking_is_spearmans_with_the_exact_chance_of_its_order():
+    values = np.random.default_rng(3).normal(PUBLISHED, 0.3, (8, 6))
+    found = rank_correlation(values, PUBLISHED, np.random.default_rng(0))
+    by_seed = [stats.spearmanr(seed, PUBLISHED).statistic for seed in values]
+    assert found.by_seed == pytest.approx(by_seed)
+    assert found.p_seeds == pytest.approx(stats.ttest_1samp(by_seed, 0).pvalue)
+    ranks, published = stats.rankdata(values[0]), stats.rankdata(PUBLISHED)
+    orders = [stats.pearsonr(ranks, published[list(order)]).statistic for order in itertools.permutations(range(6))]
+    one = rank_correlation(values[:1], PUBLISHED, np.random.default_rng(0))
+    assert one.p_orders == pytest.approx(2 * np.mean(np.array(orders) >= one.mean - 1e-9))
+
+
+@pytest.mark.parametrize("kind", ["equal levels", "levels in any order", "one level far off"])
+def test_rankings_without_an_association_are_seldom_called_one(kind):
+    """Levels that do not differ, that differ in an order of their own, unequal spreads: at most 5 %, both ways."""
+    rng, studies, wrong = np.random.default_rng(len(kind)), 400, 0
+    for _ in range(studies):
+        means = {
+            "equal levels": 0,
+            "levels in any order": rng.permutation(6),
+            "one level far off": rng.permutation(6) == 0,
+        }
+        spread = rng.uniform(0.2, 2, 6) if kind == "levels in any order" else np.ones(6)
+        found = rank_correlation(rng.normal(means[kind], spread, (8, 6)), PUBLISHED, rng)
+        wrong += max(found.p_seeds, found.p_orders) <= 0.05
+    assert wrong / studies <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / studies)
+
+
+def ranked(**more: Any) -> dict[str, Any]:
+    return {"rank_correlates": [{"ffn": FFN}, [6, 5, 4, 3, 2, 1]]} | more
+
+
+def stairs(sign: float) -> Callable[[Levels, int], float]:
+    return lambda levels, seed: 2 - sign * 0.02 * FFN.index(levels["ffn"]) + NOISE[seed, FFN.index(levels["ffn"])]
+
+
+def test_levels_rank_as_published_or_against_it_or_neither(tmp_path):
+    for sign, verdict in ((1.0, "supported"), (-1.0, "contradicted"), (0.0, "undecided")):
+        study = made(tmp_path / str(sign), {"rank": entry(ranked())}, score=stairs(sign))
+        found = row(evidence.claims(study), "rank")
+        assert found.verdict == verdict and -1 <= found.low <= found["mean"] <= found.high <= 1
+    few = made(tmp_path / "few", {"rank": entry(ranked())}, score=stairs(1.0), seeds=range(4))
+    assert row(evidence.claims(few), "rank").note == "n = 4, fewer than 5 seeds show no ranking"
+    short = {"rank_correlates": [{"ffn": FFN[:4]}, [4, 3, 2, 1]]}
+    found = row(evidence.claims(made(tmp_path / "short", {"rank": entry(short)}, score=stairs(1.0))), "rank")
+    assert found.verdict == "undecided" and found.p == pytest.approx(2 / 24), "any four levels may rank so by luck"
+
+
+def test_a_ranking_of_levels_that_diverge_unequally_is_withheld(tmp_path):
+    study = made(
+        tmp_path,
+        {"rank": entry(ranked())},
+        score=stairs(1.0),
+        status=lambda levels, seed: "diverged" if levels["ffn"] == "swiglu" and seed < 2 else "done",
+    )
+    found = row(evidence.claims(study), "rank")
+    assert found.verdict == "undecided" and not found.waits
+    assert "levels diverged unequally often; diverged ranked worst: ." in found.note
+
+
+def test_one_level_that_makes_a_ranking_is_named(tmp_path):
+    order = {"mlp": 0.01, "gelu": 0.0, "silu": 0.02, "glu": 0.005, "reglu": 0.015, "swiglu": -0.5}
+    study = made(
+        tmp_path, {"rank": entry(ranked())}, score=lambda levels, seed: 2 + order[levels["ffn"]] + NOISE[seed, 0]
+    )
+    assert "without swiglu" in row(evidence.claims(study), "rank").note
+
+
+def test_sides_of_unequal_size_diverge_as_every_deal_of_the_cells_says():
+    rng = np.random.default_rng(4)
+    for m, n in ((1, 3), (2, 1), (1, 4)):
+        runs = (rng.random((4, m + n)) < 0.5).astype(int)
+        deals = list(itertools.permutations(range(m + n)))
+        steps = [[seed[list(d)][:m].sum() / m - seed[list(d)][m:].sum() / n for d in deals] for seed in runs]
+        found = sum(step[0] for step in steps)
+        few = [list(set(step)) for step in steps]
+        ways = [[step.count(value) / len(deals) for value in values] for step, values in zip(steps, few, strict=True)]
+        every = np.array([sum(values) for values in itertools.product(*few)])
+        chance = np.array([math.prod(each) for each in itertools.product(*ways)])
+        tails = [chance[(every - found) * sign >= -1e-9].sum() for sign in (1, -1)]
+        p = redealt(runs[:, :m].sum(1), runs[:, m:].sum(1), m, n)
+        assert p == pytest.approx(min(1, 2 * min(tails)))
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.2, 0.5])
+def test_one_cell_against_many_is_seldom_said_to_diverge_more_or_less(rate):
+    """Changing the sides' places, right for sides of as many cells, would be wrong in 13 % of these at .2."""
+    runs = np.random.default_rng(5).random((1000, 8, 8)) < rate
+    found = [redealt(study[:, 0], study[:, 1:].sum(1), 1, 7) <= 0.05 for study in runs.astype(int)]
+    assert np.mean(found) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / len(runs))
+
+
+def test_a_claim_of_one_cell_against_many_takes_the_deal(tmp_path):
+    sides = [{"ffn": "mlp"}, {"ffn": ["gelu", "silu", "glu"]}]
+    study = made(
+        tmp_path,
+        {"often": entry({"diverges_more": sides})},
+        factors={"ffn": FFN},
+        status=lambda levels, seed: "diverged" if levels["ffn"] == ("glu" if seed % 3 == 2 else "mlp") else "done",
+    )
+    one, other = [int(seed % 3 < 2) for seed in range(8)], [int(seed % 3 == 2) for seed in range(8)]
+    found = row(evidence.claims(study), "often")
+    assert found.p == pytest.approx(redealt(np.array(one), np.array(other), 1, 3))
+    assert "6 of 8 runs diverged against 2 of 24" in found.sentence
+
+
+def at_look(folder: Path, claims: dict[str, Any], **kwargs: Any) -> tuple[Study, bool, str]:
+    """A study at its first look, whether it is decided, and what its summary says of that."""
+    sequence = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+    study = made(folder, claims, seeds=range(5), sequential=sequence, **kwargs)
+    said = next(line for line in summary(study, folder).splitlines() if line.startswith("seeds=auto: "))
+    return study, decided(folder, study.manifest), said
+
+
+def test_looks_decide_over_registered_claims_alone(tmp_path):
+    gated, same = entry({"less": SIDES}), {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": 1e-4}
+    study, done, said = at_look(tmp_path / "one", {"gated": gated, "late": entry(same, False)})
+    assert done and said.startswith("seeds=auto: decided at 5 seeds;")
+    level = evidence.nominal((5, 8, 12, 20), 0.05)
+    other = (scores_of(study, ffn="mlp") + scores_of(study, ffn="gelu")) / 2
+    expected = stats.ttest_rel(scores_of(study, ffn="swiglu"), other).confidence_interval(1 - level)
+    assert row(evidence.claims(study), "gated").low == pytest.approx(expected.low)
+    _, done, said = at_look(tmp_path / "two", {"gated": gated, "same": entry(same)})
+    assert not done and said.startswith("seeds=auto: 1 claim undecided at 5 seeds;")
+    _, done, said = at_look(tmp_path / "late", {"gated": entry({"less": SIDES}, False)})
+    assert not done and "effects undecided at 5 seeds" in said, "what was written late decides nothing"
+    lost: Any = {"status": lambda levels, seed: "diverged" if levels["ffn"] == "mlp" and seed < 2 else "done"}
+    _, done, said = at_look(tmp_path / "lost", {"gated": gated}, **lost)
+    assert done and "nothing to decide, stopped at 5 seeds, 1 verdict withheld" in said
+
+
+def test_p_of_other_statistics_pay_for_every_look(tmp_path):
+    status = lambda levels, seed: "diverged" if levels["ffn"] == "mlp" else "done"  # noqa: E731
+    claim = {"often": entry({"diverges_more": [{"ffn": "mlp"}, {"ffn": "swiglu"}]})}
+    study, _, _ = at_look(tmp_path, claim, status=status)
+    assert row(evidence.claims(study), "often").p == pytest.approx(4 * 2 / 2**5)
+
+
+def test_the_summary_shows_claims_first_and_effects_as_a_family_of_their_own(tmp_path):
+    said = summary(made(tmp_path, {"gated": entry({"less": SIDES})}), tmp_path).splitlines()
+    claim = next(i for i, line in enumerate(said) if line.startswith("gated (registered): supported. swiglu lowers "))
+    effects = said.index(f"effects, paired over 8 seeds, simultaneous 95 % intervals, {NORMAL}")
+    assert claim < effects and said[claim].endswith("; 0.12 M parameters, stdlib-3.11, 800 steps).")
+    tuning = made(tmp_path / "tuning", {"gated": entry({"less": SIDES})}, tunes="x")
+    assert evidence.claims(tuning).empty and "gated" not in summary(tuning, tmp_path)

@@ -1,0 +1,240 @@
+"""Scores that sometimes collapse: what may be called equal, by the exact bound, in the software and by simulation."""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_studies import TASK, fabricate
+from scipy import stats
+
+from ablate import evidence, format
+from ablate.cli.summary import summary
+from ablate.evidence.collapse import Collapse, affordable, bound, bound_words, guess_of
+from ablate.evidence.sequential import LOOKS, nominal
+from ablate.evidence.statistics import Estimate
+from ablate.results.study import Study, load_study
+
+COPY = TASK | {"metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(2)}}
+MARGIN = {"value": 0.02, "written": "2026-01-01", "registered": True, "earlier": []}
+NOISE = np.random.default_rng(4).normal(size=(90, 2))
+PAIR = {"norm": ["ln", "rms"]}
+
+
+def solved(levels: dict[str, Any], seed: int) -> float:
+    """.999 ± .0003, whatever the norm."""
+    return float(0.999 + 0.0003 * NOISE[seed, int(levels.get("norm") == "rms")])
+
+
+def but(*fallen: tuple[str, int], score: Any = solved, low: float = 0.5) -> Any:
+    """Scores of which those of (norm, seed) collapsed."""
+    return lambda levels, seed: low if (levels["norm"], seed) in fallen else score(levels, seed)
+
+
+def study(folder: Path, n: int, score: Any = solved, task: dict[str, Any] = COPY, **options: Any) -> Study:
+    options = {"margin": MARGIN, "tasks": {"f0": task}} | options
+    return load_study(folder, fabricate(folder, PAIR, range(n), score, **options))
+
+
+def row(found: Study) -> Any:
+    return next(evidence.effects(found).itertuples())
+
+
+def test_a_share_that_so_few_seeds_rule_out() -> None:
+    assert bound(0, 20, 0.05) == pytest.approx(1 - 0.05 ** (1 / 20)) == pytest.approx(0.1391, abs=1e-4)
+    assert bound(0, 74, 0.05) < 0.04 < bound(0, 73, 0.05), "so that a collapse of .5 fits into .02"
+    for count, n in ((1, 5), (3, 20)):
+        assert stats.binom.cdf(count, n, bound(count, n, 0.05)) == pytest.approx(0.05)
+    assert bound(4, 4, 0.05) == 1
+
+
+def test_what_a_guess_scores() -> None:
+    assert guess_of(COPY, "test/accuracy@30") == pytest.approx(0.5) and guess_of(COPY, "test/exact") == 0
+    assert guess_of(TASK, "test/loss@128") == 5.5452 and guess_of({}, "accuracy") == 0
+    assert math.isnan(guess_of({}, "loss")) and math.isnan(guess_of(TASK, "test/bpb"))
+
+
+def test_equal_and_clean_seeds_are_equal_among_solved_seeds_only(tmp_path: Path) -> None:
+    found = study(tmp_path, 20)
+    said = "equivalent among solved seeds; collapse in fewer than 14 % of seeds (95 %, 0 of 20)"
+    assert format.verdict(row(found)) == f"{said}; within ±.02"
+    assert f"{said}; within ±.02" in summary(found)
+
+
+def test_plainly_equal_once_the_bound_fits_into_the_margin(tmp_path: Path) -> None:
+    assert row(study(tmp_path / "73", 73)).verdict == "equivalent among solved seeds"
+    assert row(study(tmp_path / "76", 76)).verdict == "equivalent"
+
+
+def test_collapsed_seeds_count_in_the_bound_and_not_in_the_interval(tmp_path: Path) -> None:
+    found = row(study(tmp_path, 20, but(("rms", 3), ("rms", 7), ("ln", 7))))
+    assert found.verdict == "equivalent among solved seeds"
+    said = "collapse in fewer than 29 % of seeds (95 %, 2 of 20); 2 collapsed against 1; the others "
+    assert found.note.startswith(said)
+    left = [NOISE[seed, 1] - NOISE[seed, 0] for seed in range(20) if seed not in (3, 7)]
+    ends = stats.ttest_1samp(0.0003 * np.array(left), 0).confidence_interval(0.95)
+    assert found.note == said + format.span(0.0003 * float(np.mean(left)), *ends, format.decimals([np.ptp(ends) / 2]))
+    assert math.isnan(found.low), "an interval over collapsed seeds is none"
+
+
+@pytest.mark.parametrize(("n", "fallen"), [(8, 4), (5, 1)])
+def test_too_few_seeds_that_trained_say_nothing(tmp_path: Path, n: int, fallen: int) -> None:
+    found = row(study(tmp_path, n, but(*[("rms", seed) for seed in range(fallen)])))
+    assert found.verdict in ("undecided", "worse")
+
+
+def test_a_wide_margin_calls_nothing_equal_of_which_too_few_trained(tmp_path: Path) -> None:
+    both = but(("rms", 0), ("rms", 1), ("ln", 0), low=0.7)
+    found = row(study(tmp_path, 5, both, margin={**MARGIN, "value": 0.9}))
+    assert found.low > -0.9 and found.high < 0.9 and found.verdict == "undecided"
+
+
+def test_a_variant_that_never_learns_is_worse(tmp_path: Path) -> None:
+    low = lambda levels, seed: solved(levels, seed) - 0.5 * (levels["norm"] == "rms")  # noqa: E731
+    found = row(study(tmp_path, 8, low))
+    assert found.verdict == "worse" and not found.note
+
+
+def test_losses_go_by_the_same_rule(tmp_path: Path) -> None:
+    score = lambda levels, seed: 2.0 + solved(levels, seed)  # noqa: E731
+    equal = format.verdict(row(study(tmp_path / "a", 8, score, TASK)))
+    assert equal.startswith("equivalent among seeds that trained; collapse in fewer than 32 % of seeds (95 %, 0 of 8)")
+    stuck = row(study(tmp_path / "b", 20, but(("rms", 3), score=score, low=5.4), TASK))
+    assert "1 of 20); 1 collapsed against 0" in stuck.note and stuck.verdict.endswith("among seeds that trained")
+    lost = lambda levels, seed: "diverged" if seed == 3 else "done"  # noqa: E731
+    diverged = row(study(tmp_path / "c", 20, score, TASK, status=lost))
+    assert (
+        diverged.verdict == "equivalent among seeds that trained" and "1 of 20); 1 collapsed against 1" in diverged.note
+    )
+
+
+def test_of_runs_from_elsewhere_the_size_of_a_collapse_is_unknown(tmp_path: Path) -> None:
+    found = row(study(tmp_path, 80, lambda levels, seed: 2.0 + solved(levels, seed), TASK | {"yardsticks": {}}))
+    assert found.verdict == "equivalent among seeds that trained"
+
+
+def test_seeds_auto_goes_on_while_seeds_may_collapse(tmp_path: Path) -> None:
+    looks = {"looks": [5, 8], "at": 5, "max": 8}
+    table = evidence.effects(study(tmp_path, 5, sequential=looks))
+    assert table["verdict"].iloc[0] == "equivalent among solved seeds" and len(evidence.undecided(table)) == 1
+
+
+def test_a_claim_is_supported_among_solved_seeds_only(tmp_path: Path) -> None:
+    text = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": 0.02, "metric": "test/accuracy"}
+    claims = {"same": {"claim": text, "written": "2026-01-01", "registered": True}}
+    found = evidence.claims(study(tmp_path / "20", 20, claims=claims)).iloc[0]
+    assert found.verdict == "supported among solved seeds" and found.waits
+    assert "collapse in fewer than 14 % of seeds (95 %, 0 of 20)" in found.sentence
+    found = evidence.claims(study(tmp_path / "76", 76, claims=claims)).iloc[0]
+    assert found.verdict == "supported" and not found.waits
+
+
+def test_no_claim_of_equality_is_supported_by_seeds_that_collapsed(tmp_path: Path) -> None:
+    text = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": 0.9, "metric": "test/accuracy"}
+    claims = {"same": {"claim": text, "written": "2026-01-01", "registered": True}}
+    found = evidence.claims(study(tmp_path, 8, but(("rms", 0), ("ln", 0)), claims=claims)).iloc[0]
+    assert found.verdict == "undecided" and found.p == 1 and "1 of 8 seeds collapsed" in found.sentence
+
+
+# By simulation: the interval and the bound that verdicts are made of, on many studies at once
+
+
+def verdicts(
+    collapsed: np.ndarray, values: np.ndarray, level: float, size: float, margin: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of studies (studies, seeds): whether all differences' interval is inside, and whether equality is plain."""
+    n, inside, plain = collapsed.shape[1], [], []
+    for fallen, each in zip(collapsed, values, strict=True):
+        low, high = ends(np.where(fallen, each - size, each), level)
+        inside.append(-margin < low and high < margin)
+        left, k = each[~fallen], int(fallen.sum())
+        if len(left) < 5 or 2 * k >= n:
+            plain.append(False)
+            continue
+        known = Collapse(((k, n),), (size,), (0, k), Estimate(0, 0, len(left), 0, 0), math.nan)
+        plain.append(affordable(known, level, margin, *ends(left, level)))
+    return np.array(inside), np.array(plain)
+
+
+@functools.cache
+def quantile(level: float, df: int) -> float:
+    return float(stats.t.isf(level / 2, df))
+
+
+def ends(values: np.ndarray, level: float) -> tuple[float, float]:
+    half = quantile(level, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    return float(values.mean()) - half, float(values.mean()) + half
+
+
+def collapsing(rng: np.random.Generator, studies: int, n: int, q: float) -> tuple[np.ndarray, np.ndarray]:
+    """Which seeds collapse, and differences of .999 ± .0003 without collapses."""
+    return rng.random((studies, n)) < q, 0.0003 * (rng.normal(size=(studies, n)) - rng.normal(size=(studies, n)))
+
+
+@pytest.mark.parametrize(
+    ("n", "q", "before"),
+    [*[(5, 0.05, 0.77), (8, 0.05, 0.67), (20, 0.05, 0.36)], *[(5, 0.1, 0.6), (8, 0.1, 0.43), (20, 0.1, 0.12)]],
+)
+def test_what_an_interval_alone_calls_equal_is_so_among_solved_seeds_only(
+    n: int, q: float, before: float, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng([n, int(100 * q)])
+    collapsed, values = collapsing(rng, 1000, n, q)
+    inside, plain = verdicts(collapsed, values, 0.05, 0.499, 0.02)
+    assert inside.mean() == pytest.approx(before, abs=0.05), "the interval alone"
+    assert plain.mean() <= 0.05
+    base = study(tmp_path, n)
+    for i in range(3):
+        runs = base.runs.copy()
+        runs["test/accuracy"] = [
+            0.5 if run.cell == "c1" and collapsed[i, run.seed] else 0.999 + (run.cell == "c1") * values[i, run.seed]
+            for run in runs.itertuples()
+        ]
+        assert row(Study(base.manifest, runs, base.curves, [])).verdict not in ("equivalent", "negligible")
+
+
+@pytest.mark.parametrize("q", [0.05, 0.1])
+def test_at_no_look_of_seeds_auto_is_plain_equality_false(q: float) -> None:
+    rng, wrong = np.random.default_rng(int(100 * q)), np.zeros(500, dtype=bool)
+    collapsed, values = collapsing(rng, 500, LOOKS[-1], q)
+    for n in LOOKS:
+        wrong |= verdicts(collapsed[:, :n], values[:, :n], nominal(LOOKS, 0.05), 0.499, 0.02)[1]
+    assert wrong.mean() <= 0.05
+
+
+@pytest.mark.parametrize(
+    "n", [80, pytest.param(120, marks=pytest.mark.slow), pytest.param(300, marks=pytest.mark.slow)]
+)
+def test_false_equality_is_rare_where_the_bound_can_fit(n: int) -> None:
+    """At the least share of collapses that matters, with and without a difference beside it."""
+    rng, size, margin = np.random.default_rng(n), 0.5, 0.02
+    for difference in (0.0, 0.005, 0.015):
+        # The mean difference is the margin: (1 − q)·difference + q·size.
+        q = (margin - difference) / (size - difference)
+        collapsed = rng.random((2000, n)) < q
+        values = difference + 0.003 * rng.normal(size=(2000, n))
+        plain = verdicts(collapsed, values, 0.05, size, margin)[1]
+        assert plain.mean() <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
+
+
+def test_bounds_hold_at_all_looks_together() -> None:
+    """A share of collapses above its bound at any look of seeds=auto, whoever stops when."""
+    level = nominal(LOOKS, 0.05)
+    worst = 0.0
+    for q in np.linspace(0.02, 0.6, 30):
+        counts = (np.random.default_rng(6).random((10_000, LOOKS[-1])) < q).cumsum(1)
+        missed = np.zeros(len(counts), dtype=bool)
+        for n in LOOKS:
+            limits = np.array([bound(k, n, level) for k in range(n + 1)])
+            missed |= limits[counts[:, n - 1]] < q
+        worst = max(worst, float(missed.mean()))
+    assert worst <= 0.05
+
+
+def test_the_share_is_rounded_up() -> None:
+    known = Collapse(((0, 8),), (0.5,), (0, 0), Estimate(0, 0, 8, 0, 7), math.nan)
+    assert "fewer than 32 %" in bound_words(known, 0.05) and bound(0, 8, 0.05) == pytest.approx(0.3123, abs=1e-4)

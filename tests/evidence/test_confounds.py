@@ -1,0 +1,135 @@
+"""More than the variant changes: what else differs is named wherever an effect is, and one switch holds it equal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_studies import fabricate
+
+from ablate import evidence
+from ablate.cli.preview import preview
+from ablate.cli.summary import summary
+from ablate.planning.plan import PlanError
+from ablate.results.atomic import read_json, write_json
+from ablate.results.study import load_study
+from analysis.case import case_of
+from analysis.cli.main import _said as printed
+from analysis.writing import tables
+from analysis.writing.methods import markdown
+from analysis.writing.sentences import sentences
+
+BIAS = "bias true → false"
+
+
+def lines(planned: Any) -> list[str]:
+    return evidence.also_lines(planned.manifest)
+
+
+def test_the_plan_names_what_a_variant_changes_beside_itself(plan: Any) -> None:
+    planned = plan("norm=ln,rms", "ffn=mlp,swiglu")
+    assert lines(planned) == [f"ffn: swiglu − mlp, also: {BIAS}"]
+    assert f"\nffn: swiglu − mlp, also: {BIAS}\n" in preview(planned)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["ffn=mlp,gelu"], []),
+        (["norm=ln,ln_std"], ["norm: ln_std − ln, also: eps 1e-5 → 1e-6"]),
+        (["attention=mha,mqa"], []),  # one class: the argument is the variant
+        (["ffn=mlp,swiglu", "ffn.bias=false"], []),
+        (["ffn=mlp,swiglu", "match=params"], [f"ffn: swiglu − mlp, also: {BIAS}"]),
+        (["ffn=mlp,swiglu", "match=flops_total", "train.steps=60"], [f"ffn: swiglu − mlp, also: {BIAS}"]),
+        (["ffn=mlp,swiglu", "optim.lr=1e-3,3e-3"], [f"ffn: swiglu − mlp, also: {BIAS}"]),
+        (["optim.lr=1e-3,3e-3"], []),
+        (["norm=ln,rms", "ffn=mlp,swiglu", "design=one_at_a_time"], [f"ffn: swiglu − mlp, also: {BIAS}"]),
+        (["norm=ln,rms", "ffn=mlp,swiglu", "design=cumulative"], [f"+ swiglu (after rms), also: {BIAS}"]),
+    ],
+)
+def test_arguments_that_both_sides_have_and_nothing_else(plan: Any, overrides: list[str], expected: list[str]) -> None:
+    assert lines(plan(*overrides)) == expected
+
+
+def test_a_presets_other_groups_are_named(plan: Any) -> None:
+    [line] = lines(plan("+preset=gpt2,llama"))
+    assert line.startswith("preset: llama − gpt2, also: norm LayerNorm → RMSNorm, ") and line.endswith("more settings")
+
+
+def test_what_a_constructor_fills_in_counts(tmp_path: Path) -> None:
+    study = fabricate(tmp_path, {"ffn": ["mlp", "mine"]}, range(3))
+    file = tmp_path / "studies" / study / "manifest.json"
+    manifest = read_json(file)
+    for cell, node, filled in zip(
+        manifest["cells"],
+        ({"_target_": "a.MLP", "bias": True}, {"_target_": "b.Mine"}),
+        ({}, {"ffn.bias": False}),
+        strict=True,
+    ):
+        cell["config"]["ffn"], cell["defaults"] = node, filled
+    write_json(file, manifest)
+    assert evidence.effects(load_study(tmp_path, study))["also"].tolist() == [BIAS]
+
+
+def test_summary_tables_methods_and_sentences_say_it(tmp_path: Path) -> None:
+    study = fabricate(tmp_path, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}, range(3))
+    file = tmp_path / "studies" / study / "manifest.json"
+    manifest = read_json(file)
+    for cell in manifest["cells"]:
+        gated = cell["levels"]["ffn"] == "swiglu"
+        cell["config"]["ffn"] = {"_target_": "a.SwiGLU" if gated else "a.MLP", "bias": not gated, "hidden": 8 + gated}
+    write_json(file, manifest)
+    loaded = load_study(tmp_path, study)
+    table = evidence.effects(loaded).set_index("label")["also"]
+    assert table["ffn: swiglu − mlp"] == table["ln + swiglu against ln + mlp"] == BIAS
+    assert table["norm: rms − ln"] == table["norm x ffn"] == table["rms + mlp against ln + mlp"] == ""
+    said = [line for line in summary(loaded, tmp_path).splitlines() if "also:" in line]
+    assert len(said) == 1 and said[0].startswith("  ffn: swiglu − mlp") and said[0].endswith(f"; also: {BIAS}")
+    case = case_of(tmp_path, loaded)
+    assert sum(line.endswith(f"; also: {BIAS}") for line in printed(case)) == 1
+    sheet = tables.effects_sheet(case)
+    assert [row[sheet.head.index("also")] for row in sheet.rows][:2] in (["", BIAS], [BIAS, ""])
+    assert f"With ffn: swiglu − mlp, the two sides differ in more than that; also: {BIAS}." in markdown(case)
+    assert sum(f"also: {BIAS}" in sentence for sentence in sentences(case)) == 1
+
+
+@pytest.mark.parametrize("hold", ["hold=[bias]", "hold=[ffn.bias]", "hold=all"])
+def test_one_switch_holds_it_equal_before_runs_have_their_keys(plan: Any, hold: str) -> None:
+    loose, held = plan("norm=ln,rms", "ffn=mlp,swiglu"), plan("norm=ln,rms", "ffn=mlp,swiglu", hold)
+    assert [cell["config"]["ffn"]["bias"] for cell in held.manifest["cells"]] == [True] * 4
+    assert lines(held) == [] and held.manifest["remarks"] == ["held equal: ffn.bias true, as in mlp"]
+    assert "held equal: ffn.bias true, as in mlp" in preview(held)
+    paths = [{(run["cell"], run["path"]) for run in each.manifest["runs"]} for each in (loose, held)]
+    by_hand = plan("norm=ln,rms", "ffn=swiglu", "ffn.bias=true", "seeds=3")
+    shared = {(run["cell"], run["path"]) for run in by_hand.manifest["runs"]}
+    assert shared < paths[1] and not shared & paths[0], "the runs are those of the argument, however it was set"
+    assert loose.manifest["study"] != held.manifest["study"]
+
+
+def test_the_reference_decides_what_is_held(plan: Any) -> None:
+    held = plan("ffn=mlp,swiglu", "reference={ffn:swiglu}", "hold=[bias]")
+    assert [cell["config"]["ffn"]["bias"] for cell in held.manifest["cells"]] == [False, False]
+
+
+def test_tuning_and_matching_train_what_is_held(plan: Any) -> None:
+    tuned = plan("ffn=mlp,swiglu", "hold=all", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "match=params")
+    assert {cell["config"]["ffn"]["bias"] for cell in tuned.manifest["cells"]} == {True}
+    assert tuned.manifest["tunes"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["ffn=mlp,none", "hold=[bias]"], "hold: ffn=none has no bias to hold equal; leave it out"),
+        (["ffn=mlp,swiglu", "hold=[multiple_of]"], "hold: ffn=mlp has no multiple_of to hold equal; leave it out"),
+        (["norm=ln,rms", "hold=[bias]"], "hold: bias is no argument of norm here; there are eps"),
+        (["ffn=mlp,swiglu", "hold=bias"], "hold: 'bias' is neither all nor a list of arguments; write hold=[bias]"),
+        (["optim.lr=1e-3,3e-3", "hold=[bias]"], "hold: holds arguments of variants equal; sweep a component"),
+        (["ffn=mlp,swiglu", "ffn.bias=true,false", "hold=[bias]"], "hold: ffn.bias is swept, so it cannot be held"),
+    ],
+)
+def test_what_cannot_be_held_is_refused_in_a_line(plan: Any, overrides: list[str], said: str) -> None:
+    with pytest.raises(PlanError) as error:
+        plan(*overrides)
+    assert len(error.value.problems) == 1 and said in str(error.value)

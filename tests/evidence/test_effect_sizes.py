@@ -1,0 +1,171 @@
+"""Beside the interval: effect size, pair correlation, superiority, what could be found, lost runs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_studies import TASK, fabricate
+from scipy import stats
+from statsmodels.stats.power import TTestPower
+
+from ablate import evidence
+from ablate.cli.summary import summary
+from ablate.results.study import Study, load_study
+from analysis.case import case_of
+from analysis.writing.tables import particulars_sheet
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+NOISE = np.random.default_rng(11).normal(0, 0.01, (40, 8))
+SIZES = ["d_z", "correlation", "superiority", "smallest", "failed", "missing", "metric", "lower_is_better", "margin"]
+
+
+def noisy(levels: dict[str, Any], seed: int) -> float:
+    place = [str(level) for level in levels.values()]
+    own = NOISE[seed, sum(map(len, place)) % 7]
+    return float(2 + NOISE[seed, 7] + own / 2 - 0.01 * ("swiglu" in place))
+
+
+def made(results: Path, factors: dict[str, list[Any]], **options: Any) -> Study:
+    return load_study(results, fabricate(results, factors, **options))
+
+
+def of(study: Study, label: str, **how: Any) -> Any:
+    table = evidence.effects(study, **how)
+    return next(table[table["label"] == label].itertuples())
+
+
+def test_sizes_of_a_paired_effect_against_other_formulas(tmp_path: Path) -> None:
+    study = made(tmp_path, GRID, seeds=range(9), score=noisy)
+    found, values = of(study, "ffn: swiglu − mlp"), evidence.scores(study).to_numpy()
+    level, base = values[:, [1, 3]].mean(1), values[:, [0, 2]].mean(1)
+    assert found.d_z == pytest.approx(stats.ttest_rel(level, base).statistic / 3)
+    assert found.correlation == pytest.approx(stats.pearsonr(level, base).statistic)
+    # The lower loss is the better one.
+    assert found.superiority == pytest.approx(stats.mannwhitneyu(base, level).statistic / 81)
+    known = TTestPower().solve_power(None, 9, found.alpha, 0.8)  # were the SD known
+    assert 1.1 < found.smallest / found.sd / known < 1.15 and found.alpha == pytest.approx(0.05 / 3)
+
+
+def test_an_unpaired_effect_finds_what_its_own_error_and_degrees_of_freedom_find(tmp_path: Path) -> None:
+    factors = {"train.batch_size": [16, 32]}
+    study = made(
+        tmp_path,
+        factors,
+        seeds=range(8),
+        score=lambda levels, seed: 2 + NOISE[seed, levels["train.batch_size"] // 16] * levels["train.batch_size"],
+        batches=str,
+    )
+    found, values = of(study, "train.batch_size: 32 − 16"), evidence.scores(study).to_numpy().T
+    expected = stats.ttest_ind(values[1], values[0], equal_var=False)
+    error = found.mean / expected.statistic
+    shift, limit = found.smallest / error, stats.t.isf(0.025, expected.df)
+    spread = np.sqrt(np.random.default_rng(0).chisquare(expected.df, 20_000) / expected.df)
+    assert stats.nct.sf(limit, expected.df, shift * spread).mean() == pytest.approx(0.8, abs=0.005)
+    assert math.isnan(found.d_z) and math.isnan(found.correlation) and not found.paired
+
+
+def test_superiority_ranks_diverged_runs_last_and_ties_count_half(tmp_path: Path) -> None:
+    def score(levels: dict[str, Any], seed: int) -> float:
+        return 2.0 if levels["norm"] == "ln" else [1.0, 2.0, 3.0, 0.0][seed]
+
+    def status(levels: dict[str, Any], seed: int) -> str:
+        return "diverged" if levels["norm"] == "rms" and seed == 3 else "done"
+
+    study = made(tmp_path, {"norm": ["ln", "rms"]}, seeds=range(4), score=score, status=status)
+    found = of(study, "norm: rms − ln")
+    assert found.superiority == pytest.approx((1 + 0.5 + 0 + 0) / 4)
+    assert found.verdict == "withheld" and math.isnan(found.smallest) and math.isnan(found.d_z)
+    assert math.isnan(of(made(tmp_path / "grid", GRID), "norm x ffn").superiority), "no runs of one kind with another's"
+
+
+@pytest.mark.parametrize("batches", [lambda levels: "b0", str])
+def test_one_or_two_seeds_say_nothing_of_how_often_a_level_is_better(tmp_path: Path, batches: Any) -> None:
+    for n in (1, 2, 3):
+        study = made(tmp_path / str(n), {"norm": ["ln", "rms"]}, seeds=range(n), batches=batches)
+        assert math.isnan(of(study, "norm: rms − ln").superiority) == (n < 3)
+        sheet = particulars_sheet(case_of(tmp_path / str(n), study))
+        assert sheet and ("P(A>B)" in sheet.head) == (n > 2) == any("P(A>B): how often" in note for note in sheet.notes)
+
+
+def test_runs_without_a_number_are_counted_by_effect(tmp_path: Path) -> None:
+    def status(levels: dict[str, Any], seed: int) -> str:
+        return {("rms", 1): "failed", ("ln", 2): "missing", ("ln", 3): "running"}.get((levels["norm"], seed), "done")
+
+    found = of(made(tmp_path, {"norm": ["ln", "rms"]}, seeds=range(6), status=status), "norm: rms − ln")
+    assert (found.failed, found.missing, found.n) == (1, 2, 3)
+
+
+def test_a_table_without_effects_has_the_columns(tmp_path: Path) -> None:
+    table = evidence.effects(made(tmp_path, {}))
+    assert table.empty and set(SIZES) <= set(table)
+
+
+TASKS = {"f0": TASK, "f1": TASK | {"title": "dates", "token": "token", "metrics": {"accuracy": "max", "loss": "min"}}}
+
+
+def two_tasks(results: Path, **options: Any) -> Study:
+    """A language model and a task measured by accuracy: swiglu is better at both."""
+
+    def score(levels: dict[str, Any], seed: int) -> float:
+        gain = 0.05 * (levels["ffn"] == "swiglu") + 0.1 * NOISE[seed, len(levels["ffn"])]
+        return 2 - gain if levels["data"] == "stdlib" else 0.6 + gain
+
+    factors = {"data": ["stdlib", "dates"], "ffn": ["mlp", "swiglu"]}
+    return made(results, factors, seeds=range(6), score=score, tasks=TASKS, task=by_data, **options)
+
+
+def by_data(levels: dict[str, Any]) -> str:
+    return {"stdlib": "f0", "dates": "f1"}[levels["data"]]
+
+
+def test_each_stratum_is_compared_by_the_metric_of_its_own_task(tmp_path: Path) -> None:
+    study = two_tasks(tmp_path)
+    table = evidence.effects(study).set_index("stratum")
+    assert list(table["metric"]) == ["test/loss", "test/accuracy"] and list(table["lower_is_better"]) == [True, False]
+    assert list(table["verdict"]) == ["better", "better"]
+    assert table.loc["data=stdlib", "mean"] < 0 < table.loc["data=dates", "mean"]
+    assert (table["superiority"] > 0.9).all()
+    cells = evidence.cells(study)
+    assert list(cells["metric"]) == ["test/loss"] * 2 + ["test/accuracy"] * 2
+    assert cells["mean"].to_numpy()[2:] == pytest.approx([0.6, 0.65], abs=0.01)
+
+
+def test_a_metric_that_is_asked_for_is_that_of_all(tmp_path: Path) -> None:
+    study = two_tasks(tmp_path)
+    table = evidence.effects(study, "test/accuracy")
+    assert list(table["metric"]) == ["test/accuracy"] * 2 and list(table["n"]) == [0, 6]
+
+
+def test_tasks_are_never_compared_with_each_other(tmp_path: Path) -> None:
+    factors = {"data": ["stdlib", "dates"]}
+    study = made(tmp_path, factors, seeds=range(5), tasks=TASKS, task=by_data, score=lambda levels, seed: 1.0 + seed)
+    (found,) = evidence.effects(study).itertuples()
+    assert found.verdict == "withheld" and "different tasks" in found.note
+    assert found.metric == "test/accuracy, test/loss"
+
+
+def test_a_tuning_study_compares_each_task_on_the_split_it_is_tuned_by(tmp_path: Path) -> None:
+    study = two_tasks(tmp_path, endpoint="val/loss")
+    assert list(evidence.endpoints(study.manifest).values()) == ["val/loss"] * 2 + ["val/accuracy"] * 2
+    assert list(evidence.effects(study)["verdict"]) == ["better", "better"]
+
+
+def test_an_endpoint_that_no_task_has_first_is_of_every_task_that_has_it(tmp_path: Path) -> None:
+    manifest = two_tasks(tmp_path, endpoint="test/bpb").manifest
+    assert set(evidence.endpoints(manifest).values()) == {"test/bpb"}
+
+
+def test_noise_of_several_metrics_is_not_pooled_and_each_has_its_unit(tmp_path: Path) -> None:
+    study = two_tasks(tmp_path)
+    table = evidence.effects(study).set_index("stratum")
+    assert {noise.metric: noise.sd for noise in evidence.noise(table)} == pytest.approx(
+        {"test/loss": table.loc["data=stdlib", "sd"], "test/accuracy": table.loc["data=dates", "sd"]}
+    )
+    said = summary(study, tmp_path)
+    assert "test/loss, nats per byte or test/accuracy, last step, each cell's by its own task" in said
+    assert all(f") in {metric}" in said and "four times in five" in said for metric in ("test/loss", "test/accuracy"))
+    assert "better (lower loss)" in said and "better (higher accuracy)" in said

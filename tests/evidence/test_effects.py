@@ -1,0 +1,413 @@
+"""Effects, intervals and verdicts against independent computation and against cases worked by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from fake_studies import TASK, fabricate
+from scipy import stats
+
+from ablate import evidence
+from ablate.results.study import Study, load_study
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+RNG = np.random.default_rng(7)
+NOISE = RNG.normal(0, 0.01, (40, 40))
+
+
+def made(results: Path, factors: dict[str, list[Any]], **options: Any) -> Study:
+    return load_study(results, fabricate(results, factors, **options))
+
+
+def noisy(levels: dict[str, Any], seed: int) -> float:
+    """A score with noise of its own for each cell, an effect of swiglu and an interaction."""
+    names = ["ln", "rms", "bn", "mlp", "swiglu"]
+    place = sum(7**i * names.index(level) for i, level in enumerate(levels.values())) % 40
+    both = levels.get("norm") == "rms" and levels.get("ffn") == "swiglu"
+    return float(2 - 0.05 * (levels.get("ffn") == "swiglu") + 0.02 * both + NOISE[seed, place])
+
+
+def row(table: pandas.DataFrame, label: str) -> Any:
+    found = table[table["label"] == label]
+    assert len(found) == 1, f"{label} is not among {list(table['label'])}"
+    return next(found.itertuples())
+
+
+def values(study: Study, **levels: Any) -> np.ndarray:
+    runs = study.runs
+    for name, level in levels.items():
+        runs = runs[runs[name] == level]
+    return runs.sort_values("seed")["test/loss"].to_numpy()
+
+
+def test_main_effect_is_the_paired_t_over_seeds_of_the_average_over_the_other_factor(tmp_path: Path) -> None:
+    study = made(tmp_path, GRID, seeds=range(6), score=noisy)
+    found = row(evidence.effects(study), "ffn: swiglu − mlp")
+    swiglu = (values(study, norm="ln", ffn="swiglu") + values(study, norm="rms", ffn="swiglu")) / 2
+    mlp = (values(study, norm="ln", ffn="mlp") + values(study, norm="rms", ffn="mlp")) / 2
+    expected = stats.ttest_rel(swiglu, mlp)
+    assert found.p == pytest.approx(expected.pvalue)
+    assert found.mean == pytest.approx((swiglu - mlp).mean())
+    limits = expected.confidence_interval(1 - 0.05 / 3)
+    assert (found.low, found.high) == pytest.approx((limits.low, limits.high))
+    assert found.paired and found.family and found.n == 6
+    assert found.verdict == "better"
+
+
+def test_interaction_is_the_difference_of_differences(tmp_path: Path) -> None:
+    study = made(tmp_path, GRID, seeds=range(6), score=noisy)
+    found = row(evidence.effects(study), "norm x ffn")
+    gain_rms = values(study, norm="rms", ffn="swiglu") - values(study, norm="rms", ffn="mlp")
+    gain_ln = values(study, norm="ln", ffn="swiglu") - values(study, norm="ln", ffn="mlp")
+    assert found.mean == pytest.approx((gain_rms - gain_ln).mean())
+    assert found.p == pytest.approx(stats.ttest_rel(gain_rms, gain_ln).pvalue)
+
+
+def test_effects_of_a_grid_by_hand(tmp_path: Path) -> None:
+    losses = {
+        ("ln", "mlp"): (2.0, 2.2),
+        ("ln", "swiglu"): (1.9, 2.0),
+        ("rms", "mlp"): (2.1, 2.2),
+        ("rms", "swiglu"): (1.7, 2.0),
+    }
+    study = made(tmp_path, GRID, seeds=[0, 1], score=lambda levels, seed: losses[levels["norm"], levels["ffn"]][seed])
+    table = evidence.effects(study)
+    # seed 0: (1.9 + 1.7 − 2.0 − 2.1)/2 = −.25; seed 1: (2.0 + 2.0 − 2.2 − 2.2)/2 = −.20
+    assert row(table, "ffn: swiglu − mlp").mean == pytest.approx(-0.225)
+    # seed 0: (1.7 − 2.1) − (1.9 − 2.0) = −.3; seed 1: (2.0 − 2.2) − (2.0 − 2.2) = 0
+    assert row(table, "norm x ffn").mean == pytest.approx(-0.15)
+    assert row(table, "norm x ffn").sd == pytest.approx(0.3 / np.sqrt(2))
+    # t of one degree of freedom at 1 − .05/6, error .15
+    assert row(table, "norm x ffn").high == pytest.approx(-0.15 + stats.t.ppf(1 - 0.05 / 6, 1) * 0.15)
+
+
+def test_labels_name_levels_of_larger_factors_and_strata(tmp_path: Path) -> None:
+    factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu"], "optim.lr": [1e-3, 3e-4]}
+    table = evidence.effects(made(tmp_path, factors, score=noisy_lr))
+    family = list(table.loc[table["family"], "label"])
+    assert family == [
+        f"{label} at optim.lr={rate}"
+        for rate in ("0.001", "0.0003")
+        for label in (
+            "norm: rms − ln",
+            "norm: bn − ln",
+            "ffn: swiglu − mlp",
+            "norm x ffn: rms, swiglu",
+            "norm x ffn: bn, swiglu",
+        )
+    ] + ["norm x optim.lr: rms, 0.0003", "norm x optim.lr: bn, 0.0003", "ffn x optim.lr"]
+
+
+def noisy_lr(levels: dict[str, Any], seed: int) -> float:
+    """Swiglu helps at one learning rate and hurts at the other."""
+    effect = -0.05 if levels["optim.lr"] == 1e-3 else 0.05
+    return float(2 + effect * (levels["ffn"] == "swiglu") + 0.001 * NOISE[seed, len(levels["norm"] + levels["ffn"])])
+
+
+def test_a_stratum_never_mixes(tmp_path: Path) -> None:
+    study = made(
+        tmp_path, {"ffn": ["mlp", "swiglu"], "optim.lr": [1e-3, 3e-4]}, score=lambda v, s: noisy_lr({"norm": ""} | v, s)
+    )
+    table = evidence.effects(study)
+    assert row(table, "ffn: swiglu − mlp at optim.lr=0.001").verdict == "better"
+    assert row(table, "ffn: swiglu − mlp at optim.lr=0.0003").verdict == "worse"
+    assert len(table) == 3 and row(table, "ffn x optim.lr").mean == pytest.approx(0.1)
+
+
+def test_all_factors_are_factorial_where_no_component_varies(tmp_path: Path) -> None:
+    study = made(
+        tmp_path, {"optim.lr": [1e-3, 2e-3], "model.layers": [2, 4]}, score=lambda v, s: 2 + NOISE[s, v["model.layers"]]
+    )
+    family = evidence.effects(study).query("family")
+    assert list(family["kind"]) == ["main", "main", "interaction"]
+    assert set(family["stratum"]) == {""}
+
+
+def test_cells_against_the_reference_are_exploratory_beside_a_factorial_family(tmp_path: Path) -> None:
+    table = evidence.effects(made(tmp_path, GRID, seeds=range(8), score=noisy))
+    assert list(table["kind"]) == ["main", "main", "interaction", "cell", "cell", "cell"]
+    cell = table[table["kind"] == "cell"]
+    assert not cell["family"].any() and cell["p_holm"].isna().all()
+    assert cell["p_bh"].to_numpy() == pytest.approx(stats.false_discovery_control(cell["p"].to_numpy()))
+    excluded = (cell["low"] > 0) | (cell["high"] < 0)
+    assert excluded.any() and (excluded == (cell["p_bh"] <= 0.05)).all()
+
+
+def test_one_factor_has_no_second_rows(tmp_path: Path) -> None:
+    table = evidence.effects(made(tmp_path, {"ffn": ["mlp", "gelu", "swiglu"]}))
+    assert list(table["label"]) == ["ffn: gelu − mlp", "ffn: swiglu − mlp"]
+
+
+@pytest.mark.parametrize(("same", "paired"), [(True, True), (False, False)])
+def test_pairing_is_decided_by_the_batches_not_by_the_numbers(tmp_path: Path, same: bool, paired: bool) -> None:
+    # Perfectly correlated scores: a rule that looked at the data would pair them in both cases.
+    study = made(
+        tmp_path,
+        {"ffn": ["mlp", "swiglu"]},
+        seeds=range(6),
+        score=lambda levels, seed: 2 + NOISE[seed, 0] - 0.001 * (levels["ffn"] == "swiglu") * (1 + NOISE[seed, 1]),
+        batches=lambda levels: "b" if same else levels["ffn"],
+    )
+    found = row(evidence.effects(study), "ffn: swiglu − mlp")
+    assert found.paired == paired
+    test = stats.ttest_rel if paired else lambda a, b: stats.ttest_ind(a, b, equal_var=False)
+    expected = test(values(study, ffn="swiglu"), values(study, ffn="mlp"))
+    assert found.p == pytest.approx(expected.pvalue)
+    assert found.high == pytest.approx(expected.confidence_interval(0.95).high)
+    assert found.verdict == ("better" if paired else "undecided")
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(4, "undecided"), (5, "better")])
+def test_unpaired_comparisons_have_no_verdict_below_five_seeds(tmp_path: Path, n: int, verdict: str) -> None:
+    study = made(
+        tmp_path,
+        {"data.context": [64, 128]},
+        seeds=range(n),
+        score=lambda levels, seed: 2 - levels["data.context"] / 64 + 0.01 * NOISE[seed, levels["data.context"] // 64],
+        batches=lambda levels: str(levels["data.context"]),
+    )
+    found = row(evidence.effects(study), "data.context: 128 − 64")
+    assert found.high < 0
+    assert found.verdict == verdict
+    assert np.isnan(found.p_holm) == (n < 5)
+
+
+def test_a_factor_is_paired_inside_each_level_of_one_that_changes_the_batches(tmp_path: Path) -> None:
+    study = made(
+        tmp_path,
+        {"optim.lr": [1e-3, 2e-3], "train.batch_size": [8, 16]},
+        score=lambda levels, seed: 2 + NOISE[seed, levels["train.batch_size"]] + levels["optim.lr"],
+        batches=lambda levels: str(levels["train.batch_size"]),
+    )
+    table = evidence.effects(study)
+    assert row(table, "optim.lr: 0.002 − 0.001").paired
+    assert row(table, "optim.lr x train.batch_size").paired
+    assert not row(table, "train.batch_size: 16 − 8").paired
+
+
+def test_an_effect_uses_the_seeds_that_have_every_cell(tmp_path: Path) -> None:
+    def status(levels: dict[str, Any], seed: int) -> str:
+        return {("rms", "mlp", 1): "failed", ("ln", "mlp", 3): "running"}.get(
+            (levels["norm"], levels["ffn"], seed), "done"
+        )
+
+    study = made(tmp_path, GRID, seeds=range(6), score=noisy, status=status)
+    table = evidence.effects(study)
+    assert row(table, "ffn: swiglu − mlp").n == 4
+    assert row(table, "ln + swiglu against ln + mlp").n == 5
+    kept = [0, 2, 4, 5]
+    gains = [
+        noisy({"norm": n, "ffn": "swiglu"}, s) - noisy({"norm": n, "ffn": "mlp"}, s)
+        for n in ("ln", "rms")
+        for s in kept
+    ]
+    assert row(table, "ffn: swiglu − mlp").mean == pytest.approx(np.mean(gains))
+
+
+def diverging(*lost: tuple[str, int]) -> Callable[[dict[str, Any], int], str]:
+    return lambda levels, seed: "diverged" if (levels["ffn"], seed) in lost else "done"
+
+
+def test_where_more_runs_diverged_the_verdict_is_withheld_and_ranks_say_the_rest(tmp_path: Path) -> None:
+    lost = diverging(("swiglu", 0), ("swiglu", 1))
+    study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=range(5), status=lost)
+    found = row(evidence.effects(study), "ffn: swiglu − mlp")
+    assert found.verdict == "withheld" and found.note == "2 runs diverged against 0"
+    assert np.isnan([found.low, found.high, found.p, found.p_holm]).all()
+    assert (found.lower, found.higher, found.tied) == (3, 2, 0)
+    assert found.n == 3
+
+
+def test_divergence_in_equal_numbers_leaves_the_verdict_and_is_said(tmp_path: Path) -> None:
+    lost = diverging(("swiglu", 0), ("mlp", 0), ("swiglu", 1), ("mlp", 2))
+    study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=range(8), status=lost)
+    found = row(evidence.effects(study), "ffn: swiglu − mlp")
+    assert found.verdict == "better" and found.note == "2 runs diverged on each side"
+    assert (found.n, found.lower, found.higher, found.tied) == (5, 6, 1, 1)
+
+
+def test_one_seed_concludes_nothing(tmp_path: Path) -> None:
+    table = evidence.effects(made(tmp_path, GRID, seeds=[0], score=noisy))
+    assert set(table["verdict"]) == {"undecided"} and set(table["note"]) == {"one seed can conclude nothing"}
+    assert table[["low", "high", "p", "sd"]].isna().all().all()
+    assert table["mean"].notna().all()
+    assert evidence.noise(table) == []
+
+
+def test_nothing_done_has_no_number_and_no_verdict(tmp_path: Path) -> None:
+    study = made(tmp_path, GRID, status=lambda levels, seed: "missing")
+    table = evidence.effects(study)
+    assert set(table["verdict"]) == {"undecided"} and table["mean"].isna().all()
+    assert list(evidence.cells(study)["missing"]) == [3] * 4
+
+
+def test_cells_that_are_equal_in_every_seed_are_undecided(tmp_path: Path) -> None:
+    # .1 + .2 − .3 is 5.6e-17 in floating point, in every seed alike: a t statistic would be infinite.
+    factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu"]}
+    study = made(tmp_path, factors, score=lambda levels, seed: 0.1 * (seed + 1) + 2)
+    table = evidence.effects(study)
+    assert set(table["verdict"]) == {"undecided"}
+    assert table["low"].isna().all() and table["high"].isna().all() and table["p"].isna().all()
+    assert table["note"].str.contains("equal in every seed").all()
+
+
+def test_a_constant_difference_is_no_evidence_and_says_so(tmp_path: Path) -> None:
+    study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, score=lambda v, s: s + 2 - 0.1 * (v["ffn"] == "swiglu"))
+    found = row(evidence.effects(study), "ffn: swiglu − mlp")
+    assert found.mean == pytest.approx(-0.1) and math.isnan(found.low) and math.isnan(found.p)
+    assert found.verdict == "undecided" and "no spread" in found.note
+    assert evidence.noise(evidence.effects(study)) == []
+
+
+def test_a_run_without_the_metric_is_no_number(tmp_path: Path) -> None:
+    study = made(
+        tmp_path, GRID, score=lambda levels, seed: None if seed == 1 and levels["norm"] == "ln" else noisy(levels, seed)
+    )
+    assert row(evidence.effects(study), "norm: rms − ln").n == 2
+
+
+def test_higher_is_better_where_the_task_says_so(tmp_path: Path) -> None:
+    tasks = {"f0": TASK | {"metrics": {"loss": "max"}}}
+    study = made(tmp_path, {"ffn": ["mlp", "swiglu"]}, seeds=range(5), tasks=tasks, status=diverging(("swiglu", 4)))
+    assert row(evidence.effects(study), "ffn: swiglu − mlp").lower == 5  # the diverged run ranks worst: lowest
+    study = made(tmp_path / "all", {"ffn": ["mlp", "swiglu"]}, seeds=range(5), tasks=tasks)
+    assert row(evidence.effects(study), "ffn: swiglu − mlp").verdict == "worse"
+    assert not any(evidence.lower_is_better(study.manifest, metric) for metric in ("test/loss@128", "test/bpb@64"))
+    with pytest.raises(ValueError, match="no direction is known for test/accuracy; the tasks have loss"):
+        evidence.effects(study, "test/accuracy")
+
+
+def test_losses_on_different_texts_are_not_compared(tmp_path: Path) -> None:
+    study = made(tmp_path, {"ffn": ["mlp", "swiglu"]})
+    study.manifest["tasks"]["f1"] = study.manifest["tasks"]["f0"] | {"title": "another text"}
+    study.manifest["cells"][1]["task"] = "f1"
+    found = row(evidence.effects(study), "ffn: swiglu − mlp")
+    assert found.verdict == "withheld" and "different tasks" in found.note
+
+
+def test_cells_count_what_became_of_the_runs(tmp_path: Path) -> None:
+    ends = ["done", "diverged", "failed", "missing", "running", "done", "done"]
+    study = made(
+        tmp_path,
+        {"ffn": ["mlp", "swiglu"]},
+        seeds=range(7),
+        status=lambda v, s: ends[s] if v["ffn"] == "swiglu" else "done",
+    )
+    reference, cell = evidence.cells(study).itertuples()
+    assert (cell.runs, cell.done, cell.diverged, cell.failed, cell.missing, cell.n) == (7, 3, 1, 1, 2, 3)
+    mine, theirs = values(study, ffn="swiglu"), values(study, ffn="mlp")
+    known = ~np.isnan(mine)
+    assert cell.mean == pytest.approx(mine[known].mean()) and cell.sd == pytest.approx(mine[known].std(ddof=1))
+    assert cell.correlation == pytest.approx(stats.pearsonr(mine[known], theirs[known]).statistic)
+    assert np.isnan(reference.correlation) and reference.name == "mlp (reference)" and cell.name == "swiglu"
+    assert (cell.diverged_low, cell.diverged_high) == pytest.approx(wilson(1, 4))
+
+
+def wilson(count: int, n: int) -> tuple[float, float]:
+    """The roots of (p − p̂)² = z² p(1 − p)/n."""
+    z2, share = stats.norm.ppf(0.975) ** 2, count / n
+    roots = np.roots([1 + z2 / n, -(2 * share + z2 / n), share**2])
+    return float(min(roots)), float(max(roots))
+
+
+@pytest.mark.parametrize(("count", "n"), [(0, 3), (1, 4), (5, 5)])
+def test_wilson(count: int, n: int) -> None:
+    assert evidence.wilson(count, n) == pytest.approx(wilson(count, n), abs=1e-9)
+    assert evidence.wilson(0, 0) == (0, 1)
+
+
+def test_holm_by_hand() -> None:
+    assert evidence.holm(np.array([0.01, 0.04, 0.03, 0.005]), 0.05) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    # Holm alone would give .04 to the second, which the Bonferroni interval leaves open: it keeps 3 · .02.
+    assert evidence.holm(np.array([0.001, 0.02, 0.055]), 0.05) == pytest.approx([0.003, 0.06, 0.06])
+    assert evidence.holm(np.array([0.01, np.nan, 0.02]), 0.05) == pytest.approx([0.03, np.nan, 0.06], nan_ok=True)
+    assert len(evidence.holm(np.array([]), 0.05)) == 0
+
+
+def test_holm_and_the_simultaneous_interval_never_disagree() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        p = rng.uniform(0, 0.06, rng.integers(1, 9))
+        adjusted = evidence.holm(p, 0.05)
+        assert ((adjusted <= 0.05) == (len(p) * p <= 0.05)).all()
+        assert (np.diff(adjusted[np.argsort(p)]) >= 0).all()
+
+
+@pytest.mark.parametrize(("n", "d"), [(3, 3.26), (5, 1.68), (8, 1.16), (10, 1.00), (16, 0.75), (20, 0.66)])
+def test_power_against_published_tables(n: int, d: float) -> None:
+    assert evidence.power(d, n, 0.05) == pytest.approx(0.8, abs=0.005)
+
+
+def test_power_against_scipy_where_scipy_has_it() -> None:
+    critical = stats.t.ppf(1 - 0.01 / 2, 7)
+    expected = stats.nct.sf(critical, 7, 1.2 * np.sqrt(8)) + stats.nct.cdf(-critical, 7, 1.2 * np.sqrt(8))
+    assert evidence.power(1.2, 8, 0.01) == pytest.approx(expected, abs=2e-4)
+    assert evidence.power(0.0, 8, 0.01) == pytest.approx(0.01, abs=2e-4)
+
+
+def test_noise_pools_the_spread_of_the_main_effects(tmp_path: Path) -> None:
+    table = evidence.effects(made(tmp_path, GRID, seeds=range(6), score=noisy))
+    main, interaction = evidence.noise(table)
+    spread = table.loc[table["kind"] == "main", "sd"]
+    assert main.sd == pytest.approx(np.sqrt((spread**2).mean())) and main.n == 6
+    assert main.spread == (spread.min(), spread.max())
+    assert interaction.kind == "interaction" and interaction.sd == pytest.approx(row(table, "norm x ffn").sd)
+
+
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        ([], False),
+        ([[0, 1, 2, 3, 4]], False),
+        ([[0, 1, 2]], True),
+        ([[0, 1, 2, 3, 4], [0, 1, 2]], True),
+        ([[]], False),
+        ([[5, 6]], False),
+    ],
+)
+def test_seeds_added_after_a_look_are_said(tmp_path: Path, looks: list[list[int]], said: bool) -> None:
+    logged = [{"seeds": seeds, "when": "2025-01-01"} for seeds in looks]
+    study = made(tmp_path, GRID, seeds=range(5), looks=logged)
+    assert (evidence.unadjusted(study.manifest) is not None) == said
+    assert set(evidence.effects(study)["unadjusted"]) == {said}
+
+
+def test_a_study_of_one_cell_has_no_effects(tmp_path: Path) -> None:
+    table = evidence.effects(made(tmp_path, {}))
+    assert table.empty and {"label", "verdict", "family"} <= set(table)
+    assert evidence.noise(table) == [] and evidence.headline(table).empty
+
+
+def test_headline_adds_single_cells_only_where_the_family_has_no_interval(tmp_path: Path) -> None:
+    whole = evidence.effects(made(tmp_path / "whole", GRID))
+    assert evidence.headline(whole)["family"].all()
+    lost = evidence.effects(
+        made(
+            tmp_path / "lost", GRID, status=lambda v, s: "done" if v != {"norm": "rms", "ffn": "swiglu"} else "diverged"
+        )
+    )
+    shown = evidence.headline(lost)
+    assert set(shown.loc[shown["family"], "verdict"]) == {"withheld"}
+    assert list(shown.loc[~shown["family"], "label"]) == ["ln + swiglu against ln + mlp", "rms + mlp against ln + mlp"]
+
+
+def test_intervals_hold_the_truth_together_in_95_of_100_studies(tmp_path: Path) -> None:
+    """Four variants against one reference, four seeds with shared noise: simultaneous coverage is familywise error."""
+    levels = ["mlp", "gelu", "glu", "geglu", "swiglu"]
+    study = made(tmp_path, {"ffn": levels}, seeds=range(4))
+    rng, rounds, missed = np.random.default_rng(11), 150, 0
+    truth = 0.3 * np.arange(len(levels))
+    for _ in range(rounds):
+        drawn = truth[:, None] + rng.normal(0, 1, 4) + rng.normal(0, 0.5, (len(levels), 4))
+        table = evidence.effects(dataclasses.replace(study, runs=study.runs.assign(**{"test/loss": drawn.ravel()})))
+        missed += bool(((table["low"] > truth[1:]) | (table["high"] < truth[1:])).any())
+    # Bonferroni over four: the miss rate is at most .05; three standard errors on top.  Without correction it is .16.
+    assert missed / rounds <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / rounds)
+    assert missed > 0

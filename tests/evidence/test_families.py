@@ -1,0 +1,169 @@
+"""Two families: the effects of a design keep their 5 % whatever is claimed, and what is exploratory has other words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from fake_studies import fabricate
+from simulate import error, with_scores
+
+from ablate import evidence
+from ablate.cli.summary import summary
+from ablate.format import leaning
+from ablate.results.study import Study, load_study
+from analysis.case import Case, case_of
+from analysis.cli.main import _said
+from analysis.writing import methods, tables
+from analysis.writing.latex import table as latex_of
+from analysis.writing.sentences import sentences
+from analysis.writing.sheet import markdown
+
+CASES: dict[str, tuple[dict[str, list[Any]], dict[str, str]]] = {
+    "3x3x2": ({"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "glu", "swiglu"], "residual": ["pre", "post"]}, {}),
+    "1x8": ({"ffn": ["mlp", "gelu", "silu", "glu", "reglu", "geglu", "swiglu", "bilinear"]}, {}),
+}
+REAL = {"3x3x2": "residual", "1x8": "ffn"}  # the factor whose last level has an effect
+CLAIM = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}
+WRITTEN = "2025-01-02T00:00:00+00:00"
+
+
+def claimed(registered: bool) -> dict[str, Any]:
+    return {"a": {"claim": CLAIM, "written": WRITTEN, "registered": registered, "earlier": []}}
+
+
+def design(folder: Path, name: str, n: int = 5, **manifest: Any) -> Study:
+    return load_study(folder, fabricate(folder, CASES[name][0], range(n), study=f"s{name}", **manifest))
+
+
+def false_share(study: Study, real: str, studies: int, claims: dict[str, Any]) -> float:
+    """In how many studies with one real factor a row without an effect is called better or worse."""
+    rng, wrong = np.random.default_rng(3), 0
+    cells = study.manifest["cells"]
+    last = study.manifest["factors"][real][-1]
+    truth = np.array([20.0 * (cell["levels"][real] == last) for cell in cells])
+    true = {each.label: sum(w * t for w, t in zip(_weights(each, cells), truth, strict=True)) for each in _found(study)}
+    for _ in range(studies):
+        drawn = truth + rng.normal(size=(5, len(cells)))
+        table = evidence.effects(with_scores(study, drawn, claims=claims))
+        said = table[table["verdict"].isin(["better", "worse"])]
+        wrong += any(abs(true[label]) < 1e-9 for label in said["label"])
+    return wrong / studies
+
+
+def _found(study: Study) -> list[evidence.Contrast]:
+    return evidence.contrasts(study.manifest)
+
+
+def _weights(contrast: evidence.Contrast, cells: list[dict[str, Any]]) -> list[float]:
+    return [contrast.weights.get(cell["id"], 0.0) for cell in cells]
+
+
+@pytest.mark.parametrize(("name", "studies"), [("1x8", 150), ("3x3x2", 60)])
+def test_beside_claims_false_verdicts_stay_within_5_per_cent(tmp_path: Path, name: str, studies: int) -> None:
+    share = false_share(design(tmp_path, name), REAL[name], studies, claimed(True))
+    assert share <= 0.05 + error(0.05, studies)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claims", [{}, claimed(True), claimed(False)], ids=["none", "registered", "post hoc"])
+@pytest.mark.parametrize("name", list(CASES))
+def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(
+    tmp_path: Path, name: str, claims: dict[str, Any]
+) -> None:
+    assert false_share(design(tmp_path, name), REAL[name], 400, claims) <= 0.05 + error(0.05, 400)
+
+
+def test_effects_are_the_same_to_the_last_column_whatever_is_claimed(tmp_path: Path) -> None:
+    study, rng = design(tmp_path, "3x3x2"), np.random.default_rng(0)
+    drawn = rng.normal(size=(5, len(study.manifest["cells"])))
+    found = [
+        evidence.effects(with_scores(study, drawn, claims=claims)) for claims in ({}, claimed(True), claimed(False))
+    ]
+    for other in found[1:]:
+        pandas.testing.assert_frame_equal(found[0], other)
+
+
+def shifted(levels: dict[str, Any], seed: int) -> float:
+    """swiglu and rms both help; noise of each run's own."""
+    own = np.random.default_rng([seed, *str(levels).encode()]).normal(0, 0.002)
+    return float(2 - 0.05 * (levels["ffn"] == "swiglu") - 0.05 * (levels["norm"] == "rms") + own)
+
+
+GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+def case(folder: Path, seeds: int = 5, registered: bool = False, **manifest: Any) -> Case:
+    claims = claimed(registered)
+    study = fabricate(folder, GRID, range(seeds), shifted, claims=claims, **manifest)
+    return case_of(folder, load_study(folder, study))
+
+
+def test_what_is_exploratory_looks_better_in_every_output(tmp_path: Path) -> None:
+    given = case(tmp_path)
+    table = given.effects.set_index("family")
+    assert set(table.loc[True, "verdict"]) == {"better", "undecided"}
+    assert set(table.loc[False, "verdict"]) == {"looks better"}
+    assert leaning("looks better") == leaning("better") == "better"
+    post_hoc = given.claims["verdict"].tolist()
+    assert post_hoc == ["looks supported"] and "looks supported" not in evidence.DECIDED
+    sheet = tables.effects_sheet(given)
+    for text in (markdown(sheet), latex_of(sheet)):
+        assert text.count("looks better (lower loss)") == 3 and text.count("better (lower loss)") == 5
+    assert tables.frames(given)["effects"]["verdict"].tolist().count("looks better") == 3
+    told = sentences(given, given.effects[~given.effects["family"]])
+    assert all(" seems to lower the test loss by " in each for each in told)
+    assert "a (post hoc): looks supported. swiglu seems to lower" in "\n".join(_said(given))
+    assert "said to look better or worse" in " ".join(methods.methods(given))
+    diverged = design_lost(tmp_path / "lost")
+    for lines in ("\n".join(_said(diverged)), summary(diverged.study, tmp_path)):
+        assert lines.count("looks better (lower loss)") == 2 and "withheld" in lines
+
+
+def design_lost(folder: Path) -> Case:
+    """A cell of the grid has diverged, so that single cells are all that can be compared."""
+    both = {"norm": "rms", "ffn": "swiglu"}
+    study = fabricate(folder, GRID, range(5), shifted, status=lambda v, s: "diverged" if v == both else "done")
+    return case_of(folder, load_study(folder, study))
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_claims_and_effects_are_said_to_be_families_of_their_own(tmp_path: Path, registered: bool) -> None:
+    given = case(tmp_path, registered=registered)
+    said = "1 registered claim and 3 effects are two families, each with its own 5 % of false verdicts"
+    said = said if registered else "laims written after results are exploratory; the 5 % of false verdicts are those"
+    outputs = [summary(given.study, tmp_path), "\n".join(_said(given)), " ".join(methods.methods(given))]
+    outputs += ["\n".join(sheet.notes) for sheet in tables.sheets(given) if sheet.name in ("claims", "effects")]
+    assert len(outputs) == 5 and all(said in text for text in outputs)
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(2, "undecided"), (3, "better")])
+def test_paired_differences_have_no_verdict_below_three_seeds(tmp_path: Path, n: int, verdict: str) -> None:
+    study = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, range(n), lambda v, s: shifted({"norm": "ln"} | v, s) + s)
+    (row,) = evidence.effects(load_study(tmp_path, study)).itertuples()
+    assert row.verdict == verdict and row.paired and np.isnan(row.p) == (n < 3)
+    assert ("fewer than 3 seeds have both sides" in row.note) == (n < 3)
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(2, "undecided"), (3, "supported")])
+def test_two_seeds_judge_no_claim(tmp_path: Path, n: int, verdict: str) -> None:
+    """Nor that one side diverges more often, which many cells of two seeds would pass the exact test for."""
+    sides = [{"ffn": "glu"}, {"ffn": ["mlp", "swiglu"]}]
+    entries = {
+        name: claimed(True)["a"] | {"claim": claim}
+        for name, claim in (("less", CLAIM), ("often", {"diverges_more": sides}))
+    }
+    lost = lambda levels, seed: "diverged" if levels["ffn"] == "glu" else "done"  # noqa: E731
+    factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu", "glu"]}
+    study = load_study(tmp_path, fabricate(tmp_path, factors, range(n), shifted, lost, claims=entries))
+    assert set(evidence.claims(study)["verdict"]) == {verdict}
+
+
+def test_every_printed_effect_says_how_many_seeds_it_rests_on(tmp_path: Path) -> None:
+    given = case(tmp_path, seeds=4)
+    for text in (summary(given.study, tmp_path), "\n".join(_said(given))):
+        lines = [line for line in text.splitlines() if "  n = 4  " in line]
+        assert [line.split("  ")[line.startswith("  ")] for line in lines] == list(given.effects["label"][:3])

@@ -1,0 +1,202 @@
+"""The margin: its spellings, when it was written, and what it decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_studies import fabricate
+
+from ablate import evidence, format
+from ablate.cli.summary import summary
+from ablate.config.errors import PlanError
+from ablate.config.margin import fraction_of
+from ablate.evidence.equivalence import inside
+from ablate.evidence.sequential import undecided
+from ablate.planning.plan import plan_study
+from ablate.planning.registration import registered_margin
+from ablate.results.atomic import write_json
+from ablate.results.manifest import renew_manifest
+from ablate.results.run import Run
+from ablate.results.study import Study, load_study
+
+EQUAL, SMALL = "equivalent among seeds that trained", "negligible among seeds that trained"
+FEW = "collapse in fewer than 46 % of seeds (95 %, 0 of 5)"  # 1 − .05^(1/5) = .451
+PATTERN = np.array([-1.0, 1.0, -1.0, 1.0, 0.0]) / np.sqrt(4 / 5)  # over five seeds: mean 0, SD 1 but for n − 1
+
+
+def entry(value: Any, registered: bool = True, earlier: list[Any] | None = None) -> dict[str, Any]:
+    return {"value": value, "written": "2026-02-03T04:05", "registered": registered, "earlier": earlier or []}
+
+
+def study(results: Path, difference: float, sd: float, n: int = 5, **options: Any) -> Study:
+    """Two norms whose difference has this mean and about this SD; half the interval is 1.24 SD at n = 5."""
+
+    def score(levels: dict[str, Any], seed: int) -> float:
+        return 2.0 + (levels["norm"] == "rms") * (difference + sd * float(PATTERN[seed % 5]))
+
+    return load_study(results, fabricate(results, {"norm": ["ln", "rms"]}, range(n), score=score, **options))
+
+
+def row(found: Study) -> Any:
+    return next(evidence.effects(found).itertuples())
+
+
+@pytest.mark.parametrize(
+    ("difference", "n", "verdict"),
+    [
+        *[(0.0, 5, EQUAL), (0.004, 5, SMALL), (-0.004, 5, SMALL), (0.02, 5, "worse")],
+        *[(-0.02, 5, "better"), (0.009, 5, "worse"), (0.0, 4, "undecided"), (0.004, 4, "worse")],
+    ],
+)
+def test_verdicts_follow_the_interval_the_margin_and_the_seeds(
+    tmp_path: Path, difference: float, n: int, verdict: str
+) -> None:
+    found = row(study(tmp_path, difference, 0.001, n, margin=entry(0.01)))
+    assert found.verdict == verdict and found.margin == 0.01
+    few = "inside the margin, but n < 5"
+    assert (found.note == few) == (n < 5)
+
+
+def test_an_interval_that_leaves_the_margin_is_undecided_and_says_so(tmp_path: Path) -> None:
+    found = row(study(tmp_path, 0.0, 0.01, margin=entry(0.01)))
+    assert found.low < -0.01 and found.verdict == "undecided"
+    assert format.verdict(found) == "undecided (not shown within ±.01)"
+
+
+def test_without_a_margin_nothing_is_equal(tmp_path: Path) -> None:
+    found = row(study(tmp_path, 0.0, 1e-6))
+    assert found.verdict == "undecided" and format.verdict(found) == "undecided (not shown equal)"
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(4, "undecided"), (5, EQUAL)])
+def test_unpaired_rows_follow_the_same_rules(tmp_path: Path, n: int, verdict: str) -> None:
+    def score(levels: dict[str, Any], seed: int) -> float:
+        return 2.0 + 1e-4 * float(PATTERN[seed]) * (1 if levels["train.batch_size"] == 16 else -1)
+
+    name = fabricate(tmp_path, {"train.batch_size": [16, 32]}, range(n), score=score, batches=str, margin=entry(0.01))
+    found = row(load_study(tmp_path, name))
+    assert found.verdict == verdict and not found.paired
+
+
+def test_what_is_inside_the_margin_is_open_for_seeds_auto_while_seeds_may_collapse(tmp_path: Path) -> None:
+    looks = {"looks": [5, 8], "at": 5, "max": 8}
+    for difference, verdict in ((0.0, EQUAL), (0.012, SMALL), (0.03, "worse")):
+        found = study(tmp_path / str(difference), difference, 0.004, margin=entry(0.02), sequential=looks)
+        table = evidence.effects(found)
+        assert table["verdict"].iloc[0] == verdict and len(undecided(table)) == (verdict != "worse")
+        open_ = "1 effect undecided at 5 seeds (1 but for seeds that may collapse)"
+        assert (open_ in (evidence.standing(found, table) or "")) == (verdict != "worse")
+    plain = evidence.effects(study(tmp_path, 0.0, 0.004, sequential=looks))
+    assert len(undecided(plain)) == 1
+
+
+def test_words_say_how_large_and_whether_afterwards(tmp_path: Path) -> None:
+    found = row(study(tmp_path, 0.0, 0.001, margin=entry(0.01)))
+    assert format.verdict(found) == f"{EQUAL}; {FEW}; within ±.01"
+    late = study(tmp_path / "late", 0.004, 0.001, margin=entry(0.01, False, [entry(0.003)]))
+    assert format.verdict(row(late)) == f"{SMALL}; {FEW}; by a margin written after results; within ±.01"
+    said = "margin: ±.01, post hoc: written 2026-02-03, after results; "
+    said += "earlier: ±.003 (registered 2026-02-03, before any result)"
+    assert said in summary(late) and evidence.margin_line(late) == said
+
+
+def test_a_margin_in_steps_is_judged_by_what_the_effect_is_worth_in_steps(tmp_path: Path) -> None:
+    found = study(tmp_path, 0.0, 0.001, margin=entry("2 %"))
+    assert row(found).verdict == "undecided"
+    assert evidence.margin_line(found).endswith(
+        "without exchange runs nothing can be judged by it; exchange=true adds them"
+    )
+    assert format.verdict(row(found)) == "undecided (not shown within ±2 % of the training steps)"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "within"), [(-0.01, 0.01, True), (-0.0195, 0.0195, True), (-0.0199, 0, False), (0, 0.0201, False)]
+)
+def test_worth_inside_a_share_of_the_steps(low: float, high: float, within: bool) -> None:
+    row = SimpleNamespace(margin=float("nan"), margin_steps=0.02, worth_low=low, worth_high=high)
+    # Twice as many and half as many are alike: 2 % more is as far as 1.96 % fewer.
+    assert inside(row) == within
+
+
+def test_shares_of_the_steps() -> None:
+    assert [fraction_of(text) for text in ("2 %", "2%", " .5 % ", "10 %")] == [0.02, 0.02, 0.005, 0.1]
+    assert [fraction_of(text) for text in ("2", "2 percent", "% 2", "-2 %", 0.02, None)] == [None] * 6
+
+
+def test_a_margin_is_registered_until_two_cells_of_a_seed_have_a_result() -> None:
+    assert registered_margin(None, None, {0: {"a", "b"}}, "t1") is None
+    first = registered_margin(0.01, None, {0: {"a"}, 1: {"b"}}, "t1")
+    assert first == {"value": 0.01, "written": "t1", "registered": True, "earlier": []}
+    assert registered_margin(0.01, first, {0: {"a", "b"}}, "t2") == first
+    second = registered_margin(0.02, first, {0: {"a", "b"}}, "t2")
+    assert second and not second["registered"]
+    assert second["earlier"] == [{"value": 0.01, "written": "t1", "registered": True}]
+    gone = registered_margin(None, second, {0: {"a", "b"}}, "t3")
+    assert gone and gone["value"] is None and [old["value"] for old in gone["earlier"]] == [0.01, 0.02]
+
+
+def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan) -> None:
+    plain = plan("norm=ln,rms", "seeds=2")
+    first = plan("norm=ln,rms", "seeds=2", "margin=0.01")
+    assert first.manifest["study"] == plain.manifest["study"] and first.statuses == plain.statuses
+    assert first.manifest["margin"]["registered"] and plain.manifest["margin"] is None
+    renew_manifest(first.results, first.manifest)
+    for run in first.manifest["runs"]:
+        if run["seed"] == 0:
+            folder = Run(first.results, run["path"])
+            folder.folder.mkdir(parents=True)
+            write_json(folder.result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
+    again = plan("norm=ln,rms", "seeds=2", "margin=0.01").manifest["margin"]
+    assert again == first.manifest["margin"]
+    later = plan("norm=ln,rms", "seeds=2", "margin=0.02").manifest["margin"]
+    assert not later["registered"] and later["earlier"][0]["value"] == 0.01
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["margin=0"], "margin: 0 is no size of a difference; write a number above 0"),
+        (["margin=-1"], "margin: -1 is no size"),
+        (["margin=about"], "margin: 'about' is no size"),
+        (["margin=true"], "margin: True is no size"),
+        (["margin=0 %", "exchange=true"], "margin: '0 %' is no size"),
+        (["margin=2 %"], "margin: '2 %' is a share of the training steps, whose worth exchange runs measure; write ex"),
+    ],
+)
+def test_nonsense_is_refused_in_one_line(plan, overrides: list[str], said: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        plan("norm=ln,rms", *overrides)
+    assert str(caught.value).startswith(said) and "\n" not in str(caught.value)
+
+
+def test_a_number_is_in_no_unit_of_several_metrics(tmp_path: Path) -> None:
+    asked = ("data=copy,dates", "norm=ln,rms", "margin=0.01", "scale=tiny", f"results_dir={tmp_path}")
+    with pytest.raises(PlanError, match=r"margin: 0\.01 cannot be in the unit of accuracy and of exact"):
+        plan_study(asked)
+
+
+def test_a_study_file_may_have_a_margin_and_changing_it_is_the_same_study(tmp_path: Path) -> None:
+    folder = tmp_path / "conf" / "experiment"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(
+        "# Mine.\nscale: tiny\nfactors: {norm: [ln, rms]}\nmargin: 0.01\nexchange: false\n"
+    )
+    asked = "+experiment=mine", f"results_dir={tmp_path}"
+    for more, margin in ((), 0.01), (("margin=0.02",), 0.02):
+        manifest = plan_study((*asked, *more), str(tmp_path / "conf")).manifest
+        assert manifest["study"] == "mine" and manifest["margin"]["value"] == margin
+    with pytest.raises(PlanError, match="margin: 0 is no size"):
+        plan_study((*asked, "margin=0"), str(tmp_path / "conf"))
+
+
+@pytest.mark.parametrize("kind", ["tunes", "placebo_of", "exchange_of"])
+def test_studies_that_serve_another_carry_no_verdict_words(tmp_path: Path, kind: str) -> None:
+    found = study(tmp_path, 0.02, 0.001, margin=entry(0.01), **{kind: "mine"})
+    assert row(found).verdict == "none"
+    text = summary(found, tmp_path)
+    assert not any(word in text for word in ("better", "worse", "equivalent", "undecided", "negligible"))
+    assert "no verdict" in text and "confirm=" not in text and "margin" not in text

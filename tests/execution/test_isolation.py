@@ -1,0 +1,143 @@
+"""What one cell's component does to its process changes no other cell's numbers."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import run_module
+from crashing_norm import processes, start
+
+from ablate.config.errors import PlanError
+from ablate.planning.plan import plan_study
+
+ENDING = {
+    "ctrl_c": ("raise_(KeyboardInterrupt('stop it'))", "KeyboardInterrupt: stop it"),
+    "leave": ("sys.exit(0)", "SystemExit: 0"),
+    "exit": ("os._exit(3)", "its process ended with exit code 3"),
+    "closing": ("os.closerange(0, 200)", "its process ended with exit code 1"),
+}
+DEEDS = {
+    "dtype": "torch.set_default_dtype(torch.float64)",
+    "relu": "F.relu = torch.nn.functional.relu = lambda x, inplace=False: x",
+    "grad": "torch.set_grad_enabled(False)",
+    "draw": "torch.manual_seed(7), random.seed(7), numpy.random.seed(7)",
+    "threads": "torch.set_num_threads(3)",
+    "precise": "torch.use_deterministic_algorithms(True), torch.set_flush_denormal(True)",
+    "environ": "os.environ.update(ABLATE_CACHE='/nowhere', OMP_NUM_THREADS='5')",
+    "chdir": "os.chdir('/')",
+    "parent": "setattr(nn.Linear, 'forward', lambda self, x: 0 * F.linear(x, self.weight, self.bias))",
+    "stdin": "os.close(0)",
+    "fork": "os.fork()",
+    "daemon": "os.fork() or (os.setsid(), time.sleep(1000))",
+    "child": "subprocess.Popen(['sleep', '1000'])",
+    "talk": 'print(\'{"status": "done"}\', flush=True)',
+}
+CODE = """
+import os, random, subprocess, sys, time
+import numpy
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+TRAINS = sys.argv[0].endswith("worker.py")
+
+
+def raise_(error):
+    raise error
+
+
+class Deed(nn.Module):
+    done = False
+
+    def __init__(self, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x, mask=None):
+        if not Deed.done and self.where and (self.training or not TRAINS):
+            Deed.done = True
+            self.do()
+        return (x * self.weight * self.scale).to(x.dtype)
+
+
+"""
+CLASS = """
+class {name}(Deed):
+    scale, where = {scale}, {where}
+
+    def do(self):
+        {deed}
+
+
+"""
+
+
+def write(folder: Path, where: str = "True") -> list[str]:
+    """The package `deeds` with a norm for each, those that end a process only `where`; what makes it known."""
+    (folder / "conf" / "norm").mkdir(parents=True)
+    code, every = CODE, [(name, deed, "True") for name, deed in DEEDS.items()]
+    every += [(name, deed, where) for name, (deed, _) in ENDING.items()]
+    for i, (name, deed, there) in enumerate(every):  # at scales of their own, or they were one network
+        given = {"{name}": name.title(), "{deed}": deed, "{scale}": f"{1 + i / 50}", "{where}": there}
+        code += functools.reduce(lambda text, key: text.replace(key, given[key]), given, CLASS)
+        yaml = f"# {name}.\n_target_: deeds.{name.title()}\n_partial_: true\n"
+        (folder / "conf" / "norm" / f"{name}.yaml").write_text(yaml)
+    (folder / "deeds.py").write_text(code)
+    return ["user=[deeds]", "--config-dir=conf"]
+
+
+def of(results: Path, norm: str) -> dict[str, object]:
+    """All that a cell's run left, bit for bit, but for its times."""
+    [folder] = results.glob(f"runs/{norm}-*/s0-*")
+    result = json.loads((folder / "result.json").read_text())
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_bytes().splitlines()]
+    for row in rows:
+        row.pop("seconds", None)
+    weights = folder / "weights.safetensors"
+    found = {name: result.get(name) for name in ("status", "final", "documents", "error")}
+    return found | {"key": folder.name, "rows": rows, "weights": weights.exists() and weights.read_bytes()}
+
+
+def sweep(folder: Path, *words: str) -> tuple[int, str]:
+    process = start("-m", *words, "seeds=1", "train.parallel=1", cwd=folder)
+    out, err = process.communicate(timeout=550)
+    assert not processes(process.pid), "nothing is left running"
+    return process.returncode, out + err
+
+
+def test_what_a_component_does_to_its_process_reaches_no_other_run(small: list[str], tmp_path: Path) -> None:
+    """Neither while the sweep is planned nor while it trains."""
+    own = write(tmp_path, "TRAINS")
+    clean, dirty = tmp_path / "clean", tmp_path / "dirty"
+    sweep(tmp_path, *small, "norm=ln,rms", f"results_dir={clean}")
+    words = [*own, f"norm=ln,{','.join([*DEEDS, *ENDING])},rms"]
+    code, said = sweep(tmp_path, *small, *words, f"results_dir={dirty}")
+    assert code == 1 and "stopped" not in said, said
+    for norm in ("ln", "rms"):
+        assert of(dirty, norm) == of(clean, norm), norm
+    ended = {name: of(dirty, name) for name in (*DEEDS, *ENDING)}
+    failed = {name: found["error"] for name, found in ended.items() if found["status"] == "failed"}
+    assert failed.keys() >= {"grad", "ctrl_c", "leave", "exit"}, failed
+    assert not failed.keys() & {"fork", "daemon", "child", "stdin", "talk", "chdir", "environ", "threads"}, failed
+    assert failed["ctrl_c"]["type"] == "KeyboardInterrupt" and "stop it" in failed["ctrl_c"]["traceback"]
+    assert failed["leave"]["type"] == "SystemExit" and "exit code 3" in failed["exit"]["message"]
+    again = run_module("ablate.evaluate", "--results-dir", str(dirty), *own[:1], cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert "rms" in again.stdout and "ln, seed" not in again.stdout + again.stderr, again.stdout + again.stderr
+    assert "rms, seed" not in again.stdout + again.stderr, again.stdout + again.stderr
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_a_component_that_ends_its_process_while_it_is_checked_is_one_line(
+    name: str, small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, folder = write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PlanError) as refused:
+        plan_study((*small, f"norm=ln,{name}", user), folder.partition("=")[2])
+    assert [str(problem) for problem in refused.value.problems] == [f"deeds.{name.title()}: {ENDING[name][1]}"]
+    assert "deeds" not in sys.modules, "nothing of it was loaded here"

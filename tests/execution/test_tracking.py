@@ -1,0 +1,481 @@
+"""The mirror to W&B: what arrives there, that it arrives once, and that nothing which happens to it matters."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import read_terminal
+from crashing_norm import wait_for
+
+from ablate.cli import mirror, sweep
+from ablate.execution.tracking.mirror import Mirror
+from ablate.execution.tracking.run_card import settings
+from ablate.execution.tracking.wandb import wandb_mode
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest, write_manifest
+from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.run import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDY = "norm-3fa94c"
+ORCHESTRATED: dict[str, Any] = {"study": None, "seeds": 2, "design": "grid", "tune": {"key": None}, "keep": "weights"}
+GIT = {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False}
+VERSIONS = {"python": "3.11.4", "torch": "2.6.1"}
+ASKED = ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE", "NETRC")
+
+
+@pytest.fixture(autouse=True)
+def no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ASKED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int = 2, track: Any = ...) -> list[str]:
+    """A study on disk with nothing trained; returns the paths of its runs."""
+    track = (
+        {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial", "entity": None}
+        if track is ...
+        else track
+    )
+    cells: list[dict[str, Any]] = [
+        {
+            "id": f"c{i}",
+            "name": f"{norm}-mlp-pre-rope-mha-gpt2",
+            "label": norm,
+            "levels": {"norm": norm, "optim.lr": 0.001, "model": "decoder"},
+            "params": 1000 + i,
+            "flops_per_token": 6000,
+            "params_vs_reference": i / 1000,
+            "shared_draws": 1.0,
+            "config": {
+                "norm": {"_target_": f"ablate.model.norm.{norm}", "eps": 1e-5},
+                "model": {"dim": 64},
+                "optim": {"lr": 0.001, "warmup": 40},
+                "train": {"steps": 40},
+                "seed": {"init": None, "data": 7, "placebo": None},
+                **ORCHESTRATED,
+                "track": track,
+            },
+        }
+        for i, norm in enumerate(norms)
+    ]
+    runs: list[dict[str, Any]] = [
+        {"cell": cell["id"], "seed": seed, "path": f"{cell['name']}/s{seed}-{i}{seed}"}
+        for i, cell in enumerate(cells)
+        for seed in range(seeds)
+    ]
+    manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "factors": {"norm": norms}}
+    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}}
+    manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {}, "looks": [], "units": {}}
+    write_manifest(results, manifest)
+    return [run["path"] for run in runs]
+
+
+def log(results: Path, path: str, steps: range, loss: float = 4.0) -> None:
+    """Write a run's metrics up to the last of `steps`, as training does."""
+    writer = MetricsWriter(Run(results, path).metrics_file)
+    for step in steps:
+        writer.write({"step": step, "tokens": 64 * step, "seconds": step / 10, "train/loss": loss - step / 100})
+    writer.close()
+
+
+def end(results: Path, path: str, status: str = "done", ended: str = "2026-01-01T00:00:00") -> None:
+    """End a run, with a loss that is not finite where it diverged."""
+    loss = None if status == "diverged" else 3.6
+    error = {"type": "ValueError", "message": "boom", "traceback": ""} if status == "failed" else None
+    log(results, path, range(0, 50, 10))
+    final = {} if status == "failed" else {"test/loss": loss}
+    result = {
+        "status": status,
+        "final": final,
+        "ended": ended,
+        "error": error,
+        "seconds": {"train": 5.5, "total": 7.25},
+    }
+    result |= {"device": "cpu x86_64", "host": "somewhere", "versions": VERSIONS, "git": GIT, "steps": 40}
+    write_json(Run(results, path).result_file, result)
+
+
+def sync(results: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ablate.sync", "--results-dir", str(results), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | environment)
+
+
+def start_mirror(results: Path, **environment: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "ablate.execution.tracking.wandb",
+        STUDY,
+        "--follow",
+        "--results-dir",
+        str(results),
+    ]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
+
+
+def folders(results: Path) -> list[Path]:
+    return sorted((results / "wandb").glob("*run-*"))
+
+
+def mirrored(results: Path) -> list[dict[str, Any]]:
+    file = results / "studies" / STUDY / "mirror.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def read_back(folder: Path) -> dict[str, Any]:
+    """What W&B's own reader (`wandb leet inspect`, without its second of start-up) finds in an offline run."""
+    from wandb.util import get_core_path
+
+    (file,) = folder.glob("run-*.wandb")
+    reader = [get_core_path(), "leet", "inspect", "--no-observability", "--json", "--run-file", file, folder.parent]
+    output = subprocess.run(reader, capture_output=True, text=True, check=True).stdout
+    kinds: dict[str, list[Any]] = {}
+    for record in map(json.loads, output.splitlines()):
+        kinds.setdefault(record["type"], []).append(record.get(record["type"]))
+    summary: dict[str, Any] = {}
+    for update in kinds["summary"]:
+        summary |= update["update"]
+    axes = {metric.get("name") or metric["glob_name"]: metric.get("step_metric") for metric in kinds["metric"]}
+    return {
+        **kinds["run"][0],
+        "config": kinds["run"][0]["config"]["update"],
+        "history": [item["item"] for item in kinds["history"]],
+        "axes": axes,
+        "summary": summary,
+        "exit_code": kinds["exit"][0].get("exit_code", 0),
+    }
+
+
+def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
+    paths = make_study(tmp_path)
+    for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
+        end(tmp_path, path, status)
+    answer = sync(tmp_path, WANDB_RUN_ID="left-over", WANDB_SWEEP_ID="left-over", WANDB_SERVICE="left-over")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert f"{STUDY} to wandb (offline): 4 replayed now, 0 before, 0 not ended" in answer.stdout
+    runs = {run["display_name"]: run for run in map(read_back, folders(tmp_path))}
+    assert sorted(runs) == ["ln/s0", "ln/s1", "rms/s0", "rms/s1"]
+    assert len({run["run_id"] for run in runs.values()}) == 4
+    assert [run["exit_code"] for _, run in sorted(runs.items())] == [0, 2, 1, 0]
+    assert [run["summary"]["status"] for _, run in sorted(runs.items())] == ["done", "diverged", "failed", "done"]
+    assert [run["tags"][3:] for _, run in sorted(runs.items())] == [[], ["diverged"], ["failed"], []]
+    run = runs["ln/s0"]
+    assert (run["project"], run["run_group"], run["job_type"]) == ("trial", STUDY, "ln")
+    assert run["tags"] == ["norm=ln", "optim.lr=0.001", "model=decoder"] and run["git"] == {"commit": GIT["commit"]}
+    assert {name: value for name, value in run["config"].items() if name != "_wandb"} == {
+        **{"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"},
+        "components": {"norm": {"_target_": "ablate.model.norm.ln", "eps": 1e-5}},
+        "model": {"dim": 64, "variant": "decoder"},
+        "optim": {"lr": 0.001, "warmup": 40},
+        "optim.lr": 0.001,
+        "train": {"steps": 40},
+        **{"seed": 0, "seed_data": 7},
+        "budget": {"params": 1000, "flops_per_token": 6000, "params_vs_reference": 0.0, "shared_draws": 1.0},
+        "study": {"name": STUDY, "command": "python -m ablate -m norm=ln,rms"}
+        | {name: value for name, value in ORCHESTRATED.items() if name != "study"}
+        | {"track": {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial", "entity": None}},
+        **{"device": "cpu x86_64", "host": "somewhere", "versions": VERSIONS, "git": GIT},
+    }
+    history = [
+        {name: value for name, value in row.items() if name not in ("_timestamp", "_runtime")} for row in run["history"]
+    ]
+    logged = [{"step": n, "tokens": 64 * n, "seconds": n / 10, "train/loss": 4 - n / 100} for n in range(0, 50, 10)]
+    assert history == [{"_step": row["step"]} | row for row in logged]
+    took = {"_runtime": 7.25, "_wandb": {"runtime": 7.25}, "_step": 40}
+    assert run["summary"] == logged[-1] | took | {"test/loss": 3.6, "status": "done"}
+    over = {"train/*": "step", "val/*": "step", "test/*": "step", "diag/*": "step", "lr": "step", "grad_norm": "step"}
+    assert run["axes"] == over | {"step": None, "tokens": None, "seconds": None}
+    assert runs["rms/s1"]["config"]["norm"] == "rms" and runs["rms/s1"]["config"]["budget"]["params"] == 1001
+    assert runs["ln/s1"]["summary"]["test/loss"] in (None, "NaN")
+    assert runs["rms/s0"]["summary"]["error"] == "boom" and runs["rms/s0"]["summary"]["_runtime"] == 7.25
+
+
+def test_a_sweep_names_packages_of_ones_own_to_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_study(tmp_path)
+    plan = SimpleNamespace(manifest=read_manifest(tmp_path, STUDY), results=tmp_path, user=["mine"])
+    started = SimpleNamespace(stdin=io.BytesIO(), wait=lambda seconds: 0)
+    commands: list[list[str]] = []
+    monkeypatch.setattr(sweep.subprocess, "Popen", lambda command, **_: commands.append(command) or started)
+    with sweep.mirror(plan):
+        pass
+    mirrors: list[Mirror] = []
+    monkeypatch.setattr(mirror, "follow", mirrors.append)
+    monkeypatch.setattr(mirror.os, "nice", lambda _: None)
+    monkeypatch.setattr(mirror.os, "setsid", lambda: None)
+    monkeypatch.setattr(sys, "argv", commands[0][2:])
+    assert mirror.main() == 0 and (mirrors[0].study, mirrors[0].user) == (STUDY, ["mine"])
+
+
+def test_mirroring_again_adds_nothing_and_a_retried_run_replaces_its_failure(tmp_path: Path) -> None:
+    paths = make_study(tmp_path)
+    end(tmp_path, paths[0])
+    end(tmp_path, paths[1], "failed")
+    log(tmp_path, paths[2], range(0, 30, 10))  # interrupted
+    assert "2 replayed now, 0 before, 2 not ended" in sync(tmp_path).stdout
+    first = folders(tmp_path)
+    assert "0 replayed now, 2 before, 2 not ended" in sync(tmp_path, STUDY).stdout
+    assert folders(tmp_path) == first and len(first) == 2
+    end(tmp_path, paths[1], "done", ended="2026-01-02T00:00:00")
+    assert "1 replayed now, 1 before" in sync(tmp_path).stdout
+    second = folders(tmp_path)
+    assert len(second) == 2
+    assert [line["path"] for line in mirrored(tmp_path)] == [paths[0], paths[1], paths[1]]
+    codes = {run["display_name"]: run["exit_code"] for run in map(read_back, second)}
+    assert codes == {"ln/s0": 0, "ln/s1": 0}, "W&B names a folder by the second, so only its content tells"
+
+
+def test_a_mirror_follows_a_sweep_and_ends_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    results = tmp_path / "results"
+    paths = make_study(results)
+    mirror = start_mirror(results)
+    end(results, paths[0])
+    wait_for(lambda: len(mirrored(results)) == 1)
+    assert "a mirror is at work" in sync(results).stdout
+    second = start_mirror(results)  # a second sweep of this study: its mirror waits
+    end(results, paths[1])
+    wait_for(lambda: len(mirrored(results)) == 2)
+    end(results, paths[2])  # in the last moment
+    assert mirror.communicate(timeout=120) == ("", "")
+    assert mirror.returncode == 0 and len(mirrored(results)) == 3
+    end(results, paths[3])
+    assert second.communicate(timeout=120) == ("", "")
+    assert second.returncode == 0 and [line["path"] for line in mirrored(results)] == paths
+    assert len(folders(results)) == 4 and not list(elsewhere.iterdir())
+
+
+def test_a_killed_mirror_leaves_no_duplicate(tmp_path: Path) -> None:
+    paths = make_study(tmp_path, seeds=2)
+    for path in paths:
+        end(tmp_path, path)
+    log(tmp_path, paths[1], range(4000))  # long enough to be killed in the middle
+    mirror = start_mirror(tmp_path)
+    wait_for(lambda: len(folders(tmp_path)) > len(mirrored(tmp_path)) > 0)
+    mirror.send_signal(signal.SIGKILL)
+    mirror.communicate(timeout=120)
+    assert len(mirrored(tmp_path)) < len(paths)
+    with open(tmp_path / "studies" / STUDY / "mirror.jsonl", "a") as file:
+        file.write('{"path": "torn')
+    answer = sync(tmp_path)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    # A folder that the kill caught empty is none.
+    runs = [read_back(folder) for folder in folders(tmp_path) if list(folder.glob("run-*.wandb"))]
+    history = {run["display_name"]: len(run["history"]) for run in runs}
+    assert history == {"ln/s0": 5, "ln/s1": 4000, "rms/s0": 5, "rms/s1": 5}
+    assert all(run["summary"]["status"] == "done" for run in runs) and len(runs) == 4
+    assert "0 replayed now, 4 before" in sync(tmp_path).stdout
+
+
+def test_without_a_key_a_terminal_is_never_asked(tmp_path: Path) -> None:
+    end(tmp_path, make_study(tmp_path)[0])
+    for asked in ("", "online"):
+        child, terminal = pty.fork()
+        if child == 0:
+            os.environ["WANDB_MODE"] = asked
+            os.execv(sys.executable, [sys.executable, "-m", "ablate.sync", "--results-dir", str(tmp_path)])
+        shown = read_terminal(terminal)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, shown
+        assert "offline" in shown and "W&B account" not in shown
+        (tmp_path / "studies" / STUDY / "mirror.jsonl").unlink()
+    assert "not reached" in shown and len(folders(tmp_path)) == 1
+
+
+FAKE_WANDB = """
+import json, os, time
+class Settings:
+    def __init__(self, **settings): pass
+class Config(dict):
+    def update(self, values, allow_val_change): write("config", "", values["versions"], values.get("device"))
+class Run:
+    def __init__(self, id, step):
+        self.id, self.starting_step, self.summary, self.config = id, step, {}, Config()
+    def define_metric(self, name, step_metric=None): pass
+    def __setattr__(self, name, value):
+        super().__setattr__(name, value)
+        if name == "tags": write("tags", self.id, value)
+    def log(self, row, step): write("log", self.id, step)
+    def mark_preempting(self): write("preempting", self.id)
+    def finish(self, exit_code): write("finish", self.id, exit_code)
+def write(*event):
+    with open(os.environ["EVENTS"], "a") as file:
+        file.write(json.dumps(event) + "\\n")
+def init(*, mode, id, resume, **rest):
+    if os.environ["EVENTS"].endswith(mode + "-fails"):
+        raise OSError("the network\\nis down")
+    with open(os.environ["EVENTS"], "a+") as file:
+        file.seek(0)
+        steps = [event[2] for event in map(json.loads, file) if event[0] == "log" and event[1] == id]
+    write("init", id, mode, resume)
+    return Run(id, max(steps) + 1 if resume and steps else 0)
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for wandb and its server; the file of what happened."""
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "wandb.py").write_text(FAKE_WANDB)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'fake'}{os.pathsep}{ROOT}")
+    monkeypatch.setenv("EVENTS", str(tmp_path / "events"))
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    return tmp_path / "events"
+
+
+def events(server: Path) -> list[list[Any]]:
+    """What the stand-in was told, without the run."""
+    return (
+        [[kind, *rest] for kind, _, *rest in map(json.loads, server.read_text().splitlines())]
+        if server.exists()
+        else []
+    )
+
+
+def test_online_runs_are_live_and_resumed_ones_repeat_no_step(tmp_path: Path, server: Path) -> None:
+    path = make_study(tmp_path)[0]
+    log(tmp_path, path, range(0, 30, 10))
+    mirror = start_mirror(tmp_path)
+    wait_for(lambda: ["log", 20] in events(server))
+    log(tmp_path, path, range(0, 20, 10))  # killed and continued from a checkpoint, so the file is shorter
+    log(tmp_path, path, range(0, 40, 10))
+    wait_for(lambda: ["log", 30] in events(server))
+    mirror.communicate(timeout=120)
+    end(tmp_path, path)
+    assert "wandb (online): 1 replayed now" in sync(tmp_path).stdout
+    assert events(server) == [
+        ["init", "online", "allow"],
+        *(["log", step] for step in (0, 10, 20, 30)),
+        ["preempting"],
+        ["finish", 1],
+        ["init", "online", "allow"],
+        ["log", 40],
+        ["finish", 0],
+    ]
+
+
+def test_a_run_that_ends_while_it_is_shown_gets_what_only_its_end_tells(tmp_path: Path, server: Path) -> None:
+    path = make_study(tmp_path)[0]
+    log(tmp_path, path, range(0, 30, 10))
+    mirror = start_mirror(tmp_path)
+    wait_for(lambda: ["log", 20] in events(server))
+    end(tmp_path, path, "diverged")
+    wait_for(lambda: ["finish", 2] in events(server))
+    mirror.communicate(timeout=120)
+    told = events(server)[events(server).index(["log", 20]) + 1 :]
+    tags = ["norm=ln", "optim.lr=0.001", "model=decoder", "diverged"]
+    assert told == [["config", VERSIONS, "cpu x86_64"], ["tags", tags], ["log", 30], ["log", 40], ["finish", 2]]
+
+
+def test_names_that_a_cell_does_not_tell_apart_are_left_out() -> None:
+    config = {
+        "norm": {"_target_": "mine.Norm"},
+        "data": {"path": "x"},
+        "seed": {"init": 3, "data": None},
+        "reuse": "any",
+    }
+    cell = {"name": "my-norm-mlp-pre-rope-mha-gpt2", "levels": {"norm": "my-norm", "data": "text"}, "config": config}
+    found = settings(cell)
+    assert found["norm"] == "my-norm" and "ffn" not in found and "reuse" not in found and found["seed_init"] == 3
+    assert found["data"] == {"path": "x", "variant": "text"} and cell["config"]["data"] == {"path": "x"}
+
+
+def test_an_error_online_turns_to_offline_and_says_so_once(tmp_path: Path, server: Path) -> None:
+    paths = make_study(tmp_path)
+    end(tmp_path, paths[0])
+    end(tmp_path, paths[1])
+    answer = sync(tmp_path, EVENTS=f"{server}-online-fails")
+    assert (answer.returncode, answer.stderr.count("\n")) == (0, 1)
+    assert "W&B is not reached, runs are mirrored offline from here (OSError: the network is down)" in answer.stderr
+    assert [line["mode"] for line in mirrored(tmp_path)] == ["offline", "offline"]
+    assert "wandb (online): 2 replayed now" in sync(tmp_path).stdout, "a key and a network later"
+    assert "0 replayed now" in sync(tmp_path, WANDB_MODE="offline").stdout
+
+
+@pytest.mark.parametrize(
+    "broken", ["raise ImportError('no such thing')", "def Settings(**settings): raise OSError('x')"]
+)
+def test_a_wandb_that_is_broken_harms_nothing(tmp_path: Path, server: Path, broken: str) -> None:
+    (tmp_path / "fake" / "wandb.py").write_text(broken)
+    for path in make_study(tmp_path):
+        end(tmp_path, path)
+    answer = sync(tmp_path, WANDB_MODE="offline")
+    assert answer.returncode == 0 and answer.stderr.count("\n") == 1 and "nothing is lost" in answer.stderr
+    mirror = start_mirror(tmp_path, WANDB_MODE="offline")
+    assert mirror.communicate(timeout=120)[1].count("\n") == 1 and mirror.returncode == 0
+    assert mirrored(tmp_path) == []
+
+
+def test_a_wandb_that_hangs_ends_with_the_grace_of_the_mirror(tmp_path: Path, server: Path) -> None:
+    (tmp_path / "fake" / "wandb.py").write_text("import time\ntime.sleep(1000)")
+    end(tmp_path, make_study(tmp_path)[0])
+    code = "from ablate.execution.tracking import wandb; wandb.GRACE = 0.5"
+    program = f"import sys; from ablate.cli import mirror; {code}; sys.exit(mirror.main())"
+    command = [sys.executable, "-c", program, STUDY, "--follow", "--results-dir", str(tmp_path)]
+    answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    assert answer.returncode == 0 and f"`python -m ablate.sync {STUDY}` mirrors the rest" in answer.stderr
+
+
+def test_the_mode_is_decided_without_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wandb_mode() == "offline"
+    netrc = tmp_path / "netrc"
+    netrc.touch(mode=0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    for host in ("api.wandb.ai", "api.forge.coreweave.com"):
+        netrc.write_text(f"machine {host}\n  login user\n  password {'0' * 40}\n")
+        assert wandb_mode() == "online"
+    netrc.write_text("machine example.org login user password x\n")
+    assert wandb_mode() == "offline"
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    assert wandb_mode() == "online"
+    for mode in ("offline", "disabled", "online"):
+        monkeypatch.setenv("WANDB_MODE", mode)
+        assert wandb_mode() == mode
+
+
+@pytest.mark.parametrize("track", [None, {}])
+def test_a_study_without_tracking_is_left_alone(tmp_path: Path, track: Any) -> None:
+    end(tmp_path, make_study(tmp_path, track=track)[0])
+    assert Mirror(tmp_path, STUDY).replay() == 0
+    assert not (tmp_path / "wandb").exists()
+
+
+def test_disabled_means_nothing_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    end(tmp_path, make_study(tmp_path)[0])
+    assert Mirror(tmp_path, STUDY).replay() == 0 and not mirrored(tmp_path)
+
+
+def test_a_target_from_elsewhere_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    end(tmp_path, make_study(tmp_path, track={"_target_": "os.system", "command": "false"})[0])
+    assert Mirror(tmp_path, STUDY).replay() == 0
+    assert "'os.system' is not in ablate.execution.tracking.wandb" in capsys.readouterr().err
+
+
+def test_a_damaged_result_is_passed_over(tmp_path: Path) -> None:
+    paths = make_study(tmp_path, track={"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial"})
+    Run(tmp_path, paths[0]).folder.mkdir(parents=True)
+    Run(tmp_path, paths[0]).result_file.write_text("{")
+    assert Mirror(tmp_path, STUDY).replay() == 0
+
+
+def test_an_unknown_study_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    for arguments in ((), ("nothing",)):
+        answer = sync(tmp_path / "results", *arguments)
+        assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
+    make_study(tmp_path)
+    assert STUDY in sync(tmp_path, "nothing").stderr

@@ -1,0 +1,57 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import pytest
+from matplotlib.figure import Figure
+
+from ablate import evidence, format
+from ablate.planning.budget_matching import left_over
+from analysis.figures.draw.axes import Short
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0, -0.0003, 0.0004, -1e-17])
+def test_what_is_shown_as_zero_has_no_sign(zero: float) -> None:
+    assert format.number(zero, 3) == format.number(zero, 3, signed=True) == ".000"
+    assert format.number(zero, 0, signed=True) == "0"
+    assert format.span(zero, NAN, NAN, 3) == ".000"
+    assert format.span(zero, -0.0002, 0.0001, 3) == ".000 [.000, .000]"
+    assert format.percent(zero / 10) == "0.0 %" and format.remainder(zero / 100) in ("0.00 %", "0 %")
+    assert left_over({"difference": zero, "quantity": "parameters"}) == "0.0 % parameters"
+    row = SimpleNamespace(worth=zero, worth_low=-0.12, worth_high=0.14)
+    assert evidence.worth_words(row, "steps").startswith("worth 0 % [")
+
+
+def test_what_is_not_zero_has_its_sign() -> None:
+    assert [format.number(value, 3, signed=True) for value in (0.053, -0.053, 12.5)] == ["+.053", "−.053", "+12.500"]
+    assert (format.number(0.053, 3), format.number(-10.05, 2), format.number(NAN, 2)) == (".053", "−10.05", "–")
+    assert (format.percent(-0.12), format.percent(0.001), format.remainder(-0.0167)) == ("−12.0 %", "+0.1 %", "−1.67 %")
+    assert left_over({"difference": -0.031, "quantity": "FLOPs"}) == "−3.1 % FLOPs"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [
+        (-0.028, -0.0003, "−.028, −.0003"),
+        (0.00049, 0.03, "+.0005, +.030"),
+        (-0.028, 0.0003, "−.028, .000"),
+        (0.0, 0.03, ".000, +.030"),
+        (1e-30, 0.03, ".000000000, +.030"),
+        (NAN, NAN, "–, –"),
+    ],
+)
+def test_an_end_that_is_clear_of_zero_is_not_shown_as_zero(low: float, high: float, shown: str) -> None:
+    assert format.ends(low, high, 3, signed=True) == shown
+
+
+def test_ticks_beside_zero_have_no_sign() -> None:
+    axis = Figure().subplots()
+    axis.set_xlim(-0.05, 0.05)
+    axis.xaxis.set_major_formatter(Short())
+    shown = axis.xaxis.get_major_formatter().format_ticks([-0.05, -1e-18, 0.0, 0.05])
+    assert shown[1:3] == ["0", "0"] and not any(re.fullmatch(r"[−-]0?\.?0*", text) for text in shown)

@@ -1,0 +1,123 @@
+"""What commands print: in any encoding, without what a terminal obeys, and whether or not anybody listens."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from fake_studies import fabricate
+
+from ablate.format.streams import Stream
+
+LATIN, ASCII = {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "ascii"}
+OLD = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+WAYS = {"stdout": ">&-", "stderr": "2>&-", "all": "<&- >&- 2>&-", "full": ">/dev/full", "both full": ">/dev/full 2>&1"}
+
+
+def under(way: str, *words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """A command of this Python's, its streams as a shell is told."""
+    command = ["sh", "-c", f'exec "$@" {way}', "sh", sys.executable, "-m", *words]
+    given = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.run(command, cwd=cwd, env=given, stdin=subprocess.DEVNULL, capture_output=True, timeout=600)
+
+
+def streamed(encoding: str, *texts: str) -> bytes:
+    raw = io.BytesIO()
+    stream = Stream(io.TextIOWrapper(raw, encoding=encoding), told=False)
+    for text in texts:
+        print(text, file=stream, end="", flush=True)
+    return raw.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [
+        ("utf-8", "rms − ln  −.061 ± .002 … é".encode()),
+        ("latin-1", b"rms - ln  -.061 \xb1 .002 ... \xe9"),
+        ("ascii", b"rms - ln  -.061 +/- .002 ... e"),
+    ],
+)
+def test_what_an_encoding_lacks_is_said_in_plain_letters(encoding: str, shown: bytes) -> None:
+    assert streamed(encoding, "rms − ln  −.061 ± .002 … é") == shown
+
+
+def test_what_a_terminal_would_obey_is_spelled_out_and_an_undecodable_name_is_no_error() -> None:
+    assert streamed("utf-8", "a\x1b[2Jb\u202ec\rd\x07\n") == b"a\\x1b[2Jb\\u202ec\\x0dd\\x07\n"
+    assert streamed("utf-8", "a\udcffb") == b"a?b"
+
+
+class Broken(io.TextIOBase):
+    def __init__(self, error: Exception):
+        self.error = error
+
+    def write(self, text: str) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError(9, "Bad"), ValueError("closed")])
+def test_a_stream_that_cannot_be_written_raises_nothing(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    for told in (True, False):
+        print("words", file=Stream(Broken(error), told))
+    said = capsys.readouterr().err
+    assert ("standard output cannot be written (No space left on device)" in said) == (error.args[0] == 28)
+
+
+def test_only_who_does_nothing_but_show_ends_when_its_reader_leaves() -> None:
+    print("words", file=Stream(Broken(BrokenPipeError()), told=False))
+    with pytest.raises(BrokenPipeError):
+        print("words", file=Stream(Broken(BrokenPipeError()), told=True))
+
+
+@pytest.mark.parametrize("environment", [LATIN, ASCII, OLD], ids=["latin-1", "ascii", "C"])
+def test_status_in_an_encoding_that_lacks_our_characters(environment: dict[str, str], tmp_path: Path) -> None:
+    fabricate(tmp_path / "results", {"norm": ["ln", "rms"]}, labels={"rms": "b − \x1b[31m"})
+    done = under("", "ablate.status", cwd=tmp_path, **environment)
+    assert done.returncode == 0 and b"fabricated" in done.stdout and not done.stderr, done.stderr
+    assert b"\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_status_with_nobody_to_tell(way: str, tmp_path: Path) -> None:
+    fabricate(tmp_path / "results", {"norm": ["ln", "rms"]})
+    done = under(way, "ablate.status", cwd=tmp_path)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr and b"Exception" not in done.stderr, done.stderr
+    assert under(way, "ablate.status", "none", cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("way", "environment"),
+    [
+        pytest.param(WAYS["all"], {}, id="all"),
+        pytest.param("", OLD, id="C"),
+        *(pytest.param(way, LATIN, id=name, marks=pytest.mark.slow) for name, way in WAYS.items()),
+    ],
+)
+def test_training_and_its_exit_code_do_not_depend_on_who_listens(
+    way: str, environment: dict[str, str], small: list[str], tmp_path: Path
+) -> None:
+    words = ["ablate", "-m", "norm=ln,rms", *small, "seeds=2"]
+    done = under(way, *words, cwd=tmp_path, **environment)
+    results = [json.loads(file.read_text()) for file in tmp_path.glob("results/runs/*/*/result.json")]
+    assert [result["status"] for result in results] == ["done"] * 4 and done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr and (b"rms - ln" in done.stdout or way)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["", *WAYS.values()])
+def test_the_analysis_writes_its_files_whoever_listens(way: str, tmp_path: Path) -> None:
+    fabricate(tmp_path / "results", {"norm": ["ln", "rms"]})
+    done = under(way, "analysis", cwd=tmp_path, **LATIN)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr, done.stderr
+    assert (tmp_path / "results" / "figures" / "fabricated" / "report.html").exists()
+
+
+def test_a_mistake_shows_what_was_typed_and_moves_no_cursor(tmp_path: Path) -> None:
+    done = under("", "ablate", "norm=\x1b[2Jx\u202ey", "ffn=a\nb", cwd=tmp_path)
+    assert done.returncode == 2 and b"\x1b" not in done.stderr and "\u202e" not in done.stderr.decode()
+    assert all(line.startswith("ablate: ") for line in done.stderr.decode().splitlines()), done.stderr

@@ -1,0 +1,197 @@
+"""Studies written to a folder as a sweep would leave them, with numbers that a test chooses; nothing is trained."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ablate.config.designs import lay_out
+from ablate.results.atomic import write_json
+from ablate.results.manifest import write_manifest
+from ablate.results.run import Run
+
+COMPONENTS = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
+STEPS = 800
+TASK = {
+    "name": "stdlib-3.11",
+    "title": "byte LM on stdlib-3.11",
+    "kind": "lm",
+    "token": "byte",
+    "metrics": {"loss": "min"},
+    "yardsticks": {"uniform": 5.5452, "unigram": 3.241, "bigram": 2.463},
+    "train_tokens": 10_200_000,
+}
+
+Levels = dict[str, Any]
+
+
+def plain_score(levels: Levels, seed: int) -> float:
+    """A final loss with an effect of swiglu, noise that seeds share and noise of their own."""
+    name = json.dumps(levels, sort_keys=True)
+    own = np.random.default_rng([seed, *name.encode()]).normal(0, 0.004)
+    shared = np.random.default_rng(seed).normal(0, 0.01)
+    return float(2.06 - 0.053 * (levels.get("ffn") == "swiglu") + shared + own)
+
+
+def always_done(levels: Levels, seed: int) -> str:
+    """Every run ended as it should."""
+    return "done"
+
+
+def one_batch(levels: Levels) -> str:
+    """Every cell sees the same batches."""
+    return "b0"
+
+
+def one_task(levels: Levels) -> str:
+    """Every cell has the first task."""
+    return "f0"
+
+
+def fabricate(
+    results: Path,
+    factors: dict[str, list[Any]],
+    seeds: Sequence[int] = (0, 1, 2),
+    score: Callable[[Levels, int], float | None] = plain_score,
+    status: Callable[[Levels, int], str] = always_done,
+    batches: Callable[[Levels], str] = one_batch,
+    task: Callable[[Levels], str] = one_task,
+    study: str = "fabricated",
+    design: str = "grid",
+    every: int = 40,
+    **manifest: Any,
+) -> str:
+    """Write a study of a design over `factors`, the full grid by default, below `results`, and return its name.
+
+    Runs log every `every` steps.  `status` says done, diverged, failed, missing (nothing on disk) or running (logged
+    steps, no result); `manifest` replaces entries of the manifest; with tasks of its own, `task` says which one a cell
+    has, and `score` is of the first metric of that one.
+    """
+    tasks = manifest.get("tasks", {"f0": TASK})
+    components = [name for name in factors if name in COMPONENTS]
+    compared = components if components and design == "grid" else factors
+    last = -1 if design == "leave_one_out" else 0
+    reference = {name: levels[last] for name, levels in factors.items() if name in compared}
+    base = tuple(levels.index(levels[last]) for levels in factors.values())
+    made = lay_out(design, {name: len(levels) for name, levels in factors.items()}, base)
+    cells = [
+        _cell(number, {name: factors[name][i] for name, i in zip(factors, at, strict=True)}, reference, batches, task)
+        for number, at in enumerate(made.cells)
+    ]
+    if design == "cumulative":
+        for before, cell in itertools.pairwise(list(cells)):
+            (level,) = (level for name, level in cell["levels"].items() if before["levels"][name] != level)
+            cell["label"] = f"+ {level}"
+    runs = [{"cell": c["id"], "seed": seed, "path": f"{c['name']}/s{seed}-{study}"} for c in cells for seed in seeds]
+    for run, (cell, seed) in zip(runs, itertools.product(cells, seeds), strict=True):
+        value, ending = score(cell["levels"], seed), status(cell["levels"], seed)
+        metric = next(iter(tasks.get(cell["task"], next(iter(tasks.values())))["metrics"]))
+        _write_run(Run(results, run["path"]), cell, seed, value, ending, metric, every)
+    typed = " ".join(f"{name}={','.join(map(str, levels))}" for name, levels in factors.items())
+    write_manifest(
+        results,
+        {
+            "study": study,
+            "created": "2025-01-01T00:00:00+00:00",
+            "updated": "2025-01-01T00:00:00+00:00",
+            "command": f"python -m ablate -m {typed}",
+            "versions": {"ablate": "0.1.0", "python": "3.11.4", "torch": "2.6.0"},
+            "design": design,
+            "zip": [],
+            "aliases": made.aliases,
+            "remarks": made.notes,
+            "factors": factors,
+            "components": components,
+            "reference": reference,
+            "claims": {},
+            "seeds": list(seeds),
+            "confirms": None,
+            "looks": [],
+            "tasks": {"f0": TASK},
+            "cells": cells,
+            "runs": runs,
+            "units": {"u000": [run["path"] for run in runs]},
+            **manifest,
+        },
+    )
+    return study
+
+
+def _cell(
+    number: int, levels: Levels, reference: Levels, batches: Callable[[Levels], str], task: Callable[[Levels], str]
+) -> dict[str, Any]:
+    config = {
+        "model": {"layers": 4, "heads": 4, "dim": 64},
+        "data": {"context": 64},
+        "train": {"steps": STEPS, "batch_size": 16},
+        "optim": {"lr": 1e-3},
+        "eval": {"lengths": [64, 128]},
+    }
+    for key, level in levels.items():
+        group, _, name = key.partition(".")
+        if name or group in config:  # a level of `data` is a variant whose settings are the group's
+            config.setdefault(group, {}).update({name or "name": level})
+        else:
+            config[group] = level
+    return {
+        "id": f"c{number}",
+        "name": re.sub(r"[/\\]", "_", "-".join(str((COMPONENTS | levels)[name]) for name in COMPONENTS)) + f"-{number}",
+        "label": " + ".join(map(str, levels.values())) or "reference",
+        "levels": levels,
+        "reference": all(levels[name] == level for name, level in reference.items()),
+        "params": 123_456 + 100 * number,
+        "flops_per_token": 250_000,
+        "params_vs_reference": 100 * number / 123_456,
+        "shared_draws": 1.0,
+        "matched": None,
+        "tokens_per_step": 16 * config["data"]["context"],
+        "batches": batches(levels),
+        "task": task(levels),
+        "notes": ["bn: training statistics see the future of the batch"] if levels.get("norm") == "bn" else [],
+        "config": config,
+    }
+
+
+def _write_run(
+    run: Run, cell: dict[str, Any], seed: int, final: float | None, status: str, metric: str, every: int
+) -> None:
+    if status == "missing":
+        return
+    run.folder.mkdir(parents=True)
+    last = STEPS if status == "done" else STEPS // 2
+    with open(run.metrics_file, "w") as file:
+        for step in range(0, last + 1, every):
+            row = _logged(step, seed, 2.06 if final is None else final, status, last)
+            file.write(json.dumps({key.replace("loss", metric): value for key, value in row.items()}) + "\n")
+    if status == "running":
+        return
+    errors = {
+        "diverged": {"type": "Diverged", "message": "val/loss 7.1 is above 1.1 x its first value", "traceback": ""},
+        "failed": {"type": "RuntimeError", "message": "shapes do not fit\nsecond line", "traceback": "Traceback ..."},
+    }
+    metrics = {f"{split}/{metric}": final for split in ("test", "val", "train")}
+    write_json(
+        run.result_file,
+        {
+            "status": status,
+            "final": metrics if status == "done" else {},
+            "steps": last,
+            "params": cell["params"],
+            "error": errors.get(status),
+        },
+    )
+
+
+def _logged(step: int, seed: int, final: float, status: str, last: int) -> dict[str, Any]:
+    falling = final + (5.55 - final) * float(np.exp(-step / 90)) + 0.3 * float(np.exp(-step / 300))
+    wobble = float(np.random.default_rng([seed, step]).normal(0, 0.01))
+    burst = 5.0 if status == "diverged" and step > 0.8 * last else 0.0
+    loss = None if status == "diverged" and step == last else falling + wobble + burst - 0.3 * float(np.exp(-8 / 3))
+    row = {"step": step, "tokens": step * 1024, "seconds": step / 50, "val/loss": loss}
+    return row | ({"test/loss": final} if status == "done" and step == last else {})

@@ -1,0 +1,80 @@
+"""Many studies at once: the arithmetic of evidence.effects on arrays, and a study of a design to check it by."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from fake_studies import TASK, fabricate
+from scipy import stats
+
+from ablate import evidence
+from ablate.results.study import Study, load_study
+
+DESIGNS: dict[str, dict[str, list[Any]]] = {
+    "2x2": {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]},
+    "1x4": {"ffn": ["mlp", "gelu", "silu", "swiglu"]},
+}
+SPREADS = {"equal": (1.0, 1.0, 1.0, 1.0), "unequal": (1.0, 4.0, 2.0, 0.5)}  # SD of each cell's own noise
+
+
+class Design(NamedTuple):
+    """A design over four cells: a study of it, and the weights (cells, rows) of its family."""
+
+    study: Study
+    weights: np.ndarray
+
+
+def design_of(results: Path, name: str, n: int = 8) -> Design:
+    """The design of this name, with n seeds."""
+    tasks = {"f0": TASK | {"yardsticks": {}}}  # scores are noise of any size: none is taken for a collapse
+    study = load_study(results, fabricate(results, DESIGNS[name], range(n), tasks=tasks))
+    found = [contrast for contrast in evidence.contrasts(study.manifest) if contrast.kind != "cell"]
+    cells = [cell["id"] for cell in study.manifest["cells"]]
+    return Design(study, np.array([[contrast.weights.get(cell, 0.0) for contrast in found] for cell in cells]))
+
+
+def with_scores(study: Study, scores: np.ndarray, **manifest: Any) -> Study:
+    """The study with scores (seeds, cells) in place of its own, and as many seeds."""
+    cells = [cell["id"] for cell in study.manifest["cells"]]
+    runs = study.runs[study.runs["seed"] < len(scores)].copy()
+    runs["test/loss"] = [scores[run.seed, cells.index(run.cell)] for run in runs.itertuples()]
+    return Study(study.manifest | {"seeds": list(range(len(scores)))} | manifest, runs, study.curves, [])
+
+
+def scores(rng: np.random.Generator, studies: int, n: int, spread: tuple[float, ...]) -> np.ndarray:
+    """Scores (studies, seeds, cells) without any effect: noise that a seed's cells share, and noise of their own."""
+    own = rng.normal(size=(studies, n, len(spread))) * spread
+    return np.asarray(3 + 2 * rng.normal(size=(studies, n, 1)) + own)
+
+
+def paired_intervals(differences: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper ends (studies, rows) of the t intervals of differences (studies, seeds, rows)."""
+    n = differences.shape[1]
+    half = stats.t.isf(alpha / 2, n - 1) * differences.std(1, ddof=1) / math.sqrt(n)
+    return differences.mean(1) - half, differences.mean(1) + half
+
+
+def welch_intervals(one: np.ndarray, other: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper ends (studies) of Welch's intervals of mean(one) − mean(other), each (studies, runs)."""
+    squared = [side.var(1, ddof=1) / side.shape[1] for side in (one, other)]
+    below = sum(s**2 / (side.shape[1] - 1) for s, side in zip(squared, (one, other), strict=True))
+    half = stats.t.isf(alpha / 2, sum(squared) ** 2 / below) * np.sqrt(sum(squared))
+    middle = one.mean(1) - other.mean(1)
+    return middle - half, middle + half
+
+
+def verdicts(low: np.ndarray, high: np.ndarray, n: int, margin: float = math.nan) -> np.ndarray:
+    """The words of intervals of a loss."""
+    inside = (low > -margin) & (high < margin) & (n >= 5)
+    clear = (low > 0) | (high < 0)
+    words = np.where(high < 0, "better", np.where(low > 0, "worse", "undecided"))
+    whom = " among seeds that trained"  # with what a collapse costs unknown, as in a design's study
+    return np.where(inside, np.where(clear, f"negligible{whom}", f"equivalent{whom}"), words)
+
+
+def error(chance: float, studies: int) -> float:
+    """Three standard errors of a share of so many studies."""
+    return 3 * math.sqrt(chance * (1 - chance) / studies)

@@ -1,0 +1,252 @@
+"""Tiny runs of every component, form, task and preset, and tables of small studies: numbers that no edit may move.
+
+`python tests/helpers/tiny_runs.py` records them in tests/recorded, with the machine; `tests/test_recorded.py` compares.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import random
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import torch
+from conftest import latest
+from fake_studies import TASK, fabricate, plain_score
+from test_components import component
+
+from ablate.cli.summary import summary
+from ablate.config.groups import groups
+from ablate.config.schema import COMPONENTS
+from ablate.planning.plan import draft_study
+from ablate.results.run import Run
+from ablate.results.study import load_study
+from ablate.training.trainer import Trainer
+from analysis.case import case_of
+
+RECORDED = Path(__file__).parents[1] / "recorded"
+SEED = 1
+TINY = ["model.layers=2", "model.dim=32", "model.heads=4", "train.batch_size=4", "train.steps=3", "train.eval_every=3"]
+TINY += ["train.log_every=1", "optim.warmup=1", "eval.tokens=128", "track=none"]
+NARROW: dict[str, dict[str, Any]] = {"window": {"window": 4}}  # the default is wider than these contexts
+SOURCES = ["model=encoder_decoder", "data=reverse", "data.length=5"]
+FORMS = {
+    "encoder": ["model=encoder", "data=mlm"],
+    "bert": ["model=bert", "data=mlm"],
+    "classifier": ["model=encoder", "data=digits"],
+    "encoder_decoder": SOURCES,
+}
+TASKS = {
+    "addition": ["data.length=3"],
+    "copy": ["data.length=5"],
+    "dates": [],
+    "memorisation": ["data.length=8", "data.symbols=16"],
+    "mqar": ["data.length=16", "data.pairs=2", "data.symbols=16"],
+    "reverse": ["data.length=5"],
+    "selective_copy": [],
+    "sort": ["data.length=5"],
+}
+TEXTS = ("data=text", "data=mlm")
+PRESETS = dict.fromkeys(["bart", "t5", "t5_v1_1", "transformer"], SOURCES) | {"bert": FORMS["bert"]}
+SETTINGS = {
+    "dropout": ["model.dropout=0.2"],
+    "untied": ["model.tie_embeddings=false", "model.scale_embeddings=true"],
+    "shared": ["model.share_layers=true", "model.norm_embeddings=true"],
+    "linear": ["optim.schedule=linear", "optim.floor=0.1"],
+    "constant": ["optim.schedule=constant", "optim.clip=0.1", "optim.weight_decay=0.5"],
+    "average": ["train.average=ema"],
+    "bf16": ["train.precision=bf16"],
+    "diagnostics": ["train.diagnostics=true"],
+    "bn with dropout": ["norm=bn", "model.dropout=0.1"],
+    "fixed init": ["seed.init=7"],
+    "fixed data": ["seed.data=7"],
+    "placebo": ["seed.placebo=chaos"],
+    "characters": ["data.tokenizer=char"],
+}
+FFN = ["mlp", "gelu", "silu", "swiglu"]
+GRID: dict[str, list[Any]] = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+def machine() -> dict[str, Any]:
+    """What the last digits of a number depend on beside the code."""
+    cpu = Path("/proc/cpuinfo").read_text().split("\n\n")[0] if Path("/proc/cpuinfo").exists() else ""
+    told = dict(line.replace("\t", "").split(": ", 1) for line in cpu.splitlines() if ": " in line)
+    model = [told.get(key, "") for key in ("vendor_id", "cpu family", "model", "stepping")]
+    return {
+        "cpu": " ".join([platform.machine(), *model]),
+        "vectors": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def grammar(folder: Path) -> Path:
+    """A text to learn, the same on every machine."""
+    pick = random.Random(0)
+    file = folder / "grammar.txt"
+    words = ["the", "a", "red", "blue", "dog", "cat", "sees", "likes", "tree", "house"]
+    lines = (" ".join(words[int(pick.random() * len(words))] for _ in range(7)) for _ in range(400))
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def configuration(text: Path, *words: str) -> dict[str, Any]:
+    """The resolved configuration of one cell; without words about data it reads a text."""
+    given = list(words) if any(word.startswith("data=") for word in words) else ["data=text", *words]
+    read = [f"data.path={text}", "data.context=16"] if {*TEXTS} & {*given} else []
+    config: dict[str, Any] = draft_study(latest(*TINY, *read, *given), None).checked[0].config
+    return config
+
+
+def configurations(text: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The name and configuration of every tiny run: variants in two forms, forms, tasks, presets and settings."""
+    causal, crossing = configuration(text), configuration(text, *SOURCES)
+    yield "reference", causal
+    for group in COMPONENTS:
+        for variant in sorted(groups()[group]):
+            chosen = {group: component(group, variant) | NARROW.get(variant, {})}
+            yield f"{group}={variant}", causal | chosen
+            yield f"{group}={variant} encoder_decoder", crossing | chosen
+    for name, words in FORMS.items():
+        yield name, configuration(text, *words)
+    for task, words in TASKS.items():
+        yield f"data={task}", configuration(text, f"data={task}", *words)
+    for name in sorted(groups()["preset"]):
+        task = [word for word in PRESETS.get(name, []) if not word.startswith("model=")]
+        yield f"preset={name}", configuration(text, *task, f"+preset={name}")
+    for name, words in SETTINGS.items():
+        yield name, configuration(text, *words)
+
+
+def trained(config: dict[str, Any], folder: Path) -> dict[str, list[str]]:
+    """What a run logs in training and at its end, to the last bit."""
+    (folder / "runs" / "a" / "b").mkdir(parents=True)
+    trainer = Trainer(Run(folder, "a/b"), config, SEED, [])
+    trainer.train(lambda: False)
+    logged: dict[str, list[str]] = {}
+    for row in trainer.run.metrics()[0]:
+        for key, value in row.items():
+            if key in ("train/loss", "grad_norm") or key.startswith(("test/", "diag/")):
+                logged.setdefault(key, []).append(float(value).hex())
+    return logged
+
+
+def components(folder: Path) -> dict[str, dict[str, list[str]]]:
+    """The numbers of every tiny run, by name."""
+    return {
+        name: trained(config, folder / str(number))
+        for number, (name, config) in enumerate(configurations(grammar(folder)))
+    }
+
+
+def real_score(levels: dict[str, Any], seed: int) -> float:
+    """The test loss of a run that was trained: of norm_ffn_tiny.csv."""
+    runs = pandas.read_csv(RECORDED / "norm_ffn_tiny.csv").set_index(["norm", "ffn", "seed"])
+    return float(runs.loc[(levels["norm"], levels["ffn"], seed), "test/loss"])
+
+
+def sometimes(levels: dict[str, Any], seed: int) -> str:
+    """A run of gelu diverges, one of silu fails, one of swiglu is missing."""
+    return {("gelu", 2): "diverged", ("silu", 3): "failed", ("swiglu", 4): "missing"}.get((levels["ffn"], seed), "done")
+
+
+def claim(registered: bool = True, **said: Any) -> dict[str, Any]:
+    return {"claim": said, "written": "2025-01-01T00:00:00+00:00", "registered": registered, "earlier": []}
+
+
+CLAIMS = {
+    "lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}]),
+    "near": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
+    "late": claim(False, greater=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
+    "safe": claim(diverges_more=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
+    "theirs": claim(rank_correlates=[{"ffn": FFN}, [1.677, 1.679, 1.683, 1.636]]),
+}
+TASKS_OF_ALL_KINDS = {
+    "lm": TASK,
+    "copy": TASK | {"title": "copy", "metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": 1.4}},
+    "recall": TASK | {"title": "recall", "yardsticks": {"chance": 2.0}},
+}
+
+
+def task_score(levels: dict[str, Any], seed: int) -> float:
+    own = np.random.default_rng([seed, *f"{levels}".encode()]).normal(0, 0.01)
+    gain = (0.2 if levels["data"] == "copy" else -0.1) * (levels["ffn"] == "swiglu")
+    return float({"lm": 2.0, "copy": 0.6, "recall": 1.0}[levels["data"]] + gain + own)
+
+
+def skewed(levels: dict[str, Any], seed: int) -> float:
+    """Sometimes one variant's score collapses."""
+    return plain_score(levels, seed) + (levels["norm"] == "rms") * (0.5 if seed % 7 == 3 else 0.001)
+
+
+def at_rates(levels: dict[str, Any], seed: int) -> float:
+    return plain_score({"ffn": levels["ffn"]}, seed) + levels["optim.lr"] * (1 + 9 * (levels["ffn"] == "swiglu"))
+
+
+MARGIN = {"value": 0.01, "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
+STUDIES: dict[str, dict[str, Any]] = {
+    "real": {"factors": GRID, "seeds": range(8), "score": real_score},
+    "margin": {"factors": GRID, "seeds": range(20), "score": real_score, "margin": MARGIN},
+    "claims": {"factors": {"ffn": FFN}, "seeds": range(6), "claims": CLAIMS, "status": sometimes},
+    "looks": {"factors": {"ffn": FFN}, "seeds": range(8), "sequential": {"looks": [5, 8, 12, 20], "at": 8, "max": 20}},
+    "collapse": {"factors": {"norm": ["ln", "rms"]}, "seeds": range(20), "score": skewed, "margin": MARGIN},
+    "crossing": {"factors": {"ffn": ["mlp", "swiglu"], "optim.lr": [0.001, 0.003, 0.01]}, "score": at_rates},
+    "tasks": {
+        "factors": {"ffn": ["mlp", "swiglu"], "data": [*TASKS_OF_ALL_KINDS]},
+        "seeds": range(5),
+        "score": task_score,
+        "task": lambda levels: levels["data"],
+        "batches": lambda levels: levels["data"],
+        "tasks": TASKS_OF_ALL_KINDS,
+    },
+} | {
+    design: {"factors": GRID | {"residual": ["pre", "post"]}, "seeds": range(5), "design": design}
+    for design in ("one_at_a_time", "leave_one_out", "cumulative", "fractional")
+}
+
+
+def told(table: pandas.DataFrame) -> dict[str, list[Any]]:
+    """The numbers of a table to the last bit, and its verdicts."""
+    numbers = table.select_dtypes(["number", "bool"])
+    found = {str(name): [float(value).hex() for value in numbers[name]] for name in numbers}
+    return found | ({"verdict": table["verdict"].tolist()} if "verdict" in table else {})
+
+
+def tables(folder: Path) -> dict[str, dict[str, list[Any]]]:
+    """Every table of every study, by the two names, and the decimals that its summary says."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for study, given in STUDIES.items():
+        case = case_of(folder / study, load_study(folder / study, fabricate(folder / study, **given)))
+        made = {"effects": case.effects, "cells": case.cells, "claims": case.claims} | dict(case.further)
+        found |= {f"{study} {name}": told(table) for name, table in made.items() if len(table)}
+        said = re.findall(r"[−+-]?\d*\.\d+", summary(case.study, folder).replace("−", "-"))
+        found[f"{study} summary"] = {"said": [float(number) for number in said]}
+    return found
+
+
+RECORDS: dict[str, Callable[[Path], dict[str, Any]]] = {"components": components, "tables": tables}
+
+
+def main() -> None:
+    """Record what comes out now."""
+    torch.set_num_threads(1)
+    for name, made in RECORDS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["ABLATE_CACHE"] = f"{folder}/cache"
+            record = {"machine": machine(), "numbers": made(Path(folder))}
+        lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in record["numbers"].items()]
+        text = f'{{"machine": {json.dumps(record["machine"])},\n "numbers": {{\n' + ",\n".join(lines) + "\n}}\n"
+        (RECORDED / f"{name}.json").write_text(text, encoding="utf-8")
+        print(f"{name}: {len(lines)} recorded")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The memory that a cell needs: counted without computing, the same when computed, refused where it is not there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import ROOT, latest
+
+from ablate.model.build import build_model
+from ablate.planning.checks import memory
+from ablate.planning.checks.validate import Checked
+from ablate.planning.plan import Plan, PlanError, draft_study
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from bench_memory import measured
+
+
+def checked(small: list[str], *overrides: str) -> Checked:
+    return draft_study(latest(*small, *overrides), None).checked[0]
+
+
+def really_kept(cell: Checked, batch: int) -> int:
+    """Bytes that autograd keeps of a batch computed on the CPU, with the CPU's own kernels."""
+    kept: dict[int, torch.Tensor] = {}
+
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        kept.setdefault(x.untyped_storage().data_ptr(), x)
+        return x
+
+    model = build_model(cell.config, cell.task)
+    inputs = {name: x.expand(batch, *x.shape[1:]).clone() for name, x in cell.task.blank().items()}
+    own = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers(), *inputs.values())}
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        logits = model(**inputs)
+        loss = F.cross_entropy(logits.flatten(0, -2), torch.zeros(logits.shape[:-1], dtype=torch.long).flatten())
+    assert loss.isfinite()
+    return sum(x.untyped_storage().nbytes() for key, x in kept.items() if key not in own)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "norm=ln",
+        "position=alibi",
+        "position=t5 norm=rms",
+        "attention=window attention.window=5",
+        "model.dropout=0.1",
+        "ffn=swiglu residual=sandwich norm=bn",
+        "attention=gated attention.kv_heads=1 model.share_layers=true",
+    ],
+)
+def test_what_backward_keeps_is_what_it_would_keep(overrides: str, small: list[str]) -> None:
+    cell = checked(small, "model.layers=2", *overrides.split())
+    counted, _ = memory.kept_bytes(cell.config, cell.task, 8, "cpu")
+    assert counted == pytest.approx(really_kept(cell, 8), rel=0.02)
+
+
+def test_the_estimate_has_all_its_parts(small: list[str]) -> None:
+    config = checked(small).config
+    heap, base = memory.HEAP["cpu"], memory.PROCESS["cpu"]
+
+    def beyond(params: int, kept: int) -> float:
+        return memory.estimate(params, kept, 0, 13, config) - base
+
+    params = 10**9
+    assert beyond(params, 10**9) == pytest.approx(heap * (16 * params + 10**9), rel=1e-3), "weights, gradients, Adam's"
+    averaged = config | {"train": config["train"] | {"average": "ema", "precision": "bf16"}}
+    more = memory.estimate(params, 10**9, 0, 13, averaged) - base
+    assert more == pytest.approx(heap * (20 * params + memory.HALF * 10**9), rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", ["tiny", "small"])
+def test_the_estimate_is_near_what_a_process_takes(scale: str) -> None:
+    found = measured(f"scale={scale}", "train.batch_size=64")
+    assert 0.6 < found["estimated"] / found["measured"] < 1.6, found
+
+
+def test_a_cell_that_cannot_fit_is_named(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "room", lambda device: 2e9)
+    with pytest.raises(PlanError) as error:
+        plan("ffn=mlp,swiglu", "train.parallel=2", "train.batch_size=40000")
+    lines = str(error.value).splitlines()
+    assert len(lines) == 2 and all("of the 1.0 GB that each process on this machine can have" in line for line in lines)
+    assert lines[0].startswith("mlp needs about ") and lines[0].endswith("; write a smaller train.batch_size")
+    with pytest.raises(PlanError, match=r"train\.parallel=") as error:
+        plan("ffn=mlp", "train.parallel=8", "train.batch_size=8000")
+    fewer = str(error.value).rpartition(", or ")[2]
+    assert plan("ffn=mlp", fewer, "train.batch_size=8000").manifest["cells"], "what the message says to write"
+    assert plan("ffn=mlp,swiglu", "train.parallel=2").manifest["cells"]
+
+
+def test_memory_that_others_hold_is_told(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "spare", lambda device: 1e8)
+    notes = plan("ffn=mlp,swiglu", "train.parallel=2").notes
+    assert [note for note in notes if "others leave 0.1 GB to each process on this machine at present" in note]
+
+
+def test_processes_that_share_a_memory() -> None:
+    two = [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "1"}]
+    assert memory.sharing(two, 10) == 1 and memory.sharing(two * 3, 10) == 3
+    assert memory.devices_of(two * 3) == 2 and memory.devices_of([{}] * 4) == 1
+    assert memory.sharing([{}] * 4, 10) == 4 and memory.sharing([{}] * 4, 1) == 1
+
+
+def test_the_room_that_there_is() -> None:
+    assert 0 < memory.spare("cpu") <= memory.room("cpu") < float("inf")
+
+
+def test_what_to_write_instead(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    cell: Any = checked(small)
+    gpu = cell._replace(config=cell.config | {"train": cell.config["train"] | {"device": "cuda", "parallel": 1}})
+    monkeypatch.setattr(memory, "room", lambda device: 24e9)
+    assert memory.say(gpu, 0, 1) == "write a smaller train.batch_size, or train.precision=bf16"
+    large = gpu._replace(budget=gpu.budget._replace(params=10**9))
+    assert memory.say(large, 2, 3).startswith("write a smaller train.batch_size or model.dim, or")
+    assert memory.say(large, 2, 3).endswith("or train.parallel=6")

@@ -1,0 +1,295 @@
+"""Cells that are tried out before training: seeded mistakes are found, and nothing that ships is accused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import faulty_package
+import pytest
+import torch
+from conftest import latest
+from empty_task import Blank
+from model.test_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test, read
+
+from ablate.config.groups import groups
+from ablate.config.schema import COMPONENTS
+from ablate.model.dropout import Dropout
+from ablate.planning.checks import preflight, probes, small_models
+from ablate.planning.checks.duplicate_cells import Signature, alike
+from ablate.planning.plan import Plan, PlanError, plan_study
+
+MINE = "user=[mistakes_of_mine]"
+SAME = "make the same network"
+
+
+@pytest.fixture(scope="module")
+def conf(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The configuration folder of a package full of mistakes, which is importable meanwhile."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    made = faulty_package.write(folder)
+    sys.path.insert(0, str(folder))
+    yield str(made)
+    sys.path.remove(str(folder))
+
+
+def planned(small: list[str], conf: str | None, *overrides: str) -> Plan:
+    plan_study.cache_clear()
+    return plan_study(tuple(latest(*small, *overrides)), conf)
+
+
+def refused(small: list[str], conf: str | None, *overrides: str) -> list[str]:
+    with pytest.raises(PlanError) as error:
+        planned(small, conf, *overrides)
+    return [str(problem) for problem in error.value.problems]
+
+
+MISTAKES = {
+    "position=fixedbase position.base=100.0,500.0": ["position.base=100.0 and position.base=500.0", SAME],
+    "position=rope,fixedbase": ["position=rope and position=fixedbase", SAME],
+    "ffn=mlp,gateofone": ["ffn=mlp and ffn=gateofone", SAME, "leave one out, or write allow_duplicates=true"],
+    "attention=offbyone": ["attention: mistakes_of_mine.OffByOne looks ahead"],
+    "attention=odd": ["attention: mistakes_of_mine.Odd looks ahead"],
+    "attention=edge": ["attention: mistakes_of_mine.Edge looks ahead"],
+    "residual=forgetful": ["norm: norm.LayerNorm is built but never used", "blocks.0.norms.0"],
+    "norm=overtime": ["norm: mistakes_of_mine.OverTime looks ahead"],
+    "norm=overbatch": ["norm: mistakes_of_mine.OverBatch mixes rows"],
+    "norm=idle": ["norm: mistakes_of_mine.Idle never uses blocks.0.norms.0.extra, which counts all the same"],
+    "norm=unread": ["norm.strength: Unread never reads it"],
+}
+
+
+@pytest.mark.parametrize("overrides", MISTAKES)
+def test_a_seeded_mistake_is_found(overrides: str, small: list[str], conf: str) -> None:
+    found = refused(small, conf, MINE, *overrides.split())
+    assert len(found) == 1 and "\n" not in found[0], found
+    for word in MISTAKES[overrides]:
+        assert word in found[0]
+
+
+@pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
+def test_attention_that_ignores_the_padding_mask(form: str, small: list[str], conf: str) -> None:
+    """Refused where the task pads; where nothing is padded it is only told."""
+    rest = [text for text in small if not text.startswith("data")]
+    found = refused(rest, conf, MINE, "attention=blind", "data=copy", "data.length=6", f"model={form}")
+    assert len(found) == 1 and found[0].startswith("attention: mistakes_of_mine.Blind reads padding")
+    notes = planned(small, conf, MINE, "attention=blind").notes
+    assert [note for note in notes if "Blind reads padding" in note and "pads nothing" in note]
+
+
+@pytest.mark.slow
+def test_mistakes_from_the_command_line(cli: Any, small: list[str], conf: str, tmp_path: Path) -> None:
+    """All at once, exit code 2, nothing on disk."""
+    own = str(Path(conf).parent)
+    done = cli(
+        "--config-dir", conf, "-m", *small, MINE, "norm=overtime,overbatch", "attention=offbyone", PYTHONPATH=own
+    )
+    assert done.returncode == 2 and done.stdout == "" and "Traceback" not in done.stderr
+    for word in ("OverTime looks ahead", "OverBatch mixes rows"):
+        assert word in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_part_that_does_not_fit_the_copy_is_not_accused(small: list[str], conf: str) -> None:
+    """float32 where a part takes nothing else; and a note where nothing could be tried."""
+    plan = planned(small, conf, MINE, "norm=ln,single")
+    assert len(plan.manifest["cells"]) == 2 and not [note for note in plan.notes if "tried out" in note]
+    plan = planned(small, conf, MINE, "ffn=mlp,spectral", "data.context=64")
+    assert not [note for note in plan.notes if "ahead" in note or "tried out" in note]
+    plan = planned(small, conf, MINE, "norm=ln,broken")
+    told = [note for note in plan.notes if "could not be tried out" in note]
+    assert told == ["broken: it could not be tried out on a small copy (RuntimeError: needs an accelerator)"]
+
+
+def test_a_part_that_is_never_the_same_is_told_and_not_accused_of_anything_else(small: list[str], conf: str) -> None:
+    plan = planned(small, conf, MINE, "norm=ln,drawing")
+    told = [note for note in plan.notes if "Drawing" in note]
+    assert len(told) == 1 and "mistakes_of_mine.Drawing gives other outputs for the same inputs" in told[0]
+
+
+def test_a_look_ahead_in_training_alone_is_told(small: list[str], conf: str) -> None:
+    notes = planned(small, conf, MINE, "attention=mha,trained", "norm=ln,bn").notes
+    told = [note for note in notes if "ahead" in note]
+    assert len(told) == 1 and told[0].startswith("trained + ln: mistakes_of_mine.Trained looks ahead in training")
+
+
+SAME_NETWORKS = {
+    "residual=pre,post,res_post norm=none": ["residual=pre and residual=post", "residual=pre and residual=res_post"],
+    "attention=mha,window": ["attention=mha and attention=window"],
+    "attention=window attention.window=8,16,32": ["attention.window=16 and attention.window=32"],
+    "attention=mha,gqa": ["attention=mha and attention=gqa"],
+    "attention=gqa attention.kv_heads=null,2": ["attention.kv_heads=null and attention.kv_heads=2"],
+    "model.share_layers=true,false": ["model.share_layers=true and model.share_layers=false"],
+    "norm=scale norm.eps=1e-5,1e-6": ["norm.eps=1e-05 and norm.eps=1e-06"],
+    "norm=none residual=pre,post ffn=mlp,gelu": ["residual=pre and residual=post"],
+}
+
+
+@pytest.mark.parametrize("overrides", SAME_NETWORKS)
+def test_one_network_under_two_names_is_refused(overrides: str, small: list[str]) -> None:
+    found = refused(small, None, *overrides.split())
+    assert [line.partition(" make the same network")[0] for line in found] == sorted(SAME_NETWORKS[overrides])
+
+
+DIFFERENT = [
+    "residual=pre,post",
+    "attention=mha,window,gqa attention.bias=false model.heads=4 data.context=64",
+    "norm=rms norm.eps=1e-5,1e-6",
+    "norm=powernorm norm.warmup=100,200",
+    "norm=bn norm.momentum=0.1,0.2",
+    "position=rope position.base=1000.0,10000.0",
+    "model.dropout=0,0.1",
+    "optim.clip=1,2 optim.warmup=1,2",
+    "train.batch_size=4,8",
+    "position=t5 position.max_distance=20,40 data.context=32",
+    "init=normal init.std=0.02,0.03",
+    "data.context=8,16",
+]
+
+
+@pytest.mark.parametrize("overrides", DIFFERENT)
+def test_what_differs_is_not_accused(overrides: str, small: list[str]) -> None:
+    assert len(planned(small, None, *overrides.split()).manifest["cells"]) > 1
+
+
+def test_a_dropout_that_never_drops_is_the_network_without_it(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though with dropout the attention is computed in another order: its last bits are others."""
+    monkeypatch.setattr(preflight, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(Dropout, "forward", lambda self, x: x)
+    [said] = refused(small, None, "model.dropout=0,0.1")
+    assert said.startswith(f"model.dropout=0.0 and model.dropout=0.1 {SAME}") and "agree but for rounding" in said
+
+
+def test_networks_are_alike_where_rounding_alone_differs() -> None:
+    one = [[2.0, 1.0], [100.0, -3.0]]
+    assert alike(one, one) and alike(one, [[2.0, 1.0], [100.0, -3.0 + 1e-9]])
+    for other in ([[2.0, 1.0 + 1e-9], [100.0, -3.0]], [[2.0, 1.0], [100.1, -3.0]], [[2.0, 1.0]], None):
+        assert not alike(one, other) and not alike(other, one)
+    assert not alike(None, None)
+    x, y = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)), torch.ones(3)
+    size, *looks = probes.signature([y, x.double()])[1]  # type: ignore[index]
+    assert size == pytest.approx(x.square().mean().sqrt().item()) and len(set(looks)) == 3
+    assert probes.signature([x, y / 0]) is None
+    moved = x.clone()
+    moved[2, 7] += 1e-5
+    assert not alike(probes.signature([x]), probes.signature([moved]))
+    assert not alike(probes.signature([x]), probes.signature([x.flip(0)]))
+
+
+def test_small_copies_accuse_nothing_that_differs_at_its_own_size(small: list[str]) -> None:
+    """The first 49 and 50 of 160 features are 10 of 32 alike: told apart by copies of the cells' own size."""
+    sizes = ["model.dim=160", "model.heads=2", "norm=prms"]
+    cells = copies_of(small, *sizes, "norm.share=0.305", "norm.share=0.31")
+    first, second = (probes.examine(small_models.small(cell, set(), 8))["signature"] for cell in cells)
+    assert alike(first, second)
+    assert len(planned(small, None, *sizes, "norm.share=0.305,0.31").manifest["cells"]) == 2
+
+
+def copies_of(small: list[str], *overrides: str) -> list[Any]:
+    """The checked cell of each of the last two overrides."""
+    from ablate.planning.plan import draft_study
+
+    return [draft_study(latest(*small, *overrides[:-2], last), None).checked[0] for last in overrides[-2:]]
+
+
+def test_the_same_data_under_two_names_are_refused(small: list[str], text: Path) -> None:
+    other = [entry for entry in small if not entry.startswith("data.path")]
+    found = refused(other, None, f"data.path={text}", "data.tokenizer=bpe", "data.vocab_size=null,1024")
+    assert found[0].startswith("data.vocab_size=null and data.vocab_size=1024 give the same batches and held-out")
+    assert len(planned(small, None, "data.tokenizer=byte,char").manifest["cells"]) == 2
+
+
+def test_duplicates_go_on_where_they_are_allowed(small: list[str]) -> None:
+    plan = planned(small, None, "residual=pre,post", "norm=none", "allow_duplicates=true")
+    said = [note for note in plan.notes if SAME in note]
+    assert len(plan.manifest["cells"]) == 2 and len(said) == 1 and "residual=pre and residual=post" in said[0]
+    plan = planned(small, None, "norm=ln,rms", "residual=rezero", "allow_duplicates=true")
+    assert [note for note in plan.notes if "which has no place for a norm; allow_duplicates=true" in note]
+    assert "is the same cell as" in refused(small, None, "ffn=mlp,relu", "allow_duplicates=true")[0]
+
+
+@pytest.mark.parametrize("group", COMPONENTS)
+def test_every_variant_beside_all_others_passes_at_scale_tiny(group: str, tmp_path: Path) -> None:
+    plan = planned([f"results_dir={tmp_path}", "track=none"], None, f"{group}=glob(*)")
+    loud = [note for note in plan.notes if "loss at initialisation" in note]
+    assert len(loud) == (group == "init"), "torch's embeddings, tied, give logits of size 8"
+
+
+TASKS = {"decoder": "stdlib", "bert": "mlm", "encoder_decoder": "copy"}
+
+
+@pytest.mark.parametrize("name", sorted(groups()["preset"]))
+def test_every_preset_passes_without_a_word(name: str, tmp_path: Path) -> None:
+    form = next(form for form in TASKS if f"override /model: {form}\n" in groups()["preset"][name].read_text())
+    assert (
+        planned([f"results_dir={tmp_path}", "track=none"], None, f"+preset={name}", f"data={TASKS[form]}").notes == []
+    )
+
+
+@pytest.mark.parametrize("form", sorted({form for form, _ in IN_FORMS}), ids=in_a_test)
+def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
+    task = Blank(VOCAB, CONTEXT, form[1], 5 if form[1] == "classification" else VOCAB)
+    seen: list[tuple[Signature, dict[str, str]]] = []
+    for cell in [cell for one, cell in IN_FORMS if one == form]:
+        config = configuration(cell | {"model": form[0]}, tie_embeddings=False)
+        if cell.get("attention") == "window":
+            config["attention"]["window"] = 5
+        if cell.get("attention") == "gqa":
+            config["attention"]["kv_heads"] = 1
+        found = probes.examine(small_models.Spec(config, small_models.facts_of(task), 2, CONTEXT, True, []))
+        assert found["problems"] == [] and found["signature"] is not None, cell
+        for signature, other in seen:
+            assert same(other, cell) or not alike(signature, found["signature"]), f"{cell} is {other}"
+        seen.append((found["signature"], cell))
+    assert SETTINGS.keys() == {"prms"}
+
+
+def same(first: dict[str, str], second: dict[str, str]) -> bool:
+    """Variants that are one by name, or with one group of heads."""
+    if {*first.values(), *second.values()} == {"gqa", "mqa"}:
+        return True
+    texts = [read(group, variant) for one in (first, second) for group, variant in one.items()]
+    return (len(texts) == 2 and texts[0] == texts[1]) or "relu" in (*first.values(), *second.values())
+
+
+def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, made, real = tmp_path / "cache", [], probes.examine
+    folder.mkdir()
+    monkeypatch.setattr(preflight, "cache_folder", lambda: folder)
+    monkeypatch.setattr(probes, "examine", lambda spec: made.append(spec) or real(spec))
+    planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
+    assert len(made) == 2, "cells that differ in the optimiser share a copy"
+    planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
+    assert len(made) == 2
+    for file in (folder / "trials").iterdir():
+        file.write_text(file.read_text()[:-20] if "problems" in file.read_text() else "[]")
+    planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
+    assert len(made) == 4
+    monkeypatch.setattr(preflight, "code_of", lambda config: {"norm": "other code"})
+    planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
+    assert len(made) == 6, "a copy is made again when the code changes"
+
+
+def test_settings_are_kept_large_enough_to_bite() -> None:
+    """A swept key is never made smaller, and batches are longer than any window."""
+    from types import SimpleNamespace as Of
+
+    config = configuration({"attention": "window"}) | {"user": []}
+    config["model"] |= {"dim": 256, "heads": 4, "layers": 6}
+    config["attention"]["window"] = 100
+    config["ffn"]["hidden"] = 1024
+    task = Blank(50_000, 4096, "lm")
+    cell: Any = Of(config=config, task=task, budget=Of(core=10**6))
+    assert small_models.reach([cell]) == 101
+    made = small_models.small(cell, set(), 101)
+    assert made.config["model"] | {"dim": 64, "layers": 2, "heads": 4} == made.config["model"]
+    assert made.config["ffn"]["hidden"] == 256 and made.length > 100 and made.task["vocab"] == small_models.VOCAB
+    for key, value in {"dim": 256, "layers": 6}.items():
+        assert small_models.small(cell, {f"model.{key}"}, 101).config["model"][key] == value
+    assert small_models.small(cell, {"ffn.hidden"}, 101).config["ffn"]["hidden"] == 1024
+    assert small_models.varying([{"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, {"a": {"b": 1}}]) == {"a.c"}

@@ -1,0 +1,252 @@
+"""Every mistake that a command line can hold is found before anything trains, all at once, one line each."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from ablate.cli.main import command
+from ablate.config.groups import defaults, groups
+from ablate.config.schema import COMPONENTS
+from ablate.planning.plan import PlanError, plan_study
+
+
+def problems(*overrides: str) -> list[str]:
+    """What the plan says is wrong."""
+    with pytest.raises(PlanError) as error:
+        plan_study(tuple(overrides))
+    return [str(problem) for problem in error.value.problems]
+
+
+MISTAKES = {
+    "norm=lnn": ["norm=lnn", "no such norm", "ln, ln_std"],
+    "nrom=ln": ["nrom", "no such key", "norm"],
+    "norm=ln,rms,lnn": ["norm=lnn", "no such norm"],
+    "+experimnt=x": ["experimnt", "did you mean +experiment?"],
+    "+norm.foo=1": ["norm.foo", "no such argument", "eps"],
+    "norm.epss=1": ["norm.epss", "no such key", "eps"],
+    "+model.foo=1": ["model.foo", "no such key"],
+    "+train.foo=1": ["train.foo", "no such key"],
+    "model.dim=abc": ["model.dim", "'abc' is not a whole number"],
+    "model.dim=0": ["model.dim", "out of range", "at least 1"],
+    "model.layers=-1": ["model.layers", "out of range"],
+    "model.dropout=1.5": ["model.dropout", "[0, 1)"],
+    "model.heads=3": ["model.dim=64 must be divisible by model.heads=3"],
+    "model.heads=64": ["position=rope", "even head size", "1"],
+    "seeds=0": ["seeds", "at least 1"],
+    "seeds=3,7": ["seeds=3,7", "write seeds=[3,7]"],
+    "seeds=[3,3]": ["seeds", "has a seed twice; write each once"],
+    "seeds=many": ["seeds", "write seeds=5, seeds=[3,7] or seeds=auto"],
+    "seeds=-2": ["seeds", "at least 1"],
+    "optim.lr=nan": ["optim.lr", "finite"],
+    "optim.lr=0": ["optim.lr", "out of range"],
+    "optim.lr=-1e-3": ["optim.lr", "out of range"],
+    "optim.schedule=cosin": ["optim.schedule", "cosine, linear, constant"],
+    "optim.betas=[0.9]": ["optim.betas", "two numbers"],
+    "optim.betas=[0.9,1.0]": ["optim.betas", "two numbers"],
+    "ffn.mult=nan": ["ffn.mult", "finite"],
+    "ffn.mult=0": ["ffn.mult", "larger"],
+    "ffn.hidden=1.5": ["ffn.hidden", "1.5", "int"],
+    "norm.eps=small": ["norm.eps", "'small'", "float"],
+    "train.steps=0": ["train.steps", "at least 1"],
+    "train.parallel=0": ["train.parallel", "at least 1"],
+    "train.device=tpu": ["train.device", "auto, cpu, cuda"],
+    "keep=everything": ["keep", "weights, all, none"],
+    "confirm=0": ["confirm", "at least 1"],
+    "study=" + "x" * 101: ["study", "up to 100 letters"],
+    "study=a/b": ["study", "cannot name a folder"],
+    "study=verify": ["study", "'verify' is a command, so that python -m analysis would not take it for a study"],
+    "study=-x": ["study", "'-x' begins as an option does"],
+    "reference={norm:rms}": ["reference", "norm is not compared here"],
+    "norm=ln,ln": ["has a value twice; write each once"],
+    "norm=[ln,rms]": ["takes one variant; to compare several write norm=ln,rms"],
+    "norm=ln,": ["ends in a comma"],
+    "lr=1e-3": ["did you mean optim.lr?"],
+    "data.path=x": ["no such key here; data="],
+    "seed=1": ["did you mean seeds?"],
+    "norm._target_=os.system": ["norm._target_", "'os.system' is not in ablate.model", "user="],
+    "norm._target_=ablate.model.norm.LayrNorm": ["norm._target_", "cannot be found"],
+    "user=[no_such_package]": ["user", "'no_such_package' cannot be imported"],
+    "results_dir=/proc/nowhere": ["results_dir", "/proc"],
+    "results_dir=/dev/null/x": ["results_dir", "/dev/null is no folder"],
+    "data=text": ["data.path", "has no value"],
+    "data=text data.path=/no/such/file": ["data.path=/no/such/file does not exist", "FILE, FOLDER or 'GLOB'"],
+    "data.context=10000000": ["data", "too short", "data.context=10000000"],
+    "data.tokenizer=word": ["data.tokenizer", "byte, char"],
+    "foo": ["foo", "is no key=value"],
+    "study=a,b": ["study=a,b", "takes one value"],
+    "dry_run=banana": ["dry_run", "'banana' is not true or false"],
+    "confirm=abc": ["confirm", "'abc' is not a whole number"],
+    "confirm=2.5": ["confirm", "2.5"],
+    "results_dir=null": ["results_dir"],
+    "seed=0": ["seed", "seed.KEY=VALUE"],
+    "user=x": ["user", "takes a list"],
+    "unit=foo": ["unit", "leave it out"],
+    "~norm": ["~norm", "nothing can be taken out"],
+    "norm=null": ["norm=null", "no such norm"],
+    "ffn=mlp,null": ["ffn=null", "no such ffn"],
+    "optim.lr=1e-3,3e-3 optim.lr=2e-3": ["optim.lr=2e-3", "swept already"],
+    "norm=ln,rms norm=rms,bn": ["norm=rms,bn", "swept already"],
+    "eval.tokens=256,512": ["eval.tokens", "takes one value"],
+    "seed.init=0 seed.data=0": ["seed", "all seeds would be one run"],
+    "optim.schedule=constant optim.floor=0,0.5": ["is the same cell as"],
+    "ffn.hidden=32 ffn.mult=2,4": ["is the same cell as"],
+    "data=text data.path=[a]": ["data.path", "not of type str"],
+    "data=text data.path=null": ["data.path", "not of type str"],
+    "norm.eps=-1": ["norm.eps", "out of range"],
+    "norm=rms norm=bn": ["norm=bn", "norm is given twice, as rms and bn; write one, or norm=rms,bn to compare them"],
+    "seeds=1 seeds=2": ["seeds=2", "seeds is given twice, as 1 and 2; write one"],
+    "optim.lr=1e-3 +optim.lr=2e-3": ["optim.lr is given twice, as 1e-3 and 2e-3; write one, or optim.lr=1e-3,2e-3"],
+    "eval.tokens=128 eval.tokens=256": ["eval.tokens is given twice, as 128 and 256; write one"],
+    "model.layers=2 model.layers=2": ["model.layers is given twice; write it once"],
+    "norm=rms norm=ln,bn": ["norm=ln,bn", "write its values in one place"],
+    "match=seconds": ["match", "none, params, flops, flops_total"],
+    "match=params,flops": ["match", "takes one value"],
+    "norm=glob(x*)": ["norm=glob(x*)", "matches no variant"],
+}
+
+
+@pytest.mark.parametrize("overrides", MISTAKES)
+def test_a_mistake_is_one_line_that_helps(overrides):
+    found = problems(*overrides.split())
+    assert len(found) == 1 and "\n" not in found[0], found
+    for word in MISTAKES[overrides]:
+        assert word in found[0]
+
+
+def test_all_mistakes_are_told_at_once():
+    found = problems("norm=ln,lnn", "ffn=mpl", "model.dim=0", "optim.lr=nan", "seeds=3,7", "+norm.foo=1", "modle.dim=3")
+    keys = ["seeds=3,7", "norm=lnn", "ffn=mpl", "modle.dim", "model.dim", "optim.lr", "norm.foo"]
+    assert any("must be divisible" in line for line in problems("model.heads=3", "optim.lr=nan"))
+    assert all(any(line.startswith(key) for line in found) for key in keys), found
+    assert len(found) == len(keys)
+
+
+def test_a_reference_level_that_is_not_swept_is_refused():
+    assert (
+        "ffn:glu is not in the sweep; write one of mlp, swiglu" in problems("ffn=mlp,swiglu", "reference={ffn:glu}")[0]
+    )
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "binary", "short", "folder of nothing"])
+def test_data_that_cannot_be_used(kind, tmp_path):
+    file = tmp_path / "x.txt"
+    content = {"empty": b"", "binary": bytes(range(256)) * 50, "short": b"too short to learn from"}.get(kind)
+    if content is not None:
+        file.write_bytes(content)
+    if kind == "folder of nothing":
+        file.mkdir()
+    found = problems("data=text", f"data.path={file}")
+    words = {"missing": "does not exist", "binary": "is binary", "short": "too short"}
+    assert len(found) == 1 and words.get(kind, "is empty") in found[0]
+
+
+# What a variant cannot be checked without.
+BESIDE = {
+    ("data", "text"): [f"data.path={__file__}", "data.context=8"],
+    ("data", "digits"): ["model=encoder"],
+    ("data", "mlm"): ["model=encoder"],
+    ("model", "encoder"): ["data=mlm"],
+    ("model", "bert"): ["data=mlm"],
+    ("model", "encoder_decoder"): ["data=copy"],
+}
+ELSEWHERE = (
+    {"preset": "tests/test_presets.py", "ffn": "globs below", "attention": "globs below"},
+    {("data", "hf"): "needs a dataset on disk: tests/data/test_hf.py"},
+)
+
+
+def test_every_variant_on_disk_passes(tmp_path):
+    count = 0
+    for group, variants in groups().items():
+        for variant in variants:
+            if group in ELSEWHERE[0] or (group, variant) in ELSEWHERE[1]:
+                continue
+            plan = plan_study((f"{group}={variant}", *BESIDE.get((group, variant), ()), f"results_dir={tmp_path}"))
+            assert plan.manifest["cells"][0]["params"] > 0
+            count += 1
+    assert count > 20
+
+
+def test_a_glob_names_no_variant_twice(tmp_path):
+    """relu is another name of mlp: named by hand the two are refused as one cell, a pattern means one of them."""
+    assert problems("ffn=mlp,relu")[0].startswith("relu is the same cell as mlp")
+    plan = plan_study(("ffn=glob(*)", f"results_dir={tmp_path}"))
+    assert {*plan.manifest["factors"]["ffn"]} == {*groups()["ffn"]} - {"relu"}
+
+
+def test_glob_and_ranges_make_factors(tmp_path):
+    plan = plan_study(("attention=glob(*)", "optim.lr=choice(1e-3,3e-3)", f"results_dir={tmp_path}"))
+    assert sorted(plan.manifest["factors"]["attention"]) == sorted(groups()["attention"])
+    assert plan.manifest["factors"]["optim.lr"] == [0.001, 0.003]
+    assert plan.manifest["reference"] == {"attention": "mha"}, "the reference model's own variant, not the first letter"
+    assert sum(cell["reference"] for cell in plan.manifest["cells"]) == 2, "one reference per stratum"
+
+
+def test_a_wrong_command_ends_with_2_and_leaves_nothing(cli, tmp_path):
+    done = cli("-m", "norm=ln,rmss", "hydra/launcher=nowhere")
+    assert done.returncode == 2 and done.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+    assert "Traceback" not in done.stderr
+    assert all(line.startswith("ablate: ") for line in done.stderr.splitlines())
+
+
+@pytest.mark.parametrize(
+    "bad", ["--frobnicate", "--config-dir", "hydra.mode=RUN", "hydra/sweeper=basic", "study=" + "x" * 300]
+)
+def test_wrong_options_are_one_line(bad, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command([bad]) == 2 and list(tmp_path.iterdir()) == []
+    shown = capsys.readouterr()
+    assert shown.out == "" and shown.err.startswith("ablate: ") and shown.err.count("\n") == 1, shown.err
+
+
+def test_a_variant_of_the_users_own_may_not_bear_a_shipped_name(tmp_path):
+    (tmp_path / "norm").mkdir()
+    (tmp_path / "norm" / "ln.yaml").write_text(
+        "# Mine.\n_target_: ablate.model.norm.RMSNorm\n_partial_: true\neps: 1.0\n"
+    )
+    with pytest.raises(PlanError, match=r"ln\.yaml has the name of a variant"):
+        plan_study(("norm=ln",), str(tmp_path))
+
+
+def test_cells_that_differ_in_what_has_no_place_are_one(tmp_path):
+    found = problems("norm=ln,rms", "residual=pre,rezero")
+    assert found == [
+        "rms + rezero is the same cell as ln + rezero, which has no place for a norm; leave one of them out"
+    ]
+    plan = plan_study(("residual=pre,rezero", f"results_dir={tmp_path}"))
+    assert "ReZero: its blocks have no norms, whatever norm= says" in plan.manifest["cells"][1]["notes"]
+    normed = plan_study(("norm=ln,rms", "residual=rezero", "model.norm_embeddings=true", f"results_dir={tmp_path}"))
+    assert len(normed.manifest["cells"]) == 2
+
+
+@pytest.mark.parametrize("group", [*COMPONENTS, "model", "data"])
+def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monkeypatch):
+    """A subclass and a copy of the reference's YAML with its name: composed, built, counted and compared."""
+    text = groups()[group][defaults()[group]].read_text()
+    module, _, name = next(line for line in text.splitlines() if "_target_" in line).split()[-1].rpartition(".")
+    (tmp_path / "my_parts").mkdir()
+    source = f"from {module} import {name}\n\n\nclass Mine({name}):\n    pass\n"
+    (tmp_path / "my_parts" / "__init__.py").write_text(source)
+    (tmp_path / "my_conf" / group).mkdir(parents=True)
+    (tmp_path / "my_conf" / group / "mine.yaml").write_text(text.replace(f"{module}.{name}", "my_parts.Mine"))
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("my_parts", None)
+    sweep = (f"{group}={defaults()[group]},mine", "user=[my_parts]", f"results_dir={tmp_path}")
+    with pytest.raises(PlanError, match=f"{group}={defaults()[group]} and {group}=mine (make the same|give the same)"):
+        plan_study(sweep, str(tmp_path / "my_conf"))
+    plan = plan_study((*sweep, "allow_duplicates=true"), str(tmp_path / "my_conf"))
+    assert [note for note in plan.notes if "the same" in note and note.endswith("allow_duplicates=true trains both")]
+    theirs, mine = plan.manifest["cells"]
+    assert mine["levels"] == {group: "mine"} and mine["params"] == theirs["params"] and mine["shared_draws"] == 1
+    assert len({run["path"] for run in plan.manifest["runs"]}) == 6
+    with pytest.raises(PlanError, match="user"):
+        plan_study((sweep[0], sweep[2]), str(tmp_path / "my_conf"))
+
+
+def test_a_key_that_some_of_the_variants_swept_do_not_have():
+    told = "has this key, not {}; sweep those that have it, or set it in a YAML of your own"
+    assert problems("norm=ln,dyt", "norm.eps=1e-6") == [f"norm.eps=1e-6: only norm=ln {told.format('norm=dyt')}"]
+    assert problems("norm=ln,group", "norm.groups=8") == [f"norm.groups=8: only norm=group {told.format('norm=ln')}"]

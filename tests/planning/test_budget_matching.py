@@ -1,0 +1,327 @@
+"""Matching: the chosen width against all widths tried one by one, steps against sums by hand, what is told of both."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pandas
+import pytest
+import torch
+import yaml
+from conftest import latest, run_module
+from omegaconf import OmegaConf
+
+from ablate.cli.preview import preview
+from ablate.config.groups import groups
+from ablate.data.build import build_task
+from ablate.model.build import build_model
+from ablate.model.init import role_of
+from ablate.planning.budget_matching import nearest_width
+from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.results.manifest import newest_study, read_manifest
+from ablate.results.run_key import run_key
+
+GATED_OR_NOT = [name for name, file in groups()["ffn"].items() if "hidden" in OmegaConf.load(file)]
+
+
+def by_label(planned: Plan) -> dict[str, dict[str, Any]]:
+    return {cell["label"]: cell for cell in planned.manifest["cells"]}
+
+
+def amount(cell: dict[str, Any], how: str, hidden: int | None = None) -> float:
+    """A cell's parameters without embedding and head, or its FLOPs, summed over the layers of a model that is built."""
+    config = cell["config"]
+    config = config | {"ffn": config["ffn"] | ({"hidden": hidden} if hidden else {})}
+    task = build_task(config)
+    with torch.device("meta"):
+        model = build_model(config, task)
+    if how == "params":
+        return sum(p.numel() for p in model.parameters() if role_of(p) not in ("embedding", "head"))
+    linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    dim, layers = config["model"]["dim"], config["model"]["layers"]
+    return 2 * sum(m.weight.numel() for m in linear) + 4 * layers * dim * task.context
+
+
+def brute_force(cell: dict[str, Any], how: str, target: float, widths: range) -> int:
+    """The nearest of all widths: a multiple of 8 where one is within 1 %, ties to the smaller."""
+    left = {width: round(abs(amount(cell, how, width) / target - 1), 12) for width in widths}
+    eights = {width: value for width, value in left.items() if width % 8 == 0 and value <= 0.01}
+    best = min(eights or left, key=lambda width: (left[width], width))
+    assert best < widths[-1], "the range is too short to be sure"
+    return best
+
+
+OTHERS = [name for name in GATED_OR_NOT if name not in ("mlp", "relu")]
+
+
+@pytest.mark.parametrize("how", ["params", "flops"])
+@pytest.mark.parametrize(
+    ("ffn", "dim"),
+    [
+        *((name, 16) for name in OTHERS),
+        *(pytest.param(name, 24, marks=[pytest.mark.slow] * (name not in ("gelu", "swiglu"))) for name in OTHERS),
+    ],
+)
+def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> None:
+    planned = plan(f"match={how}", f"ffn=mlp,{ffn}", f"model.dim={dim}", "data.context=7")
+    cells = by_label(planned)
+    reference, cell = cells["mlp"], cells[ffn]
+    assert reference["config"]["ffn"]["hidden"] == 4 * dim, "the reference stays as it is"
+    target = amount(reference, how)
+    same = amount(cell, how, 4 * dim) == target
+    expected = 4 * dim if same else brute_force(cell, how, target, range(1, 6 * dim))
+    assert cell["config"]["ffn"]["hidden"] == expected
+    assert cell["matched"] == {
+        "quantity": reference["matched"]["quantity"],
+        "value": amount(cell, how),
+        "reference": target,
+        "difference": amount(cell, how) / target - 1,
+    }
+    assert reference["matched"]["difference"] == 0
+
+
+@pytest.mark.parametrize("how", ["params", "flops"])
+@pytest.mark.parametrize(
+    ("factor", "reference", "other"),
+    [
+        ("norm", "ln", "rms"),
+        ("position", "rope", "learned"),
+        ("position", "learned", "none"),
+        ("residual", "pre", "post"),
+    ],
+)
+def test_what_other_components_cost_is_made_up_for(plan, how: str, factor: str, reference: str, other: str) -> None:
+    cells = by_label(plan(f"match={how}", f"{factor}={reference},{other}", "data.context=40", "model.layers=2"))
+    cell, target = cells[other], amount(cells[reference], how)
+    width = cell["config"]["ffn"]["hidden"]
+    if how == "flops":
+        assert width == 64 and cell["matched"]["difference"] == 0, "none of these multiplies matrices"
+    else:
+        assert width == brute_force(cell, how, target, range(1, 130))
+        assert target != amount(cell, how, 64)
+
+
+def test_position_tables_count_and_embeddings_do_not(plan) -> None:
+    cell = by_label(plan("match=params", "position=learned,rope"))["rope"]
+    assert cell["config"]["ffn"]["hidden"] > 64, "the table's parameters went into the FFN"
+    tied = plan("match=params", "ffn=mlp,swiglu", "model.tie_embeddings=false")
+    assert by_label(tied)["swiglu"]["matched"] == by_label(plan("match=params", "ffn=mlp,swiglu"))["swiglu"]["matched"]
+
+
+def test_shared_layers_count_once_in_parameters_and_each_in_flops(plan) -> None:
+    shared = ["ffn=mlp,swiglu", "model.layers=3", "model.share_layers=true"]
+    cell = by_label(plan("match=params", *shared))["swiglu"]
+    assert cell["matched"]["value"] < 2 * (4 * 16**2 + 3 * 16 * cell["config"]["ffn"]["hidden"])
+    three, one = (by_label(plan("match=flops", *shared, f"model.layers={n}"))["mlp"]["matched"] for n in (3, 1))
+    head = 2 * 16 * build_task(cell["config"]).vocab
+    assert three["value"] - head == pytest.approx(3 * (one["value"] - head))
+
+
+def test_every_stratum_has_its_own_reference(plan) -> None:
+    planned = plan("match=params", "ffn=mlp,swiglu", "model.dim=16,32", "optim.lr=1e-3,3e-3")
+    cells = planned.manifest["cells"]
+    assert sum(cell["reference"] for cell in cells) == 4
+    for cell in cells:
+        plain = {"config": cell["config"] | {"ffn": cells[0]["config"]["ffn"]}}
+        target = amount(plain, "params", 4 * cell["levels"]["model.dim"])
+        assert cell["matched"]["reference"] == target
+        assert abs(cell["matched"]["difference"]) < 0.02
+    gated = [cell for cell in cells if cell["levels"]["ffn"] == "swiglu"]
+    assert len({cell["config"]["ffn"]["hidden"] for cell in gated}) == 2, "one for each size"
+
+
+def test_another_reference_is_what_the_others_are_brought_to(plan) -> None:
+    cells = by_label(plan("match=params", "ffn=mlp,swiglu", "reference={ffn:swiglu}"))
+    assert cells["swiglu"]["config"]["ffn"]["hidden"] == 48 and cells["mlp"]["matched"]["reference"] == amount(
+        cells["swiglu"], "params"
+    )
+
+
+def test_a_cell_that_is_equal_keeps_its_width(plan) -> None:
+    """Even one that is no multiple of 8."""
+    cells = by_label(plan("match=flops", "ffn=swiglu", "ffn.multiple_of=1", "norm=ln,rms"))
+    assert {cell["config"]["ffn"]["hidden"] for cell in cells.values()} == {42}
+
+
+@pytest.mark.parametrize("rule", [lambda w: w, lambda w: w * w, lambda w: -(-w // 24) * 24, lambda w: 3 * w + 7])
+@pytest.mark.parametrize("target", [1, 7, 33, 100, 500, 12.5, 10_000])
+@pytest.mark.parametrize("guess", [1, 8, 171])
+def test_any_cost_that_rises_with_the_width_is_searched_exactly(rule, target: float, guess: int) -> None:
+    counted: list[int] = []
+    found = nearest_width(lambda width: counted.append(width) or rule(width), target, guess)
+    left = {width: round(abs(rule(width) / target - 1), 12) for width in range(1, 11_000)}
+    eights = [width for width in left if width % 8 == 0 and left[width] <= 0.01]
+    best = min(left[width] for width in eights or left)
+    assert left[found] == best and (not eights or found % 8 == 0)
+    if rule(2) != 4 and rule(1) != 24:
+        assert len(set(counted) - {guess}) <= 5, "an affine cost needs few counts"
+
+
+def test_a_cost_that_does_not_rise_ends_the_search() -> None:
+    assert nearest_width(lambda width: 5, 6, 8) >= 8
+
+
+def test_steps_are_the_nearest_and_the_warm_up_goes_with_them(plan) -> None:
+    cells = by_label(plan("match=flops_total", "train.steps=1000", "optim.warmup=100", "train.batch_size=4,5"))
+    small, large = cells["train.batch_size=4"], cells["train.batch_size=5"]
+    assert small["config"]["train"]["steps"] == 1000 and large["config"]["train"]["steps"] == 800
+    assert large["config"]["optim"]["warmup"] == 80 and small["config"]["optim"]["warmup"] == 100
+    assert large["matched"]["difference"] == 0
+    assert large["config"]["train"]["eval_every"] == small["config"]["train"]["eval_every"] == 3
+    assert large["config"]["ffn"] == small["config"]["ffn"]
+
+
+def test_steps_make_the_flops_of_training_equal(plan) -> None:
+    planned = plan("match=flops_total", "ffn=mlp,swiglu", "train.steps=300", "optim.warmup=33")
+    mlp, swiglu = planned.manifest["cells"]
+    total = 300 * 4 * 16 * mlp["flops_per_token"]
+    per_step = 4 * 16 * swiglu["flops_per_token"]
+    steps = swiglu["config"]["train"]["steps"]
+    assert steps == min(range(1, 1000), key=lambda n: abs(n * per_step - total)) != 300
+    assert swiglu["config"]["optim"]["warmup"] == math.floor(33 * steps / 300 + 0.5)
+    assert swiglu["matched"]["difference"] == pytest.approx(steps * per_step / total - 1)
+    assert mlp["batches"] == swiglu["batches"], "seeds pair all the same"
+
+
+REFUSED = {
+    "match=params ffn.hidden=32 norm=ln,rms": ["ffn.hidden", "match=params chooses it", "write match=none"],
+    "match=flops ffn.mult=2,4": ["ffn.mult", "match=flops chooses it", "write match=none"],
+    "match=flops_total train.steps=10,20": ["train.steps", "match=flops_total chooses it", "write match=none"],
+    "match=params model.dim=8,64": ["match: makes variants of a component equal", "write match=none"],
+    "match=flops_total model.dim=16,256 train.steps=3": ["match: model.dim=256", "at best, with train.steps=1"],
+    "match=flops_total model.dim=16,32 train.steps=4": ["match: model.dim=32: −30.0 %", "at best, with train.steps=1"],
+    "match=flops_total data.tokenizer=byte,char": ["match: data.tokenizer=char", "its data are not its reference's"],
+}
+
+
+@pytest.mark.parametrize("overrides", REFUSED)
+def test_a_match_that_cannot_be_is_refused_in_one_line(plan, overrides: str) -> None:
+    with pytest.raises(PlanError) as error:
+        plan(*overrides.split())
+    [problem] = error.value.problems
+    for word in REFUSED[overrides]:
+        assert word in str(problem)
+
+
+def test_a_fifth_of_the_reference_is_near_enough(plan) -> None:
+    """The FLOPs of 1.67 steps in 2 whole ones, 20 % more, are still a match."""
+    first, second = plan("match=flops_total", "model.dim=16,24", "train.steps=3").manifest["cells"]
+    assert first["matched"]["difference"] == 0 and second["matched"]["difference"] == pytest.approx(0.2)
+
+
+@pytest.fixture
+def own_ffns(tmp_path, monkeypatch):
+    """A package with an FFN that has no width, and one that only takes widths that are multiples of 24."""
+    (tmp_path / "narrow.py").write_text(
+        "from torch import nn\n\n\nclass Square(nn.Module):\n    def __init__(self, dim: int):\n"
+        "        super().__init__()\n        self.up = nn.Linear(dim, dim)\n\n    def forward(self, x):\n"
+        "        return self.up(x).square()\n\n\nclass Rounded(nn.Module):\n"
+        "    def __init__(self, dim: int, hidden: int):\n        super().__init__()\n"
+        "        self.hidden = -(-hidden // 24) * 24\n        self.up = nn.Linear(dim, self.hidden)\n"
+        "        self.down = nn.Linear(self.hidden, dim)\n\n    def forward(self, x):\n"
+        "        return self.down(self.up(x).relu())\n"
+    )
+    (tmp_path / "conf" / "ffn").mkdir(parents=True)
+    for name, more in (("Square", ""), ("Rounded", "hidden: 20\n")):
+        text = f"# {name}: one of mine.\n_target_: narrow.{name}\n_partial_: true\n{more}"
+        (tmp_path / "conf" / "ffn" / f"{name.lower()}.yaml").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    return str(tmp_path / "conf")
+
+
+def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(small, own_ffns) -> None:
+    asked = (*small, "user=[narrow]", "ffn=mlp,square", "norm=ln,rms")
+    with pytest.raises(PlanError) as error:
+        plan_study((*asked, "match=params"), own_ffns)
+    [problem] = error.value.problems
+    assert "square + ln, square + rms has no width" in str(problem) and "write match=none" in str(problem)
+    assert plan_study((*asked, "match=flops_total", "study=x"), own_ffns).manifest["cells"][1]["matched"]
+
+
+def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(small, own_ffns) -> None:
+    planned = plan_study((*small, "user=[narrow]", "ffn=mlp,rounded", "match=params"), own_ffns)
+    cell = by_label(planned)["rounded"]
+    assert cell["config"]["ffn"]["hidden"] == 72, "of 48 and 72, for 64"
+    assert any("rounded: +" in note and "nothing comes nearer" in note for note in cell["notes"])
+
+
+def test_a_width_written_by_rule_or_by_number_is_one_run(plan) -> None:
+    rule, number = plan("ffn.mult=4", "seeds=[1]"), plan("ffn.hidden=64", "seeds=[1]")
+    assert rule.manifest["runs"][0]["path"] == number.manifest["runs"][0]["path"]
+    assert rule.manifest["cells"][0]["config"]["ffn"]["hidden"] == 64
+    with pytest.raises(PlanError, match="is the same cell as"):
+        plan("ffn.hidden=64,null")
+    with pytest.raises(PlanError, match="is the same cell as"):
+        plan("ffn=swiglu", "ffn.multiple_of=1,2", "model.dim=12", "data.context=4")
+
+
+def test_the_reference_is_the_same_run_with_and_without_a_match(plan) -> None:
+    def paths(*match: str) -> dict[str, str]:
+        planned = plan("ffn=mlp,swiglu", "seeds=[0]", "train.steps=300", *match)
+        labels = {cell["id"]: cell["label"] for cell in planned.manifest["cells"]}
+        return {labels[run["cell"]]: run["path"] for run in planned.manifest["runs"]}
+
+    free, params, total = paths(), paths("match=params"), paths("match=flops_total")
+    assert free["mlp"] == params["mlp"] == total["mlp"]
+    assert len({free["swiglu"], params["swiglu"], total["swiglu"]}) == 3
+    names = {plan("ffn=mlp,gelu", f"match={how}").manifest["study"] for how in ("none", "params", "flops")}
+    assert len(names) == 3, "equal cells, other questions"
+
+
+def test_a_dry_run_shows_width_and_difference(plan) -> None:
+    shown = preview(plan("match=params", "ffn=mlp,swiglu")).splitlines()
+    assert "ffn.hidden  match=params" in shown[0]
+    assert " 64 0 % 3 0" in " ".join(shown[1].split())
+    assert "match=params: parameters without embedding and head" in shown
+    assert "train.steps  match=flops_total" in preview(plan("match=flops_total", "ffn=mlp,swiglu"))
+    assert "match" not in preview(plan("ffn=mlp,swiglu"))
+    fewer = preview(plan("norm=ln,rms")).splitlines()[2]
+    assert fewer.startswith("rms ") and "  −" in fewer and "  -" not in fewer
+
+
+@pytest.mark.slow
+def test_a_matched_study_from_command_to_tables(cli, small, tmp_path) -> None:
+    command = ["-m", "ffn=mlp,swiglu", "norm=ln,rms", "match=params", "seeds=2", *small]
+    done = cli(*command)
+    assert done.returncode == 0, done.stderr
+    results = tmp_path / "results"
+    manifest = read_manifest(results, newest_study(results))
+    left = max(abs(cell["matched"]["difference"]) for cell in manifest["cells"])
+    assert f"; widths matched: parameters without embedding and head within {100 * left:.2g} %" in done.stdout
+    for cell in manifest["cells"]:
+        hidden = cell["config"]["ffn"]["hidden"]
+        row = next(line for line in done.stdout.splitlines() if line.startswith(f"  {cell['label']} "))
+        assert f"ffn.hidden={hidden} (" in row
+        for run in (run for run in manifest["runs"] if run["cell"] == cell["id"]):
+            config = yaml.safe_load((results / "runs" / run["path"] / "config.yaml").read_text())
+            assert config["ffn"]["hidden"] == hidden
+            assert run["path"].endswith(run_key(config, run["seed"], cell["task"]))
+    again = cli(*command)
+    assert again.returncode == 0 and "widths matched" in again.stdout
+    analysis = run_module("analysis", "--results-dir", str(results), cwd=tmp_path)
+    assert analysis.returncode == 0 and "widths matched" in analysis.stdout, analysis.stderr
+    folder = results / "figures" / manifest["study"]
+    expected = [cell["matched"]["difference"] for cell in manifest["cells"]]
+    assert pandas.read_csv(folder / "cells.csv")["match_difference"].tolist() == pytest.approx(expected)
+    assert pandas.read_csv(folder / "runs.csv")["chosen_value"].gt(0).all()
+    assert pandas.read_csv(folder / "effects.csv")["match_difference"].abs().max() == pytest.approx(left)
+    assert "| ffn.hidden | match=params, left |" in (folder / "cells.md").read_text()
+    assert "widths matched" in (folder / "effects.md").read_text()
+
+
+@pytest.mark.slow
+def test_second_run_trains_nothing_and_steps_may_differ(cli, small, tmp_path) -> None:
+    command = ["-m", "ffn=mlp,swiglu", "match=flops_total", "seeds=2", *latest(*small, "train.steps=40")]
+    assert cli(*command).returncode == 0
+    results = tmp_path / "results"
+    stamps = {path: path.stat().st_mtime_ns for path in results.glob("runs/*/*/result.json")}
+    steps = {json.loads(path.read_text())["steps"] for path in stamps}
+    assert len(stamps) == 4 and len(steps) == 2 and 40 in steps
+    done = cli(*command)
+    assert done.returncode == 0 and "steps matched: forward FLOPs of training within" in done.stdout
+    assert {path: path.stat().st_mtime_ns for path in results.glob("runs/*/*/result.json")} == stamps
+    assert "paired over 2 seeds" in done.stdout
+    analysis = run_module("analysis", "--results-dir", str(results), cwd=tmp_path)
+    assert analysis.returncode == 0, analysis.stderr

@@ -1,0 +1,346 @@
+"""Placebos: which draws a kind takes anew, what else stays, and what is concluded from them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from fake_studies import fabricate
+from scipy import stats
+from test_tuning import rounds
+
+from ablate import evidence
+from ablate.cli.preview import preview
+from ablate.cli.summary import summary
+from ablate.cli.sweep import record
+from ablate.config.schema import PLACEBOS
+from ablate.data.build import build_task
+from ablate.evidence.noise_floor import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
+from ablate.execution.worker import run_unit
+from ablate.model.build import initialised_model
+from ablate.model.placebo import component_of, data_seed
+from ablate.planning.plan import PlanError, plan_study
+from ablate.results.run import Run
+from ablate.results.study import load_study
+from analysis.writing.tables import remarks
+
+KIND = "seed.placebo"
+
+
+def parameters(config: dict, task, kind: str | None, seed: int = 3) -> dict[str, torch.Tensor]:
+    model = initialised_model(config | {"seed": config["seed"] | {"placebo": kind}}, task, seed)
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+PARTS = {
+    "ffn": (".ffn.",),
+    "attention": (".attention.", ".cross_attention."),
+    "position": ("position.",),
+    "norm": (),  # nothing of it is drawn
+    "init": ("",),
+}
+
+
+SHAPE = ["model.dim=16", "model.layers=1", "model.heads=2", "dry_run=true"]
+
+
+@pytest.mark.parametrize("form", [["position=learned"], ["position=t5", "model=encoder_decoder", "data=dates"]])
+def test_a_placebo_draws_only_the_named_component_anew(form):
+    config = plan_study((*SHAPE, *form)).manifest["cells"][0]["config"]
+    task = build_task(config)
+    plain = parameters(config, task, None)
+    for kind, parts in PARTS.items():
+        other = parameters(config, task, kind)
+        changed = {name for name in plain if not torch.equal(plain[name], other[name])}
+        drawn = {name for name in plain if plain[name].unique().numel() > 2}
+        assert changed == {name for name in drawn if any(part in f".{name}" for part in parts)}, kind
+        assert changed or kind == "norm"
+        for name in changed:
+            assert float(other[name].std()) == pytest.approx(float(plain[name].std()), rel=0.5), (
+                "of the same distribution"
+            )
+            assert abs(float(torch.corrcoef(torch.stack([plain[name].flatten(), other[name].flatten()]))[0, 1])) < 0.5
+        again = parameters(config, task, kind)
+        assert all(torch.equal(other[name], again[name]) for name in plain)
+
+
+def test_chaos_is_below_a_millionth_and_moves_every_drawn_matrix(plan):
+    config = plan().manifest["cells"][0]["config"]
+    task = build_task(config)
+    plain, other = parameters(config, task, None), parameters(config, task, "chaos")
+    for name, value in plain.items():
+        step = (other[name] - value).abs()
+        assert (step <= 1e-6 * value.abs()).all()
+        assert (step > 0).any() == (value.unique().numel() > 2), name
+
+
+def test_names_say_whose_a_parameter_is():
+    owners = {
+        "embed.weight": None,
+        "head.weight": None,
+        "blocks.0.attention.query.weight": "attention",
+        "decoder.blocks.1.cross_attention.out.weight": "attention",
+        "blocks.0.attention.norm.weight": "attention",
+        "blocks.0.ffn.up.weight": "ffn",
+        "blocks.1.norms.0.weight": "norm",
+        "final_norm.weight": "norm",
+        "encoder.position.table": "position",
+        "blocks.0.alpha": "residual",
+    }
+    assert {name: component_of(name) for name in owners} == owners
+
+
+def test_batches_stay_but_for_another_order_of_the_data(plan):
+    cells = plan(f"{KIND}={','.join(['null', *PLACEBOS])}", "ffn=mlp").manifest["cells"]
+    task = build_task(cells[0]["config"])
+    plain = task.batch(5, 0, 4).inputs["tokens"]
+    for cell in cells:
+        seed = data_seed(cell["config"]["seed"], 5)
+        same = torch.equal(task.batch(seed, 0, 4).inputs["tokens"], plain)
+        assert same == (cell["levels"][KIND] != "data")
+        assert (cell["batches"] == cells[0]["batches"]) == same, "what is unpaired is known to be"
+    assert data_seed({"init": None, "data": 7, "placebo": None}, 5) == 7
+
+
+def test_runs_differ_by_what_is_drawn_anew_and_by_nothing_else(plan):
+    planned = plan(f"{KIND}=null,ffn,data,init,chaos", "seeds=1")
+    record(planned)
+    torch.set_num_threads(1)
+    for unit in planned.manifest["units"]:
+        assert run_unit(planned.results, planned.manifest["study"], unit, True, lambda: False) == ["done"]
+    labels = {
+        run["path"]: cell["levels"][KIND]
+        for run, cell in zip(planned.manifest["runs"], planned.manifest["cells"], strict=True)
+    }
+    losses = {}
+    for path, kind in labels.items():
+        rows = Run(planned.results, path).metrics()[0]
+        losses[kind] = rows[0]["val/loss"], rows[-1]["test/loss"]
+    start, end = losses[None]
+    assert losses["data"][0] == start and abs(losses["chaos"][0] - start) < 1e-5
+    assert all(losses[kind][0] != start for kind in ("ffn", "init"))
+    assert all(losses[kind][1] != end for kind in ("ffn", "data", "init"))
+    assert abs(losses["chaos"][1] - end) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kinds"),
+    [
+        (["norm=ln,rms", "ffn=mlp,swiglu"], ["ffn"]),
+        (["norm=ln,rms"], []),
+        (["attention=mha,gated", "position=learned,rope", "init=gpt2,xavier"], ["attention", "position"]),
+        (["optim.lr=1e-3,1e-2", "ffn=gelu,mlp"], ["ffn"]),
+    ],
+)
+def test_kinds_are_the_studied_components_that_draw_something(plan, overrides, kinds):
+    manifest = plan(*overrides, "aa=4", "eval.lengths=[8]").manifest
+    assert manifest["factors"] == {KIND: [None, *kinds, "data", "init", "chaos"]}
+    assert manifest["seeds"] == [0, 1, 2, 3] and manifest["reference"] == {KIND: None}
+    shares = [cell["shared_draws"] for cell in manifest["cells"]]
+    assert shares[0] == shares[-1] == 1 and shares[-2] == 0 and all(0 < share < 1 for share in shares[1:-3])
+    assert [cell["reference"] for cell in manifest["cells"]] == [True] + [False] * (len(kinds) + 3)
+    study = plan(*overrides, "eval.lengths=[8]").manifest
+    assert manifest["placebo_of"] == study["study"] and manifest["study"] == f"{study['study']}-aa"
+    plain = {run["path"] for run in manifest["runs"] if run["cell"] == manifest["cells"][0]["id"]}
+    own = {run["path"] for run in study["runs"] if run["cell"] == study["cells"][0]["id"]}
+    assert own < plain, "the study's own runs of its reference are the placebos' reference"
+
+
+def test_the_placebos_are_a_round_before_the_study_at_its_tuned_values(plan):
+    code, done, trained = rounds(
+        plan, "norm=ln,rms", "aa=3", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", score=score
+    )
+    tuning, placebos, study = (planned.manifest for planned in done)
+    assert code == 0 and trained == 8 + 4 * 3 + 3
+    assert {cell["config"]["optim"]["lr"] for cell in placebos["cells"]} == {3e-3}
+    assert study["placebos"] == placebos["study"] and tuning["tunes"] == study["study"]
+    assert study["components"] == ["norm"] and study["seeds"] == [0, 1, 2]
+
+
+def test_a_dry_run_shows_the_placebos_that_come_first(plan):
+    shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", "design=leave_one_out", "zip=[norm,ffn]", "aa=4"))
+    assert "perturbed by 1e-7" in shown and "5 cells x 4 seeds = 20 runs" in shown
+    assert "leave one out" not in shown and "zip" not in shown, "of the study, not of its placebos"
+
+
+@pytest.mark.parametrize(
+    ("fixed", "kinds"), [("seed.init=3", ["data", "chaos"]), ("seed.data=3", ["ffn", "init", "chaos"])]
+)
+def test_a_half_that_is_fixed_has_no_placebo(fixed, kinds, plan):
+    assert plan("ffn=mlp,gelu", "aa=4", fixed).manifest["factors"] == {KIND: [None, *kinds]}
+
+
+def score(levels: dict, lr: float, seed: int) -> float:
+    return 2.0 - lr + seed / 1000 + len(str(levels)) * seed / 1e5
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["aa=1"], "aa: 1 of each kind say nothing about a spread; write aa=8, or at least 3"),
+        (["aa=2"], "aa: 2 of each kind say nothing"),
+        (["aa=-1"], "aa: -1 is out of range"),
+        (["aa=4", f"{KIND}=ffn"], f"aa: sets {KIND} by itself"),
+        (["aa=4", f"{KIND}=null,ffn"], f"aa: sets {KIND} by itself"),
+        (["aa=4", "seed.init=0", "seed.data=0", "seeds=1"], "aa: seed.init and seed.data are both fixed"),
+        ([f"{KIND}=fnn"], f"{KIND}: 'fnn' is not a choice; write one of norm, ffn, "),
+    ],
+)
+def test_nonsense_is_refused(plan, overrides, message):
+    with pytest.raises(PlanError, match=message) as error:
+        plan("norm=ln,rms", *overrides)
+    assert len(error.value.problems) == 1
+
+
+SPREAD = {"ffn": 0.004, "data": 0.006, "init": 0.005, "chaos": 0.001}
+
+
+def placebo_score(levels: dict, seed: int) -> float:
+    kind = levels[KIND]
+    shared = np.random.default_rng([seed, 1]).normal(0, 0.05)
+    return 2.0 + shared + (np.random.default_rng([seed, *kind.encode()]).normal(0, SPREAD[kind]) if kind else 0)
+
+
+def test_floors_are_the_spread_of_differences_from_the_plain_runs(tmp_path):
+    kinds = [None, *SPREAD]
+    name = fabricate(tmp_path, {KIND: kinds}, range(8), placebo_score, reference={KIND: None}, study="x-aa")
+    found = {row.kind: row for row in floors(load_study(tmp_path, name))}
+    assert list(found) == list(SPREAD)
+    for kind, row in found.items():
+        differences = [placebo_score({KIND: kind}, s) - placebo_score({KIND: None}, s) for s in range(8)]
+        assert row.n == 8 and row.sd == pytest.approx(np.std(differences, ddof=1))
+        assert stats.chi2.cdf(7 * (row.sd / row.upper) ** 2, 7) == pytest.approx(0.05)
+    sources = split(found.values())
+    assert sources == pytest.approx({kind: found[kind].sd / math.sqrt(2) for kind in ("data", "init", "chaos")})
+
+
+def test_a_lost_run_takes_its_pair_with_it_and_no_number_is_made_up(tmp_path):
+    lost = {(None, 0): "failed", ("data", 1): "diverged"} | {("init", s): "diverged" for s in range(1, 4)}
+    name = fabricate(
+        tmp_path,
+        {KIND: [None, "data", "init", "chaos"]},
+        range(4),
+        placebo_score,
+        lambda levels, seed: lost.get((levels[KIND], seed), "done"),
+        reference={KIND: None},
+    )
+    found = {row.kind: row for row in floors(load_study(tmp_path, name))}
+    assert [found[kind].n for kind in ("data", "init", "chaos")] == [2, 0, 3]
+    assert math.isnan(found["init"].sd) and math.isnan(found["init"].upper)
+
+
+def test_the_upper_bound_holds_in_95_of_100_samples():
+    draws = np.random.default_rng(0).normal(0, 1, (4000, 8))
+    bounds = draws.std(axis=1, ddof=1) * math.sqrt(7 / stats.chi2.ppf(0.05, 7))
+    assert abs((bounds >= 1).mean() - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 4000)
+    assert upper_bound(2.0, 8) == pytest.approx(2 * bounds[0] / draws[0].std(ddof=1))
+
+
+@pytest.mark.parametrize(("ratio", "alpha"), [(2.0, 0.05), (1.0, 0.05 / 3), (0.5, 0.01), (0.2, 0.05)])
+def test_seeds_needed_are_the_fewest_with_the_power(ratio, alpha):
+    def power(n: int) -> float:
+        limit, shift = stats.t.isf(alpha / 2, n - 1), ratio * math.sqrt(n)
+        return float(stats.nct.sf(limit, n - 1, shift) + stats.nct.cdf(-limit, n - 1, shift))
+
+    n = seeds_needed(-ratio * 0.01, 0.01, alpha)
+    assert n is not None and power(n) >= 0.8 > power(n - 1)
+
+
+def test_what_no_number_of_seeds_finds_has_no_number():
+    assert seeds_needed(1e-6, 1.0, 0.05) is None
+
+
+def test_differences_to_ask_about_are_round_and_near_what_was_seen():
+    assert round_differences([-0.053, 0.002], 1.0) == [0.05, 0.02, 0.01]
+    assert round_differences([0.0012], 1.0) == [0.001, 0.0005, 0.0002]
+    assert round_differences([float("nan"), 0.0], 0.8) == [1.0, 0.5, 0.2]
+
+
+def test_the_summary_says_what_noise_alone_makes(tmp_path):
+    fabricate(tmp_path, {KIND: [None, *SPREAD]}, range(8), placebo_score, reference={KIND: None}, study="mine-aa")
+    levels = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+    text = summary(
+        load_study(tmp_path, fabricate(tmp_path, levels, range(5), study="mine", placebos="mine-aa")), tmp_path
+    )
+    own, sources, needed = text.splitlines()[
+        (at := next(i for i, t in enumerate(text.splitlines()) if "placebos" in t)) : at + 3
+    ]
+    found = {row.kind: row for row in floors(load_study(tmp_path, "mine-aa"))}
+    assert (
+        own.startswith("placebos (aa=8, ")
+        and f"SD .{round(found['ffn'].sd * 1e4):04d} (ffn drawn anew; 95 % upper" in own
+    )
+    assert "(chaos; 95 % upper bound ." in own and "data order ." in sources and "initialisation ." in sources
+    upper = max(found["ffn"].upper, 0)
+    table = evidence.effects(load_study(tmp_path, "mine"))
+    seen = evidence.noise(table)[0]
+    spread = max((found["ffn"].sd, upper), (seen.sd, seen.sd * math.sqrt(4 / stats.chi2.ppf(0.05, 4))))[1]
+    assert f"a difference of .05 needs about {seeds_needed(0.05, spread, 0.05 / 3)} seeds, .02 about" in needed
+
+
+def test_a_spread_too_small_for_its_digits_is_not_called_nothing(tmp_path):
+    def score(levels: dict, seed: int) -> float:
+        return 2.0 + (seed + 1) * 1e-8 * (levels[KIND] == "chaos")
+
+    fabricate(tmp_path, {KIND: [None, "chaos"]}, range(8), score, reference={KIND: None}, study="a", placebo_of="b")
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(5), study="b"))
+    said = placebo_lines(evidence.effects(study), load_study(tmp_path, "a"))[0]
+    assert "SD < .000001 (chaos; 95 % upper bound < .000001)" in said
+    assert "placebos of b: what noise does, no effects of variants" in remarks(load_study(tmp_path, "a"))
+
+
+def test_chaos_alone_promises_nothing_beyond_what_the_effects_show(tmp_path):
+    fabricate(
+        tmp_path, {KIND: [None, "data", "init", "chaos"]}, range(8), placebo_score, reference={KIND: None}, study="a"
+    )
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(5), study="b"))
+    said = placebo_lines(evidence.effects(study), load_study(tmp_path, "a"))[-1]
+    assert "at the upper bound of the SD of the effects seen" in said
+
+
+def test_what_is_least_certain_counts_not_what_is_largest(tmp_path):
+    def status(levels: dict, seed: int) -> str:
+        return "failed" if levels[KIND] == "ffn" and seed > 1 else "done"
+
+    def score(levels: dict, seed: int) -> float:
+        spread = {"ffn": 0.010, "chaos": 0.011}.get(levels[KIND], 0.0)
+        return 2.0 + spread * (-1) ** seed / math.sqrt(2 if levels[KIND] == "ffn" else 8 / 7)
+
+    kinds = {KIND: [None, "ffn", "chaos"]}
+    name = fabricate(tmp_path, kinds, range(8), score, status, reference={KIND: None}, study="a")
+    found = {row.kind: row for row in floors(load_study(tmp_path, name))}
+    assert found["ffn"].sd < found["chaos"].sd < found["chaos"].upper < found["ffn"].upper
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln"]}, range(5), study="b"))
+    said = placebo_lines(evidence.effects(study), load_study(tmp_path, "a"))[-1]
+    assert "at the upper bound of the SD with ffn drawn anew" in said
+
+
+def test_steps_of_a_cumulative_design_are_effects_seen(tmp_path):
+    fabricate(tmp_path, {KIND: [None, "chaos"]}, range(8), placebo_score, reference={KIND: None}, study="a")
+    levels = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+    study = load_study(tmp_path, fabricate(tmp_path, levels, range(5), study="b", design="cumulative"))
+    table = evidence.effects(study)
+    said = placebo_lines(table, load_study(tmp_path, "a"))[-1]
+    spread = upper_bound(evidence.noise(table)[0].sd, 5)
+    assert f"a difference of .05 needs about {seeds_needed(0.05, spread, 0.05 / 2)} seeds" in said
+    assert "the SD of the effects seen" in said
+
+
+def test_seeds_needed_with_looks_are_those_of_their_smaller_level(tmp_path):
+    fabricate(tmp_path, {KIND: [None, "chaos"]}, range(8), placebo_score, reference={KIND: None}, study="a")
+    auto = {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+    name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, range(5), study="b", sequential=auto)
+    table = evidence.effects(load_study(tmp_path, name))
+    spread = upper_bound(evidence.noise(table)[0].sd, 5)
+    fixed, looked = (seeds_needed(0.02, spread, alpha) for alpha in (0.05, float(table["alpha"].iloc[0])))
+    assert fixed < looked and f".02 about {looked}," in placebo_lines(table, load_study(tmp_path, "a"))[-1]
+
+
+def test_nothing_is_said_of_what_is_not_there(tmp_path):
+    name = fabricate(tmp_path, {"norm": ["ln", "rms"]}, placebos="gone")
+    assert "placebos cannot be read" in summary(load_study(tmp_path, name), tmp_path)
+    fabricate(tmp_path, {KIND: [None, "chaos"]}, status=lambda *_: "failed", reference={KIND: None}, study="all-failed")
+    said = placebo_lines(evidence.effects(load_study(tmp_path, name)), load_study(tmp_path, "all-failed"))
+    assert said == ["placebos (aa=3, None): too few ended to say anything"]

@@ -1,0 +1,159 @@
+"""Seeds, looks and confirmations of a study: planned for real, with results written by hand instead of trained."""
+
+from __future__ import annotations
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from ablate.cli.sweep import carry_out, conclude, job_overrides, record
+from ablate.config.study_file import quoted
+from ablate.planning.plan import Plan, PlanError
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
+
+
+def finish(planned: Plan, status: str = "done") -> int:
+    """Write a result for every run that is to do, and conclude as after a sweep; the exit code."""
+    write_results(planned, status)
+    return carry_out(planned, None, lambda: planned)
+
+
+def write_results(planned: Plan, status: str) -> None:
+    for i, path in enumerate(planned.todo):
+        final = {"test/loss": 2.0 + i % 3 / 100, "val/loss": 2.0} if status == "done" else {}
+        error = None if status == "done" else {"type": "X", "message": "x", "traceback": ""}
+        write_json(Run(planned.results, path).result_file, {"status": status, "final": final, "error": error})
+
+
+def test_seeds_are_numbered_or_listed(plan):
+    assert plan("seeds=3").manifest["seeds"] == [0, 1, 2]
+    assert plan("seeds=[7,3]").manifest["seeds"] == [3, 7]
+    assert plan("seeds=3").manifest["study"] == plan("seeds=[7,3]").manifest["study"], "seeds do not name a study"
+    assert plan("seeds=3", "model.layers=2").manifest["study"] != plan("seeds=3").manifest["study"]
+
+
+def test_units_mean_the_same_in_every_manifest(plan):
+    few, many = plan("norm=ln,rms", "seeds=1").manifest["units"], plan("norm=ln,rms", "seeds=3").manifest["units"]
+    assert few.items() < many.items()
+
+
+@pytest.mark.parametrize("name", ["a\\b", "end\\", "it's", "two\\\\", "a b", "\\'"])
+def test_a_results_folder_of_any_name_reaches_the_jobs(plan, tmp_path, name):
+    folder = tmp_path / name / "results"
+    planned = plan("norm=ln,rms", f"results_dir={quoted(str(folder))}")
+    assert planned.results == folder
+    parser = OverridesParser.create()
+    for job in job_overrides(planned):
+        read = {override.key_or_group: override.value() for override in map(parser.parse_override, job)}
+        assert read["results_dir"] == str(folder) and read["study"] == planned.manifest["study"]
+
+
+def test_what_is_done_is_not_to_do_and_failures_are_tried_again(plan):
+    first = plan("norm=ln,rms", "seeds=2")
+    assert len(first.todo) == 4 and finish(first) == 0
+    assert plan("norm=ln,rms", "seeds=2").todo == []
+    assert len(plan("norm=ln,rms,bn", "seeds=3").todo) == 5, "a new variant and a new seed, and nothing else"
+    more = plan("norm=ln,rms", "seeds=3")
+    assert finish(more, "failed") == 1
+    assert len(plan("norm=ln,rms", "seeds=3").todo) == 2
+    assert finish(plan("norm=ln,rms", "seeds=3"), "diverged") == 0, "a diverged run is a result"
+    assert plan("norm=ln,rms", "seeds=3").todo == []
+
+
+def test_seeds_added_after_a_look_are_said_to_be_and_stay(plan, capsys):
+    finish(plan("norm=ln,rms", "seeds=2"))
+    assert "unadjusted" not in capsys.readouterr().out
+    finish(plan("norm=ln,rms", "seeds=3"))
+    assert "unadjusted" in capsys.readouterr().out
+    fewer = plan("norm=ln,rms", "seeds=[0]")
+    assert fewer.manifest["seeds"] == [0, 1, 2] and any("stay in the study" in note for note in fewer.notes)
+    assert [look["seeds"] for look in fewer.manifest["looks"]] == [[0, 1], [0, 1, 2]]
+
+
+def test_a_look_at_runs_that_are_trained_again_counts(plan, capsys):
+    finish(plan("norm=ln,rms", "seeds=2", "study=first"))
+    finish(plan("norm=ln,rms", "seeds=3", "study=own", "reuse=none"))
+    assert "unadjusted: seeds were added after a look at 2 of the 3" in capsys.readouterr().out
+
+
+def test_a_look_of_another_study_at_the_same_runs_counts(plan, capsys):
+    finish(plan("norm=ln,rms", "seeds=2"))
+    finish(plan("norm=ln,rms", "seeds=2", "study=again"))
+    finish(plan("norm=ln,rms,bn", "seeds=2"))
+    assert "unadjusted" not in capsys.readouterr().out
+    for more in (["norm=ln,rms", "study=again"], ["norm=ln,rms,bn"]):
+        finish(plan(*more, "seeds=4"))
+        assert "unadjusted" in capsys.readouterr().out
+
+
+def test_a_named_study_grows_but_is_not_replaced(plan):
+    finish(plan("norm=ln,rms", "study=mine"))
+    assert len(plan("norm=ln,rms,bn", "study=mine").todo) == 3
+    with pytest.raises(PlanError, match="mine holds 2 other cells"):
+        plan("ffn=gelu,swiglu", "study=mine")
+
+
+def test_another_command_cannot_take_seeds_out_of_a_running_study(plan):
+    running = plan("norm=ln,rms", "seeds=3")
+    record(running)
+    record(plan("norm=ln,rms", "seeds=1"))
+    write_results(running, "done")
+    assert conclude(running, None) == 0
+    assert read_manifest(running.results, running.manifest["study"])["seeds"] == [0, 1, 2]
+
+
+def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):
+    base = plan("norm=ln,rms", "seeds=[0,4]")
+    finish(base)
+    confirmed = plan("norm=ln,rms", "seeds=[0,4]", "confirm=2")
+    name = base.manifest["study"]
+    assert confirmed.manifest["seeds"] == [5, 6] and len(confirmed.todo) == 4
+    assert confirmed.manifest["study"] == f"{name}-confirm-2" and confirmed.manifest["confirms"] == name
+    finish(confirmed)
+    again = plan("norm=ln,rms", "seeds=[0,4]", "confirm=2")
+    assert again.manifest["seeds"] == [5, 6] and again.todo == [], "the same command is the same confirmation"
+    assert plan("norm=ln,rms", "seeds=[0,4]", "confirm=3").manifest["seeds"] == [7, 8, 9]
+    assert read_manifest(base.results, name)["seeds"] == [0, 4]
+    other = plan("norm=ln,bn", "confirm=1").manifest
+    assert other["seeds"] == [7], "a seed that was trained for any of the cells is not fresh"
+
+
+def test_a_corrupt_manifest_is_set_aside_and_written_anew(plan, capsys):
+    first = plan("seeds=1")
+    finish(first)
+    file = first.results / "studies" / first.manifest["study"] / "manifest.json"
+    file.write_text(file.read_text()[:200])
+    again = plan("seeds=1")
+    assert any("manifest.json" in note for note in again.notes)
+    assert finish(again) == 0 and "manifest.json" in capsys.readouterr().err
+    assert read_manifest(first.results, first.manifest["study"])["seeds"] == [0]
+    assert file.with_name("manifest.json.corrupt").exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "paired"),
+    [
+        (["optim.lr=1e-3,2e-3"], True),
+        (["norm=ln,bn"], True),
+        (["train.batch_size=2,4"], False),
+        (["data.context=8,16"], False),
+        (["seed.data=0,1"], False),
+        (["seed.init=0,1"], True),
+    ],
+)
+def test_pairing_is_decided_by_what_changes_the_batches(plan, overrides, paired):
+    batches = {cell["batches"] for cell in plan(*overrides).manifest["cells"]}
+    assert (len(batches) == 1) == paired
+
+
+def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path):
+    def path(*overrides: str) -> str:
+        return plan("seeds=[1]", *overrides).manifest["runs"][0]["path"]
+
+    assert path() == path("track=none", "keep=all", "train.parallel=1", "train.checkpoint_seconds=1", "study=x")
+    assert path() == path("user=[hazard]"), "a package of the user's that the cell does not use"
+    assert path() == path(f"results_dir={tmp_path / 'other'}")
+    changed = [path(o) for o in ("optim.lr=1e-2", "train.steps=7", "eval.tokens=128", "seed.init=5", "norm.eps=1e-3")]
+    assert len({path(), *changed}) == 6
+    assert path("seed.init=1", "seed.data=1") == path(), "a seed that is set to what it follows is the same run"

@@ -1,0 +1,243 @@
+"""Runs on disk of other code, versions or data: taken on request, else trained again, and never without a word."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, run_module
+
+import ablate.results.run_key
+from ablate.cli.sweep import record
+from ablate.execution.worker import run_unit
+from ablate.planning.plan import Plan, PlanError
+from ablate.results.atomic import read_json, write_json
+from ablate.results.manifest import log_look, read_manifest
+from ablate.results.run import Run
+from ablate.results.run_key import provenance, run_key
+from ablate.training.load import load
+
+
+def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> list[Run]:
+    """Record a plan and end its runs by hand, as their workers would."""
+    record(planned)
+    cells = {cell["id"]: cell for cell in planned.manifest["cells"]}
+    todo = [run for run in planned.manifest["runs"] if run["path"] in planned.todo]
+    for planned_run in todo:
+        run, cell = Run(planned.results, planned_run["path"]), cells[planned_run["cell"]]
+        run.folder.mkdir(parents=True, exist_ok=True)
+        run.weights_file.touch()
+        write_json(run.provenance_file, provenance(cell["config"], planned_run["seed"], cell["task"]))
+        write_json(run.result_file, {"status": status, "final": {"test/loss": 2.0}, "error": None, "ended": ended})
+    return [Run(planned.results, run["path"]) for run in todo]
+
+
+@pytest.fixture
+def edit(monkeypatch):
+    """Makes a definition another one, for the cells that use it, as an edit would; or all as they are."""
+    real = ablate.results.run_key.definitions
+
+    def edited(name: str | None, digest: str = "edited") -> None:
+        def definitions(*given):
+            found = real(*given)
+            return found | ({name: digest} if name in found else {})
+
+        monkeypatch.setattr("ablate.results.run_key.definitions", definitions)
+
+    return edited
+
+
+def notes(planned: Plan) -> str:
+    return "\n".join([*planned.notes, *(note for cell in planned.manifest["cells"] for note in cell["notes"])])
+
+
+RMS = "ablate.model.norm.RMSNorm"
+
+
+def test_a_changed_definition_trains_its_cells_again_and_says_so(plan, edit):
+    finish(plan("norm=ln,rms", "seeds=2"))
+    edit(RMS)
+    again = plan("norm=ln,rms", "seeds=2")
+    assert len(again.todo) == 2 and {path.split("-")[0] for path in again.todo} == {"rms"}
+    assert f"2 runs of this study were trained with other code ({RMS}); trained again; reuse=any" in notes(again)
+    edit("ablate.training.trainer.Trainer")
+    assert len(plan("norm=ln,rms", "seeds=2").todo) == 4
+    edit(None)
+    assert notes(plan("norm=ln,rms", "seeds=2")) == "", "nothing is missing"
+
+
+def test_nothing_is_said_of_runs_that_the_study_never_had(plan, edit):
+    finish(plan("norm=ln,rms", "seeds=1"))
+    edit("ablate.training.trainer.Trainer")
+    assert "other code" not in notes(plan("norm=ln,rms,bn", "seeds=1")), "another study, which has trained nothing yet"
+    assert "other code" not in notes(plan("norm=ln,rms", "seeds=1", "study=mine"))
+    edit(None)
+    more = plan("norm=ln,rms", "seeds=2")
+    assert len(more.todo) == 2 and "other code" not in notes(more)
+
+
+def test_any_takes_runs_that_differ_in_code_only(plan, edit):
+    old = finish(plan("norm=ln,rms", "seeds=2"))
+    edit(RMS)
+    taken = plan("norm=ln,rms", "seeds=2", "reuse=any")
+    assert taken.todo == [] and {run["path"] for run in taken.manifest["runs"]} == {run.path for run in old}
+    said = [cell["notes"] for cell in taken.manifest["cells"]]
+    assert said == [[], [f"2 runs of rms were trained with other code ({RMS} changed), taken by reuse=any"]]
+    assert len(plan("norm=ln,rms", "seeds=3", "reuse=any").todo) == 2
+    assert len(plan("norm=ln,rms", "seeds=2", "reuse=any", "optim.lr=1e-2").todo) == 4
+    finish(taken)
+    same = plan("norm=ln,rms", "seeds=2")
+    assert len(same.todo) == 2 and "2 runs of this study were trained with other code" in notes(same)
+
+
+def test_any_prefers_a_run_of_this_code_and_else_the_newest_that_ended(plan, edit):
+    edit(RMS, "newest")
+    [newest] = finish(plan("norm=rms", "seeds=1"), "diverged", ended="2025-03-01")
+    edit(RMS, "older")
+    finish(plan("norm=rms", "seeds=1"), ended="2025-02-01")
+    edit(RMS, "failed")
+    finish(plan("norm=rms", "seeds=1"), "failed", ended="2025-04-01")
+    edit(None)
+    assert plan("norm=rms", "seeds=1", "reuse=any").manifest["runs"][0]["path"] == newest.path
+    [own] = finish(plan("norm=rms", "seeds=1"), ended="2024-01-01")
+    mine = plan("norm=rms", "seeds=1", "reuse=any")
+    assert mine.manifest["runs"][0]["path"] == own.path and notes(mine) == ""
+
+
+@pytest.mark.parametrize("key", ["versions", "data", "study", "code"])
+def test_any_takes_no_run_of_other_versions_data_or_of_one_study_alone(key, plan, edit):
+    [run] = finish(plan("norm=rms", "seeds=1"))
+    told = read_json(run.provenance_file)
+    other = {"versions": told["versions"] | {"torch": "1.0"}, "data": "other", "study": "one", "code": []}
+    write_json(run.provenance_file, told | {key: other[key]})
+    edit(RMS)
+    assert len(plan("norm=rms", "seeds=1", "reuse=any").todo) == 1
+
+
+def test_other_versions_and_unknown_ones_are_named(plan, monkeypatch):
+    [run] = finish(plan("norm=rms", "seeds=1"))
+    monkeypatch.setattr("torch.__version__", "9.9")
+    told = read_json(run.provenance_file)["versions"]["torch"]
+    assert f"1 run of this study was trained with torch {told} (now 9.9); trained again" in notes(
+        plan("norm=rms", "seeds=1")
+    )
+    run.provenance_file.unlink()
+    assert "trained by an ablate that did not keep what" in notes(plan("norm=rms", "seeds=1"))
+
+
+def test_changed_data_are_named(plan, text, tmp_path):
+    file = tmp_path / "text.txt"
+    file.write_text(text.read_text())
+    given = [f"data.path={file}", "norm=ln,rms", "seeds=1"]
+    finish(plan(*given, "study=mine"))
+    finish(plan(*given))
+    file.write_text(text.read_text() + "one more line")
+    with pytest.raises(PlanError, match=r"mine was trained on other data: byte LM on text is no longer \w{8} but"):
+        plan(*given, "study=mine")
+    assert "2 runs of these cells were trained before the data changed; trained again" in notes(plan(*given))
+    assert notes(plan("norm=ln,rms", "seeds=1")) == "", "another file is no changed one"
+    with pytest.raises(PlanError, match="mine holds 2 other cells"):
+        plan("ffn=gelu,swiglu", "study=mine")
+
+
+def test_none_shares_with_no_other_study_and_still_resumes(plan):
+    shared = finish(plan("norm=rms", "seeds=1"))
+    own = plan("norm=rms", "seeds=1", "study=mine", "reuse=none")
+    assert len(own.todo) == 1 and own.todo != [run.path for run in shared]
+    record(own)
+    [unit], [cell] = own.manifest["units"], own.manifest["cells"]
+    assert run_unit(own.results, "mine", unit, True, lambda: False) == ["done"], "its worker finds the same key"
+    assert own.todo[0].endswith(run_key(cell["config"], 0, cell["task"]))
+    assert plan("norm=rms", "seeds=1", "study=mine", "reuse=none").todo == []
+    assert len(plan("norm=rms", "seeds=1", "study=other", "reuse=none").todo) == 1
+    assert len(plan("norm=rms", "seeds=1", "reuse=none").todo) == 1
+    assert "1 run of this study was trained under reuse=none" not in notes(plan("norm=rms", "seeds=1", "study=mine"))
+    back = plan("norm=rms", "seeds=2", "study=mine")
+    assert len(back.todo) == 1 and back.manifest["runs"][0]["path"] == shared[0].path
+
+
+def test_a_command_that_ends_later_brings_no_second_run_of_a_seed_into_the_study(plan, edit):
+    first = plan("norm=ln,rms", "seeds=2")
+    finish(first)
+    edit(RMS)
+    finish(plan("norm=ln,rms", "seeds=2"))
+    log_look(first.results, first.manifest, "2025-01-02")
+    runs = read_manifest(first.results, first.manifest["study"])["runs"]
+    assert len({(run["cell"], run["seed"]) for run in runs}) == len(runs) == 4
+
+
+HALF = """
+from torch import nn
+
+class Half(nn.LayerNorm):
+    def __init__(self, dim: int):
+        super().__init__(dim)
+
+    def forward(self, x, mask=None):
+        return super().forward(x) / 2
+"""
+
+
+@pytest.fixture
+def package(tmp_path) -> list[str]:
+    """A norm in a package of the user's own, and what chooses it."""
+    (tmp_path / "code" / "mine").mkdir(parents=True)
+    (tmp_path / "code" / "mine" / "norms.py").write_text(HALF)
+    (tmp_path / "conf" / "norm").mkdir(parents=True)
+    (tmp_path / "conf" / "norm" / "half.yaml").write_text("# Half.\n_target_: mine.norms.Half\n_partial_: true\n")
+    return ["user=[mine]", f"--config-dir={tmp_path / 'conf'}"]
+
+
+@pytest.mark.slow
+def test_an_edited_part_on_the_command_line(cli, package, small, tmp_path):
+    own = {"PYTHONPATH": str(tmp_path / "code")}
+    given = ["-m", "norm=ln,half", "seeds=1", *small, *package]
+    file = tmp_path / "code" / "mine" / "norms.py"
+
+    def folders() -> dict[str, int]:
+        return {str(f): f.stat().st_mtime_ns for f in tmp_path.glob("results/runs/*/*/result.json")}
+
+    assert cli(*given, **own).returncode == 0
+    first = folders()
+    file.write_text(HALF.replace("/ 2", "/ 3"))
+    taken = cli(*given, "reuse=any", **own)
+    assert taken.returncode == 0 and folders() == first
+    assert "1 run of half was trained with other code (mine.norms.Half changed), taken by reuse=any" in taken.stdout
+    again = cli(*given, **own)
+    assert again.returncode == 0 and "1 run of this study was trained with other code (mine.norms.Half)" in again.stderr
+    assert folders().items() > first.items() and len(folders()) == 3
+    [run] = [Path(f).parent for f in folders().keys() - first.keys()]
+    lost = run_module("ablate.evaluate", str(run), cwd=tmp_path)
+    assert lost.returncode == 1 and "the package mine that it was built from is not found here" in lost.stderr
+    assert lost.stderr.count("\n") == 1
+    with pytest.raises(ModuleNotFoundError, match="add that folder to PYTHONPATH"):
+        load(run).model()
+
+
+def test_a_worker_goes_by_the_code_that_it_imported(package, small, tmp_path):
+    """A process that planned before an edit trains by what it imported; one that starts after it refuses."""
+    code = f"""
+import pathlib
+from ablate.planning.plan import plan_study
+from ablate.results.run import Run
+from ablate.cli.sweep import job_overrides, record
+from ablate.execution.jobs import run_here
+from ablate.execution.worker import run_unit
+plan = plan_study(("norm=half", "seeds=2", "train.parallel=1", "user=[mine]", *{small!r}), {package[1][13:]!r})
+record(plan)
+first, second = plan.manifest["units"]
+assert run_unit(plan.results, plan.manifest["study"], first, True, lambda: False, ["mine"]) == ["done"]
+file = pathlib.Path({str(tmp_path / "code" / "mine" / "norms.py")!r})
+file.write_text(file.read_text().replace("/ 2", "/ 3"))
+assert run_here(job_overrides(plan)[1:]) == [["failed"]]
+result = Run(plan.results, plan.todo[1]).result()
+assert result["error"]["message"] == "code or libraries changed after the plan was made; give the command again"
+assert run_unit(plan.results, plan.manifest["study"], second, True, lambda: False, ["mine"]) == ["done"]
+"""
+    path = f"{ROOT}:{tmp_path / 'code'}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,251 @@
+"""seeds=auto on the command line: planned from look to look, with results written by hand, and trained for real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ablate.cli.preview import preview
+from ablate.cli.sweep import carry_out, record
+from ablate.planning.plan import Plan, PlanError
+from ablate.results.atomic import write_json
+from ablate.results.manifest import log_look, newest_study, read_manifest
+from ablate.results.run import Run
+from ablate.results.study import load_study
+
+Score = Callable[[str, int], float | None]
+AUTO = ["norm=ln,rms", "seeds=auto"]
+
+
+def apart(norm: str, seed: int) -> float:
+    """A difference of ten SDs."""
+    return 2 + 0.1 * (norm == "rms") + 0.01 * ((7 * seed + len(norm)) % 5)
+
+
+def alike(norm: str, seed: int) -> float:
+    """No difference: the larger loss changes sides from seed to seed."""
+    return 2 + 0.01 * (seed % 2) * (norm == "rms") + 0.01 * (1 - seed % 2) * (norm == "ln")
+
+
+def write(planned: Plan, score: Score, paths: list[str] | None = None) -> None:
+    """A result for every run that is to do, or some of them."""
+    cells = {cell["id"]: cell["levels"]["norm"] for cell in planned.manifest["cells"]}
+    for run in planned.manifest["runs"]:
+        if run["path"] in (planned.todo if paths is None else paths):
+            value = score(cells[run["cell"]], run["seed"])
+            ended = {"status": "failed", "final": {}, "error": {"type": "X", "message": "x", "traceback": ""}}
+            done = {"status": "done", "final": {"test/loss": value, "val/loss": value}, "error": None}
+            write_json(Run(planned.results, run["path"]).result_file, done if value is not None else ended)
+
+
+@pytest.fixture
+def sweep(plan: Callable[..., Plan], capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, list[int]]]:
+    """A command carried out by its real rounds, with a launcher that writes scores: exit code, output, runs trained."""
+
+    def swept(score: Score, *overrides: str) -> tuple[int, str, list[int]]:
+        rounds = [plan(*overrides)]
+        trained: list[int] = []
+
+        def replan() -> Plan:
+            rounds.append(plan(*overrides))
+            return rounds[-1]
+
+        def launch(jobs: list[list[str]], first: int) -> None:
+            trained.append(len(jobs))
+            write(rounds[-1], score)
+
+        code = carry_out(rounds[0], launch, replan)
+        return code, capsys.readouterr().out, trained
+
+    return swept
+
+
+def below(said: str) -> str:
+    """The summary without what says how long it took."""
+    return said[said.index("scope: ") :]
+
+
+def logged(plan: Plan) -> list[tuple[list[int], Any]]:
+    manifest = read_manifest(plan.results, plan.manifest["study"])
+    return [(look["seeds"], look.get("planned")) for look in manifest["looks"]]
+
+
+def test_it_stops_as_soon_as_all_is_decided(plan, sweep):
+    code, said, trained = sweep(apart, *AUTO)
+    assert code == 0 and trained == [10]
+    assert "seeds=auto: decided at 5 seeds; intervals allow for looks at 5, 8, 12, 20 seeds" in said
+    assert "worse (higher loss)" in said and "unadjusted" not in said
+    again = plan(*AUTO)
+    assert again.todo == [] and logged(again) == [(list(range(5)), [5, 8, 12, 20])]
+    assert again.manifest["sequential"] == {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+    code, repeated, trained = sweep(apart, *AUTO)
+    assert code == 0 and trained == []
+    assert below(repeated) == below(said), "the same command says the same"
+    assert logged(again) == [(list(range(5)), [5, 8, 12, 20])]
+
+
+def test_it_goes_on_to_the_last_look_where_nothing_is_decided(plan, sweep):
+    code, said, trained = sweep(alike, *AUTO, "seeds_max=12")
+    assert code == 0 and trained == [10, 6, 8]
+    assert "seeds=auto: 1 effect undecided at the last look, 12 seeds; intervals allow for looks at 5, 8, 12" in said
+    assert "unadjusted" not in said
+    again = plan(*AUTO, "seeds_max=12")
+    assert again.todo == [] and again.manifest["sequential"]["at"] == 12
+    assert logged(again) == [(list(range(n)), [5, 8, 12]) for n in (5, 8, 12)]
+    code, repeated, trained = sweep(alike, *AUTO, "seeds_max=12")
+    assert trained == [] and below(repeated) == below(said)
+    assert len(logged(again)) == 3
+
+
+def test_a_kill_at_any_point_resumes_at_its_look(plan):
+    first = plan(*AUTO)
+    record(first)
+    write(first, alike, first.todo[:7])
+    assert len(plan(*AUTO).todo) == 3, "within the first look"
+    write(first, alike)
+    second = plan(*AUTO)  # killed before anything was written of the second look
+    assert second.manifest["seeds"] == list(range(8)) and len(second.todo) == 6
+    assert [(look["seeds"], look["planned"]) for look in second.manifest["looks"]] == [
+        ([0, 1, 2, 3, 4], [5, 8, 12, 20])
+    ]
+    record(second)
+    write(second, apart, second.todo[:1])
+    third = plan(*AUTO)
+    assert len(third.todo) == 5 and len(third.manifest["looks"]) == 1
+    assert "unadjusted" not in str(load_study(third.results, third.manifest["study"]).manifest)
+
+
+def test_a_failing_run_ends_the_command_at_its_look(plan, sweep):
+    code, said, trained = sweep(lambda norm, seed: None if (norm, seed) == ("rms", 3) else alike(norm, seed), *AUTO)
+    assert code == 1 and trained == [10]
+    assert "the look at 5 seeds lacks 1 run" in said
+    assert len(plan(*AUTO).todo) == 1, "the same command tries it again, and goes on from there"
+    code, said, trained = sweep(apart, *AUTO)
+    assert code == 0 and trained[0] == 1 and "unadjusted" not in said
+
+
+def test_a_dry_run_says_where_it_stands(plan):
+    assert "seeds=auto: looks at 5, 8, 12, 20; now at 5" in preview(plan(*AUTO, "dry_run=true"))
+    write(plan(*AUTO), alike)
+    shown = preview(plan(*AUTO, "dry_run=true"))
+    assert "seeds=auto: looks at 5, 8, 12, 20; now at 8" in shown and "6 to do" in shown
+
+
+@pytest.mark.parametrize(("before", "after"), [("seeds=5", "seeds=auto"), ("seeds=auto", "seeds=5"), ("seeds=3", "")])
+def test_changing_between_fixed_and_auto_is_said(before, after, plan, sweep):
+    after = after or "seeds=auto"
+    assert "unadjusted" not in sweep(apart, "norm=ln,rms", before)[1]
+    assert "unadjusted: " in sweep(apart, "norm=ln,rms", after)[1]
+
+
+@pytest.mark.parametrize(("before", "after"), [(8, 5), (8, 9)])
+def test_changing_the_plan_after_a_look_is_said(before, after, plan, sweep):
+    assert "unadjusted" not in sweep(alike, *AUTO, f"seeds_max={before}")[1]
+    assert "unadjusted: " in sweep(alike, *AUTO, f"seeds_max={after}")[1]
+
+
+def test_a_look_that_another_command_took_since_the_plan_was_made_stays(plan):
+    first, second = plan("norm=ln,rms", "seeds=3", "study=x"), plan("norm=ln,rms", "seeds=2", "study=x")
+    record(first)
+    log_look(first.results, first.manifest, "2025-01-02")
+    record(second)
+    look = {"seeds": [0, 1, 2], "when": "2025-01-02"}
+    assert read_manifest(second.results, "x")["looks"] == second.manifest["looks"] == [look]
+    record(second)
+    assert read_manifest(second.results, "x")["looks"] == [look]
+
+
+def test_another_study_with_the_same_plan_shares_its_looks(plan, sweep):
+    sweep(alike, *AUTO, "seeds_max=8")
+    code, said, trained = sweep(alike, *AUTO, "seeds_max=8", "study=again")
+    assert code == 0 and trained == [] and "unadjusted" not in said
+    assert "unadjusted: " in sweep(alike, *AUTO, "seeds_max=12", "study=more")[1]
+
+
+def test_a_common_reference_alone_is_no_look_at_a_comparison(plan, sweep):
+    sweep(alike, "norm=ln,rms", "seeds=3")
+    assert "unadjusted" not in sweep(alike, "norm=ln,bn", "seeds=auto", "seeds_max=8")[1]
+    assert "unadjusted" in sweep(alike, "norm=ln,bn,rms", "seeds=auto", "seeds_max=8")[1]
+
+
+def test_divergence_is_not_waited_for(plan, capsys):
+    def write_diverged(jobs: list[list[str]], first: int) -> None:
+        planned = plan(*AUTO)
+        write(planned, alike)
+        bad = next(run["path"] for run in planned.manifest["runs"] if run["path"].startswith("rms"))
+        error = {"type": "Diverged", "message": "x", "traceback": ""}
+        write_json(Run(planned.results, bad).result_file, {"status": "diverged", "final": {}, "error": error})
+
+    assert carry_out(plan(*AUTO), write_diverged, lambda: plan(*AUTO)) == 0
+    assert "seeds=auto: nothing to decide, stopped at 5 seeds, 1 verdict withheld" in capsys.readouterr().out
+    assert plan(*AUTO).todo == [] and plan(*AUTO).manifest["sequential"]["at"] == 5
+
+
+def test_a_confirmation_is_offered_without_looks(sweep, plan):
+    said = sweep(apart, *AUTO, "seeds_max=8")[1]
+    command = next(line for line in said.splitlines() if line.startswith("next: ")).split("      ")[0]
+    assert "confirm=8" in command and "auto" not in command and "seeds_max" not in command
+    confirmed = plan("norm=ln,rms", "seeds=8", "confirm=8")
+    assert confirmed.manifest["seeds"] == list(range(5, 13)) and confirmed.manifest["sequential"] is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["seeds=auto", "confirm=8"], "seeds: auto and confirm do not go together"),
+        (["seeds=auto", "seeds_max=4"], "seeds_max: 4 is out of range; it must be at least 5"),
+        (["seeds=auto", "seed.init=0", "seed.data=0"], "all seeds would be one run"),
+        (["seeds_max=8"], "seeds_max: is the most that seeds=auto adds; write it too"),
+        (["seeds=often"], "seeds: 'often' is neither a number of seeds nor a list; write .* or seeds=auto"),
+    ],
+)
+def test_wrong_combinations_are_refused(overrides, message, plan):
+    with pytest.raises(PlanError, match=message):
+        plan("norm=ln,rms", *overrides)
+
+
+@pytest.mark.slow
+def test_the_real_command_line_stops_early_and_again_trains_nothing(cli, small, tmp_path):
+    command = ["-m", "optim.lr=1e-2,1e-9", "seeds=auto", *small]
+    done = cli(*command)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "seeds=auto: decided at 5 seeds" in done.stdout and "seeds=auto: looks at 5, 8, 12, 20; now at 5" in done.stderr
+    )
+    results = tmp_path / "results"
+    stamps = {path: path.stat().st_mtime_ns for path in results.glob("runs/*/*/result.json")}
+    assert len(stamps) == 10
+    again = cli(*command)
+    assert again.returncode == 0 and below(again.stdout) == below(done.stdout)
+    assert {path: path.stat().st_mtime_ns for path in results.glob("runs/*/*/result.json")} == stamps
+
+
+@pytest.mark.slow
+def test_the_real_command_line_goes_to_the_end_with_twins(cli, small, tmp_path):
+    """A feed-forward network under other names draws other numbers of the same distribution."""
+    package, conf = tmp_path / "mine", tmp_path / "conf" / "ffn"
+    package.mkdir()
+    conf.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "from ablate.model.ffn import MLP\n\n"
+        "class Twin(MLP):\n"
+        "    def __init__(self, dim: int, hidden: int | None, mult: float, bias: bool):\n"
+        "        super().__init__(dim, hidden, mult, bias)\n"
+        "        self.twin_up, self.twin_down = self.up, self.down\n"
+        "        del self.up, self.down\n\n"
+        "    def forward(self, x):\n"
+        "        return self.twin_down(self.activation(self.twin_up(x)))\n"
+    )
+    yaml = "# Twin.\n_target_: mine.Twin\n_partial_: true\nhidden: null\nmult: 4.0\nbias: true\n"
+    (conf / "twin.yaml").write_text(yaml)
+    own = ["--config-dir", "conf", "user=[mine]"]
+    command = ["-m", "ffn=mlp,twin", "seeds=auto", "seeds_max=8", *own, *small]
+    done = cli(*command, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "seeds=auto: 1 effect undecided at the last look, 8 seeds" in done.stdout
+    results = tmp_path / "results"
+    manifest = read_manifest(results, newest_study(results))
+    assert [len(look["seeds"]) for look in manifest["looks"]] == [5, 8]
+    assert len(list(results.glob("runs/*/*/result.json"))) == 16

@@ -1,0 +1,334 @@
+"""Exchange runs: which are trained, and effects told in training steps, on planted slopes and on one real sweep."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from fake_studies import STEPS, TASK, fabricate
+from scipy import stats
+from test_tuning import rounds
+
+from ablate import evidence
+from ablate.cli.monitor.study_state import rounds_of, unsettled
+from ablate.cli.preview import preview
+from ablate.cli.status import main as status
+from ablate.cli.summary import summary
+from ablate.evidence.step_equivalents import fieller, within
+from ablate.planning.plan import PlanError, draft_study
+from ablate.planning.rounds.step_equivalents import exchange_study, with_steps
+from ablate.results import run_key
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
+from ablate.results.study import load_study
+
+RATES = {0.001: 0.3, 0.01: 0.1}  # slopes by learning rate
+
+
+def noise(*key: int) -> float:
+    return float(np.random.default_rng(key).normal(0, 0.004))
+
+
+def planted(levels: dict, lr: float, seed: int) -> float:
+    """A loss that falls by the slope times log(steps / 6), and by .02 more for rms."""
+    falls = RATES[lr] * math.log(levels.get("train.steps", 6) / 6)
+    gain = 0.02 * (levels.get("norm") == "rms")
+    return 2.0 + seed / 100 - falls - gain + noise(seed, levels.get("norm") == "rms")
+
+
+def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_runs_are_shared(plan, capsys):
+    command = ["norm=ln,rms", "optim.lr=1e-3,1e-2", "exchange=true"]
+    shown = preview(plan(*command))
+    assert "4 cells x 3 seeds = 12 runs" in shown
+    assert "then exchange runs: 2 reference cells at 5 and 8 steps, with the same seeds" in shown
+    code, done, trained = rounds(plan, *command, score=planted)
+    study, exchange = done[-1].manifest, done[-1].ended[-1].manifest
+    assert code == 0 and trained == 4 * 3 + 2 * 2 * 3
+    assert study["exchange"] == exchange["study"] == f"{study['study']}-exchange"
+    assert exchange["exchange_of"] == study["study"] and exchange["seeds"] == study["seeds"]
+    assert exchange["factors"] == {"optim.lr": [0.001, 0.01], "train.steps": [5, 6, 8]}
+    assert [cell["config"]["train"]["steps"] for cell in exchange["cells"]] == [5, 6, 8] * 2
+    assert [cell["reference"] for cell in exchange["cells"]] == [False, True, False] * 2
+    assert {cell["config"]["optim"]["warmup"] for cell in exchange["cells"]} == {2}
+    plain, all_of_it = ({run["path"] for run in manifest["runs"]} for manifest in (study, exchange))
+    assert len(plain & all_of_it) == 2 * 3, "the runs at the study's own steps are its own"
+    out = capsys.readouterr().out
+    assert out.count("simultaneous 95 % intervals") == 1, "one summary, of the study itself, when all is there"
+    assert "exchange rate: 25 % more steps of ln + optim.lr=0.001: −.0669" in out
+    assert rounds(plan, *command, score=planted)[2] == 0
+
+
+def test_each_stratum_is_told_in_steps_of_its_own_reference(plan):
+    _, done, _ = rounds(plan, "norm=ln,rms", "optim.lr=1e-3,1e-2", "exchange=true", "seeds=4", score=planted)
+    study = load_study(done[-1].results, done[-1].manifest["study"])
+    table = evidence.effects(study)
+    for row, (lr, slope) in zip(table[table["kind"] == "main"].itertuples(), RATES.items(), strict=True):
+        differences = [planted({"norm": "rms"}, lr, s) - planted({"norm": "ln"}, lr, s) for s in range(4)]
+        assert math.log1p(row.worth) == pytest.approx(np.mean(differences) / -slope)
+        assert row.worth_low < row.worth < row.worth_high
+        # The slopes have no noise of their own here, so that the interval is the difference's, divided.
+        assert math.log1p(row.worth_low) == pytest.approx(row.high / -slope)
+        assert math.log1p(row.worth_high) == pytest.approx(row.low / -slope)
+    assert f"{evidence.worth_words(table.iloc[0], 'steps')}  " in summary(study)
+
+
+def test_looks_have_exchange_runs_for_all_seeds_and_a_killed_one_goes_on(plan):
+    def close(levels: dict, lr: float, seed: int) -> float:
+        return planted(levels | {"norm": "ln"}, 0.001, seed) + noise(seed, 5) * (levels.get("norm") == "rms") + 0.001
+
+    command = ["norm=ln,rms", "exchange=true", "seeds=auto", "seeds_max=8"]
+    code, done, trained = rounds(plan, *command, score=close, stop_after=13)
+    assert (code, trained) == (130, 13) and done[-1].manifest["study"].endswith("-exchange")
+    assert read_manifest(done[-1].results, done[-1].ended[-1].manifest["study"])["seeds"] == list(range(5))
+    code, done, trained = rounds(plan, *command, score=close)
+    assert code == 0 and trained == 2 * 8 + 2 * 8 - 13
+    study, exchange = (read_manifest(done[-1].results, plan.manifest["study"]) for plan in (done[-1], done[-2]))
+    assert study["seeds"] == exchange["seeds"] == list(range(8))
+    assert not [look for look in study["looks"] if "study" in look] and evidence.unadjusted(study) is None
+
+
+def test_a_confirmation_has_exchange_runs_with_its_fresh_seeds(plan):
+    command = ["norm=ln,rms", "exchange=true", "study=s"]
+    score = lambda levels, lr, seed: planted(levels, 0.001, seed)  # noqa: E731
+    rounds(plan, *command, score=score)
+    _, done, trained = rounds(plan, *command, "confirm=2", score=score)
+    manifests = [done[-1].manifest, read_manifest(done[-1].results, "s-confirm-2-exchange")]
+    assert trained == 2 * 2 + 2 * 2 and [manifest["seeds"] for manifest in manifests] == [[3, 4]] * 2
+    assert manifests[0]["exchange"] == "s-confirm-2-exchange" and manifests[1]["exchange_of"] == "s-confirm-2"
+
+
+def test_status_knows_them_and_waits_for_them(plan, capsys):
+    command = ["norm=ln,rms", "exchange=true", "study=s"]
+    score = lambda levels, lr, seed: planted(levels, 0.001, seed)  # noqa: E731
+    done = rounds(plan, *command, score=score, stop_after=6)[1]
+    results = done[-1].results
+    shutil.rmtree(results / "studies" / "s-exchange", ignore_errors=True)
+    assert unsettled(rounds_of(results, "s")), "all runs on disk have ended, and the command goes on"
+    rounds(plan, *command, score=score)
+    assert not unsettled(rounds_of(results, "s"))
+    capsys.readouterr()
+    assert status(["s-exchange", "--results-dir", str(results)]) == 0
+    assert "exchange runs (s-exchange): 9 runs: 9 done" in capsys.readouterr().out
+
+
+def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
+    command = ["norm=ln,rms", "study=s"]
+    score = lambda levels, lr, seed: planted(levels, 0.001, seed)  # noqa: E731
+    _, done, _ = rounds(plan, *command, "exchange=true", "aa=3", score=score)
+    results, links = done[-1].results, {"exchange": "s-exchange", "placebos": "s-aa"}
+    before = evidence.effects(load_study(results, "s"))
+    for more, trained in (([], 0), (["seeds=4"], 2)):
+        assert rounds(plan, *command, *more, score=score)[2] == trained, "no exchange runs that nobody asked for"
+        assert links.items() <= read_manifest(results, "s").items()
+        assert not unsettled(rounds_of(results, "s"))
+        study = load_study(results, "s")
+        assert set(study.beside) == {"exchange", "placebos"} and evidence.effects(study)["worth"].notna().all()
+    assert before["worth_note"].item() == "" and "over 3 seeds" in evidence.effects(study)["worth_note"].item()
+    other = plan(*command, "reference={norm:rms}").manifest
+    assert not links.keys() & other.keys(), "what was measured on another reference says nothing of this one"
+    shutil.rmtree(results / "studies" / "s-exchange")
+    assert plan(*command).manifest.keys() & links.keys() == {"placebos"}
+
+
+def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypatch):
+    command = ["norm=ln,rms", "study=s"]
+    rounds(plan, *command, "exchange=true", "aa=3", score=lambda levels, lr, seed: planted(levels, 0.001, seed))
+    for other in (["reuse=none"], ["seeds=[7,8]"]):
+        assert plan(*command, *other).manifest["exchange"] == "s-exchange", "of the same code, whatever the runs are"
+    monkeypatch.setattr(run_key, "code_of", lambda config: {"ablate.model.norm": "edited"})
+    edited, asked = plan(*command), plan(*command, "exchange=true")
+    assert not {"exchange", "placebos"} & edited.manifest.keys(), "its slope was measured by code that is gone"
+    left = [note for note in edited.notes if "other code or versions" in note]
+    assert [note.partition(" ")[0] for note in left] == ["s-aa", "s-exchange"]
+    assert asked.manifest["exchange"] == "s-exchange" and "s-exchange was" not in " ".join(asked.notes)
+
+
+def test_strata_of_other_lengths_are_each_scaled(text):
+    shape = ["model.dim=16", "model.layers=1", "model.heads=2", "data=text", f"data.path={text}", "dry_run=true"]
+    draft = draft_study(["norm=ln,rms", "scale=tiny,small", "exchange=true", *shape], None)
+    steps = [cell["config"]["train"]["steps"] for cell in draft.rows if cell["reference"]]
+    made = exchange_study(draft, {"study": "s", "seeds": [0]})
+    assert made.factors == {"scale": ["tiny", "small"], "train.steps": ["x0.8", "x1", "x1.25"]}
+    found = [cell["config"]["train"]["steps"] for cell in made.rows]
+    assert len(set(steps)) == 2
+    assert found == [round(each * ratio) for each in steps for ratio in (0.8, 1, 1.25)]
+
+
+def test_the_warm_up_shrinks_only_where_it_would_not_end():
+    config = {"train": {"steps": 100}, "optim": {"warmup": 90}, "eval": {"lengths": [8]}}
+    assert with_steps(config, 80)["optim"]["warmup"] == 72
+    assert with_steps(config, 125)["optim"]["warmup"] == 90
+    assert with_steps(config | {"optim": {"warmup": 100}}, 80)["optim"]["warmup"] == 100, "it never ended"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ([], "exchange: nothing varies"),
+        (["norm=ln,rms", "train.steps=6,9"], "exchange: sets train.steps by itself"),
+        (["norm=ln,rms", "match=flops_total"], "exchange: match=flops_total gives cells other steps"),
+        (["norm=ln,rms", "train.steps=2"], "exchange: train.steps=2 is too few"),
+    ],
+)
+def test_nonsense_is_refused(plan, overrides, message):
+    with pytest.raises(PlanError, match=message) as error:
+        plan(*overrides, "exchange=true")
+    assert len(error.value.problems) == 1
+
+
+def pairs(rng: np.random.Generator, n: int, worth: float, slope: float = -0.3) -> np.ndarray:
+    """Differences and slopes (n, 2) with correlated noise, of a level that is worth `worth` more steps."""
+    shared = rng.normal(0, 0.01, n)
+    differences = math.log1p(worth) * slope + shared + rng.normal(0, 0.01, n)
+    return np.stack([differences, slope + shared + rng.normal(0, 0.02, n)], axis=1)
+
+
+@pytest.mark.parametrize(("n", "alpha"), [(3, 0.05), (5, 0.05), (8, 0.05), (8, 0.01)])
+def test_the_interval_of_a_ratio_covers_as_often_as_it_says(n, alpha):
+    rng, hits, times = np.random.default_rng([n, 7]), 0, 3000
+    for _ in range(times):
+        found = fieller([pairs(rng, n, 0.09)], alpha)
+        assert found is not None and found.bounded
+        hits += found.low <= math.log1p(0.09) <= found.high
+    assert abs(hits / times - (1 - alpha)) < 3 * math.sqrt(alpha * (1 - alpha) / times)
+
+
+def test_independent_groups_cover_at_least_as_often():
+    rng, hits, times = np.random.default_rng(3), 0, 2000
+    for _ in range(times):
+        level = np.stack([rng.normal(-0.3 * math.log1p(0.09), 0.02, 5), np.zeros(5)], axis=1)
+        reference = np.stack([rng.normal(0, 0.01, 6), rng.normal(-0.3, 0.03, 6)], axis=1)
+        found = fieller([level, reference], 0.05)
+        hits += found is not None and found.low <= math.log1p(0.09) <= found.high
+    assert hits / times > 0.95 - 3 * math.sqrt(0.95 * 0.05 / times)
+
+
+def test_the_interval_ends_where_a_t_test_turns_and_agrees_with_the_difference():
+    rng = np.random.default_rng(1)
+    kinds = set()
+    for n, slope in itertools.product((3, 5, 8), (-0.3, -0.02)):
+        for _ in range(20):
+            rows = pairs(rng, n, 0.02, slope)
+            found = fieller([rows], 0.05)
+            clear = stats.ttest_1samp(rows[:, 1], 0).pvalue < 0.05
+            kinds.add((found.bounded, clear))
+            if found.bounded:
+                for end in (found.low, found.high):
+                    assert stats.ttest_1samp(rows[:, 0] - end * rows[:, 1], 0).pvalue == pytest.approx(0.05)
+                assert found.low <= found.ratio <= found.high
+            zero = found.low <= 0 <= found.high
+            assert zero == (stats.ttest_1samp(rows[:, 0], 0).pvalue >= 0.05) or not found.bounded
+    assert kinds == {(True, True), (False, False)}
+
+
+def compared(tmp_path, slope: float, difference: float, spread: float = 0.002, bend: float = 0.0, **more) -> object:
+    """The effect of swiglu, and its study, where the reference's score moves by `slope` per unit of log(steps)."""
+    sign, seeds = more.pop("sign", 1), more.pop("exchange_seeds", range(6))
+
+    def score(levels: dict, seed: int) -> float:
+        x = math.log(levels.get("train.steps", STEPS) / STEPS)
+        own = np.random.default_rng([seed, int(1e6 + 1e4 * x), len(levels.get("ffn", "mlp"))]).normal(0, spread)
+        return sign * (2.0 + slope * x + bend * x * x + difference * (levels.get("ffn") == "swiglu")) + own
+
+    tasks = {"f0": TASK | {"metrics": {"accuracy": "max"}}} if sign < 0 else {"f0": TASK}
+    steps = {"train.steps": [STEPS, STEPS * 4 // 5, STEPS * 5 // 4]}
+    fabricate(tmp_path, steps, seeds, score, study="x", tasks=tasks, exchange_of="s")
+    batches = more.pop("batches", lambda _: "b0")
+    name = fabricate(
+        tmp_path, {"ffn": ["mlp", "swiglu"]}, range(6), score, study="s", exchange="x", tasks=tasks, batches=batches
+    )
+    study = load_study(tmp_path, name)
+    return evidence.effects(study).iloc[0]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_planted_slope_is_recovered_whichever_way_is_better(tmp_path, sign):
+    row = compared(tmp_path, -0.3, -0.03, sign=sign)
+    assert row.worth_low < math.expm1(0.1) < row.worth_high and row.worth == pytest.approx(math.expm1(0.1), rel=0.15)
+    assert row.worth_note == "" and row.verdict == "better"
+    assert evidence.worth_words(row).startswith("worth 1") and evidence.worth_words(row).endswith(
+        "] more training steps"
+    )
+
+
+def test_unpaired_sides_are_told_in_steps_too(tmp_path):
+    row = compared(tmp_path, -0.3, -0.03, batches=lambda levels: levels["ffn"])
+    assert not row.paired and row.worth_low < math.expm1(0.1) < row.worth_high
+
+
+def test_what_cannot_be_told_is_said(tmp_path):
+    far = compared(tmp_path / "far", -0.1, -0.05)
+    assert "beyond what was measured" in far.worth_note
+    assert evidence.worth_words(far) == "worth more than 25 % more training steps"
+    worse = compared(tmp_path / "worse", 0.1, -0.05)
+    assert math.isnan(worse.worth) and "more steps make its reference worse" in worse.worth_note
+    flat = compared(tmp_path / "flat", -0.001, -0.05, 0.01)
+    assert (flat.worth_low, flat.worth_high) == (-1, math.inf) and "these seeds do not show" in flat.worth_note
+    assert evidence.worth_words(flat) == "not bounded in training steps"
+    assert evidence.worth_told(flat) == "not bounded in training steps, these seeds do not show what more steps do"
+    assert evidence.worth_told(worse) == worse.worth_note and evidence.worth_told(far) == evidence.worth_words(far)
+    bent = compared(tmp_path / "bent", -0.3, -0.03, bend=0.3)
+    assert "curve bends" in bent.worth_note
+    few = compared(tmp_path / "few", -0.3, -0.03, exchange_seeds=range(4))
+    assert "over 4 seeds that have exchange runs" in few.worth_note and few.n == 6
+    one = compared(tmp_path / "one", -0.3, -0.03, exchange_seeds=range(1))
+    assert math.isnan(one.worth) and "fewer than two seeds" in one.worth_note
+
+
+def test_without_exchange_runs_there_is_nothing_to_tell(tmp_path):
+    row = evidence.effects(load_study(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}))).iloc[0]
+    assert math.isnan(row.worth) and row.worth_note == "" and evidence.worth_words(row) == ""
+    fabricate(tmp_path, {"train.steps": [STEPS, 640, 1000]}, study="x", exchange_of="s")
+    study = load_study(tmp_path, "x")
+    assert set(evidence.effects(study)["verdict"]) == {"none"}, "more steps of one cell are no comparison of variants"
+    assert "exchange runs of s" in summary(study)
+
+
+@pytest.mark.parametrize(
+    ("worth", "low", "high", "said"),
+    [
+        (0.09, 0.06, 0.13, "worth 9 % [6, 13] more steps"),
+        (-0.09, -0.13, -0.06, "worth 9 % [6, 13] fewer steps"),
+        (0.0912, 0.085, 0.097, "worth 9.1 % [8.5, 9.7] more steps"),
+        (-0.017, -0.03, -0.006, "worth 1.7 % [0.6, 3.0] fewer steps"),
+        (0.03, -0.02, 0.08, "worth 3 % [−2, 8] more steps"),
+        (0.2, 0.1, 0.4, "worth 20 % [10, >25] more steps"),
+        (0.3, 0.2, 0.9, "worth more than 25 % [20, >25] more steps"),
+        (-0.1, -0.3, 0.04, "worth 10 % [−4, >20] fewer steps"),
+        (-0.3, -0.4, -0.22, "worth more than 20 % fewer steps"),
+        (0.01, -0.3, 0.3, "worth 1 % [<−20, >25] more steps"),
+        (0.01, -1.0, math.inf, "not bounded in steps"),
+        (math.nan, math.nan, math.nan, ""),
+    ],
+)
+def test_a_worth_in_words(worth, low, high, said):
+    assert evidence.worth_words(SimpleNamespace(worth=worth, worth_low=low, worth_high=high), "steps") == said
+
+
+def test_a_margin_in_steps_is_as_wide_in_both_directions():
+    assert within(-0.0195, 0.0199, 0.02) and not within(-0.0197, 0.0, 0.02) and not within(0.0, 0.0201, 0.02)
+    assert not within(-1.0, math.inf, 0.02) and not within(math.nan, math.nan, 0.02)
+
+
+@pytest.mark.slow
+def test_the_real_command_trains_them_and_goes_on_where_one_is_lost(cli, small, tmp_path):
+    command = ["-m", *small, "norm=ln,rms", "seeds=2", "exchange=true", "study=s", "train.parallel=1"]
+    done = cli(*command)
+    assert done.returncode == 0, done.stderr
+    results = tmp_path / "results"
+    study = load_study(results, "s")
+    curves = evidence.scores(study.beside["exchange"], "test/loss")
+    slopes = np.polyfit(np.log([5, 6, 8]), curves.to_numpy().T, 1)[0]
+    row = evidence.effects(study).iloc[0]
+    assert math.log1p(row.worth) == pytest.approx(row["mean"] / slopes.mean(), rel=1e-6)
+    assert "exchange rate: 25 % more steps of ln" in done.stdout
+    lost = next(run for run in study.beside["exchange"].manifest["runs"] if run["path"] not in set(study.runs["path"]))
+    final = Run(results, lost["path"]).result()["final"]
+    shutil.rmtree(Run(results, lost["path"]).folder)
+    again = cli(*command)
+    assert again.returncode == 0 and again.stdout.count(" done ") == 1
+    assert Run(results, lost["path"]).result()["final"] == final

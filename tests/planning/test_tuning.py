@@ -1,0 +1,400 @@
+"""Tuning: rounds of a command on the small text, with results written by hand, and one real command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import SHAPE, STEPS
+
+from ablate import evidence
+from ablate.cli.summary import summary
+from ablate.cli.sweep import carry_out
+from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.planning.rounds.tuning_grid import at_edge, choose, extended
+from ablate.results.atomic import write_json
+from ablate.results.manifest import read_manifest
+from ablate.results.run import Run
+from ablate.results.study import load_study
+
+GRID = "tune.values=[1e-3,3e-3,1e-2]"
+TUNE = ["tune.key=optim.lr", GRID]
+BOWL = {"ln": 3e-3, "rms": 1e-2, "bn": 3e-3}  # where the loss of each norm is lowest
+BEST = {norm: BOWL[norm] for norm in ("ln", "rms")}
+
+
+def bowl(levels: dict, lr: float, seed: int) -> float:
+    """A loss that is lowest at the cell's own learning rate, with noise that tuning seeds share and others do not."""
+    own = (seed + 1) * (levels["norm"] == "rms") / 1e4 * (seed < 10)
+    return 2.0 + abs(lr - BOWL[levels["norm"]]) * (3 if levels["norm"] == "rms" else 1) + seed % 7 / 1000 + own
+
+
+def write(planned: Plan, score=bowl, most: int = 10**6, scored: float | None = None) -> int:
+    """Results for the first `most` runs to do; NaN means diverged.  Test scores of tuning runs must never matter."""
+    cells = {cell["id"]: cell for cell in planned.manifest["cells"]}
+    todo = [run for run in planned.manifest["runs"] if run["path"] in planned.todo][:most]
+    for run in todo:
+        cell = cells[run["cell"]]
+        value = score(cell["levels"], cell["config"]["optim"]["lr"], run["seed"])
+        test = -100.0 * cell["config"]["optim"]["lr"] if run["seed"] >= 10**6 else value
+        final = {"val/loss": value, "test/loss": test} if value == value else {}
+        result = {"status": "done" if final else "diverged", "final": final, "error": None}
+        write_json(Run(planned.results, run["path"]).result_file, result)
+    return len(todo)
+
+
+def rounds(plan, *overrides: str, score=bowl, stop_after: int | None = None) -> tuple[int, list[Plan], int]:
+    """Carry a command out as the sweeper does: exit code, its rounds, and how many runs were trained."""
+    done: list[Plan] = []
+    trained = 0
+
+    def planned() -> Plan:
+        done.append(plan(*overrides))
+        return done[-1]
+
+    def launch(*_) -> None:
+        nonlocal trained
+        most = 10**6 if stop_after is None else stop_after - trained
+        trained += write(done[-1], score, most)
+        if trained == stop_after:
+            raise KeyboardInterrupt
+
+    code = carry_out(planned(), launch, planned)
+    return code, done, trained
+
+
+def test_each_cell_is_scored_at_its_own_best_value_on_fresh_seeds(plan, capsys):
+    code, done, trained = rounds(plan, "norm=ln,rms", *TUNE)
+    assert code == 0 and trained == 2 * 3 * 2 + 2 * 3
+    tuning, study = done[0].manifest, done[-1].manifest
+    assert tuning["study"] == f"{study['study']}-tune" and tuning["tunes"] == study["study"]
+    assert tuning["factors"] == {"norm": ["ln", "rms"], "optim.lr": [1e-3, 3e-3, 1e-2]}
+    assert tuning["seeds"] == [1_000_000, 1_000_001] and study["seeds"] == [0, 1, 2]
+    assert evidence.endpoint(tuning) == "val/loss" and evidence.endpoint(study) == "test/loss"
+    assert {cell["label"]: cell["config"]["optim"]["lr"] for cell in study["cells"]} == BEST
+    kept = study["tuning"]
+    assert (kept["key"], kept["values"], kept["seeds"], kept["study"]) == (
+        "optim.lr",
+        [1e-3, 3e-3, 1e-2],
+        2,
+        tuning["study"],
+    )
+    for cell in study["cells"]:
+        found = kept["cells"][cell["id"]]
+        means = [sum(bowl(cell["levels"], lr, 10**6 + i) for i in range(2)) / 2 for lr in kept["values"]]
+        assert found["value"] == BOWL[cell["label"]] and found["scores"] == pytest.approx(means)
+    assert len({cell["batches"] for cell in study["cells"]}) == 1, "a tuned learning rate leaves batches paired"
+    assert len({(run["seed"], run["path"].split("/")[1]) for run in study["runs"]}) == 6
+    out = capsys.readouterr().out
+    assert "tuned lrs 3e-3, 0.01" in out and "optim.lr=3e-3" in out
+    assert out.count("effects, paired over 3 seeds") == 1, "one summary, of the study itself"
+
+
+def test_edges_are_flagged_in_every_text(plan, capsys):
+    _, done, _ = rounds(plan, "norm=ln,rms", *TUNE)
+    flag = "rms: the best optim.lr (0.01) is the largest tried; tune.extend=true goes on, for every cell alike"
+    study = done[-1].manifest
+    assert [found["edge"] for found in study["tuning"]["cells"].values()] == [False, True]
+    assert flag in capsys.readouterr().out
+    from ablate.cli.preview import preview
+    from analysis.case import case_of
+    from analysis.writing.sheet import markdown
+    from analysis.writing.tables import cells_sheet
+
+    read = load_study(done[-1].results, study["study"])
+    assert flag in preview(done[-1]) and flag in markdown(cells_sheet(case_of(done[-1].results, read)))
+    low = rounds(plan, "norm=ln,rms", "tune.key=optim.lr", "tune.values=[3e-3,1e-2,3e-2]")[1][-1].manifest
+    assert "ln: the best optim.lr (0.003) is the smallest tried" in low["cells"][0]["notes"][-1]
+
+
+def test_differences_at_common_values_stand_beside_the_scored_ones(plan, capsys):
+    _, done, _ = rounds(plan, "norm=ln,rms", "ffn=mlp,gelu", *TUNE)
+    study = done[-1].manifest
+    found = evidence.common(study)
+    expected = [bowl({"norm": "rms"}, lr, 10**6) - bowl({"norm": "ln"}, lr, 10**6) for lr in (1e-3, 3e-3, 1e-2)]
+    assert found["norm: rms − ln"] == pytest.approx(expected)
+    assert found["ffn: gelu − mlp"] == pytest.approx([0, 0, 0], abs=1e-12)
+    assert found["norm x ffn"] == pytest.approx([0, 0, 0], abs=1e-12)
+    own = evidence.effects(load_study(done[0].results, done[0].manifest["study"]))
+    own = own[(own["kind"] == "main") & (own["factor"] == "norm")]
+    assert list(own["mean"]) == pytest.approx(expected), "as the tuning study says by itself"
+    text = capsys.readouterr().out
+    assert "at each common optim.lr, validation split, 2 tuning seeds" in text
+    assert "norm: rms − ln   1e-3 +.0250  3e-3 +.0210  0.01 −.0070" in text
+
+
+def test_a_diverged_value_counts_as_worst_and_is_never_a_number(plan, capsys):
+    def score(levels, lr, seed):
+        return float("nan") if lr == BOWL[levels["norm"]] and seed == 1_000_001 else bowl(levels, lr, seed)
+
+    _, done, _ = rounds(plan, "norm=ln,rms", *TUNE, score=score)
+    study = done[-1].manifest
+    assert [found["value"] for found in study["tuning"]["cells"].values()] == [1e-3, 3e-3]
+    assert [found["scores"].index(None) for found in study["tuning"]["cells"].values()] == [1, 2]
+    assert "3e-3 diverged  0.01 diverged" in capsys.readouterr().out
+    _, done, _ = rounds(plan, "norm=rms", "tune.key=optim.lr", "tune.values=[1,2]", score=lambda *_: float("nan"))
+    assert "runs diverged at every optim.lr that was tried" in done[-1].manifest["cells"][0]["notes"][-1]
+
+
+def test_the_best_of_equals_is_the_earlier_and_the_direction_is_the_tasks():
+    assert choose([2.0, 1.0, 1.0], True) == 1 and choose([2.0, 1.0, 2.0], False) == 0
+    assert choose([None, 3.0], True) == 1 and choose([None, 0.1], False) == 1 and choose([None, None], True) == 0
+    assert at_edge([3, 1, 2], 0) and at_edge([3, 1, 2], 1) and not at_edge([3, 1, 2], 2)
+    assert not at_edge(["cosine", "linear"], 0) and not at_edge([True, False], 0)
+
+
+def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
+    """Copying is scored by accuracy, dates by exact matches."""
+    shape = ["data=copy,dates", "norm=ln,rms", "design=one_at_a_time", "seeds=1", f"results_dir={tmp_path / 'results'}"]
+    shape += [text for text in SHAPE if not text.startswith("data.")] + STEPS
+
+    def launch(*_):
+        for path in done[-1].todo:
+            config = next(c["config"] for c in manifest()["cells"] if path in paths(c["id"]))
+            lr = config["optim"]["lr"]
+            final = {f"{split}/{name}": sign * lr for split in ("val", "test") for name, sign in SIGNS.items()}
+            write_json(Run(done[-1].results, path).result_file, {"status": "done", "final": final, "error": None})
+
+    def manifest():
+        return done[-1].manifest
+
+    def paths(cell):
+        return [run["path"] for run in manifest()["runs"] if run["cell"] == cell]
+
+    def planned():
+        plan_study.cache_clear()
+        done.append(plan_study((*shape, *TUNE)))
+        return done[-1]
+
+    done: list[Plan] = []
+    assert carry_out(planned(), launch, planned) == 0
+    assert "by val/accuracy or val/exact" in done[0].notes[0]
+    chosen = {cell["levels"]["data"]: manifest()["tuning"]["cells"][cell["id"]] for cell in manifest()["cells"]}
+    assert chosen["copy"]["value"] == 1e-2 and chosen["copy"]["scores"] == [2e-3, 6e-3, 2e-2]
+    assert chosen["dates"]["value"] == 1e-3 and chosen["dates"]["scores"] == pytest.approx([-3e-3, -9e-3, -3e-2])
+    common = capsys.readouterr().out.split("at each common optim.lr")[1].split("one at a time")[0]
+    assert "norm: rms − ln" in common and "data: dates" not in common, "scores of different tasks have no difference"
+
+
+SIGNS = {"loss": 1, "accuracy": 2, "exact": -3}
+
+
+def test_a_grid_goes_on_by_the_ratio_of_its_outermost_values():
+    grid = [1e-3, 3e-3, 1e-2]
+    assert extended(grid, grid, [1, 1]) == grid
+    assert extended(grid, grid, [2, 1]) == [*grid, 0.0333]
+    assert extended(grid, grid, [2, 0]) == [*grid, 0.000333, 0.0333]
+    assert extended([10, 100], [10, 100], [1]) == [10, 100, 1000]
+    assert extended([1, 2], [1, 2], [0]) == [1, 2], "no whole number lies below"
+    wide = [2.0**i for i in range(6)]
+    assert extended(wide, wide[:2], [5]) == wide, "four values beyond what was given"
+
+
+def test_extension_goes_on_for_every_cell_alike_and_resumes(plan):
+    far = {"ln": 3e-3, "rms": 0.05}
+
+    def score(levels, lr, seed):
+        return abs(lr - far[levels["norm"]])
+
+    command = ["norm=ln,rms", *TUNE, "tune.extend=true"]
+    code, done, first = rounds(plan, *command, score=score, stop_after=14)  # in the middle of the first extension
+    assert code == 130 and first == 14
+    code, done, rest = rounds(plan, *command, score=score)
+    study = done[-1].manifest
+    assert code == 0 and study["tuning"]["values"] == [1e-3, 3e-3, 1e-2, 0.0333, 0.111]
+    assert [found["value"] for found in study["tuning"]["cells"].values()] == [3e-3, 0.0333]
+    assert not any(found["edge"] for found in study["tuning"]["cells"].values())
+    assert first + rest == 2 * 5 * 2 + 2 * 3, "nothing was trained twice"
+    code, done, again = rounds(plan, *command, score=score)
+    assert code == 0 and again == 0 and done[-1].manifest["tuning"] == study["tuning"]
+    assert len(done) == 1 and [ended.manifest["tunes"] for ended in done[0].ended][-1] == study["study"]
+
+
+def test_a_grid_that_goes_no_further_is_not_told_to(plan):
+    command = ["norm=ln", "tune.key=optim.lr", "tune.values=[1,10]", "tune.seeds=1", "tune.extend=true"]
+    _, done, _ = rounds(plan, *command, score=lambda levels, lr, seed: -lr)
+    tuning = done[-1].manifest["tuning"]
+    assert tuning["values"] == [1, 10, 100, 1000], "more than optim.lr may be"
+    assert (
+        "(1000) is the largest tried; the grid goes no further by itself" in done[-1].manifest["cells"][0]["notes"][-1]
+    )
+
+
+@pytest.mark.parametrize("stop", [1, 12, 17])
+def test_a_command_that_was_stopped_goes_on_where_it_was(plan, stop):
+    code, _, first = rounds(plan, "norm=ln,rms", *TUNE, stop_after=stop)
+    assert code == 130
+    code, done, rest = rounds(plan, "norm=ln,rms", *TUNE)
+    assert code == 0 and first + rest == 18
+    assert {cell["label"]: cell["config"]["optim"]["lr"] for cell in done[-1].manifest["cells"]} == BEST
+    assert rounds(plan, "norm=ln,rms", *TUNE)[2] == 0, "the same command again trains nothing"
+
+
+def test_a_tuning_run_that_failed_ends_the_command_and_is_tried_again(plan, capsys):
+    first = plan("norm=ln,rms", *TUNE)
+    write(first)
+    path = first.manifest["runs"][3]["path"]
+    write_json(Run(first.results, path).result_file, {"status": "failed", "final": {}, "error": None})
+    again = plan("norm=ln,rms", *TUNE)
+    assert again.todo == [path] and again.more
+    assert carry_out(again, lambda *_: None, lambda: plan("norm=ln,rms", *TUNE)) == 1
+    out = capsys.readouterr().out
+    assert "tuning of" in out and "confirm=8" not in out and "1 failed" in out
+    assert rounds(plan, "norm=ln,rms", *TUNE)[2] == 1 + 6
+
+
+def test_names_follow_what_is_tuned_and_not_what_it_chose(plan):
+    names = {plan("norm=ln,rms", *more).manifest["study"] for more in ([], TUNE, [*TUNE, "tune.seeds=3"])}
+    names.add(plan("norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]").manifest["study"])
+    assert len(names) == 4
+    before = plan("norm=ln,rms", *TUNE).manifest["study"]
+    other = rounds(plan, "norm=ln,rms", *TUNE, score=lambda levels, lr, seed: lr)[1][-1].manifest
+    assert f"{other['study']}-tune" == before and {c["config"]["optim"]["lr"] for c in other["cells"]} == {1e-3}
+
+
+def test_a_choice_that_changed_after_scoring_is_said_clearly(plan, capsys):
+    done = rounds(plan, "norm=ln,rms", *TUNE, "study=mine")[1]
+    for run in done[0].manifest["runs"]:
+        result = Run(done[0].results, run["path"]).result()
+        lr = next(c["levels"]["optim.lr"] for c in done[0].manifest["cells"] if c["id"] == run["cell"])
+        result["final"]["val/loss"] = lr
+        write_json(Run(done[0].results, run["path"]).result_file, result)
+    with pytest.raises(PlanError, match=r"mine scored ln at optim.lr=0.003, and tuning now finds 0.001 best"):
+        plan("norm=ln,rms", *TUNE, "study=mine")
+    code, _, trained = rounds(plan, "norm=ln,rms,bn", *TUNE, "study=mine")
+    assert code == 2 and trained == 6, "the third variant is tuned, and nothing is scored"
+    assert capsys.readouterr().err.endswith(
+        "tuning now finds 0.001 best; write another study=NAME, which trains what is not there\n"
+    )
+
+
+def test_a_named_study_grows_with_its_tuning_and_is_not_tuned_otherwise(plan):
+    rounds(plan, "norm=ln,rms", *TUNE, "study=mine")
+    code, done, trained = rounds(plan, "norm=ln,rms,bn", *TUNE, "study=mine")
+    assert code == 0 and trained == 6 + 3 and len(done[-1].manifest["cells"]) == 3
+    with pytest.raises(PlanError, match=r"mine was tuned otherwise \(optim.lr in 0.001, 0.003, 0.01, 2 seeds\)"):
+        plan("norm=ln,rms", *TUNE, "study=mine", "tune.seeds=3")
+    with pytest.raises(PlanError, match="mine was tuned"):
+        plan("norm=ln,rms", "study=mine")
+    rounds(plan, "norm=ln,rms", "study=plain")
+    with pytest.raises(PlanError, match="plain was trained without tuning"):
+        plan("norm=ln,rms", "study=plain", *TUNE)
+
+
+def test_a_confirmation_takes_the_tuned_values_as_they_are(plan):
+    _, done, _ = rounds(plan, "norm=ln,rms", *TUNE)
+    code, confirmed, trained = rounds(plan, "norm=ln,rms", *TUNE, "confirm=4")
+    manifest = confirmed[-1].manifest
+    assert code == 0 and trained == 8 and manifest["seeds"] == [3, 4, 5, 6], "tuning seeds are none that were scored"
+    assert manifest["confirms"] == done[-1].manifest["study"] and manifest["tuning"] == done[-1].manifest["tuning"]
+
+
+def test_matched_widths_are_matched_at_each_value(plan):
+    manifest = plan(
+        "ffn=mlp,swiglu", "tune.key=model.tie_embeddings", "tune.values=[true,false]", "match=params"
+    ).manifest
+    for cell, reference in zip(manifest["cells"][1::2], manifest["cells"][::2], strict=True):
+        assert cell["matched"]["reference"] == reference["matched"]["value"]
+        assert abs(cell["matched"]["difference"]) < 0.05
+
+
+def test_a_study_of_one_cell_compares_the_values_with_the_first(plan):
+    manifest = plan("tune.key=optim.betas", "tune.values=[[0.9,0.95],[0.9,0.99]]").manifest
+    levels = ["[0.9, 0.95]", "[0.9, 0.99]"]
+    assert manifest["factors"] == {"optim.betas": levels} and manifest["reference"] == {"optim.betas": levels[0]}
+    assert [cell["reference"] for cell in manifest["cells"]] == [True, False]
+    assert [cell["config"]["optim"]["betas"] for cell in manifest["cells"]] == [json.loads(level) for level in levels]
+
+
+def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
+    from ablate.cli.preview import preview
+
+    shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", *TUNE, "dry_run=true", "aa=4"))
+    assert "12 cells x 2 seeds = 24 runs, 24 to do" in shown
+    assert "then: placebos and 4 cells x 3 seeds at the tuned values" in shown
+    assert not plan("norm=ln").results.exists()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["tune.key=optim.lrr", GRID], "tune.key: no such key: optim.lrr"),
+        (["tune.key=norm", GRID], "tune.key: norm is a group"),
+        (["tune.key=optim", GRID], "tune.key: optim is a group"),
+        (["tune.key=seeds", GRID], "tune.key: seeds belongs to the whole study"),
+        (["tune.key=eval.tokens", "tune.values=[64,128]"], "tune.key: eval.tokens changes what is scored"),
+        (["tune.key=data.context", "tune.values=[8,16]"], "tune.key: data.context changes what is scored"),
+        (["tune.key=seed.init", "tune.values=[0,1]"], "tune.key: seed.init changes what is scored"),
+        (["tune.key=optim.lr", GRID, "optim.lr=1e-3,2e-3"], "tune.key: optim.lr is swept already"),
+        (["tune.key=optim.lr", GRID, "optim.lr=1e-3"], "tune.key: optim.lr is given, too"),
+        (["tune.key=ffn.hidden", "tune.values=[8,16]", "match=params"], "tune.key: match=params chooses ffn.hidden"),
+        (["norm=ln,none", "tune.key=norm.eps", GRID], "tune.key: none has no norm.eps"),
+        (["tune.key=optim.lr", "tune.values=[1e-3]"], "tune.values: .* at least two different values"),
+        (["tune.key=optim.lr", "tune.values=[1e-3,1e-3]"], "tune.values: .* at least two different values"),
+        (["tune.key=optim.lr"], "tune.values: .* at least two different values"),
+        (["tune.key="], "tune.key: is empty"),
+        (["tune.key=optim.lr", "tune.values=[1e-3,fast]"], "tune.values: 'fast' is no value of optim.lr"),
+        (["tune.key=optim.lr", "tune.values=[1e-3,true]"], "tune.values: True is no value of optim.lr"),
+        (["tune.key=optim.lr", "tune.values=[1e-3,-1]"], "optim.lr: -1.0 is out of range"),
+        (["tune.key=ffn.mult", "tune.values=[2,x]"], "ffn.mult: 'x' is not"),
+        ([GRID], "tune.key: is not given"),
+        (["tune.extend=true"], "tune.key: is not given"),
+        (["tune.key=optim.schedule", "tune.values=[cosine,linear]", "tune.extend=true"], "tune.extend: goes on by"),
+        (["seeds=[1000000]"], "seeds: 1000000 and above are tuning's, and never scored"),
+        (["tune.seeds=3"], "tune.seeds: tunes nothing by itself"),
+        (["tune.key=optim.lr,optim.warmup", GRID], "tune.key belongs to the whole study and takes one value"),
+        (["tune.key=optim.lr", GRID, "seeds=[1000000]"], "seeds: 1000000 and above are tuning's"),
+        (["tune.key=optim.floor", "tune.values=[0,0.1]", "optim.schedule=constant"], "is the same cell as"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused_in_one_line(plan, overrides, message):
+    factors = [] if overrides[0].startswith("norm=") else ["norm=ln,rms"]
+    with pytest.raises(PlanError, match=message) as error:
+        plan(*factors, *overrides)
+    assert len({problem.key for problem in error.value.problems}) == 1
+
+
+def test_the_real_command_tunes_places_placebos_and_scores(cli, small, tmp_path):
+    command = ["-m", *small, "norm=ln,rms", *TUNE, "tune.seeds=1", "aa=3", "seeds=2", "train.parallel=1"]
+    done = cli(*command)
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.parent.name for path in tmp_path.glob("results/studies/*/manifest.json"))
+    name = names[0]
+    assert names == [name, f"{name}-aa", f"{name}-tune"]
+    study = load_study(tmp_path / "results", name)
+    best = {}
+    tuned = load_study(tmp_path / "results", f"{name}-tune").runs
+    for norm, group in tuned.groupby("norm"):
+        best[norm] = group.loc[group["val/loss"].idxmin(), "optim.lr"]
+    assert {cell["label"]: cell["config"]["optim"]["lr"] for cell in study.manifest["cells"]} == best
+    assert "at each common optim.lr" in done.stdout and "placebos (aa=3, ln)" in done.stdout
+    assert "data order" in done.stdout and "needs" in done.stdout
+    plain = {run["path"] for run in study.manifest["runs"]}
+    shared = plain & {run["path"] for run in read_manifest(tmp_path / "results", f"{name}-aa")["runs"]}
+    assert len(shared) == 2, "the placebos' reference runs are the study's own"
+    assert (
+        summary(study, tmp_path / "results").splitlines()[1:-1]
+        == [line for line in done.stdout.splitlines() if not line.startswith("[")][1:-1]
+    )
+
+
+def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(plan, capsys):
+    """What two tuning seeds chose is in no interval, however many seeds are scored."""
+    from analysis.case import case_of
+    from analysis.writing.methods import markdown
+    from analysis.writing.sentences import sentences
+    from analysis.writing.tables import effects_sheet
+
+    _, done, _ = rounds(plan, "norm=ln,rms", "ffn=mlp,gelu", *TUNE)
+    lines = capsys.readouterr().out.splitlines()
+    about = [line for line in lines if line.startswith(("  norm: ", "  ffn: ", "  norm x ffn")) and "1e-3" not in line]
+    assert len(about) == 3 and all("given these tuned values" in line for line in about)
+    study = load_study(done[-1].results, done[-1].manifest["study"])
+    case = case_of(done[-1].results, study)
+    sheet = effects_sheet(case)
+    place = sheet.head.index("verdict")
+    assert all("given these tuned values" in row[place] for row in sheet.rows)
+    assert all("given these tuned values" in sentence for sentence in sentences(case))
+    assert "Verdicts hold given these tuned values" in markdown(case)
+    plain = rounds(plan, "norm=ln,rms", "study=plain")[1][-1]
+    assert "given" not in summary(load_study(plain.results, "plain"), plain.results)

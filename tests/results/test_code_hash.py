@@ -1,0 +1,283 @@
+"""A run's key follows the code that its cell uses, and nothing else.  Sources are edited in memory."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from ablate.config.components import resolve
+from ablate.config.groups import groups
+from ablate.config.schema import COMPONENTS
+from ablate.results.code_hash import LOOP, PACKAGE, Sources, definitions
+
+PARTS = (*COMPONENTS, "model", "data", "optim")
+VARIANTS = {
+    (group, name): yaml.safe_load(file.read_text())["_target_"]
+    for group in PARTS
+    for name, file in groups()[group].items()
+}
+CELLS = set(VARIANTS)  # each the variant, in the loop that all share
+# Who uses a variant without deriving from it.
+USERS = {"RMSNorm": {("attention", "qk_norm")}}
+
+
+def of(*edits: tuple[Path, str]) -> dict[tuple[str, str], dict[str, str]]:
+    """The code of each variant, and of the loop, with files edited."""
+    sources = Sources({"ablate": [PACKAGE]}, {path: text.encode() for path, text in edits})
+    return {cell: sources.closure([target]) for cell, target in VARIANTS.items()} | {LOOP: sources.closure(LOOP)}
+
+
+BEFORE = of()
+
+
+def changed(*edits: tuple[Path, str]) -> set[tuple[str, str]]:
+    """The cells whose code is another one with files edited."""
+    after = of(*edits)
+    return CELLS if after[LOOP] != BEFORE[LOOP] else {cell for cell in CELLS if after[cell] != BEFORE[cell]}
+
+
+def test_a_cell_has_the_code_of_the_loop_and_of_its_parts():
+    parts = [VARIANTS["norm", "bn"], VARIANTS["data", "copy"]]
+    found = definitions(parts)
+    assert found == BEFORE[LOOP] | BEFORE["norm", "bn"] | BEFORE["data", "copy"]
+    assert {
+        "ablate.training.trainer.Trainer",
+        "ablate.model.running.Moments",
+        "ablate.data.sequence.Sequence",
+    } <= found.keys()
+    assert not any("LayerNorm" in name or "stdlib" in name for name in found)
+
+
+def with_statement(path: Path, name: str, statement: str = "harmless = 0") -> str:
+    """A file's source with a statement at the end of one of its top-level definitions."""
+    lines = path.read_text().splitlines()
+    [node] = [n for n in ast.parse("\n".join(lines)).body if getattr(n, "name", None) == name]
+    last = node.body[-1]
+    lines.insert(last.end_lineno, " " * last.col_offset + statement)
+    return "\n".join(lines)
+
+
+def users(target: Any) -> set[tuple[str, str]]:
+    """The cells that use a class or function, by what Python says that derives from it."""
+    found = {cell: resolve(cell[0], name) for cell, name in VARIANTS.items()}
+    using = {cell for cell, one in found.items() if target in (inspect.getmro(one) if inspect.isclass(one) else [one])}
+    return using | USERS.get(target.__name__, set())
+
+
+@pytest.mark.parametrize("group", PARTS)
+def test_a_changed_variant_changes_the_cells_that_use_it_and_no_others(group):
+    for target in {resolve(group, name) for (one, _), name in VARIANTS.items() if one == group}:
+        path = Path(inspect.getfile(target))
+        assert changed((path, with_statement(path, target.__name__))) == users(target), target
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_comments_docstrings_and_formatting_change_nothing(path):
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            node.body[0] = ast.Expr(ast.Constant("Something else."))
+    other = "# a comment\n\n\n" + ast.unparse(tree).replace("\n", "  # another\n\n", 1)
+    assert other != path.read_text() and changed((path, other)) == set()
+
+
+TEXTS = {("data", name) for name in ("stdlib", "text", "hf", "mlm")}
+SYNTHETIC = {("data", n) for n in ("copy", "reverse", "sort", "selective_copy", "addition", "mqar", "memorisation")}
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "expected"),
+    [
+        ("training/trainer.py", "Trainer", CELLS),
+        ("training/trainer.py", "new_trainer", CELLS),
+        ("training/optim.py", "learning_rate", CELLS),
+        ("model/build.py", "build_model", CELLS),
+        ("training/metrics.py", "score", CELLS),
+        ("training/evaluation.py", "recalibrated", CELLS),
+        ("training/greedy_decoding.py", "greedy", CELLS),
+        ("training/diagnostics.py", "largest_logit", CELLS),
+        ("model/init.py", "initialise", CELLS),
+        ("model/dropout.py", "Dropout", CELLS),
+        ("model/running.py", "RunningNorm", {("norm", name) for name in ("bn", "instance", "powernorm")}),
+        ("model/running.py", "QuadraticMean", {("norm", "powernorm")}),
+        ("model/norm.py", "NoNorm", {("norm", "none")}),
+        ("model/position.py", "angles", {("position", name) for name in ("sinusoidal", "rope", "partial_rope")}),
+        ("data/lm.py", "LanguageModelling", TEXTS),
+        ("data/corpus.py", "cut", TEXTS),
+        ("data/stdlib.py", "stdlib_documents", {("data", "stdlib"), ("data", "mlm")}),
+        ("data/synthetic.py", "Synthetic", SYNTHETIC),
+        ("data/copying.py", "SelectiveCopy", {("data", "selective_copy")}),
+        ("training/grad_accumulation.py", "backward", CELLS),
+        ("training/weight_averaging.py", "Moving", CELLS),
+        ("model/placebo.py", "initialise_as", CELLS),
+        ("results/metrics_writer.py", "MetricsWriter", set()),
+        ("results/atomic.py", "write_atomic", set()),
+        ("results/lease.py", "Lease", set()),
+        ("cli/clean.py", "clean", set()),
+        ("execution/worker.py", "attempt", set()),
+        ("planning/checks/validate.py", "resolve_auto", set()),
+        ("planning/plan.py", "settle", set()),
+    ],
+)
+def test_what_is_shared_changes_all_that_share_it(file, name, expected):
+    path = PACKAGE / file
+    assert changed((path, with_statement(path, name))) == expected
+
+
+def test_a_new_norm_changes_nothing_else():
+    path = PACKAGE / "model" / "norm.py"
+    new = "\n\nclass MaxNorm(LayerNorm):\n    def forward(self, x, mask=None):\n        return x / x.abs().amax()\n"
+    assert changed((path, path.read_text() + new)) == set()
+
+
+def test_what_a_module_does_when_it_is_imported_counts():
+    path = PACKAGE / "model" / "norm.py"
+    assert changed((path, path.read_text() + "\ntorch.set_default_dtype(torch.float64)\n")) == CELLS
+    path = PACKAGE / "data" / "copying.py"
+    cells = {("data", name) for name in ("copy", "reverse", "sort", "selective_copy")}
+    assert changed((path, path.read_text() + "\nif np.__version__ < '1':\n    LARGE = 3\n")) == cells
+    assert changed((path, path.read_text() + "\nif __name__ == '__main__':\n    LARGE = 3\n")) == set()
+
+
+def test_an_import_of_something_else_under_the_same_name_counts():
+    path = PACKAGE / "model" / "ffn.py"
+    other = path.read_text().replace("import torch.nn.functional as F", "import torch.nn.quantized.functional as F")
+    found = {cell: resolve(cell[0], name) for cell, name in VARIANTS.items()}
+    assert changed((path, other)) == {cell for cell, one in found.items() if "F." in own_source(one, path)}
+
+
+def own_source(target: Any, path: Path) -> str:
+    """The source of a class and of those that it derives from, as far as they are in a file."""
+    bases = inspect.getmro(target) if inspect.isclass(target) else [target]
+    return "".join(inspect.getsource(base) for base in bases if base.__module__.endswith(f".{path.stem}"))
+
+
+OWN = {
+    "mine/__init__.py": "from .norms import Plain as Shown, Scaled\nfrom mine.stars import *\n",
+    "mine/norms.py": (
+        "import math as m\nfrom . import tools\nfrom .deep.more import twice as double, unused\n"
+        "import mine.tools as t\n"
+        "class Plain:\n    def forward(self, x):\n        return double(x)\n"
+        "class Scaled(Plain):\n    size = t.SIZE\n"
+        "class Lazy:\n    def forward(self, x):\n        from .lazily import work\n        return work(x)\n"
+        "class Anything:\n    def forward(self, x, name):\n        return getattr(tools, name)(x)\n"
+    ),
+    "mine/tools.py": "SIZE = 3\nSIZE += 1\ndef other(x):\n    return x\n",
+    "mine/deep/more.py": "def twice(x):\n    return helper(x)\ndef helper(x):\n    return x\ndef unused():\n    pass\n",
+    "mine/lazily.py": "async def work(x):\n    return x\n",
+    "mine/stars.py": "def starry(x):\n    return x\n",
+    "mine/alone.py": "class Alone:\n    pass\n",
+}
+
+
+@pytest.fixture
+def package(tmp_path) -> Path:
+    for name, text in OWN.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def own(folder: Path, target: str, edited: dict[str, str] | None = None) -> dict[str, str]:
+    """The code of a target in the user's package, with files edited, without ablate's."""
+    edits = {folder / "mine" / f"{name}.py": text.encode() for name, text in (edited or {}).items()}
+    return Sources({"ablate": [PACKAGE], "mine": [folder / "mine"]}, edits).closure([target])
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        ("mine.Shown", {"norms.Plain", "deep.more.twice", "deep.more.helper"}),
+        ("mine.norms.Plain", {"norms.Plain", "deep.more.twice", "deep.more.helper"}),
+        ("mine.Scaled", {"norms.Plain", "norms.Scaled", "deep.more.twice", "deep.more.helper", "tools.SIZE"}),
+        ("mine.norms.Lazy", {"norms.Lazy", "lazily.work"}),
+        ("mine.norms.Anything", {"norms.Anything", "tools.SIZE", "tools.other"}),
+        ("mine.starry", {"stars.starry"}),
+        ("mine.alone.Alone", {"alone.Alone"}),
+    ],
+)
+def test_what_a_part_of_a_users_package_uses(target, names, package):
+    assert set(own(package, target)) == {f"mine.{name}" for name in names}
+
+
+def test_a_users_sources_count_where_they_are_used(package):
+    before = own(package, "mine.Scaled")
+    tools = OWN["mine/tools.py"]
+    assert own(package, "mine.Scaled", {"tools": tools.replace("return x", "return 2 * x")}) == before
+    after = own(package, "mine.Scaled", {"tools": tools.replace("+= 1", "+= 2")})
+    assert {name for name in before if before[name] != after[name]} == {"mine.tools.SIZE"}
+    assert own(package, "mine.Scaled", {"norms": OWN["mine/norms.py"].replace("math as m", "cmath as m")}) == before
+    other = OWN["mine/norms.py"].replace("twice as double, unused", "unused as double")
+    swapped = own(package, "mine.Shown", {"norms": other})
+    assert "mine.deep.more.unused" in swapped and "mine.deep.more.twice" not in swapped
+    broken = own(package, "mine.Scaled", {"deep/more": "def twice(:"})
+    assert broken != before and own(package, "mine.Scaled", {"deep/more": "def twice(::"}) != broken
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "from mine.registry import register\n@register\nclass B:\n    pass\n",
+        "from mine.registry import Meta\nclass B(metaclass=Meta):\n    pass\n",
+        "from mine import registry\nregistry.REGISTRY['b'] = lambda: 1\n",
+        "import torch\ntorch.set_default_dtype(torch.float64)\n",
+    ],
+)
+def test_a_registry_has_what_is_put_into_it(other, package):
+    registry = (
+        "REGISTRY = {}\ndef register(c):\n    REGISTRY[c.__name__] = c\ndef make(name):\n    return REGISTRY[name]\n"
+        "class Meta(type):\n    def __init__(cls, *_):\n        register(cls)\n"
+    )
+    (package / "mine" / "registry.py").write_text(registry)
+    files = {"__init__": "from . import registry, other\n", "other": other}
+    found = own(package, "mine.registry.make", files)
+    assert own(package, "mine.registry.make", files | {"other": other + "x = 1\n"}) == found
+    changed = other.replace("pass", "size = 2").replace("1", "2").replace("64", "32")
+    assert own(package, "mine.registry.make", files | {"other": changed}) != found
+
+
+def test_code_beside_a_users_package_counts_where_it_is_used(package, monkeypatch):
+    (package / "beside_mine.py").write_text("def used(x):\n    return x\ndef unused():\n    pass\n")
+    monkeypatch.syspath_prepend(str(package))
+    by = "import beside_mine, pytest, json\ndef make():\n    return beside_mine.used(pytest, json)\n"
+    assert set(own(package, "mine.by.make", {"by": by})) == {"mine.by.make", "beside_mine.used"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import importlib\ndef make(name):\n    return importlib.import_module(name).Alone\n",
+        "import sys\ndef make(name):\n    return getattr(sys.modules[name], name)\n",
+        "from .norms import *\ndef make(name):\n    return globals()[name]\n",
+        "from .norms import Plain\ndef make(name):\n    return {c.__name__: c for c in Plain.__subclasses__()}[name]\n",
+        "def __getattr__(name):\n    return len\ndef make():\n    pass\n",
+    ],
+)
+def test_a_package_that_looks_names_up_by_string_counts_as_a_whole(source, package):
+    found = own(package, "mine.by_name.make", {"by_name": source})
+    assert "mine.alone.Alone" in found and "mine.lazily.work" in found
+
+
+def test_a_process_goes_by_the_code_as_it_was_when_it_looked(tmp_path):
+    """An edit while it runs changes no key, in a package of one's own either: Python does not import it again."""
+    (tmp_path / "mine.py").write_text("class Norm:\n    size = 1\n")
+    code = (
+        "import pathlib, sys; from ablate.results.code_hash import PACKAGE, definitions, read, sources\n"
+        "before = definitions(['mine.Norm'], ['mine'])\n"
+        "assert 'mine.Norm' in before and 'ablate.training.trainer.Trainer' in before\n"
+        "pathlib.Path('mine.py').write_text('class Norm: size = 2')\n"
+        "sources.cache_clear()\n"
+        "assert definitions(['mine.Norm', 'mine.other'], ['mine'])['mine.Norm'] == before['mine.Norm']\n"
+        "assert all(read.__wrapped__(f) == read(f) for f in PACKAGE.rglob('*.py'))\n"
+        "assert read.cache_info().currsize == len(list(PACKAGE.rglob('*.py'))) + 1\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": f"{ROOT}:{tmp_path}"}, check=True)

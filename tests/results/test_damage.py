@@ -1,0 +1,272 @@
+"""Damage is noticed: what is not as it was written is named, is no number in any table, and is trained again."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import SHAPE, STEPS
+from fake_studies import fabricate
+from one_run import rows_of, train
+from safetensors.torch import load_file, save_file
+
+from ablate import load
+from ablate.cli import clean, diff, evaluate, status
+from ablate.cli.sweep import record
+from ablate.config.errors import Corrupt
+from ablate.data.corpus import Document, cache_folder, load_corpus
+from ablate.execution.tracking import mirror as sync
+from ablate.planning.plan import plan_study
+from ablate.results.checksum import sealed_archive, unsealed_archive
+from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.run import Run
+from ablate.results.study import load_study
+
+STUDY = "damaged"
+
+
+def flip(file: Path, at: int, bit: int = 0) -> None:
+    """Change one bit of a file."""
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1 << bit
+    file.write_bytes(data)
+
+
+def edit(file: Path, change: Callable[[dict], object]) -> None:
+    """Change a JSON file by hand, as its layout was."""
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content, indent=1))
+
+
+@pytest.fixture(scope="module")
+def command(text) -> tuple[str, ...]:
+    one = ["norm=bn", "seeds=1", f"study={STUDY}", "eval.lengths=[8]"]
+    return (*SHAPE, *STEPS, "data=text", f"data.path={text}", *one)
+
+
+@pytest.fixture(scope="module")
+def whole(command, tmp_path_factory) -> Path:
+    """The results of a study of one run with batch statistics, tested at another length."""
+    torch.set_num_threads(1)
+    results = tmp_path_factory.mktemp("whole") / "results"
+    plan = plan_study((*command, f"results_dir={results}"))
+    record(plan)
+    assert train(plan)[0] == "done"
+    return results
+
+
+@pytest.fixture
+def results(whole, tmp_path) -> Path:
+    return shutil.copytree(whole, tmp_path / "results")
+
+
+@pytest.fixture
+def planned(command, results):
+    """Plans the study's command again, as a new process would."""
+
+    def plan():
+        plan_study.cache_clear()
+        return plan_study((*command, f"results_dir={results}"))
+
+    return plan
+
+
+def only(results: Path) -> Run:
+    [run] = read_manifest(results, STUDY)["runs"]
+    return Run(results, run["path"])
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-30])
+
+
+DAMAGES = {
+    "an edited score": ("result.json", lambda file: edit(file, lambda told: told["final"].update({"test/loss": 1.0}))),
+    "a bit of a logged step": ("metrics.jsonl", lambda file: flip(file, 60)),
+    "logged steps cut short": ("metrics.jsonl", cut),
+    "no logged steps": ("metrics.jsonl", Path.unlink),
+    "an edited setting": ("config.yaml", lambda file: file.write_text(file.read_text().replace("0.003", "0.004"))),
+    "no settings": ("config.yaml", Path.unlink),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_it_is_named_everywhere_and_trained_again(what, whole, results, planned, capsys, monkeypatch):
+    run, (name, harm) = only(results), DAMAGES[what]
+    harm(run.folder / name)
+    study = load_study(results, STUDY)
+    assert study.runs["status"].tolist() == ["missing"]
+    assert "test/loss" not in study.runs or study.runs["test/loss"].isna().all()
+    assert len([note for note in study.notes if name in note]) == 1
+    assert status.main([STUDY, "--results-dir", str(results)]) == 0 and f"/{name} is " in capsys.readouterr().out
+    with pytest.raises(Corrupt, match=name):
+        load(run.folder)
+    assert evaluate.main([STUDY, "--results-dir", str(results)]) == 1
+    assert f", seed 0 cannot be evaluated: {run.folder / name} is " in capsys.readouterr().err
+    assert (
+        diff.main([f"{run.folder.parent.name} s0"] * 2 + ["--results-dir", str(results)]) == 2
+        and name in capsys.readouterr().err
+    )
+    again = planned()
+    assert again.todo == [run.path] and any(f"/{name} is " in note and "trained again" in note for note in again.notes)
+    assert train(again)[0] == "done"
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "trained again" in line]
+    assert f"/{name} is " in line and "set aside as" in line and list(run.folder.glob("*.corrupt"))
+    assert run.result()["final"] == only(whole).result()["final"] and rows_of(run) == rows_of(only(whole))
+    assert not planned().todo
+
+
+def test_no_bit_of_a_result_changes_a_number_in_silence(results):
+    file, pick = only(results).result_file, random.Random(0)
+    data, told, noticed = file.read_bytes(), only(results).result(), 0
+    for at in pick.sample(range(len(data)), 150):
+        flip(file, at, pick.randrange(8))
+        run = only(results)
+        try:
+            assert run.result() == told or not run.sealed
+            assert {key: told[key] for key in told if key != "sha256"}.items() <= run.result().items()
+        except Corrupt:
+            noticed += 1
+        file.write_bytes(data)
+    assert noticed > 120  # the others hit the space between its entries, or the checksum's name
+
+
+def test_no_bit_of_a_checkpoint_is_taken(tmp_path):
+    torch.save({"weights": torch.randn(64), "step": 3}, tmp_path / "plain.pt")
+    sealed = sealed_archive((tmp_path / "plain.pt").read_bytes())
+    (tmp_path / "sealed.pt").write_bytes(sealed)
+    assert torch.load(tmp_path / "sealed.pt", weights_only=True)["step"] == 3, "it is a zip archive as any other"
+    assert unsealed_archive(sealed) == (tmp_path / "plain.pt").read_bytes()
+    for at in range(0, len(sealed), 7):
+        with pytest.raises(ValueError, match="damaged"):
+            unsealed_archive(sealed[:at] + bytes([sealed[at] ^ 4]) + sealed[at + 1 :])
+    for data in (b"", b"x", (tmp_path / "plain.pt").read_bytes(), sealed[:-1]):
+        with pytest.raises(ValueError, match="damaged"):
+            unsealed_archive(data)
+
+
+def test_damaged_weights_are_set_aside_where_they_are_read_and_trained_again(results, planned, capsys):
+    run = only(results)
+    flip(run.weights_file, 3000)
+    with pytest.raises(Corrupt, match=r"weights\.safetensors is damaged"):
+        load(run.folder).model()
+    assert run.weights_file.exists(), "reading in a notebook removes nothing"
+    assert evaluate.main([STUDY, "--results-dir", str(results)]) == 1
+    said = capsys.readouterr().err
+    assert "weights.safetensors is damaged" in said and "set aside as weights.safetensors.corrupt" in said
+    again = planned()
+    assert again.todo == [run.path] and any("weights.safetensors was damaged" in note for note in again.notes)
+    assert train(again)[0] == "done" and not planned().todo
+    capsys.readouterr()
+    assert evaluate.main([STUDY, "--results-dir", str(results)]) == 0
+
+
+def test_removed_weights_are_not_explained_by_what_was_not_asked_for(results, planned, capsys):
+    run = only(results)
+    assert clean.main(["--weights", "--yes", "--results-dir", str(results)]) == 0
+    with pytest.raises(FileNotFoundError, match="removed since, by python -m"):
+        load(run.folder).model()
+    capsys.readouterr()
+    assert evaluate.main([STUDY, "--results-dir", str(results)]) == 2
+    again = planned()
+    for said in (capsys.readouterr().err, *again.notes):
+        assert "removed since" in said and "keep=none" not in said
+    assert not again.todo and len(again.notes) == 1
+
+
+def test_a_missing_tensor_is_told_with_its_run_and_what_to_do(results, capsys):
+    run = only(results)
+    tensors = load_file(run.weights_file)
+    del tensors["blocks.0.ffn.up.weight"]
+    save_file(tensors, run.weights_file)
+    result = json.loads(run.result_file.read_text())
+    del result["files"], result["sha256"]  # as an older version wrote it
+    run.result_file.write_text(json.dumps(result))
+    with pytest.warns(UserWarning, match="1 result without a checksum"), pytest.raises(ValueError) as error:
+        load(run.folder).model()
+    said = str(error.value)
+    assert (
+        f"{run.weights_file} has no blocks.0.ffn.up.weight, which the model needs" in said and "command again" in said
+    )
+
+
+def test_lengths_that_were_edited_are_measured_again(results, planned, capsys):
+    run = only(results)
+    before = run.evaluation()
+    edit(run.evaluation_file, lambda told: told["metrics"].update({"test/loss@8": 1.0}))
+    study = load_study(results, STUDY)
+    assert "test/loss@8" not in study.runs and any("evaluation.json is damaged" in note for note in study.notes)
+    again = planned()
+    assert again.statuses == {run.path: "untested"}
+    assert train(again)[0] == "done" and run.evaluation() == before
+
+
+def test_an_edited_manifest_is_named_and_written_anew(results, planned, capsys):
+    file = study_folder(results, STUDY) / "manifest.json"
+    edit(file, lambda manifest: manifest.update({"looks": []}) or manifest["cells"][0].update({"notes": ["another"]}))
+    assert status.main([STUDY, "--results-dir", str(results)]) == 2
+    assert "manifest.json is damaged" in capsys.readouterr().err
+    again = planned()
+    assert any("manifest.json is damaged" in note for note in again.notes)
+    record(again)
+    assert read_manifest(results, STUDY)["cells"][0]["notes"] != ["another"]
+
+
+def test_results_of_older_versions_count_with_one_note(tmp_path):
+    name = fabricate(tmp_path, {"norm": ["ln", "rms"]})
+    assert not load_study(tmp_path, name).notes
+    for file in sorted(tmp_path.glob("runs/*/*/result.json"))[:4]:
+        edit(file, lambda told: told.pop("sha256"))
+    study = load_study(tmp_path, name)
+    assert study.notes == ["4 results without a checksum, as older versions wrote: damage would go unnoticed"]
+    assert study.runs["status"].tolist() == ["done"] * 6
+
+
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [({"test/loss": 1.0}, "holds other things than metrics at lengths"), ({"test/loss@8": 1.0}, "without a checksum")],
+)
+def test_what_came_after_a_result_replaces_nothing_and_has_its_own_checksum(tmp_path, metrics, said):
+    name = fabricate(tmp_path, {"norm": ["ln", "rms"]})
+    before = load_study(tmp_path, name).runs["test/loss"].tolist()
+    run = Run(tmp_path, read_manifest(tmp_path, name)["runs"][0]["path"])
+    run.evaluation_file.write_text(json.dumps({"metrics": metrics}))
+    study = load_study(tmp_path, name)
+    assert study.runs["test/loss"].tolist() == before and [said in note for note in study.notes] == [True]
+
+
+def test_a_damaged_result_is_not_mirrored(tmp_path, capsys):
+    name = fabricate(tmp_path, {"norm": ["ln", "rms"]})
+    manifest = read_manifest(tmp_path, name)
+    edit(Run(tmp_path, manifest["runs"][0]["path"]).result_file, lambda told: told["final"].update({"test/loss": 1.0}))
+    mirror = sync.Mirror(tmp_path, name)
+    shown = []
+
+    class Sink:
+        name, mode = "recorder", "online"
+        finish = staticmethod(lambda card, rows, status, summary: shown.append(card.name))
+        log = staticmethod(lambda card, rows: None)
+
+    mirror._sink = lambda config: Sink()
+    assert mirror.replay() == 5 and "ln/s0" not in shown
+    assert "result.json is damaged" in capsys.readouterr().err
+
+
+def test_damaged_tokens_in_the_cache_are_made_again():
+    documents = [
+        Document(f"{i}", f"document {i} of many, each with words of its own: {'x' * i}".encode()) for i in range(30)
+    ]
+    first = {split: tokens.tolist() for split, tokens in load_corpus(documents, "byte").tokens.items()}
+    [folder] = [file.parent for file in cache_folder().glob("*/meta.json") if '"29"' in file.read_text()]
+    for name in ("train.npy", "test.npy", "meta.json"):
+        at = 60 if name == "meta.json" else (folder / name).stat().st_size - 5
+        flip(folder / name, at)
+        assert {split: tokens.tolist() for split, tokens in load_corpus(documents, "byte").tokens.items()} == first, (
+            name
+        )

@@ -1,0 +1,187 @@
+"""A run's key: every setting changes it, or stands below with the reason why it need not."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+import yaml
+from conftest import SHAPE, STEPS
+
+from ablate.config.components import RESERVED
+from ablate.config.groups import groups
+from ablate.config.schema import COMPONENTS, SECTIONS, Config
+from ablate.planning.plan import draft_study
+from ablate.results import run_key as identity
+from ablate.results.run_key import batches, run_key
+
+# Settings that change no number of a run.
+NO_PART = {
+    "train.parallel": "how many runs train side by side",
+    "train.checkpoint_seconds": "a run continues to the same numbers",
+    "eval.lengths": "trained weights are tested at other lengths without training again",
+    "data.path": "data count by content: the fingerprint",
+    "data.name": "data count by content: the fingerprint",
+    "track": "a mirror reads what training wrote",
+    "study": "runs are shared by studies, but under reuse=none",
+    "seeds": "which runs there are",
+    "seeds_max": "which runs there are",
+    "confirm": "which runs there are",
+    "reference": "what is compared",
+    "match": "what it chose stands in the settings that it chose",
+    "design": "which cells there are",
+    "zip": "which cells there are",
+    "hold": "what it held stands in the settings that it held",
+    "tier": "what it set stands in the settings that it set",
+    "tune.key": "what was chosen stands in the key that was tuned",
+    "tune.values": "what was chosen stands in the key that was tuned",
+    "tune.seeds": "tuning runs have seeds of their own",
+    "tune.per_seed": "what was chosen stands in the key that was tuned",
+    "tune.extend": "what was chosen stands in the key that was tuned",
+    "margin": "how differences are judged",
+    "exchange": "which cells there are",
+    "aa": "which cells there are; what a placebo draws anew is seed.placebo",
+    "results_dir": "where it is written",
+    "dry_run": "nothing is trained",
+    "reuse": "whether runs are shared; under none, they are the study's",
+    "allow_duplicates": "whether a cell may train, not how",
+    "keep": "what stays of an ended run",
+    "user": "where targets may come from; what they come from counts as code",
+    "unit": "which runs a process takes",
+}
+# Settings that batches depend on: cells that differ in any of them are not paired.
+OF_BATCHES = {"data.context", "train.batch_size", "seed.data"}
+
+
+@pytest.fixture(scope="module")
+def config(text: Path) -> dict[str, Any]:
+    overrides = (*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results")
+    found: dict[str, Any] = draft_study(overrides, None).checked[0].config
+    return found
+
+
+def settings() -> Iterator[tuple[str, str]]:
+    """Every setting of the frame: section (or nothing) and name."""
+    for field in dataclasses.fields(Config):
+        if field.name in SECTIONS:
+            yield from ((field.name, inner.name) for inner in dataclasses.fields(SECTIONS[field.name]))
+        elif field.name not in (*COMPONENTS, "data"):
+            yield "", field.name
+
+
+def variants() -> Iterator[tuple[str, str, str]]:
+    """Every setting of every variant that has a group: group, variant and name."""
+    for group in (*COMPONENTS, "data", "model", "optim"):
+        for variant, file in groups()[group].items():
+            names = yaml.safe_load(file.read_text(encoding="utf-8"))
+            yield from ((group, variant, name) for name in names if name not in (*RESERVED, "defaults"))
+
+
+def other(value: Any) -> Any:
+    """Another value than this one, of its kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value / 2 + 1 if value != 2 else 3
+    if isinstance(value, str):
+        return "another"
+    if isinstance(value, list):
+        return [*value, "another"]
+    return 7 if value is None else {}
+
+
+def altered(config: dict[str, Any], section: str, name: str, value: Any) -> dict[str, Any]:
+    """A configuration with one setting changed."""
+    found = copy.deepcopy(config)
+    (found[section] if section else found)[name] = value
+    return found
+
+
+@pytest.mark.parametrize(("section", "name"), list(settings()))
+def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(
+    section: str, name: str, config: dict[str, Any]
+) -> None:
+    value = (config[section] if section else config)[name]
+    changed = altered(
+        config, section, name, "ablate.training.optim.learning_rate" if name == "_target_" else other(value)
+    )
+    key = f"{section}.{name}".lstrip(".")
+    assert (run_key(config, 0, "f") == run_key(changed, 0, "f")) == (key in NO_PART), key
+    assert (batches(config, "f") == batches(changed, "f")) == (key not in OF_BATCHES), key
+
+
+def test_reasons_are_given_for_settings_that_there_are() -> None:
+    there = {f"{section}.{name}".lstrip(".") for section, name in settings()} | {"data.path", "data.name"}
+    assert there >= NO_PART.keys() and all(NO_PART.values())
+
+
+@pytest.mark.parametrize(("group", "variant", "name"), list(variants()))
+def test_every_setting_of_every_variant_changes_the_key(
+    group: str, variant: str, name: str, config: dict[str, Any]
+) -> None:
+    node = yaml.safe_load(groups()[group][variant].read_text(encoding="utf-8"))
+    chosen = config | {group: (config[group] if group in ("model", "optim") else {}) | node}
+    changed = altered(chosen, group, name, other(node[name]))
+    same = run_key(chosen, 0, "f") == run_key(changed, 0, "f")
+    assert same == (f"{group}.{name}" in NO_PART)
+
+
+def test_a_target_counts_by_its_name_and_by_its_code(config: dict[str, Any]) -> None:
+    keys = [
+        run_key(config | {"ffn": config["ffn"] | {"_target_": f"ablate.model.ffn.{name}"}}, 0, "f") for name in "ab"
+    ]
+    assert len({*keys, run_key(config, 0, "f")}) == 3
+
+
+def test_seeds_data_versions_and_code_change_the_key(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = run_key(config, 0, "f")
+    assert plain.startswith("s0-") and run_key(config, 12, "f").startswith("s12-")
+    assert len({plain[3:], run_key(config, 1, "f")[3:], run_key(config, 0, "g")[3:]}) == 3
+    for module in (torch, numpy):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "__version__", "0")
+            assert run_key(config, 0, "f") != plain
+    monkeypatch.setattr(identity, "definitions", lambda *given: {"ablate.training.trainer.Trainer": "edited"})
+    assert run_key(config, 0, "f") != plain
+
+
+def test_the_order_of_settings_changes_no_key(config: dict[str, Any]) -> None:
+    turned = {name: dict(reversed(node.items())) if isinstance(node, dict) else node for name, node in config.items()}
+    assert run_key(dict(reversed(turned.items())), 0, "f") == run_key(config, 0, "f")
+
+
+@pytest.mark.parametrize("half", ["init", "data"])
+def test_a_half_that_is_fixed_at_the_runs_own_seed_is_the_same_run(half: str, config: dict[str, Any]) -> None:
+    fixed = altered(config, "seed", half, 3)
+    assert run_key(fixed, 3, "f") == run_key(config, 3, "f") and run_key(fixed, 4, "f") != run_key(config, 4, "f")
+    assert run_key(fixed, 4, "f") != run_key(altered(config, "seed", half, 5), 4, "f")
+
+
+def test_what_another_setting_leaves_without_effect_does_not_count(config: dict[str, Any]) -> None:
+    constant = altered(config, "optim", "schedule", "constant")
+    assert run_key(constant, 0, "f") == run_key(altered(constant, "optim", "floor", 0.7), 0, "f")
+    assert run_key(constant, 0, "f") != run_key(altered(constant, "optim", "lr", 0.7), 0, "f")
+    given = config | {
+        "ffn": {"_target_": "ablate.model.ffn.GLU", "hidden": 8, "mult": 4, "multiple_of": 1, "bias": True}
+    }
+    for name in ("mult", "multiple_of"):
+        assert run_key(given, 0, "f") == run_key(altered(given, "ffn", name, 9), 0, "f")
+        rule = altered(given, "ffn", "hidden", None)
+        assert run_key(rule, 0, "f") != run_key(altered(rule, "ffn", name, 9), 0, "f")
+    assert run_key(given, 0, "f") != run_key(altered(given, "ffn", "bias", False), 0, "f")
+
+
+def test_runs_of_a_study_that_shares_none_have_its_name_in_their_key(config: dict[str, Any]) -> None:
+    one, two = ({**config, "reuse": "none", "study": study} for study in ("one", "two"))
+    assert len({run_key(given, 0, "f") for given in (config, one, two)}) == 3
+
+
+def test_batches_of_other_data_or_a_placebo_of_data_are_others(config: dict[str, Any]) -> None:
+    data, norm = (batches(altered(config, "seed", "placebo", kind), "f") for kind in ("data", "norm"))
+    assert len({data, norm, batches(config, "g")}) == 3 and norm == batches(config, "f")

@@ -1,0 +1,213 @@
+"""The rules of the house, each as a test."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, run_module
+
+from ablate.config.groups import CONF, groups
+from ablate.config.schema import COMPONENTS
+
+# What each package may import, in the order in which data flow; what it is for, its docstring says.
+ABLATE = {
+    "format": "",
+    "config": "format",
+    "results": "format config",
+    "model": "config",
+    "data": "config results",
+    "training": "format config results model data",
+    "evidence": "format config results",
+    "execution": "format config results model data training",
+    "planning": "format config results model data training evidence execution",
+    "cli": "format config results model data training evidence execution planning",
+}
+ANALYSIS = {
+    "escape": "",
+    "sources": "escape",
+    "stats": "",
+    "case": "escape stats",
+    "writing": "escape case",
+    "figures": "stats case",
+    "report": "case writing figures",
+    "cli": "escape sources case writing figures report",
+}
+FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
+DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue")  # python -m ablate.status
+
+
+def modules(package: str) -> dict[str, Path]:
+    """Every module of a package by its dotted name."""
+    named = {".".join(file.relative_to(ROOT).with_suffix("").parts): file for file in (ROOT / package).rglob("*.py")}
+    return {name.removesuffix(".__init__"): file for name, file in named.items()}
+
+
+MODULES = modules("ablate") | modules("analysis")
+
+
+def imports(file: Path) -> set[str]:
+    """Modules of `ablate` and `analysis` that a file imports anywhere, inside functions, too."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names} & MODULES.keys()
+            found |= inner or {node.module}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return {name for name in found if name.split(".")[0] in ("ablate", "analysis")}
+
+
+def place(module: str) -> tuple[str, str]:
+    """The top package of a module, and the package below it that it belongs to."""
+    top, _, rest = module.partition(".")
+    return top, rest.partition(".")[0] or "__init__"
+
+
+def sources(package: str) -> list[Path]:
+    found = sorted((ROOT / package).rglob("*.py"))
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("top, table", [("ablate", ABLATE), ("analysis", ANALYSIS)])
+def test_packages_import_what_their_row_says(top, table):
+    seen = set()
+    for module, file in modules(top).items():
+        _, here = place(module)
+        if here in DOORS:
+            continue
+        assert here in table, f"{file} stands in no package of the table"
+        for other in imports(file):
+            package, there = place(other)
+            seen.add((here, there)) if package == top else None
+            allowed = {here, *table[here].split()} if package == top else set(FREE_OF_TORCH.split())
+            assert there in allowed and (package == top or top == "analysis"), f"{module} must not import {other}"
+    idle = {(here, there) for here, row in table.items() for there in row.split()} - seen
+    assert not idle, f"the table allows what nothing needs: {sorted(idle)}"
+
+
+def test_packages_say_what_they_are_for():
+    for top, table in (("ablate", ABLATE), ("analysis", ANALYSIS)):
+        for package in table:
+            text = ast.get_docstring(ast.parse(MODULES[f"{top}.{package}"].read_text()))
+            assert text, f"{top}/{package} does not say what it is for"
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    graph = {module: imports(file) - {module} for module, file in MODULES.items()}
+    done: set[str] = set()
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        assert module not in path, " -> ".join([*path[path.index(module) :], module])
+        if module not in done:
+            for other in graph.get(module, ()):
+                visit(other, (*path, module))
+            done.add(module)
+
+    for module in graph:
+        visit(module, ())
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "analysis.cli.main",
+        "ablate.results",
+        "ablate.evidence",
+        "ablate.cli.summary",
+        "ablate.cli.monitor.live_view",
+        "ablate.execution.tracking.wandb",
+        "ablate.sync",
+        "ablate.evaluate",
+        "ablate.status",
+        "ablate.diff",
+        "ablate.clean",
+        "ablate.config.schema",
+        "ablate",
+    ],
+)
+def test_no_torch(module):
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0, f"{module} loads torch"
+
+
+def test_components_take_plain_arguments():
+    for file in (ROOT / "ablate" / "model").glob("*.py"):
+        module = importlib.import_module(f"ablate.model.{file.stem}") if file.stem != "__init__" else None
+        for _, found in inspect.getmembers(module, inspect.isclass) if module else []:
+            if (
+                found.__module__ == module.__name__
+                and not getattr(found, "_is_protocol", False)
+                and "__init__" in vars(found)
+            ):
+                for parameter in inspect.signature(found.__init__).parameters.values():
+                    assert parameter.kind is not parameter.VAR_KEYWORD, f"{found.__name__} swallows arguments"
+                    assert parameter.name not in ("config", "cfg"), f"{found.__name__} takes a configuration"
+        assert "omegaconf" not in file.read_text() and "hydra" not in file.read_text()
+
+
+@pytest.mark.parametrize("group", COMPONENTS)
+def test_a_variant_is_one_yaml_that_names_its_source(group):
+    variants = groups()[group]
+    assert variants
+    for name, file in variants.items():
+        text = file.read_text()
+        assert text.startswith("# "), f"{file} does not say what it is"
+        assert any(str(year) in text.splitlines()[0] for year in range(1986, 2030)), f"{file} names no paper"
+        assert f"_target_: ablate.model.{group}." in text, f"{name} is not in its component's module"
+
+
+def test_files_and_functions_stay_small():
+    for file in sources("ablate") + sources("analysis") + sources("hydra_plugins"):
+        text = file.read_text()
+        assert text.count("\n") <= 330, f"{file} is too long to read"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < 60, f"{file.name}: {node.name} is too long to read"
+
+
+def test_yaml_defaults_are_the_only_ones():
+    """A constructor's own settings have no defaults in code: they would hide what a study trained."""
+    import yaml
+
+    from ablate.config.components import SHAPE, WIRING, parameters_of, resolve
+
+    for group in COMPONENTS:
+        for file in groups()[group].values():
+            node = yaml.safe_load(file.read_text())
+            target = resolve(group, node["_target_"])
+            own = [p for p in parameters_of(target).values() if p.name not in (*SHAPE, *WIRING)]
+            assert {p.name for p in own} == node.keys() - {"_target_", "_partial_"}
+            assert all(p.default is p.empty for p in own), f"{target.__name__} has defaults beside its YAML's"
+
+
+def test_a_new_variant_is_one_class_and_one_yaml_and_nothing_else(tmp_path):
+    for folder in ("ablate", "conf", "hydra_plugins"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    with open(tmp_path / "ablate" / "model" / "norm.py", "a") as file:
+        file.write(
+            "\n\nclass MaxNorm(nn.Module):\n"
+            "    def __init__(self, dim: int, floor: float):\n"
+            "        super().__init__()\n"
+            "        self.floor, self.weight = floor, nn.Parameter(torch.ones(dim))\n\n"
+            "    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:\n"
+            "        return x / x.abs().amax(-1, keepdim=True).clamp(min=self.floor) * self.weight\n"
+        )
+    yaml = "# MaxNorm: x / max|x| · g.\n_target_: ablate.model.norm.MaxNorm\n_partial_: true\nfloor: 1.0e-5\n"
+    (tmp_path / "conf" / "norm" / "max.yaml").write_text(yaml)
+    environment = {"PYTHONPATH": ""}  # the copy, not the checkout
+    shown = run_module("ablate", "--help", cwd=tmp_path, **environment).stdout
+    assert "MaxNorm: x / max|x| · g." in shown
+    swept = run_module("ablate", "-m", "norm=ln,max", "ffn=mlp,gelu", "dry_run=true", cwd=tmp_path, **environment)
+    assert swept.returncode == 0 and "max + gelu" in swept.stdout, swept.stderr
+
+
+def test_conf_is_found_next_to_the_package():
+    assert CONF == ROOT / "conf"

@@ -1,0 +1,142 @@
+"""Diagnostics: each number against a direct computation, and no other number of a run may change for them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from test_evaluation import CPU, SETTING, VOCAB, Cycles, model, same, state
+from torch import Tensor, nn
+
+from ablate.cli.sweep import record
+from ablate.execution.worker import run_unit
+from ablate.model.norm import running_norms
+from ablate.planning.plan import plan_study
+from ablate.results.run import Run
+from ablate.training.diagnostics import diagnose, largest_logit, rms
+
+SIZE = 5
+
+
+@pytest.fixture
+def held_out():
+    return Cycles(VOCAB).held_out("val", 400)
+
+
+def test_gradients_by_layer(held_out) -> None:
+    made = model("ln")
+    found = diagnose(made, held_out, SIZE, SETTING)
+    made.eval()
+    logits = made(held_out.inputs["tokens"][:SIZE])
+    nn.functional.cross_entropy(logits.transpose(1, 2), held_out.targets[:SIZE]).backward()
+    for name in ("embed", "blocks.0", "blocks.1"):
+        squares = sum(float(p.grad.double().square().sum()) for p in made.get_submodule(name).parameters())
+        assert found[f"diag/grad_norm/{name}"] == pytest.approx(math.sqrt(squares), rel=1e-5)
+
+
+def test_activations_by_layer(held_out) -> None:
+    made = model("bn").eval()
+    found = diagnose(made, held_out, SIZE, SETTING)
+    outputs: list[Tensor] = []
+    for block in made.blocks:
+        block.register_forward_hook(lambda block, given, x: outputs.append(x.detach()))
+    made(held_out.inputs["tokens"][:SIZE])
+    for i, x in enumerate(outputs):
+        assert found[f"diag/activation_rms/blocks.{i}"] == pytest.approx(float(x.double().square().mean().sqrt()))
+    names = [name for name, module in made.named_modules() if module in running_norms(made)]
+    assert {f"diag/drift/{name}" for name in names} == {key for key in found if "drift" in key} and len(names) == 5
+
+
+def test_padding_does_not_count() -> None:
+    x, mask = torch.randn(3, 7, 4), torch.ones(3, 7)
+    mask[1, 4:] = 0
+    assert float(rms(x, mask)) == pytest.approx(float(x[mask.bool()].square().mean().sqrt()))
+
+
+class Projecting(nn.Module):
+    """What attention shows of itself to be diagnosed."""
+
+    scale = 0.3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = (nn.Linear(8, 8, dtype=torch.float64) for _ in range(2))
+
+    def project(self, x: Tensor, memory: Tensor, places: Any) -> tuple[Tensor, Tensor, Tensor]:
+        query, key = (f(y).unflatten(-1, (2, 4)).transpose(1, 2) for f, y in ((self.query, x), (self.key, memory)))
+        return query, key, key
+
+    def forward(self, x: Tensor, places: Any, causal: bool, mask: Any = None, memory: Any = None) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_attention_logits_of_visible_pairs(across: bool, causal: bool, padded: bool) -> None:
+    made, draw = Projecting(), torch.Generator().manual_seed(0)
+    x = torch.randn(3, 5, 8, generator=draw, dtype=torch.float64)
+    memory = torch.randn(3, 7, 8, generator=draw, dtype=torch.float64) if across else None
+    x[:, 4] *= 9  # what nothing sees must be what would count
+    keys = x if memory is None else memory
+    keys[:, -1] *= 9
+    mask = torch.ones(3, keys.shape[1])
+    mask[:, -1] = 0
+    largest = 0.0
+    query, key = made.query(x).detach(), made.key(keys).detach()
+    for b in range(3):
+        for h in (slice(0, 4), slice(4, 8)):
+            for t in range(5):
+                for s in range(keys.shape[1]):
+                    hidden = (causal and not across and s > t) or (padded and (not mask[b, s]))
+                    hidden = hidden or (padded and not across and not mask[b, t])
+                    if not hidden:
+                        largest = max(largest, 0.3 * abs(float(query[b, t, h] @ key[b, s, h])))
+    found = largest_logit(made, x, None, causal, mask if padded else None, memory)
+    assert float(found) == pytest.approx(largest, rel=1e-5)
+
+
+def test_a_block_shows_the_largest_logit_of_its_attention(held_out) -> None:
+    made = model("ln")
+    for block in made.blocks:  # a stand-in keeps the way in which a block calls its attention
+        block.attention.project = lambda x, *_: (x[:, None], x[:, None], x[:, None])
+        block.attention.scale = 1.0
+        block.attention.forward = lambda x, places=None, causal=True, mask=None, memory=None, position=None: x
+    found = diagnose(made, held_out, SIZE, SETTING)
+    made.eval()
+    x = made.blocks[0].norms[0](made.embed(held_out.inputs["tokens"][:SIZE]))
+    expected = (x @ x.transpose(1, 2)).detach().abs().tril().max()
+    assert found["diag/attention_logit/blocks.0"] == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["ln", "bn"])
+def test_nothing_of_the_model_moves(held_out, norm: str) -> None:
+    made = model(norm).train()
+    before, random = state(made), torch.get_rng_state()
+    first = diagnose(made, held_out, SIZE, SETTING)
+    assert same(state(made), before) and torch.equal(torch.get_rng_state(), random)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in made.modules())
+    assert diagnose(made, held_out, SIZE, SETTING) == first and SETTING.device == CPU
+
+
+def trained(small: list[str], diagnostics: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows of a run with dropout and batch statistics, without times, and its final metrics."""
+    torch.set_num_threads(1)
+    plan = plan_study(("norm=bn", "model.dropout=0.1", *small, "seeds=1", f"train.diagnostics={diagnostics}"))
+    record(plan)
+    [unit] = plan.manifest["units"]
+    assert run_unit(plan.results, plan.manifest["study"], unit, True, lambda: False) == ["done"]
+    run = Run(plan.results, plan.manifest["runs"][0]["path"])
+    return [row | {"seconds": 0} for row in run.metrics()[0]], run.result()["final"]
+
+
+def test_a_run_is_the_same_with_and_without(small) -> None:
+    (plain, final), (more, last) = trained(small, "false"), trained(small, "true")
+    shown = [{key for key in row if key.startswith("diag/")} for row in more]
+    assert all(bool(keys) == ("val/loss" in row) for keys, row in zip(shown, more, strict=True)) and any(shown)
+    assert [{k: v for k, v in row.items() if k not in keys} for row, keys in zip(more, shown, strict=True)] == plain
+    assert not any(key.startswith("diag/") for row in plain for key in row)
+    assert {key: value for key, value in last.items() if not key.startswith("diag/")} == final
+    assert {"diag/grad_norm/blocks.0", "diag/activation_rms/blocks.0", "diag/drift/final_norm"} <= last.keys()

@@ -1,0 +1,196 @@
+"""Statistics of running norms estimated anew, decoding, metrics at lengths; each against a slow way to do it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from empty_task import Blank
+from test_components import CONFIG, component
+from torch import Tensor, nn
+
+from ablate.data.task import IGNORE, Batch, HeldOut, generator
+from ablate.model.build import initialised_model
+from ablate.model.norm import running_norms
+from ablate.training.evaluation import BATCHES, Setting, at_lengths, endpoint, measure, recalibrated
+from ablate.training.greedy_decoding import decoded, greedy
+from ablate.training.metrics import exact, score
+
+VOCAB, CPU = 9, torch.device("cpu")
+SETTING = Setting(400, CPU, "fp32")
+TRAIN = {"steps": 5, "batch_size": 3, "precision": "fp32"}
+
+
+class Cycles(Blank):
+    """Each token is the one before plus a step that is the example's own; any length."""
+
+    metrics = {"loss": "min", "accuracy": "max"}  # noqa: RUF012
+    asked: list[tuple[Any, ...]]
+
+    def rows(self, count: int, length: int, *key: object) -> tuple[Tensor, Tensor]:
+        draws = generator(*key).integers(0, VOCAB, (count, 2))
+        text = torch.from_numpy((draws[:, :1] + draws[:, 1:] * np.arange(length + 1)) % VOCAB)
+        return text[:, :-1], text[:, 1:]
+
+    def batch(self, seed: int, step: int, size: int) -> Batch:
+        tokens, targets = self.rows(size, self.length, "train", seed, step)
+        return Batch({"tokens": tokens}, targets)
+
+    def held_out(self, split: str, tokens: int, length: int | None = None) -> HeldOut:
+        length = length or self.length
+        inputs, targets = self.rows(tokens // length, length, split)
+        return HeldOut({"tokens": inputs}, targets, np.zeros(targets.shape, int), ["all"])
+
+
+def model(norm: str, dropout: float = 0.5) -> nn.Module:
+    """An initialised model whose running statistics have seen two batches."""
+    config = CONFIG | {"norm": component("norm", norm), "model": CONFIG["model"] | {"dropout": dropout}}
+    made = initialised_model(config, Cycles(VOCAB), 0)
+    for step in range(2):
+        made(**Cycles(VOCAB).batch(0, step, 3).inputs)
+    return made
+
+
+def test_recalibrated_statistics_are_means_over_the_batches_after_training() -> None:
+    """In the first norm, whose input no other norm changes, against all batches at once."""
+    made, task = model("bn"), Cycles(VOCAB)
+    fresh = running_norms(recalibrated(made, task, 7, TRAIN, CPU))[0]
+    embedded = [made.embed(task.batch(7, TRAIN["steps"] + i, 3).inputs["tokens"]) for i in range(BATCHES)]
+    flat = [x.flatten(0, 1) for x in embedded]  # dropout is off
+    torch.testing.assert_close(fresh.running_mean, torch.stack([x.mean(0) for x in flat]).mean(0))
+    torch.testing.assert_close(fresh.running_var, torch.stack([x.var(0) for x in flat]).mean(0))
+
+
+def state(made: nn.Module) -> dict[str, Any]:
+    """All that a model is: tensors, modes, gradients, and what its norms remember."""
+    found: dict[str, Any] = {name: t.clone() for name, t in [*made.named_parameters(), *made.named_buffers()]}
+    found |= {f"{name} mode": module.training for name, module in made.named_modules()}
+    found |= {f"{name} grad": p.grad for name, p in made.named_parameters()}
+    return found | {str(i): (norm.frozen, norm.momentum) for i, norm in enumerate(running_norms(made))}
+
+
+def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(
+        torch.equal(x, b[name]) if isinstance(x, Tensor) else x == b[name] for name, x in a.items()
+    )
+
+
+def test_the_endpoint_has_three_numbers_and_leaves_the_model_as_it_was() -> None:
+    made, task = model("bn"), Cycles(VOCAB)
+    before, random = state(made), torch.get_rng_state()
+    found, documents = endpoint(made, task, SETTING, 7, TRAIN)
+    assert same(state(made), before) and torch.equal(torch.get_rng_state(), random)
+    assert found.keys() == {"test/loss", "test/accuracy", "test/loss_recalibrated", "test/loss_batch"}
+    assert len(set(found.values())) == 4 and documents["loss"] == [pytest.approx(found["test/loss"])]
+    fresh = score(recalibrated(made, task, 7, TRAIN, CPU), task.held_out("test", 400), CPU, "fp32")
+    assert found["test/loss_recalibrated"] == float(fresh.loss.mean())
+    assert endpoint(made, task, SETTING, 7, TRAIN)[0] == found
+    assert endpoint(made, task, SETTING, 8, TRAIN)[0]["test/loss_recalibrated"] != found["test/loss_recalibrated"]
+
+
+def test_a_norm_without_statistics_has_one_number() -> None:
+    assert endpoint(model("ln"), Cycles(VOCAB), SETTING, 7, TRAIN)[0].keys() == {"test/loss", "test/accuracy"}
+
+
+def test_lengths_are_evaluated_on_examples_of_these_lengths() -> None:
+    made, task = model("ln"), Cycles(VOCAB)
+    found = at_lengths(made, task, SETTING, [5, 30])
+    assert list(found) == ["test/loss@5", "test/accuracy@5", "test/loss@30", "test/accuracy@30"]
+    made.eval()
+    for length in (5, 30):
+        tokens, targets = task.rows(400 // length, length, "test")
+        logits = made(tokens)
+        assert found[f"test/accuracy@{length}"] == float((logits.argmax(-1) == targets).double().mean())
+        expected = nn.functional.cross_entropy(logits.transpose(1, 2), targets).item()
+        assert found[f"test/loss@{length}"] == pytest.approx(expected, rel=1e-6)
+
+
+class Continuing(nn.Module):
+    """A causal sequence-to-sequence model of random weights: a recurrence over tokens, begun by the source."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            self.embed = nn.Embedding(VOCAB, 16, _weight=3 * torch.randn(VOCAB, 16))
+            self.cells, self.head = nn.GRU(16, 16, batch_first=True), nn.Linear(16, VOCAB)
+        self.calls = 0
+
+    def forward(self, source: Tensor, tokens: Tensor) -> Tensor:
+        self.calls += 1
+        start = self.embed(source).sum(1)[None].tanh()
+        return 4 * self.head(self.cells(self.embed(tokens), start)[0])
+
+
+def slowly(made: nn.Module, source: Tensor, start: int, length: int) -> list[int]:
+    """Greedy decoding of one example as one would write it down."""
+    tokens = [start]
+    for _ in range(length):
+        tokens.append(int(made(source[None], torch.tensor([tokens]))[0, -1].argmax()))
+    return tokens[1:]
+
+
+def translations(made: nn.Module, count: int = 24) -> HeldOut:
+    """Sources and targets of several lengths; a third of them the model's own, a third with one fault."""
+    draw = torch.Generator().manual_seed(0)
+    source = torch.randint(1, VOCAB, (count, 6), generator=draw)
+    tokens, targets = torch.zeros(count, 8, dtype=torch.long), torch.full((count, 8), IGNORE)
+    for i in range(count):
+        length = 2 + i % 5
+        own = torch.tensor(slowly(made, source[i], 1, length))
+        if i % 3 == 1:
+            own[i % length] = (own[i % length] + 1) % VOCAB
+        elif i % 3 == 2:
+            own = torch.randint(VOCAB, (length,), generator=draw)
+        tokens[i, : length + 1], targets[i, :length] = torch.cat((torch.tensor([1]), own)), own
+    return HeldOut({"source": source, "tokens": tokens}, targets, np.zeros(targets.shape, int), ["all"])
+
+
+def test_greedy_decoding_reads_its_own_predictions_alone() -> None:
+    made = Continuing()
+    held_out = translations(made)
+    source, tokens = held_out.inputs["source"], held_out.inputs["tokens"]
+    made.calls = 0
+    predicted = greedy(made, held_out.inputs, held_out.targets)
+    assert made.calls == 6, "until the longest target ends"
+    for i, targets in enumerate(held_out.targets):
+        length = int((targets != IGNORE).sum())
+        assert predicted[i, :length].tolist() == slowly(made, source[i], 1, length)
+    spoilt = {"source": source, "tokens": torch.where(held_out.targets.roll(1, 1) == IGNORE, tokens, 2)}
+    spoilt["tokens"][:, 0] = tokens[:, 0]
+    again = greedy(made, spoilt, held_out.targets)
+    assert torch.equal(again[held_out.targets != IGNORE], predicted[held_out.targets != IGNORE])
+
+
+def test_whole_examples_are_right_in_decoding_as_with_teacher_forcing() -> None:
+    made = Continuing()
+    held_out = translations(made)
+    forced, own = score(made, held_out, CPU, "fp32"), decoded(made, held_out, CPU, "fp32")
+    right = [row[mark].all() for row, mark in zip(own, forced.scored, strict=True)]
+    assert exact(forced) == exact(forced._replace(right=own)) == np.mean(right) and 8 <= sum(right) < 24
+    assert (forced.right != own)[forced.scored].any(), "after the first fault they differ"
+
+
+def test_the_test_split_of_sequences_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Continuing()
+    held_out = translations(made)
+    task = Blank(VOCAB, kind="seq2seq")
+    task.metrics = {"exact": "max", "loss": "min"}
+    monkeypatch.setattr(task, "held_out", lambda *_: held_out, raising=False)
+    val, test = (measure(made, task, split, SETTING)[0] for split in ("val", "test"))
+    assert val["val/exact"] == test["test/exact"] > 0
+    monkeypatch.setattr("ablate.training.evaluation.decoded", lambda *_: np.ones(held_out.targets.shape, bool))
+    assert measure(made, task, "test", SETTING)[0]["test/exact"] == 1.0
+    assert measure(made, task, "test", SETTING, 20)[0].keys() == {"test/exact@20", "test/loss@20"}
+    assert measure(made, task, "val", SETTING)[0] == val
+
+
+def test_a_compiled_model_is_copied_to_be_recalibrated() -> None:
+    made, task = model("bn"), Cycles(VOCAB)
+    plain = endpoint(made, task, SETTING, 7, TRAIN)[0]
+    compiled = copy.deepcopy(made)
+    compiled.compile(backend="eager")
+    assert endpoint(compiled, task, SETTING, 7, TRAIN)[0] == pytest.approx(plain, rel=1e-5)

@@ -1,0 +1,213 @@
+"""Lengths beyond training's: kept weights are tested, nothing is trained again, nothing is lost."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from conftest import Cli, latest
+from test_components import CONFIG, component
+
+from ablate import load
+from ablate.cli import evaluate
+from ablate.cli.preview import preview
+from ablate.cli.summary import summary
+from ablate.cli.sweep import conclude, record
+from ablate.execution.worker import run_unit
+from ablate.planning.plan import PlanError, plan_study
+from ablate.results.atomic import write_json
+from ablate.results.run import Run
+from ablate.results.study import load_study
+from ablate.training.length_eval import lacking, length_problems
+from analysis.case import case_of
+from analysis.writing import tables
+
+
+def carried_out(*overrides: str) -> tuple[list[str], Run, object]:
+    """Plan a study of one run and do what there is to do, in this process."""
+    torch.set_num_threads(1)
+    plan_study.cache_clear()
+    plan = plan_study((*overrides, "seeds=1", "study=one"))
+    record(plan)
+    [unit] = plan.manifest["units"]
+    statuses = run_unit(plan.results, "one", unit, True, lambda: False) if plan.todo else []
+    return statuses, Run(plan.results, plan.manifest["runs"][0]["path"]), plan
+
+
+def stamps(run: Run) -> dict[str, object]:
+    """What would change if a run were trained again."""
+    files = (run.result_file, run.metrics_file, run.weights_file, run.config_file)
+    return {file.name: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
+
+
+NORMS = ["norm=bn", "model.dropout=0.1"]
+
+
+def test_a_new_length_tests_the_weights_and_trains_nothing(small, tmp_path):
+    _, run, plan = carried_out(*NORMS, *small, "eval.lengths=[8]")
+    before, first = stamps(run), run.evaluation()
+    assert first.keys() == {"test/loss@8", "test/bpb@8", "test/accuracy@8"}
+    assert not any("@" in key for key in run.result()["final"])
+    assert carried_out(*NORMS, *small, "eval.lengths=[8]")[2].todo == []
+    statuses, again, plan = carried_out(*NORMS, *small, "eval.lengths=[24,8]")
+    assert (statuses, again.path, plan.todo) == (["done"], run.path, [run.path]) and stamps(run) == before
+    assert any("tested at new eval.lengths" in note for note in plan.notes)
+    both = run.evaluation()
+    assert both.items() > first.items() and both.keys() == first.keys() | {name.replace("@8", "@24") for name in first}
+    whole = [*small, "eval.lengths=[8,24]", f"results_dir={tmp_path / 'whole'}"]
+    _, undisturbed, _ = carried_out(*latest(*NORMS, *whole))
+    assert undisturbed.path == run.path and undisturbed.evaluation() == both, "weights, or the model just trained"
+    assert undisturbed.result()["final"] == run.result()["final"]
+    found = json.loads(run.evaluation_file.read_text())
+    assert found["torch"] == torch.__version__ and found["data_fingerprint"] == run.result()["data_fingerprint"]
+
+
+def test_readers_put_them_beside_the_endpoint(small):
+    _, run, plan = carried_out(*small, "eval.lengths=[8]")
+    table = load_study(plan.results, "one").runs
+    assert table["test/loss@8"].item() == run.evaluation()["test/loss@8"]
+    final = load(run.folder).result["final"]
+    assert final == run.result()["final"] | run.evaluation()
+
+
+def test_lengths_are_not_part_of_the_key_and_do_not_make_another_cell(small):
+    plain, longer = (plan_study((*small, "seeds=2", *more)) for more in ((), ("eval.lengths=[8,32]",)))
+    assert plain.manifest["runs"] == longer.manifest["runs"] and plain.manifest["study"] == longer.manifest["study"]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"metrics": 3}'])
+def test_a_damaged_file_is_set_aside_and_written_anew(small, content):
+    _, run, _ = carried_out(*small, "eval.lengths=[8]")
+    found = run.evaluation()
+    run.evaluation_file.write_text(content)
+    assert lacking(run, [8]) == [8]
+    _, _, plan = carried_out(*small)
+    notes = load_study(plan.results, "one").notes
+    assert len(notes) == 1 and "evaluation.json" in notes[0]
+    with pytest.warns(UserWarning, match=r"evaluation\.json .*; passed over"):
+        assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"] and run.evaluation() == found
+    assert (run.folder / "evaluation.json.corrupt").read_text() == content
+
+
+def test_metrics_of_another_version_are_not_mixed(small):
+    _, run, _ = carried_out(*small, "eval.lengths=[8]")
+    write_json(run.evaluation_file, {"metrics": {"test/loss@8": 1.0}, "torch": "1.0", "data_fingerprint": "x"})
+    carried_out(*small, "eval.lengths=[8,24]")
+    assert run.evaluation().keys() == {"test/loss@24", "test/bpb@24", "test/accuracy@24"}
+
+
+def test_without_weights_the_result_stands_and_the_command_says_what_to_do(small, capsys):
+    statuses, run, plan = carried_out(*small, "keep=none", "eval.lengths=[8]")
+    assert statuses == ["done"] and lacking(run, [8]) == [], "what is known when training starts needs no weights"
+    before = run.result_file.read_bytes()
+    _, _, plan = carried_out(*small, "keep=none", "eval.lengths=[8,24]")
+    assert plan.todo == [] and conclude(plan, None) == 1
+    [note] = [note for note in plan.notes if "eval.lengths" in note]
+    assert "keep=none" in note and str(run.folder) in note and "\n" not in note
+    assert "not tested at eval.lengths=[24]; its result stands" in capsys.readouterr().err
+    assert run.result_file.read_bytes() == before and conclude(carried_out(*small)[2], None) == 0
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_failing_test_loses_nothing(small, monkeypatch, capfd, trained):
+    if trained:
+        carried_out(*small)
+
+    def fail(*_):
+        raise MemoryError("out of memory at this length\nand more")
+
+    monkeypatch.setattr("ablate.training.length_eval.at_lengths", fail)
+    _, run, plan = carried_out(*small, "eval.lengths=[8]")
+    assert run.result()["status"] == "done" and not run.evaluation_file.exists() and run.weights_file.exists()
+    said = capfd.readouterr().err.splitlines()
+    assert [line for line in said if "cannot be tested at eval.lengths=[8] (out of memory at this length)" in line]
+    assert conclude(plan, None) == 1
+    monkeypatch.undo()
+    assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"] and lacking(run, [8]) == []
+
+
+def test_damaged_weights_are_told_and_trained_again(small, capfd):
+    _, run, _ = carried_out(*small)
+    final = run.result()["final"]
+    run.weights_file.write_bytes(b"no weights")
+    assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"]
+    assert "weights.safetensors is damaged: it has 10 bytes" in capfd.readouterr().err and lacking(run, [8]) == []
+    assert run.result()["final"] == final and run.weights_file.with_name("weights.safetensors.corrupt").exists()
+
+
+class Short:
+    """A task that has examples of up to twenty positions, two per unit of length."""
+
+    name, context = "short", 16
+
+    def held_out(self, split: str, tokens: int, length: int) -> None:
+        assert (split, tokens) == ("test", 1)
+        if length > 10:
+            raise ValueError("there are 10 of them\nand no more")
+
+    def span(self, length: int) -> int:
+        return 2 * length
+
+
+@pytest.mark.parametrize(
+    ("position", "lengths", "said"),
+    [
+        ("rope", [4, 10], []),
+        ("learned", [4, 8], []),
+        ("learned", [8, 9], ["position=learned has 16 positions, and length 9 needs 18; choose another position"]),
+        ("rope", [11, 4], ["short has no test examples of length 11 (there are 10 of them)"]),
+        ("learned", [30, 10], ["no test examples of length 30", "length 10 needs 20"]),
+    ],
+)
+def test_what_cannot_be_done_is_refused(position, lengths, said):
+    config = CONFIG | {"position": component("position", position), "eval": {"lengths": lengths}, "user": []}
+    problems = length_problems(config, Short())
+    assert len(problems) == len(said)
+    for problem, words in zip(problems, said, strict=True):
+        assert problem.key == "eval.lengths" and words in problem.message and "\n" not in problem.message
+
+
+@pytest.mark.parametrize(
+    "override", ["eval.lengths=[8,8]", "eval.lengths=[0]", "eval.lengths=[-4]", "eval.lengths=8", "eval.lengths=[x]"]
+)
+def test_lengths_that_are_none_are_refused(small, override):
+    with pytest.raises(PlanError) as error:
+        plan_study((*small, override))
+    assert len(error.value.problems) == 1 and "eval.lengths" in str(error.value) and "\n" not in str(error.value)
+
+
+def test_learned_positions_are_refused_on_the_command_line(cli: Cli, small, tmp_path):
+    done = cli("-m", "position=rope,learned", "eval.lengths=[8,32]", *small)
+    [line] = done.stderr.splitlines()
+    assert done.returncode == 2 and "position=learned has 16 positions" in line and not (tmp_path / "results").exists()
+
+
+@pytest.mark.slow
+def test_the_command_line_tests_what_is_kept(cli: Cli, small, tmp_path):
+    assert cli("seeds=2", "study=a", *small).returncode == 0
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/runs/*/*/result.json")}
+    shown = cli("seeds=2", "study=a", "eval.lengths=[8]", "dry_run=true", *small).stdout
+    assert (
+        "2 runs, 0 to do, 2 to test at new lengths" in shown
+        and "2 of these runs are done; their weights are tested" in shown
+    )
+    done = cli("seeds=2", "study=a", "eval.lengths=[8]", *small)
+    assert done.returncode == 0 and "tested at other lengths" in done.stdout and "@8" in done.stdout, done.stderr
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("results/runs/*/*/result.json")}
+    assert len(before) == len(list(tmp_path.glob("results/runs/*/*/evaluation.json"))) == 2
+
+
+def test_lengths_that_training_has_seen_are_named_in_plan_summary_and_tables(small):
+    given = [*(text for text in small if not text.startswith("data")), "data=copy", "data.context=64"]
+    _, run, plan = carried_out(*latest(*given, "train.steps=60", "eval.lengths=[1,2,5,30]"))
+    line = "eval.lengths seen in training: 1 (38 %), 2 (2 %) of the test examples"
+    assert line in preview(plan) and preview(plan).count("seen in training") == 1
+    study = load_study(plan.results, "one")
+    assert line in summary(study, plan.results)
+    [sheet] = [sheet for sheet in tables.sheets(case_of(plan.results, study)) if sheet.name == "cells"]
+    heads = {head.partition("@")[2] for head in sheet.head if head.startswith("test/accuracy@")}
+    assert heads == {"1, 38 % seen in training", "2, 2 % seen in training", "5", "30"}
+    assert any(line in note for note in sheet.notes)
+    told = evaluate.seen([evaluate.Named("one", "0", load(run.folder))], {"lengths": [1, 7]}, lambda body: body())
+    assert len(told) == 1 and "seen in training: 1 (38 %) of" in told[0]

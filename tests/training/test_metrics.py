@@ -1,0 +1,251 @@
+"""Held-out metrics against direct cross-entropy; nothing about the model may move."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from empty_task import Blank
+from test_components import CONFIG, component
+from torch import Tensor, nn
+
+from ablate.data.task import IGNORE, HeldOut
+from ablate.model.build import initialised_model
+from ablate.model.dropout import rekey
+from ablate.model.norm import RunningNorm, running_norms
+from ablate.training import metrics
+from ablate.training.metrics import Scores, autocast, by_document, score, summarise
+
+VOCAB, WINDOWS, LENGTH = 11, 13, 12
+CPU = torch.device("cpu")
+
+
+def held_out(seed: int = 0) -> HeldOut:
+    """Random windows over five documents, of which one is never scored."""
+    text = torch.randint(VOCAB, (WINDOWS, LENGTH + 1), generator=torch.Generator().manual_seed(seed))
+    documents = np.sort(np.random.default_rng(seed).choice([0, 1, 3, 4], (WINDOWS, LENGTH)), axis=None)
+    return HeldOut(
+        {"tokens": text[:, :-1]}, text[:, 1:], documents.reshape(WINDOWS, LENGTH), ["a", "b", "unseen", "d", "e"]
+    )
+
+
+class Table(nn.Module):
+    """Logits of the next token by the current one alone, some of them large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(8 * torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.logits[tokens]
+
+
+def model(**choices: str) -> nn.Module:
+    """An initialised model with dropout."""
+    config = CONFIG | {group: component(group, variant) for group, variant in choices.items()}
+    made = initialised_model(config | {"model": config["model"] | {"dropout": 0.3}}, Blank(VOCAB), 0)
+    rekey(made, 0, 0)
+    return made
+
+
+def test_losses_are_cross_entropy_in_nats() -> None:
+    table, windows = Table(), held_out()
+    losses = score(table, windows, CPU, "fp32").loss
+    assert losses.shape == (WINDOWS, LENGTH) and losses.dtype == np.float64
+    logits = table.logits.detach().double().numpy()
+    for w in range(WINDOWS):
+        for t in range(LENGTH):
+            row = logits[windows.inputs["tokens"][w, t]]
+            expected = math.log(sum(math.exp(a) for a in row)) - row[windows.targets[w, t]]
+            assert losses[w, t] == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [1, LENGTH, 3 * LENGTH + 5, WINDOWS * LENGTH, 10**9])
+@pytest.mark.parametrize("norm", ["ln", "bn"])
+def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch, chunk: int, norm: str) -> None:
+    made, windows = model(norm=norm), held_out()
+    whole = score(made, windows, CPU, "fp32").loss
+    monkeypatch.setattr(metrics, "CHUNK", chunk)
+    np.testing.assert_allclose(score(made, windows, CPU, "fp32").loss, whole, rtol=0, atol=1e-6)
+
+
+def test_each_chunk_is_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    table = Table()
+    table.register_forward_pre_hook(lambda module, _, given: sizes.append(given["tokens"].numel()), with_kwargs=True)
+    monkeypatch.setattr(metrics, "CHUNK", 5 * LENGTH + 3)
+    score(table, held_out(), CPU, "fp32")
+    assert sizes == [5 * LENGTH, 5 * LENGTH, 3 * LENGTH]
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("norm", ["ln", "bn"])
+def test_evaluation_leaves_the_model_as_it_was(training: bool, norm: str) -> None:
+    made = model(norm=norm).train(training)
+    before = {name: p.clone() for name, p in [*made.named_parameters(), *made.named_buffers()]}
+    state = torch.get_rng_state()
+    first, second = (score(made, held_out(), CPU, "fp32").loss for _ in range(2))
+    assert (first == second).all()  # no dropout, no moving statistics
+    assert made.training == training and all(module.training == training for module in made.modules())
+    assert all(torch.equal(p, before[n]) for n, p in [*made.named_parameters(), *made.named_buffers()])
+    assert all(p.grad is None for p in made.parameters()) and torch.equal(state, torch.get_rng_state())
+
+
+def test_evaluation_is_of_the_evaluation_mode() -> None:
+    made, windows = model(norm="bn"), held_out()
+    made(windows.inputs["tokens"])  # moves the running statistics
+    losses = score(made, windows, CPU, "fp32").loss
+    made.eval()
+    with torch.no_grad():
+        direct = nn.functional.cross_entropy(
+            made(windows.inputs["tokens"]).transpose(1, 2), windows.targets, reduction="none"
+        )
+    np.testing.assert_allclose(losses, direct.numpy(), atol=1e-6)
+
+
+def test_the_mode_is_put_back_after_a_failure() -> None:
+    class Failing(Table):
+        def forward(self, tokens: Tensor) -> Tensor:
+            raise RuntimeError("out of memory")
+
+    made = Failing()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        score(made, held_out(), CPU, "fp32")
+    assert made.training
+
+
+def test_bf16_computes_the_model_in_bf16_and_the_loss_in_float32() -> None:
+    kinds: list[Any] = []
+    made = model().eval()
+    made.head.register_forward_hook(lambda module, given, out: kinds.append(out.dtype))
+    losses = score(made, held_out(), CPU, "bf16").loss
+    assert set(kinds) == {torch.bfloat16} and np.isfinite(losses).all()
+    np.testing.assert_allclose(losses, score(made, held_out(), CPU, "fp32").loss, atol=0.05)
+    assert len(np.unique(losses.astype(np.float32))) > 0.8 * losses.size  # not rounded to bf16's few steps
+
+
+@pytest.mark.parametrize(("precision", "enabled"), [("bf16", True), ("fp32", False)])
+def test_autocast_is_as_precise_as_it_is_told(precision: str, enabled: bool) -> None:
+    with autocast(CPU, precision):
+        assert torch.is_autocast_enabled("cpu") == enabled
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if enabled else torch.float32)
+
+
+def test_room_is_made_on_the_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    freed: list[str] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("cuda"))
+    metrics.make_room(CPU)
+    assert freed == []
+    metrics.make_room(torch.device("cuda"))
+    assert freed == ["cuda"]
+
+
+def test_a_loss_that_is_no_number_stays_one() -> None:
+    table = Table()
+    with torch.no_grad():
+        table.logits[3, 4] = math.nan
+    scores = score(table, held_out(), CPU, "fp32")
+    assert (np.isnan(scores.loss) == (held_out().inputs["tokens"] == 3).numpy()).all()
+    assert math.isnan(summarise(scores, "val", {"loss": "min"}, 1.0)["val/loss"])
+
+
+def partly_scored() -> HeldOut:
+    """Windows of which a third of the targets is not scored, and one window not at all."""
+    whole = held_out()
+    targets = whole.targets.clone()
+    targets[torch.rand(targets.shape, generator=torch.Generator().manual_seed(1)) < 0.3] = IGNORE
+    targets[4] = IGNORE
+    # Three windows are predicted without a fault.
+    best = Table().logits[whole.inputs["tokens"]].argmax(-1)
+    targets[:3] = torch.where(targets[:3] == IGNORE, IGNORE, best[:3])
+    return whole._replace(targets=targets)
+
+
+def test_only_scored_targets_count() -> None:
+    """Every metric against its definition, one target after another."""
+    windows, table = partly_scored(), Table()
+    scores = score(table, windows, CPU, "fp32")
+    found = summarise(scores, "test", {"exact": "max", "accuracy": "max"}, None)
+    losses, hits, perfect = [], [], []
+    for tokens, targets in zip(windows.inputs["tokens"], windows.targets, strict=True):
+        rows = [(table.logits[a].detach().double(), int(b)) for a, b in zip(tokens, targets, strict=True) if b >= 0]
+        losses += [float(row.logsumexp(0) - row[b]) for row, b in rows]
+        hits += [all(row[b] >= other for other in row) for row, b in rows]
+        perfect += [all(hits[len(hits) - len(rows) :])] if rows else []
+    assert 3 / 12 <= sum(perfect) / 12 == found["test/exact"] < 1 and len(perfect) == WINDOWS - 1
+    assert found["test/accuracy"] == pytest.approx(sum(hits) / len(hits), rel=1e-12)
+    assert found["test/loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-6)
+    assert sum(by_document(scores, windows.documents, windows.names)["tokens"]) == len(losses)
+
+
+def test_what_is_predicted_for_no_score_changes_nothing() -> None:
+    class Odd(Table):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return super().forward(tokens) + 9 * (windows.targets == IGNORE)[..., None] * torch.arange(VOCAB)
+
+    windows, metrics_of = partly_scored(), {"loss": "min", "accuracy": "max", "exact": "max"}
+    usual, odd = (summarise(score(made, windows, CPU, "fp32"), "val", metrics_of, None) for made in (Table(), Odd()))
+    assert usual == odd
+
+
+def test_classes_are_scored_by_example() -> None:
+    classes = torch.arange(WINDOWS) % 3
+
+    class Last(Table):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return super().forward(tokens)[:, -1, :3]
+
+    windows = held_out()._replace(targets=classes, names=[])
+    scores = score(Last(), windows, CPU, "fp32")
+    logits = Table().logits[windows.inputs["tokens"][:, -1], :3].detach()
+    found = summarise(scores, "test", {"accuracy": "max", "exact": "max"}, None)
+    assert scores.loss.shape == (WINDOWS,)
+    assert found["test/accuracy"] == found["test/exact"] == float((logits.argmax(1) == classes).double().mean())
+    assert found["test/loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, classes)), rel=1e-6)
+    assert by_document(scores, windows.documents, windows.names) == {}
+
+
+def test_nothing_to_score_is_an_error() -> None:
+    windows = held_out()
+    scores = score(Table(), windows._replace(targets=torch.full_like(windows.targets, IGNORE)), CPU, "fp32")
+    with pytest.raises(ValueError, match=r"eval\.tokens is too small"):
+        summarise(scores, "val", {"loss": "min"}, None)
+
+
+def test_batch_statistics_are_those_of_the_chunk_and_move_nothing() -> None:
+    made, windows = model(norm="bn"), held_out()
+    before = {name: buffer.clone() for name, buffer in made.named_buffers()}
+    found = score(made, windows, CPU, "fp32", batch_statistics=True)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in made.named_buffers())
+    assert not any(norm.frozen for norm in running_norms(made)) and all(m.training for m in made.modules())
+    for module in made.modules():
+        module.training = isinstance(module, RunningNorm)  # without dropout, with statistics of the batch
+    with torch.no_grad():
+        logits = made(windows.inputs["tokens"]).transpose(1, 2)
+    direct = nn.functional.cross_entropy(logits, windows.targets, reduction="none")
+    np.testing.assert_allclose(found.loss, direct.numpy(), atol=1e-6)
+    assert abs(found.loss - score(model(norm="bn"), windows, CPU, "fp32").loss).max() > 1e-3
+
+
+def test_summaries() -> None:
+    scores = Scores(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([[True, True], [True, False]]), np.ones((2, 2), bool))
+    assert summarise(scores, "val", {"loss": "min"}, 1.0) == {"val/loss": 3.0, "val/bpb": 3 / math.log(2)}
+    assert summarise(scores, "val", {"loss": "min"}, 2.5)["val/bpb"] == pytest.approx(3 / math.log(2) / 2.5, rel=1e-12)
+    assert summarise(scores, "test", {"accuracy": "max"}, None) == {"test/loss": 3.0, "test/accuracy": 0.75}
+    assert summarise(scores, "test", {"exact": "max"}, None, 64) == {"test/loss@64": 3.0, "test/exact@64": 0.5}
+
+
+def test_documents_add_up() -> None:
+    windows = held_out()
+    scores = score(Table(), windows, CPU, "fp32")
+    found = by_document(scores, windows.documents, windows.names)
+    assert found["name"] == ["a", "b", "d", "e"] and sum(found["tokens"]) == WINDOWS * LENGTH
+    total = sum(n * loss for n, loss in zip(found["tokens"], found["loss"], strict=True))
+    assert total / sum(found["tokens"]) == pytest.approx(float(scores.loss.mean()), rel=1e-12)
+    for name, tokens, loss in zip(*found.values(), strict=True):
+        own = scores.loss[windows.documents == windows.names.index(name)]
+        assert tokens == own.size and loss == pytest.approx(own.mean(), rel=1e-12)
+    assert all(isinstance(n, int) for n in found["tokens"]) and all(isinstance(x, float) for x in found["loss"])

@@ -1,0 +1,118 @@
+"""Parameter groups and schedules."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from empty_task import Blank
+from test_components import CONFIG, component, each_cell
+from torch import nn
+
+from ablate.model.build import initialised_model
+from ablate.training.optim import adamw, learning_rate
+
+KEYS: dict[str, Any] = {"lr": 0.1, "betas": [0.9, 0.99], "weight_decay": 0.5}
+
+
+@each_cell
+@pytest.mark.parametrize("tie", [False, True])
+def test_every_parameter_is_in_one_group_and_matrices_alone_decay(config: dict[str, Any], tie: bool) -> None:
+    model = initialised_model(config | {"model": config["model"] | {"tie_embeddings": tie}}, Blank(11), 0)
+    optimiser = adamw(model, **KEYS)
+    grouped = [(p, group["weight_decay"]) for group in optimiser.param_groups for p in group["params"]]
+    assert sorted(id(p) for p, _ in grouped) == sorted(id(p) for p in model.parameters())
+    for parameter, decay in grouped:
+        assert decay == (0.5 if parameter.ndim >= 2 else 0.0)
+    assert all(group["lr"] == 0.1 and group["betas"] == (0.9, 0.99) for group in optimiser.param_groups)
+
+
+def test_embeddings_decay_and_gains_do_not() -> None:
+    config = CONFIG | {"position": component("position", "learned"), "norm": component("norm", "ln")}
+    model = initialised_model(config, Blank(11), 0)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimiser = adamw(model, **KEYS)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimiser.step()
+    for name, parameter in model.named_parameters():
+        kept = 1 - 0.1 * 0.5 if parameter.ndim > 1 else 1
+        torch.testing.assert_close(parameter.detach(), before[name] * kept, msg=name)
+
+
+def test_steps_are_adamw_s() -> None:
+    """Against Loshchilov & Hutter's algorithm 2, written once more."""
+    linear = nn.Linear(3, 2).double()
+    x = {name: p.detach().clone() for name, p in linear.named_parameters()}
+    m = {name: torch.zeros_like(p) for name, p in x.items()}
+    v = {name: torch.zeros_like(p) for name, p in x.items()}
+    optimiser = adamw(linear, lr=0.1, betas=[0.8, 0.95], weight_decay=0.3)
+    for t in range(1, 6):
+        for i, (name, parameter) in enumerate(linear.named_parameters()):
+            g = torch.randn(parameter.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(10 * t + i))
+            parameter.grad = g
+            m[name] = 0.8 * m[name] + 0.2 * g
+            v[name] = 0.95 * v[name] + 0.05 * g * g
+            step = (m[name] / (1 - 0.8**t)) / ((v[name] / (1 - 0.95**t)).sqrt() + 1e-8)
+            x[name] = x[name] * (1 - 0.1 * (0.3 if name == "weight" else 0)) - 0.1 * step
+        optimiser.step()
+    for name, parameter in linear.named_parameters():
+        torch.testing.assert_close(parameter.detach(), x[name])
+
+
+def test_a_model_of_vectors_alone_and_of_matrices_alone() -> None:
+    assert len(adamw(nn.LayerNorm(4), **KEYS).param_groups) == 1
+    assert len(adamw(nn.Linear(4, 4, bias=False), **KEYS).param_groups) == 1
+
+
+def at(step: int, schedule: str = "cosine", steps: int = 101, warmup: int = 10, floor: float = 0.1) -> float:
+    """The learning rate of one update, of a peak of 2."""
+    return learning_rate(step, steps, 2.0, warmup, schedule, floor)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_warm_up_is_linear_and_reaches_the_peak(schedule: str) -> None:
+    assert [at(step, schedule) for step in range(10)] == pytest.approx([0.2 * (step + 1) for step in range(10)])
+    assert at(9, schedule) == at(10, schedule) == 2.0
+    assert at(0, schedule) > 0  # no update is wasted
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_without_warm_up_it_starts_at_the_peak(schedule: str) -> None:
+    assert at(0, schedule, warmup=0) == 2.0
+
+
+def test_cosine_at_key_steps() -> None:
+    assert at(55) == pytest.approx(0.2 + 1.8 * 0.5)  # half way from 10 to 100
+    assert at(40) == pytest.approx(0.2 + 1.8 * 0.75)  # cos 60° = 1/2
+    assert at(100) == pytest.approx(0.2)
+    assert at(100, floor=0.0) == pytest.approx(0, abs=1e-15) and at(100, floor=1.0) == 2.0
+
+
+def test_linear_at_key_steps() -> None:
+    assert at(55, "linear") == pytest.approx(1.1)
+    assert at(32, "linear") == pytest.approx(2 - 1.8 * 22 / 90)
+    assert at(100, "linear") == pytest.approx(0.2)
+
+
+def test_constant_stays() -> None:
+    assert {at(step, "constant") for step in range(10, 101)} == {2.0}
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+@pytest.mark.parametrize("warmup", [0, 1, 10, 99, 100, 101, 500])
+def test_every_rate_is_positive_bounded_and_falls_after_the_peak(schedule: str, warmup: int) -> None:
+    rates = [at(step, schedule, warmup=warmup) for step in range(101)]
+    assert all(math.isfinite(rate) and 0 < rate <= 2.0 for rate in rates)
+    peak = min(warmup, 100)
+    assert rates[:peak] == sorted(rates[:peak]) and rates[peak:] == sorted(rates[peak:], reverse=True)
+    if warmup < 100 and schedule != "constant":
+        assert rates[-1] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_the_shortest_runs_train_at_the_peak_first(steps: int) -> None:
+    assert at(0, steps=steps, warmup=0) == 2.0
+    assert at(steps - 1, steps=steps, warmup=1) == 2.0

@@ -1,0 +1,256 @@
+"""Nothing is lost: kills, stops, damage, two sweeps at once; numbers must equal an undisturbed run's."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import signal
+import subprocess
+
+import pytest
+import torch
+from conftest import latest
+from crashing_norm import hazard, session_is_gone, start, training, wait_for
+from one_run import rows_of, train
+
+from ablate.cli.sweep import record
+from ablate.execution.signals import DiskFull, Terminated
+from ablate.execution.worker import run_unit
+from ablate.planning.plan import plan_study
+from ablate.results.run import Run
+
+LONG = ["train.steps=60", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
+
+
+@pytest.fixture
+def planned(small, tmp_path):
+    """A study of one run with batch statistics, dropout and a learned table, recorded but not trained."""
+    torch.set_num_threads(1)
+    plan = plan_study(tuple(latest("norm=bn", "position=learned", "model.dropout=0.1", *small, *LONG)))
+    record(plan)
+    return plan
+
+
+def after(calls: int):
+    """A request to stop that comes at the n-th time of asking."""
+    left = iter(range(calls))
+    return lambda: next(left, None) is None
+
+
+@pytest.fixture(scope="module")
+def undisturbed(text, tmp_path_factory):
+    """Rows and final metrics of the planned run, trained in one go."""
+    from conftest import SHAPE, STEPS
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("undisturbed")
+    more = ["data=text", f"data.path={text}", f"results_dir={folder}"]
+    cell = ["norm=bn", "position=learned", "model.dropout=0.1"]
+    plan = plan_study(tuple(latest(*cell, *SHAPE, *STEPS, *more, *LONG)))
+    record(plan)
+    status, run = train(plan)
+    assert status == "done"
+    return rows_of(run), run.result()["final"]
+
+
+@pytest.mark.parametrize("average", ["none", "ema"])
+def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(small, average):
+    """keep=all keeps a checkpoint of the last step; between it and the result weights are written, lengths tested."""
+    plan = plan_study(tuple(latest("norm=bn", *small, "seeds=1", "keep=all", f"train.average={average}")))
+    record(plan)
+    status, run = train(plan)
+    rows, first = rows_of(run), run.result()
+    assert status == "done" and "test/loss_recalibrated" in first["final"] and first["documents"]["test"]["loss"]
+    run.result_file.unlink()
+    status, run = train(plan)
+    again = run.result()
+    assert (status, rows_of(run), again["resumed"]) == ("done", rows, 1)
+    assert (again["final"], again["documents"]) == (first["final"], first["documents"])
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 21, 42, 60])
+def test_a_stopped_run_continues_to_the_same_numbers(planned, undisturbed, steps):
+    status, run = train(planned, after(steps))
+    assert status == "interrupted" and run.result() is None and run.checkpoint_file.exists() == (steps > 0)
+    status, run = train(planned)
+    assert status == "done"
+    assert (rows_of(run), run.result()["final"]) == undisturbed
+
+
+def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbed):
+    _, run = train(planned, after(30))
+    with open(run.metrics_file, "ab") as file:
+        file.write(b'{"step": 999, "train/loss": 1.0}\n{"step": 1000, "tra')
+    assert run.metrics()[1] == 1, "a reader passes over the torn line"
+    assert train(planned)[0] == "done"
+    assert (rows_of(run), run.result()["final"]) == undisturbed
+
+
+@pytest.mark.parametrize("damage", ["cut", "noise", "empty", "other", "metrics gone", "a bit", "a logged bit"])
+def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undisturbed, damage, capfd):
+    _, run = train(planned, after(30))
+    data = run.checkpoint_file.read_bytes()
+    if damage == "other":
+        torch.save({"not": "ours"}, run.checkpoint_file)
+    elif damage == "metrics gone":
+        run.metrics_file.unlink()
+    elif damage in ("a bit", "a logged bit"):
+        file = run.checkpoint_file if damage == "a bit" else run.metrics_file
+        data = bytearray(file.read_bytes())
+        data[len(data) // 3] ^= 1
+        file.write_bytes(data)
+    else:
+        run.checkpoint_file.write_bytes({"cut": data[: len(data) // 2], "noise": b"\x00" * 999, "empty": b""}[damage])
+    assert train(planned)[0] == "done"
+    assert (rows_of(run), run.result()["final"]) == undisturbed
+    said = capfd.readouterr().err
+    assert "checkpoint.pt cannot be used" in said and (run.folder / "checkpoint.pt.corrupt").exists()
+    if damage == "a logged bit":
+        assert "metrics.jsonl is damaged" in said and (run.folder / "metrics.jsonl.corrupt").exists()
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "checkpoint.pt", "weights.safetensors", "result.json"])
+def test_a_full_disk_is_no_failure_of_the_run(planned, undisturbed, name, monkeypatch):
+    def refuse(source, target, replace=os.replace):
+        if os.path.basename(target) == name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        replace(source, target)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "replace", refuse)
+        with pytest.raises(DiskFull) as told:
+            train(planned)
+    run = Run(planned.results, planned.manifest["runs"][0]["path"])
+    assert told.value.file == run.folder / name and run.result() is None and run.holder() is None
+    assert not list(run.folder.glob(".*"))
+    status, run = train(planned)
+    assert status == "done" and (rows_of(run), run.result()["final"]) == undisturbed
+
+
+@pytest.mark.parametrize("content", ["{", "", "[1]", '{"status": "lost"}'])
+def test_a_corrupt_result_is_named_set_aside_and_trained_again(planned, undisturbed, content, capfd):
+    _, run = train(planned)
+    run.result_file.write_text(content)
+    plan_study.cache_clear()
+    again = plan_study(tuple(planned.manifest["command"].split()[3:]))
+    assert again.todo == [run.path] and any("result.json" in note for note in again.notes)
+    assert train(planned)[0] == "done"
+    assert run.result()["final"] == undisturbed[1]
+    assert "result.json" in capfd.readouterr().err and (run.folder / "result.json.corrupt").exists()
+
+
+MANY = ["-m", "norm=ln,bn", "train.steps=400", "train.eval_every=100", "train.checkpoint_seconds=0.1", "seeds=2"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
+def test_a_request_to_stop_keeps_checkpoints_and_ends_children(number, code, small, tmp_path):
+    process = start(*small, *MANY, "train.steps=100000", "train.checkpoint_seconds=1000", cwd=tmp_path)
+    wait_for(lambda: training(tmp_path / "results", 5))
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == code, err
+    assert "checkpoints are kept" in err and "Traceback" not in err
+    assert list((tmp_path / "results").glob("runs/*/*/checkpoint.pt"))
+    assert session_is_gone(process.pid)
+
+
+def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):
+    process = start(*small, *MANY, "train.steps=1000", "seeds=1", "train.parallel=2", cwd=tmp_path)
+    wait_for(lambda: training(tmp_path / "results", 3))
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
+    workers = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.execution.worker" in line]
+    os.kill(int(workers[0]), signal.SIGKILL)
+    out, _ = process.communicate(timeout=240)
+    assert process.returncode == 1
+    statuses = [json.loads(path.read_text())["status"] for path in tmp_path.glob("results/runs/*/*/result.json")]
+    assert sorted(statuses) == ["done", "failed"]
+    assert "killed by signal 9" in out
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_told_to_stop_does_not_stop_the_sweep(small, tmp_path):
+    process = start(*small, *MANY, "seeds=1", "train.parallel=1", cwd=tmp_path)
+    wait_for(lambda: training(tmp_path / "results", 3))
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
+    [worker] = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.execution.worker" in line]
+    os.kill(int(worker), signal.SIGTERM)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
+    assert [result["status"] for result in results] == ["done"] * 2
+
+
+def test_numbers_of_changed_code_do_not_pass_for_the_planned(planned, monkeypatch):
+    monkeypatch.setattr("ablate.execution.worker.run_key", lambda *_: "s0-of-other-code")
+    status, run = train(planned)
+    assert status == "failed" and "changed after the plan was made" in run.result()["error"]["message"]
+    monkeypatch.undo()
+    assert train(planned)[0] == "done", "the next command tries again"
+
+
+@pytest.mark.slow
+def test_any_launcher_carries_the_study_out(small, tmp_path):
+    process = start(*small, *MANY, "train.steps=20", "hydra/launcher=basic", cwd=tmp_path)
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results"]
+
+
+def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
+    """Every training step of every run, counted by the model itself, is taken once."""
+    counting = [*hazard(tmp_path, "self.training and os.write(COUNT, b'.')"), "norm=hazard", "ffn=mlp,gelu"]
+    with open(tmp_path / "mine" / "norms.py", "a") as file:
+        file.write("\nCOUNT = os.open(HERE / 'count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n")
+    few = [*MANY, "seeds=1", "train.checkpoint_seconds=1000"]
+    both = [start(*small, *few, *counting, cwd=tmp_path) for _ in range(2)]
+    outputs = [process.communicate(timeout=240) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    for path in tmp_path.glob("results/runs/*/*/metrics.jsonl"):
+        steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
+        assert steps == sorted(set(steps)) and steps[-1] == 400
+    results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
+    assert len(results) == 2 and all(result["resumed"] == 0 for result in results)
+    norms = 3  # of a model of one layer: before attention, before the FFN, before the head
+    assert (tmp_path / "mine" / "count").stat().st_size == 2 * 400 * norms
+
+
+def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
+    _, run = train(planned, after(30))
+    moved = tmp_path / "elsewhere"
+    planned.results.rename(moved)
+    [unit] = planned.manifest["units"]
+    [status] = run_unit(moved, planned.manifest["study"], unit, True, lambda: False)
+    run = Run(moved, run.path)
+    assert status == "done" and (rows_of(run), run.result()["final"]) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_stopped_sweep_whose_folder_was_moved_continues_from_its_checkpoints(small, tmp_path):
+    one = ["norm=bn", "seeds=1", "train.steps=400", "train.eval_every=100"]
+    process = start(*small, *one, cwd=tmp_path)
+    wait_for(lambda: training(tmp_path / "results", 20))
+    process.terminate()
+    process.communicate(timeout=120)
+    [checkpoint] = (tmp_path / "results").glob("runs/*/*/checkpoint.pt")
+    assert process.returncode == 143 and not checkpoint.with_name("result.json").exists()
+    (tmp_path / "results").rename(tmp_path / "moved")
+    for folder, resumed in (("moved", 1), ("whole", 0)):
+        process = start(*small, *one, f"results_dir={tmp_path / folder}", cwd=tmp_path)
+        out, err = process.communicate(timeout=240)
+        assert process.returncode == 0, out + err
+        [path] = (tmp_path / folder).glob("runs/*/*/result.json")
+        assert json.loads(path.read_text())["resumed"] == resumed
+    path = path.parent.relative_to(tmp_path / "whole" / "runs")
+    moved, whole = Run(tmp_path / "moved", path), Run(tmp_path / "whole", path)
+    assert rows_of(moved) == rows_of(whole) and moved.result()["final"] == whole.result()["final"]
+
+
+def test_what_ends_a_command_passes_from_a_launchers_process_to_it():
+    ended, full = (pickle.loads(pickle.dumps(end)) for end in (Terminated(), DiskFull("file")))
+    assert (type(ended), ended.code) == (Terminated, 143)
+    assert (type(full), full.code, str(full.file)) == (DiskFull, 1, "file")

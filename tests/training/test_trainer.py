@@ -1,0 +1,277 @@
+"""The loop against one written by hand, bit for bit, and batches and masks that depend on seed and step alone."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import latest
+from test_components import component
+from torch import Tensor, nn
+
+from ablate.config.groups import groups
+from ablate.config.schema import COMPONENTS
+from ablate.data.build import build_task
+from ablate.data.task import Batch
+from ablate.model.build import initialised_model
+from ablate.model.dropout import Dropout
+from ablate.planning.plan import draft_study
+from ablate.results.run import Run
+from ablate.training.trainer import PHASES, Interrupted, Trainer
+
+SEED, STEPS, WARMUP, LR, FLOOR, CLIP, DECAY = 3, 5, 2, 0.01, 0.2, 0.05, 0.3
+LOOP = [
+    f"train.steps={STEPS}",
+    f"optim.warmup={WARMUP}",
+    f"optim.lr={LR}",
+    f"optim.floor={FLOOR}",
+    f"optim.clip={CLIP}",
+]
+LOOP += [f"optim.weight_decay={DECAY}", "optim.betas=[0.8,0.95]", "train.log_every=1", "train.eval_every=2"]
+LOOP += ["model.dropout=0.2", "model.layers=2"]
+CELLS = {
+    "reference": [],
+    "other": ["norm=rms", "ffn=swiglu", "residual=post", "position=learned", "attention=qk_norm", "init=gpt2"],
+    "linear": ["optim.schedule=linear", "norm=bn", "model.tie_embeddings=true"],
+    "constant": ["optim.schedule=constant", "ffn=swish"],
+}
+
+
+def configured(small: list[str], *overrides: str) -> dict[str, Any]:
+    """The resolved configuration of one cell."""
+    config: dict[str, Any] = draft_study(latest(*small, *LOOP, *overrides), None).checked[0].config
+    return config
+
+
+def trainer_of(config: dict[str, Any], folder: Path, seed: int = SEED) -> Trainer:
+    (folder / "runs" / "a" / "b").mkdir(parents=True, exist_ok=True)
+    return Trainer(Run(folder, "a/b"), config, seed, [])
+
+
+def rate(step: int, schedule: str) -> float:
+    """The learning rate of update 0 … 4: two of warm-up, then from the peak to the floor at the last."""
+    if step < WARMUP:
+        return LR * (step + 1) / WARMUP
+    done = (step - WARMUP) / (STEPS - 1 - WARMUP)
+    left = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}[schedule]
+    return LR * (FLOOR + (1 - FLOOR) * left) if schedule != "constant" else LR
+
+
+def key_of(site: str, seed: int, step: int) -> int:
+    """The key of a dropout site's mask in one step."""
+    return int.from_bytes(hashlib.sha256(f"dropout/{seed}/{step}/{site}".encode()).digest()[:8], "little", signed=True)
+
+
+def two_groups(model: nn.Module) -> torch.optim.Optimizer:
+    """AdamW whose matrices decay and whose vectors do not."""
+    matrices, vectors = ([p for p in model.parameters() if (p.ndim > 1) == decays] for decays in (True, False))
+    groups = [{"params": matrices, "weight_decay": DECAY}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=1.0, betas=(0.8, 0.95), fused=True)
+
+
+def held_out_loss(model: nn.Module, task: Any, split: str) -> float:
+    """Mean loss of the held-out targets, without dropout."""
+    held_out = task.held_out(split, 256)
+    model.eval()
+    with torch.no_grad():
+        logits = model(**held_out.inputs).flatten(0, -2)
+    model.train()
+    losses = F.cross_entropy(logits, held_out.targets.flatten(), reduction="none")
+    return float(losses.double().numpy().mean())
+
+
+def by_hand(config: dict[str, Any]) -> tuple[list[dict[str, Tensor]], list[dict[str, float]]]:
+    """The weights after each of five steps, and what is logged before the first and after each."""
+    task = build_task(config, [])
+    model = initialised_model(config, task, SEED, [])
+    optimiser, tokens = two_groups(model), config["train"]["batch_size"] * config["data"]["context"]
+    weights, rows = [], [{"step": 0, "tokens": 0, "val/loss": held_out_loss(model, task, "val")}]
+    for step in range(STEPS):
+        for site, module in model.named_modules():
+            if isinstance(module, Dropout):
+                module.key.fill_(key_of(site, SEED, step))
+        batch = task.batch(SEED, step, config["train"]["batch_size"])
+        optimiser.zero_grad()
+        loss = F.cross_entropy(model(**batch.inputs).flatten(0, -2), batch.targets.flatten())
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        assert norm > CLIP, "it is clipped in every step"
+        for group in optimiser.param_groups:
+            group["lr"] = rate(step, config["optim"]["schedule"])
+        optimiser.step()
+        weights.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
+        row = {"step": step + 1, "tokens": (step + 1) * tokens, "train/loss": loss.item(), "grad_norm": norm.item()}
+        row["lr"] = rate(step, config["optim"]["schedule"])
+        if (step + 1) % 2 == 0 or step + 1 == STEPS:
+            row["val/loss"] = held_out_loss(model, task, "val")
+        if step + 1 == STEPS:
+            row["test/loss"] = held_out_loss(model, task, "test")
+        rows.append(row)
+    return weights, rows
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_five_steps_are_those_of_a_loop_written_by_hand(cell: str, small: list[str], tmp_path: Path) -> None:
+    config = configured(small, *CELLS[cell])
+    weights, rows = by_hand(config)
+    trainer, seen = trainer_of(config, tmp_path), list[dict[str, Tensor]]()
+    assert len(trainer.optimiser.param_groups) == 2
+    update = trainer.update
+
+    def watched(step: int) -> Any:
+        found = update(step)
+        seen.append({name: tensor.clone() for name, tensor in trainer.model.state_dict().items()})
+        return found
+
+    trainer.update = watched  # type: ignore[method-assign]
+    final = trainer.train(lambda: False)
+    assert len(seen) == STEPS
+    for step, (ours, theirs) in enumerate(zip(seen, weights, strict=True)):
+        assert ours.keys() == theirs.keys()
+        assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == [], f"after update {step}"
+    logged, _ = trainer.run.metrics()
+    kept = [
+        {key: value for key, value in row.items() if key in expected}
+        for row, expected in zip(logged, rows, strict=True)
+    ]
+    assert kept == rows
+    measured = [key for key in ("train/loss", "val/loss", "test/loss") if key in final]
+    assert {key: final[key] for key in measured} == {key: rows[-1][key] for key in measured} and len(measured) == 3
+    for row, expected in zip(logged, rows, strict=True):
+        extra = {key for key in row if key in ("train/loss", "lr", "grad_norm", "val/loss", "test/loss")} - {*expected}
+        assert not extra, f"{extra} at step {row['step']}, where none is due"
+
+
+def fed(trainer: Trainer, steps: int) -> list[tuple[dict[str, Tensor], Tensor]]:
+    """The inputs that the model is given in each training step, and the targets that the task gave with them."""
+    inputs: list[dict[str, Tensor]] = []
+    targets: list[Tensor] = []
+    real = trainer.task.batch
+
+    def batch(seed: int, step: int, size: int) -> Batch:
+        found = real(seed, step, size)
+        targets.append(found.targets.clone())
+        return found
+
+    def note(module: nn.Module, args: Any, given: dict[str, Tensor]) -> None:
+        inputs.append({name: tensor.clone() for name, tensor in given.items()})
+
+    trainer.task.batch = batch  # type: ignore[method-assign]
+    handle = trainer.model.register_forward_pre_hook(note, with_kwargs=True)
+    for step in range(steps):
+        trainer.update(step)
+    handle.remove()
+    return list(zip(inputs, targets, strict=True))
+
+
+def same(first: tuple[dict[str, Tensor], Tensor], second: tuple[dict[str, Tensor], Tensor]) -> bool:
+    return all(torch.equal(first[0][name], second[0][name]) for name in first[0]) and torch.equal(first[1], second[1])
+
+
+def test_every_variant_sees_the_batches_of_its_seed_and_each_of_them_once(small: list[str], tmp_path: Path) -> None:
+    config = configured(small)
+    task = build_task(config, [])
+    batches = [task.batch(SEED, step, config["train"]["batch_size"]) for step in range(3)]
+    expected = [(batch.inputs, batch.targets) for batch in batches]
+    assert not any(same(expected[i], expected[j]) for i in range(3) for j in range(i))
+    tried = 0
+    for group in COMPONENTS:
+        for variant in groups()[group]:
+            seen = fed(trainer_of(config | {group: component(group, variant)}, tmp_path), 3)
+            assert len(seen) == 3 and all(map(same, seen, expected)), f"{group}={variant} sees batches of its own"
+            tried += 1
+    assert tried > 40
+
+
+def masks(trainer: Trainer, step: int) -> dict[str, Tensor]:
+    """What every dropout site keeps in one training step."""
+    kept: dict[str, Tensor] = {}
+
+    def note(site: str) -> Any:
+        return lambda module, args, output: kept.update({site: (output != 0) | (args[0] == 0)})
+
+    handles = [m.register_forward_hook(note(n)) for n, m in trainer.model.named_modules() if isinstance(m, Dropout)]
+    trainer.update(step)
+    for handle in handles:
+        handle.remove()
+    return kept
+
+
+def test_masks_are_others_at_every_step_site_and_seed_and_no_variants_own(small: list[str], tmp_path: Path) -> None:
+    def found(seed: int, *overrides: str) -> list[dict[str, Tensor]]:
+        trainer = trainer_of(configured(small, "train.batch_size=16", *overrides), tmp_path, seed)
+        return [masks(trainer, step) for step in range(3)]
+
+    here, elsewhere = found(SEED), found(SEED + 1)
+    assert len(here[0]) > 3
+    drawn = [
+        (f"{site} {step}", mask)
+        for i in (here, elsewhere)
+        for step, kept in enumerate(i)
+        for site, mask in kept.items()
+    ]
+    for i, (name, mask) in enumerate(drawn):
+        assert 0.7 < mask.double().mean() < 0.9
+        assert not any(torch.equal(mask, other) for _, other in drawn[:i] if mask.shape == other.shape), name
+    other = found(SEED, "norm=rms", "init=gpt2", "position=none")
+    for ours, theirs in zip(here, other, strict=True):
+        assert ours.keys() == theirs.keys()
+        assert all((ours[site] == theirs[site]).double().mean() > 0.999 for site in ours)
+
+
+def test_peak_memory_on_a_gpu_is_that_of_the_run(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: asked.append("cuda"))
+    config = configured(small)
+    trainer_of(config, tmp_path)
+    assert asked == []
+    monkeypatch.setattr(nn.Module, "to", lambda self, device: self)  # where there is none
+    trainer_of(config | {"train": config["train"] | {"device": "cuda"}}, tmp_path)
+    assert asked == ["cuda"]
+
+
+def test_a_checkpoint_is_written_before_each_step_once_its_time_has_come(small: list[str], tmp_path: Path) -> None:
+    trainer, saved = trainer_of(configured(small, "train.checkpoint_seconds=0"), tmp_path), list[int]()
+    save = trainer.save
+    trainer.save = lambda: (saved.append(trainer.progress.step), save())[1]  # type: ignore[method-assign]
+    trainer.train(lambda: False)
+    assert saved == list(range(1, STEPS)) and trainer.run.checkpoint_file.exists()
+    trainer = trainer_of(configured(small, "train.checkpoint_seconds=1e9"), tmp_path / "later")
+    trainer.train(lambda: False)
+    assert not trainer.run.checkpoint_file.exists()
+
+
+def test_seconds_are_those_of_all_processes_that_trained_a_run(small: list[str], tmp_path: Path) -> None:
+    config, start = configured(small), time.perf_counter()
+    first = trainer_of(config, tmp_path)
+    asked = iter([False, False, True])
+    with pytest.raises(Interrupted):
+        first.train(lambda: next(asked))
+    assert all(first.seconds[phase] > 0 for phase in PHASES)
+    assert sum(first.seconds.values()) <= time.perf_counter() - start
+    spent = dict(first.seconds)
+    second = trainer_of(config, tmp_path)
+    assert second.progress.step == 2 and second.progress.resumed == 1
+    assert second.seconds["train"] == spent["train"] and second.seconds["setup"] > spent["setup"]
+    second.train(lambda: False)
+    assert all(second.seconds[phase] > spent[phase] for phase in ("train", "evaluate"))
+
+
+@pytest.mark.parametrize("average", ["none", "ema"])
+def test_a_model_is_compiled_where_it_is_asked_for(
+    average: str, small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[nn.Module] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
+    trainer_of(configured(small, f"train.average={average}"), tmp_path)
+    assert compiled == []
+    trainer = trainer_of(configured(small, f"train.average={average}", "train.compile=true"), tmp_path)
+    assert {*compiled} == {trainer.model, trainer.average.model} and len(compiled) == 1 + (average == "ema")

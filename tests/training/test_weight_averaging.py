@@ -1,0 +1,120 @@
+"""train.average: what is averaged, what is measured and kept, and that a stopped run continues to the same numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import latest
+from one_run import rows_of, train
+
+import ablate
+from ablate.cli.sweep import record
+from ablate.planning.plan import plan_study
+from ablate.results.run import Run
+from ablate.training import weight_averaging
+from ablate.training.metrics import loss, score
+from ablate.training.trainer import Diverged, Trainer
+
+LONG = ["train.steps=40", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
+PARTS = ["norm=bn", "position=learned", "model.dropout=0.1"]
+
+
+@pytest.fixture(autouse=True)
+def half(monkeypatch):
+    """A horizon that bites in a few steps."""
+    monkeypatch.setattr(weight_averaging, "HORIZON", 0.2)
+
+
+def planned(small: list[str], *overrides: str):
+    plan_study.cache_clear()
+    plan = plan_study(tuple(latest(*small, *LONG, *PARTS, *overrides)))
+    record(plan)
+    return plan
+
+
+def trainer(small: list[str], folder: Path, *overrides: str) -> Trainer:
+    plan = planned(small, *overrides)
+    return Trainer(Run(folder, "a/b"), plan.manifest["cells"][0]["config"], 0, [])
+
+
+def test_the_average_is_the_recursion_in_double_precision(small, tmp_path):
+    run = trainer(small, tmp_path, "train.average=ema")
+    live, own = run.model.state_dict(), run.average.model.state_dict()
+    assert all(torch.equal(live[name], own[name]) for name in live), "before training there is nothing to average"
+    expected: dict[str, torch.Tensor] = {}
+    for step in range(40):
+        run.update(step)
+        now = {name: tensor.double().clone() for name, tensor in run.model.state_dict().items()}
+        share = 1 / min(0.2 * 40, 1 + (step + 1) / 2) if step else 1.0
+        expected = {name: (1 - share) * expected.get(name, now[name]) + share * now[name] for name in now}
+    own = run.average.model.state_dict()
+    counts = [name for name in own if not own[name].is_floating_point()]
+    assert len(counts) == len([name for name in own if name.endswith("updates")]) > 0
+    for name in own.keys() - counts:
+        assert own[name].double() == pytest.approx(expected[name], abs=1e-5), name
+        if name.endswith(("weight", "running_mean")):
+            assert not torch.equal(own[name], run.model.state_dict()[name]), f"{name} is that of the last step"
+    assert all(torch.equal(own[name], run.model.state_dict()[name]) for name in counts)
+
+
+def test_training_itself_is_undisturbed_and_none_measures_the_last_step(small, tmp_path):
+    runs = {kind: train(planned(small, f"train.average={kind}"))[1] for kind in ("none", "ema")}
+    none, ema = (rows_of(run) for run in runs.values())
+    for key in ("train/loss", "grad_norm"):
+        assert [row.get(key) for row in none] == [row.get(key) for row in ema]
+    assert none[0] == ema[0] and none[-1]["test/loss"] != ema[-1]["test/loss"]
+    plain = trainer(small, tmp_path, "train.average=none")
+    assert plain.average.model is plain.model and plain.average.state_dict() == {}
+
+
+@pytest.mark.parametrize("kind", ["none", "ema"])
+def test_what_is_kept_is_what_was_scored(kind, small):
+    status, run = train(planned(small, f"train.average={kind}", "model.tie_embeddings=true", "eval.lengths=[8]"))
+    assert status == "done"
+    loaded = ablate.load(run.folder)
+    scores = score(loaded.model(), loaded.task().held_out("test", 256), torch.device("cpu"), "fp32")
+    assert loss(scores) == loaded.result["final"]["test/loss"]
+    shorter = score(loaded.model(), loaded.task().held_out("test", 256, 8), torch.device("cpu"), "fp32")
+    assert loss(shorter) == loaded.result["final"]["test/loss@8"]
+
+
+@pytest.mark.parametrize("stops", [[1], [21, 10]])
+def test_a_stopped_run_continues_to_the_same_numbers(stops, small, tmp_path):
+    whole = train(planned(small, "train.average=ema", f"results_dir={tmp_path / 'whole'}"))[1]
+    plan = planned(small, "train.average=ema")
+    for steps in stops:
+        left = iter(range(steps))
+        assert train(plan, lambda left=left: next(left, None) is None)[0] == "interrupted"
+    status, run = train(plan)
+    assert status == "done" and run.result()["resumed"] == len(stops)
+    assert rows_of(run) == rows_of(whole) and run.result()["final"] == whole.result()["final"]
+    assert run.weights_file.read_bytes() == whole.weights_file.read_bytes()
+
+
+def test_recalibration_and_diagnostics_are_of_the_average(small, tmp_path):
+    off = train(planned(small, "train.average=ema"))[1]
+    on = train(planned(small, "train.average=ema", "train.diagnostics=true"))[1]
+    last = rows_of(on)[-1]
+    assert any(key.startswith("diag/grad_norm/") and value > 0 for key, value in last.items())
+    assert {key: value for key, value in last.items() if not key.startswith("diag/")} == rows_of(off)[-1]
+    live = train(planned(small, "train.average=none"))[1]
+    for name in ("test/loss_recalibrated", "test/loss_batch"):
+        assert off.result()["final"][name] != live.result()["final"][name]
+
+
+def test_a_live_loss_that_is_no_number_ends_the_run(small, tmp_path):
+    run = trainer(small, tmp_path, "train.average=ema", "optim.lr=1e3", "optim.clip=1e6", "train.log_every=1")
+    with torch.no_grad():
+        run.model.head.weight.fill_(float("nan"))
+    with pytest.raises(Diverged, match="train/loss is nan at step 1"):
+        run.train(lambda: False)
+
+
+@pytest.mark.slow
+def test_a_compiled_run_averages_too(small):
+    status, run = train(planned(small, "train.average=ema", "train.compile=true"))
+    plain = train(planned(small, "train.average=ema"))[1]
+    assert status == "done"
+    assert run.result()["final"]["test/loss"] == pytest.approx(plain.result()["final"]["test/loss"], rel=1e-3)
