@@ -40,7 +40,8 @@ ANALYSIS = {
     "cli": "escape sources case writing figures report",
 }
 FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
-DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue")  # python -m ablate.status
+# `python -m ablate.status`, beside what Python calls.
+DOORS = ("__init__", "__main__", "api", "status", "diff", "clean", "evaluate", "sync", "catalogue")
 
 
 def modules(package: str) -> dict[str, Path]:

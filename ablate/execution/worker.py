@@ -240,7 +240,8 @@ def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Even
     orders.put("")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Be what the pool starts."""
     prepare(told=False)
     definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
     tend(serve)

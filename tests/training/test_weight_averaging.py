@@ -10,8 +10,8 @@ from conftest import latest
 from one_run import rows_of, train
 
 import ablate
-from ablate.cli.sweep import record
 from ablate.planning.plan import plan_study
+from ablate.planning.units import record
 from ablate.results.run import Run
 from ablate.training import weight_averaging
 from ablate.training.metrics import loss, score
@@ -28,7 +28,6 @@ def half(monkeypatch):
 
 
 def planned(small: list[str], *overrides: str):
-    plan_study.cache_clear()
     plan = plan_study(tuple(latest(*small, *LONG, *PARTS, *overrides)))
     record(plan)
     return plan
