@@ -1,12 +1,13 @@
 """Carries out units: the runs of one Hydra job, each locked, continued or started, and ended with a result.
 
-As a program it is what the pool starts: a nursery, whose forks serve orders.
+As a program it is what the pool starts: a nursery, whose processes serve orders.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import os
 import queue
@@ -244,4 +245,4 @@ def main() -> None:
     """Be what the pool starts."""
     prepare(told=False)
     definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
-    tend(serve)
+    tend(importlib.import_module("ablate.execution.worker").serve)  # by a name that other processes find it under

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
     data = [config["data"]["_target_"], *sorted(config["data"])]
     depends = [[spec._asdict() for spec in specs], data, code_of(config)]
     try:
-        return kept_json("copies", depends, lambda: beside(config, lambda: first_that_runs(cell, specs)))
+        return kept_json("copies", depends, lambda: beside(config, partial(first_that_runs, cell, specs)))
     except Failed as error:
         return {"problems": [], "notes": [f"it could not be tried out on a small copy ({error})"], "signature": None}
 
