@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import json
 import os
 import queue
@@ -245,4 +244,4 @@ def main() -> None:
     """Be what the pool starts."""
     prepare(told=False)
     definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
-    tend(importlib.import_module("ablate.execution.worker").serve)  # by a name that other processes find it under
+    tend(serve)
