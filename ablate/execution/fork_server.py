@@ -22,7 +22,7 @@ from ablate.config.errors import Corrupt
 from ablate.execution.fork import ALMOST, Child, adopt, clear, how_it_died, readable, start
 from ablate.execution.job_file import read_unit
 from ablate.execution.signals import LEAVE, requested
-from ablate.results.code_hash import is_foreign
+from ablate.results.parts import is_foreign
 
 Serve = Callable[[socket.socket], None]
 LOOK = 0.1  # seconds between two looks at whether to stop

@@ -33,8 +33,9 @@ from ablate.execution.signals import LEAVE, DiskFull, end_after, is_full, refusi
 from ablate.format.streams import prepare
 from ablate.results.atomic import set_aside, write_atomic, write_json
 from ablate.results.checksum import Sum, sum_of
-from ablate.results.code_hash import definitions, is_foreign
+from ablate.results.code_hash import code_of
 from ablate.results.lease import Lost
+from ablate.results.parts import is_foreign
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key, without_user
 from ablate.training.evaluation import setting_of
@@ -243,5 +244,5 @@ def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Even
 def main() -> None:
     """Be what the pool starts."""
     prepare(told=False)
-    definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
+    code_of({})  # read once for all forks, which ask for it to know whether a run is the planned one
     tend(serve)

@@ -13,7 +13,7 @@ from ablate.config.schema import TUNING_SEEDS
 from ablate.results.damage import why_without
 from ablate.results.manifest import BESIDE, read_manifest
 from ablate.results.run import Run
-from ablate.results.run_key import run_key
+from ablate.results.run_key import FORMAT, cell_id, run_key
 from ablate.training.length_eval import untested
 
 Row = dict[str, Any]
@@ -22,11 +22,27 @@ Row = dict[str, Any]
 def read_earlier(results: Path, name: str) -> tuple[dict[str, Any], list[str]]:
     """The study's manifest of an earlier command, or nothing, and what to say about a damaged one."""
     try:
-        return read_manifest(results, name), []
+        return as_now(read_manifest(results, name)), []
     except FileNotFoundError:
         return {}, []
     except Corrupt as error:
         return {}, [f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"]
+
+
+def as_now(manifest: Row) -> Row:
+    """A manifest with its cells by the names that they have now: an earlier release made them of paths of modules."""
+    if manifest.get("format") == FORMAT:
+        return manifest
+    new = {cell["id"]: _id_now(cell) for cell in manifest["cells"]}
+    cells = [cell | {"id": new[cell["id"]]} for cell in manifest["cells"]]
+    return manifest | {"cells": cells, "runs": [run | {"cell": new[run["cell"]]} for run in manifest["runs"]]}
+
+
+def _id_now(cell: Row) -> str:
+    try:
+        return cell_id(cell["name"], cell["config"], cell["task"])
+    except (KeyError, TypeError, AttributeError):  # of a cell that lacks what every cell has now
+        return str(cell["id"])
 
 
 def companions(

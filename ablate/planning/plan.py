@@ -44,7 +44,7 @@ from ablate.planning.reuse import kept_apart, refuse_replacing, take_others, tra
 from ablate.planning.rounds import rounds_of
 from ablate.planning.rounds.sequential import looks_before, sequence_of
 from ablate.results.run import now
-from ablate.results.run_key import numbers, run_key, without_user
+from ablate.results.run_key import FORMAT, run_key, settings, without_user
 from ablate.results.tables import as_planned
 
 
@@ -219,6 +219,7 @@ def settle(draft: Draft) -> Plan:
     if settings["reuse"] == "any":
         runs, rows = take_others(results, runs, rows)
     manifest = {
+        "format": FORMAT,
         "study": name,
         "created": earlier.get("created") or now(),
         "updated": now(),
@@ -301,7 +302,7 @@ def unit_name(paths: list[str]) -> str:
 
 def study_name(draft: Draft) -> str:
     """The factors and a hash of everything but the seeds, before any tuning."""
-    cells = [[numbers(row["config"]), row["task"]] for row in draft.rows]
+    cells = [[row["name"], settings(row["config"]), row["task"]] for row in draft.rows]
     design = [draft.settings["design"]] * (draft.settings["design"] != "grid")
     tune = [draft.settings["tune"]] * (draft.settings["tune"]["key"] is not None)  # never what it will choose
     content = json.dumps([draft.factors, draft.reference, draft.settings["match"], cells, *design, *tune])

@@ -106,7 +106,7 @@ def needed(cell: Checked, keep: Keep) -> float:
     config, task = cell.config, cell.task
     parts = {key: config[key] for key in (*COMPONENTS, "model", "data", "user")}
     batch, device = config["train"]["batch_size"], config["train"]["device"]
-    depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config)]
+    depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
 
     def make() -> dict[str, Any]:
         kept, largest = beside(config, partial(kept_bytes, config, task, batch, device))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ablate.data.task import Task
 from ablate.execution.fork import ALMOST, adopt, clear, how_it_died, start
-from ablate.results.code_hash import is_foreign, targets_of
+from ablate.results.parts import is_foreign, targets_of
 
 LOOK = 0.2  # seconds between two looks at whether a process has died
 FACTS = [

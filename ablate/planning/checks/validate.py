@@ -24,7 +24,7 @@ from ablate.data.build import build_task
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
-from ablate.results.code_hash import is_foreign
+from ablate.results.parts import is_foreign
 from ablate.training.length_eval import length_problems
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
