@@ -48,7 +48,7 @@ def papers(text: str) -> list[Paper]:
 def known() -> dict[str, dict[str, str]]:
     """Authors and titles of papers by arXiv id, or by "Author year"."""
     read: dict[str, dict[str, str]] = yaml.safe_load(
-        (Path(__file__).parents[1] / "papers.yaml").read_text(encoding="utf-8")
+        (Path(__file__).parent / "papers.yaml").read_text(encoding="utf-8")
     )
     return read
 

@@ -76,7 +76,12 @@ def test_a_command_has_its_own_help(name, ablate):
 
 @pytest.mark.parametrize(
     ("line", "expected"),
-    [("ablate sta", "status"), ("ablate norm=ln,r", "ln,rms"), ("ablate ffn=sw", "swiglu"), ("ablate status o", "one")],
+    [
+        ("ablate sta", "status"),
+        ("ablate norm=ln,r", "ln,rms"),
+        ("ablate ffn=swig", "swiglu"),
+        ("ablate status o", "one"),
+    ],
 )
 def test_a_shell_is_told_how_a_word_goes_on(line, expected, ablate, tmp_path):
     (ablate.folder / "results" / "studies" / "one").mkdir(parents=True)
