@@ -177,15 +177,15 @@ def test_what_came_after_the_first_release_says_what_was_so_before() -> None:
     first = json.loads((ROOT / "tests" / "recorded" / "settings.json").read_text(encoding="utf-8"))
     for key in sorted(frame() - set(first["frame"]) - LATER.keys() - LATER_GROUPS.keys()):
         pytest.fail(
-            f"{key} came after the first release: write in ablate/config/schema.py LATER[{key!r}] = the value with which "
-            f"all is as it was before {key} (of a group: LATER_GROUPS[{key!r}] = the variant), so that runs stay done"
+            f"{key} came after the first release: so that finished runs stay done, write in ablate/config/schema.py "
+            f"LATER[{key!r}] = the value, or of a group LATER_GROUPS[{key!r}] = the variant, that changes nothing"
         )
     for variant, names in written().items():
         for name in names:
             key = f"{variant.partition('=')[0]}.{name}"
             assert variant not in first["variants"] or name in first["variants"][variant] or key in LATER, (
-                f"{name} of {variant} came after the first release: write in ablate/config/schema.py LATER[{key!r}] = the "
-                "value with which all is as it was before, so that runs of other variants of that class stay done"
+                f"{name} of {variant} came after the first release: so that finished runs stay done, write in "
+                f"ablate/config/schema.py LATER[{key!r}] = the value that changes nothing"
             )
     assert not LATER.keys() & set(first["frame"]), "what the first release had is always part of the key"
     assert all(variant in groups()[group] for group, variant in LATER_GROUPS.items())
