@@ -48,7 +48,7 @@ def placebo_study(draft: Draft, name: str) -> Draft:
         row["shared_draws"] = kept_draws(kind, plain.budget.shapes)
     changed = {"study": f"{name}-aa", "seeds": list(range(count)), "confirm": None, "match": "none"}
     changed |= {"design": "grid", "zip": []}
-    told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo x {count} seeds; then: {what_follows(draft)}"
+    told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {what_follows(draft)}"
     return dataclasses.replace(
         draft,
         settings=draft.settings | changed,
