@@ -162,5 +162,5 @@ def test_finished_runs_stay_done(checkout: Path, small: list[str]) -> None:
     assert after == before, f"a run is trained again: {said}"
     loaded = run(checkout, "-c", LOADED, str(checkout))
     assert loaded.returncode == 0, loaded.stderr
-    modules = [*["ablate.model.normalisation"] * 4, *["mine.layers.halves"] * 2]
-    assert sorted(loaded.stdout.split("\n")[:6]) == modules and "{'done'} []" in loaded.stdout
+    modules = ["ablate.model.normalisation", "ablate.model.normalisation", "mine.layers.halves"]
+    assert sorted(loaded.stdout.split("\n")[:3]) == modules and "{'done'} []" in loaded.stdout
