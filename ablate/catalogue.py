@@ -1,7 +1,8 @@
 """`python -m ablate.catalogue`."""
 
-from ablate.cli.catalogue import renew
-from ablate.config.groups import PACKAGE
+import sys
+
+from ablate.cli.catalogue import main as main
 
 if __name__ == "__main__":
-    renew(PACKAGE.parent / "README.md")
+    sys.exit(main())

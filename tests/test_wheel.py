@@ -84,10 +84,10 @@ def test_everything_works_from_the_wheel_alone(wheel: Path, text: Path, tmp_path
 
 
 def own_norm(folder: Path) -> None:
-    """The norm that README.md writes, as a user's package and folder of variants."""
-    chapter = (ROOT / "README.md").read_text(encoding="utf-8").partition("## A norm of your own")[2]
+    """The norm of docs/how-to/own-component.md, as a user's package and folder of variants."""
+    page = (ROOT / "docs" / "how-to" / "own-component.md").read_text(encoding="utf-8")
     for language, name in (("python", "my_package/norms.py"), ("yaml", "my_conf/norm/max.yaml")):
-        code = re.search(rf"```{language}\n(.*?)```", chapter, re.DOTALL)
+        code = re.search(rf"```{language}\n(.*?)```", page, re.DOTALL)
         assert code
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(code[1], encoding="utf-8")
@@ -97,7 +97,7 @@ def own_norm(folder: Path) -> None:
 def test_code_installed_below_a_repository_is_not_of_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ablate.execution import run_facts, worker
+    from ablate.execution import run_facts
 
     for name in ("theirs.py", ".venv/worker.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -107,7 +107,7 @@ def test_code_installed_below_a_repository_is_not_of_its_commit(
     done("git", "add", "theirs.py", folder=tmp_path)
     done("git", *name, "commit", "-qm", "theirs", folder=tmp_path)
     for file, known in (("theirs.py", True), (".venv/worker.py", False)):
-        monkeypatch.setattr(worker, "__file__", str(tmp_path / file))
+        monkeypatch.setattr(run_facts, "__file__", str(tmp_path / file))
         found = run_facts.git.__wrapped__()
         assert (found is not None) == known and (found is None or len(found["commit"]) == 40)
 
@@ -115,7 +115,7 @@ def test_code_installed_below_a_repository_is_not_of_its_commit(
 def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ablate.execution import run_facts, worker
+    from ablate.execution import run_facts
 
     def dirty() -> bool:
         found = run_facts.git.__wrapped__()
@@ -128,7 +128,7 @@ def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
         file.write_text(text)
         return file
 
-    monkeypatch.setattr(worker, "__file__", str(write("ablate/worker.py")))
+    monkeypatch.setattr(run_facts, "__file__", str(write("ablate/execution/run_facts.py")))
     write("notes.md")
     name = ["-c", "user.name=x", "-c", "user.email=x@y.z", "-c", "commit.gpgsign=false"]
     done("git", "init", "-q", folder=tmp_path)
