@@ -8,7 +8,6 @@ import pytest
 from conftest import SHAPE, STEPS, latest
 
 from ablate.cli.main import command
-from ablate.planning.plan import plan_study
 
 HUGE = "734543839430499934233706"
 
@@ -20,7 +19,6 @@ def typed(text, tmp_path, monkeypatch, capsys):
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results", "dry_run=true"]
 
     def act(*words: str) -> tuple[int, list[str]]:
-        plan_study.cache_clear()
         monkeypatch.setattr("sys.argv", ["ablate", *words])
         own = [word for word in latest(*small, *words) if word not in words] if "--cfg" not in words else []
         own = [word for word in own if "data=memorisation" not in words or not word.startswith("data.path=")]
@@ -42,7 +40,7 @@ REFUSED = [
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["optim.betas=${model.dim}"], "optim.betas=${model.dim}: takes a list; write [...]"),
     (["eval.lengths=${model.dim}"], "eval.lengths=${model.dim}: takes a list; write [...]"),
-    (["data=memorisation", "data.symbols=999999998"], "data.symbols=999999998 is out of range; it must be at most"),
+    (["data=memorisation", "data.symbols=999999998"], "data.symbols must be ≤ 10,000,000, not 999999998"),
     (["user=???"], "user: has no value; write one"),
     (["user=${model.dim}"], "user=${model.dim}: takes a list; write [...]"),
     *(
