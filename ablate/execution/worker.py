@@ -242,8 +242,9 @@ def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Even
     orders.put("")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Be what the pool starts."""
     prepare(told=False)
     code_of({})  # read once for all forks, which ask for it to know whether a run is the planned one
     importlib.import_module("torch._dynamo")  # torch's optimisers load it: a second of every fork's time
-    tend(importlib.import_module("ablate.execution.worker").serve)  # by a name that other processes find it under
+    tend(serve)
