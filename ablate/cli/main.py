@@ -177,11 +177,12 @@ def hydra_problems(overrides: list[str]) -> list[Any]:
         return []
     from ablate.config.compose import COMPOSING, Composer
     from ablate.config.errors import Problem
+    from ablate.config.groups import read_groups
 
     fixed = [o for o in overrides if o.lstrip("+~").startswith(("hydra.mode", "hydra/sweeper", "hydra.sweeper"))]
     if fixed:
         return [Problem(text, "a study is always planned by ablate's own sweeper; leave it out") for text in fixed]
-    with Composer(None) as composer:
+    with Composer(read_groups()) as composer:
         try:
             composer.compose(overrides)
         except (*COMPOSING, TypeError, AttributeError) as error:  # of its own settings Hydra checks no types

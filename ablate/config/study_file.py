@@ -9,7 +9,6 @@ import dataclasses
 import hashlib
 import re
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
@@ -19,7 +18,7 @@ from yaml import YAMLError
 
 from ablate.config.claims import claim_problems
 from ablate.config.errors import Corrupt, Problem
-from ablate.config.groups import defaults, experiments, first_line, groups
+from ablate.config.groups import Groups
 from ablate.config.plain_yaml import calls, read_plain, unread
 from ablate.config.schema import Config
 from ablate.format.suggest import close
@@ -61,7 +60,7 @@ class Asked:
         return Problem(f"{self.file}: {problem.key}", problem.message) if mine else problem
 
 
-def read_study(overrides: list[str], config_dir: str | None) -> Asked:
+def read_study(overrides: list[str], groups: Groups) -> Asked:
     """The command line with the study file that it names, if any, as plain overrides."""
     named = [text for text in overrides if key_of(text) == "experiment"]
     rest = [text for text in overrides if text not in named]
@@ -72,13 +71,13 @@ def read_study(overrides: list[str], config_dir: str | None) -> Asked:
         meant = [text for text in rest if get_close_matches(key_of(text), ["experiment"], 1, 0.8)]
         rest = [text for text in rest if text not in meant]
         return Asked(rest, problems=problems + [Problem(text, "did you mean +experiment?") for text in meant])
-    known, name = experiments(config_dir), named[0].partition("=")[2]
+    known, name = groups.studies, named[0].partition("=")[2]
     if len(named) > 1 or "," in name:
         return Asked(rest, problems=[Problem(" ".join(named), "a study is one file; write one name")])
     if name not in known:
         near = close(name, list(known)) if known else "; there is none"
         return Asked(rest, problems=[Problem(named[0], f"no such study file{near}")])
-    file = str(known[name]) if config_dir and known[name].is_relative_to(config_dir) else f"experiments/{name}.yaml"
+    file = str(known[name]) if known[name] in groups.own else f"experiments/{name}.yaml"
     try:
         call = calls(read_plain(known[name]))
         loaded = OmegaConf.load(known[name])
@@ -93,7 +92,7 @@ def read_study(overrides: list[str], config_dir: str | None) -> Asked:
     if not isinstance(found, dict):
         return Asked(rest, problems=[Problem(file, "is no mapping; write keys and values, as in study: NAME")])
     content = {str(key): value for key, value in found.items()}
-    return _merged(name, file, content, rest, Reader(file, groups(config_dir)))
+    return _merged(name, file, content, rest, Reader(file, groups))
 
 
 def key_of(text: str) -> str:
@@ -153,9 +152,9 @@ def _tier(file: str, tiers: Any, tier: str | None, reader: Reader) -> tuple[dict
 class Reader:
     """Turns the mappings of one file into overrides, one per key, and collects what is wrong with them."""
 
-    def __init__(self, file: str, known: dict[str, dict[str, Path]]):
-        self.file, self.groups = file, known
-        self.top = {field.name for field in dataclasses.fields(Config)} | known.keys()
+    def __init__(self, file: str, groups: Groups):
+        self.file, self.groups, self.plus = file, groups.variants, groups.plus
+        self.top = {field.name for field in dataclasses.fields(Config)} | groups.variants.keys()
         self.problems: list[Problem] = []
 
     def entries(self, content: dict[str, Any], where: str = "") -> dict[str, str]:
@@ -179,10 +178,6 @@ class Reader:
     def wrong(self, key: str, message: str) -> None:
         """Remember a problem."""
         self.problems.append(Problem(f"{self.file}: {key}", message))
-
-    def plus(self, key: str) -> str:
-        """What Hydra wants before a group that the reference model does not have."""
-        return "+" if key in self.groups and key not in defaults() else ""
 
     def is_known(self, key: str, where: str) -> bool:
         """Whether a key begins as one of the configuration does; else a problem."""
@@ -240,8 +235,3 @@ def quoted(text: str) -> str:
     """A string, in quotes where Hydra would read something else."""
     plain = PLAIN.fullmatch(text) and text.lower() not in WORDS
     return text if plain else QuotedString(text=text, quote=Quote.single).with_quotes()
-
-
-def listed(config_dir: str | None) -> dict[str, str]:
-    """What each study file says it is, by name: for help."""
-    return {name: first_line(file) for name, file in experiments(config_dir).items()}

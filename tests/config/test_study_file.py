@@ -15,7 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
 from ablate.cli.sweep import record
-from ablate.config.groups import experiments, first_line, groups
+from ablate.config.groups import experiments, first_line, groups, read_groups
 from ablate.config.study_file import read_study, value_text
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.atomic import write_json
@@ -54,7 +54,6 @@ class Folder:
         (self.path / "experiment" / "mine.yaml").write_text(text)
 
     def plan(self, *overrides: str) -> Plan:
-        plan_study.cache_clear()
         return plan_study(("+experiment=mine", f"results_dir={self.results}", *overrides), str(self.path))
 
     def refused(self, *overrides: str, **changes: Any) -> list[str]:
@@ -295,7 +294,7 @@ def test_what_is_wrong_with_the_command_line_beside_a_file(folder, overrides, me
 
 
 def test_a_misspelt_experiment_is_told_apart_from_a_key():
-    asked = read_study(["+experimnt=mine", "norm=rms"], None)
+    asked = read_study(["+experimnt=mine", "norm=rms"], read_groups())
     assert [str(problem) for problem in asked.problems] == ["+experimnt=mine: did you mean +experiment?"]
 
 
@@ -319,9 +318,8 @@ def test_every_study_file_of_ours_says_what_it_is_and_can_be_planned(name, tmp_p
     assert file.parent == ROOT / "experiments" and re.search(r"\b(19|20)\d\d\b", first_line(file)), "no source is named"
     content = yaml.safe_load(file.read_text())
     for tier in [None, *content.get("tiers", {})]:
-        asked = read_study([f"+experiment={name}", *([f"tier={tier}"] if tier else [])], None)
+        asked = read_study([f"+experiment={name}", *([f"tier={tier}"] if tier else [])], read_groups())
         assert asked.problems == [] and asked.claims == content.get("claims", {})
-    plan_study.cache_clear()
     planned = plan_study((f"+experiment={name}", f"results_dir={tmp_path}", "data=memorisation", "scale=tiny"), None)
     assert planned.manifest["factors"] == content["factors"] and len(planned.manifest["claims"]) == len(asked.claims)
 

@@ -162,7 +162,6 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
         return [run["path"] for run in manifest()["runs"] if run["cell"] == cell]
 
     def planned():
-        plan_study.cache_clear()
         done.append(plan_study((*shape, *TUNE)))
         return done[-1]
 

@@ -71,7 +71,6 @@ def planned(command, results):
     """Plans the study's command again, as a new process would."""
 
     def plan():
-        plan_study.cache_clear()
         return plan_study((*command, f"results_dir={results}"))
 
     return plan

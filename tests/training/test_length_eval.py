@@ -27,7 +27,6 @@ from analysis.writing import tables
 def carried_out(*overrides: str) -> tuple[list[str], Run, object]:
     """Plan a study of one run and do what there is to do, in this process."""
     torch.set_num_threads(1)
-    plan_study.cache_clear()
     plan = plan_study((*overrides, "seeds=1", "study=one"))
     record(plan)
     [unit] = plan.manifest["units"]

@@ -28,7 +28,6 @@ def half(monkeypatch):
 
 
 def planned(small: list[str], *overrides: str):
-    plan_study.cache_clear()
     plan = plan_study(tuple(latest(*small, *LONG, *PARTS, *overrides)))
     record(plan)
     return plan

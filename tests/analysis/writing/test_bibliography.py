@@ -117,7 +117,7 @@ def test_the_manifest_names_the_papers_of_all_parts_and_of_variants_of_the_users
     folder = tmp_path / "mine" / "norm"
     folder.mkdir(parents=True)
     (folder / "own.yaml").write_text("# Own norm by Doe 2024, arXiv 2401.99999\n_target_: mine.Norm\n")
-    assert papers([{"norm": "own", "ffn": "nowhere"}], str(tmp_path / "mine")) == {
+    assert papers([{"norm": "own", "ffn": "nowhere"}], groups(str(tmp_path / "mine"))) == {
         "norm=own": "Own norm by Doe 2024, arXiv 2401.99999"
     }
     assert yaml.safe_load((folder / "own.yaml").read_text())["_target_"] == "mine.Norm"

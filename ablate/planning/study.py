@@ -1,0 +1,63 @@
+"""A study that is checked: its cells, what is asked of them, and what is to be said and written down beside."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from ablate.planning.cells import Cells
+from ablate.results.run_key import numbers
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """One round of a command: all that a plan needs but seeds, runs and what is on disk."""
+
+    command: str  # as it is typed
+    settings: dict[str, Any]  # the configuration that holds the study's own keys, its name among them
+    cells: Cells
+    entries: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the manifest, beside the usual
+    claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; of no placebos
+    written: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the tuning's manifest says of claims
+    notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
+    looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at
+    more: bool = False  # whether another round of the same command comes after this one
+
+    @property
+    def base(self) -> str:
+        """The name that the command gives."""
+        return str(self.settings["study"])
+
+    @property
+    def name(self) -> str:
+        """What it is called on disk: a confirmation has a name of its own."""
+        confirm = self.settings["confirm"]
+        return f"{self.base}-confirm-{confirm}" if confirm else self.base
+
+    @property
+    def results(self) -> Path:
+        """The results folder."""
+        return Path(self.settings["results_dir"]).absolute()
+
+    def set(self, **settings: Any) -> Study:
+        """The same study with other settings of its own."""
+        return dataclasses.replace(self, settings=self.settings | settings)
+
+    def beside(self, name: str, cells: Cells, note: str, entries: dict[str, Any], **settings: Any) -> Study:
+        """A study that this one needs: of some of its cells, with seeds of its own, without claims."""
+        own: dict[str, Any] = {"study": name, "confirm": None, "match": "none", "design": "grid", "zip": []}
+        entries = entries | {"aliases": {}, "remarks": []}
+        return Study(self.command, self.settings | own | settings, cells, entries, notes=[note], more=True)
+
+
+def study_name(settings: dict[str, Any], cells: Cells) -> str:
+    """The name of a study that is given none: the factors and a hash of everything but the seeds, before any tuning."""
+    content = [[numbers(row["config"]), row["task"]] for row in cells.rows]
+    design = [settings["design"]] * (settings["design"] != "grid")
+    tune = [settings["tune"]] * (settings["tune"]["key"] is not None)  # never what it will choose
+    text = json.dumps([cells.factors, cells.reference, settings["match"], content, *design, *tune])
+    head = "-".join(key.replace("/", "_").replace("+", "-") for key in cells.factors) or "single"
+    return f"{head[:60]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
