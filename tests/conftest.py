@@ -50,7 +50,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def nothing_left_running() -> Iterator[None]:
     """Whatever a test started and did not end, having failed say, ends with it."""
     yield
-    hazard = sys.modules.get("hazard")
+    hazard = sys.modules.get("crashing_norm")
     while hazard and hazard.STARTED:
         hazard.kill_session(hazard.STARTED.pop())
 
