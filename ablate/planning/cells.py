@@ -28,6 +28,7 @@ class Cells:
     checked: list[Checked]  # what they were made of
     raw: list[dict[str, Any]]  # their configurations as they were composed, before anything was resolved or matched
     at: list[int]  # which cell each one is compared with
+    notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before any of them trains
 
     @property
     def labels(self) -> list[str]:

@@ -21,6 +21,7 @@ from ablate.planning.hold import hold_equal
 class Composition:
     """Composed cells, in the same order what tells them apart, and what is wrong with holding them equal."""
 
+    design: Design
     cells: list[Composed]
     levels: list[dict[str, Any]]
     labels: list[str]
@@ -39,7 +40,7 @@ class Composition:
     def remarks(self) -> list[str]:
         """What a reader must know of the cells."""
         whole = ", ".join(f"{name}={level}" for name, level in self.levels[0].items())
-        return [*self.held, *[f"{BASE} is {whole}"] * (self.labels[0] == BASE)]
+        return [*self.design.notes, *self.held, *[f"{BASE} is {whole}"] * (self.labels[0] == BASE)]
 
 
 def compose_cells(design: Design) -> Composition:
@@ -57,7 +58,7 @@ def compose_cells(design: Design) -> Composition:
     factors, reference = factors_of(levels, design)
     at = [levels.index(level | reference) for level in levels]
     cells, held, wrong = hold_equal(cells, at, design.varied)
-    return Composition(cells, levels, labels, factors, reference, at, held, wrong)
+    return Composition(design, cells, levels, labels, factors, reference, at, held, wrong)
 
 
 def compose_rest(composer: Composer, command: Command) -> list[Composed]:

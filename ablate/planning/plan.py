@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from ablate.config.claims import applicable, fixed_by
 from ablate.config.command import Command, read_command
 from ablate.config.errors import PlanError, Problem
-from ablate.config.factors import Design, arrange, cell_name
+from ablate.config.factors import arrange, cell_name
 from ablate.config.groups import papers
 from ablate.config.margin import without_unit
 from ablate.config.study_keys import idle_problems, study_problems
@@ -43,8 +43,8 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> Study:
     with placed(command):
         design = arrange(command)
         composition = compose_cells(design)
-        cells, notes = check_cells(design, composition)
-        return study_of(design, composition, cells, notes)
+        cells = check_cells(composition)
+        return study_of(composition, cells)
 
 
 def next_round(study: Study) -> Plan:
@@ -70,24 +70,24 @@ def placed(command: Command) -> Iterator[None]:
         raise PlanError([Problem("", str(error))]) from None
 
 
-def check_cells(design: Design, composition: Composition) -> tuple[Cells, list[str]]:
-    """The cells checked, matched, counted and tried out, and what to tell of them.  Raises PlanError."""
+def check_cells(composition: Composition) -> Cells:
+    """The cells checked, matched, counted and tried out.  Raises PlanError."""
     settings, validator, at = composition.settings, Validator(), composition.at
     raw = [cell.config for cell in composition.cells]
     checked, problems = validator.validate(raw)
-    problems += composition.problems + problems_beside(design, composition, checked)
+    problems += composition.problems + problems_beside(composition, checked)
     if problems:
         raise PlanError(problems)
     checked, matched = match_cells(settings["match"], checked, composition.labels, at, validator)
     names = [cell_name(cell.choices) for cell in composition.cells]
     rows = describe_cells(checked, names, composition.levels, composition.labels, at, matched)
     notes = try_out(rows, checked, settings)
-    return Cells(composition.factors, composition.reference, rows, checked, raw, at), list(notes)
+    return Cells(composition.factors, composition.reference, rows, checked, raw, at, notes)
 
 
-def problems_beside(design: Design, composition: Composition, checked: list[Checked]) -> list[Problem]:
+def problems_beside(composition: Composition, checked: list[Checked]) -> list[Problem]:
     """What is wrong with a study's own keys and claims, beside the cells that passed."""
-    settings, command = composition.settings, design.command
+    settings, command = composition.settings, composition.design.command
     problems = study_problems(settings) + about_metrics(command.asked, checked) + idle_problems(command.given, settings)
     problems += contradictions(settings["match"], command.asked.overrides, list(command.swept))
     if wrong := without_unit(settings["margin"], (next(iter(cell.task.metrics)) for cell in checked)):
@@ -95,22 +95,22 @@ def problems_beside(design: Design, composition: Composition, checked: list[Chec
     return problems
 
 
-def study_of(design: Design, composition: Composition, cells: Cells, notes: list[str]) -> Study:
+def study_of(composition: Composition, cells: Cells) -> Study:
     """What is asked of checked cells: the study's name, its claims, and what its manifest says beside.
 
     Raises PlanError for claims about cells that there are not, unless the command line changed what its file lays out.
     """
-    settings, asked = composition.settings, design.command.asked
+    settings, design = composition.settings, composition.design
+    asked = design.command.asked
     claims, left = applicable(fixed_by(asked.claims, asked.at), cells.rows)
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     sources = papers((cell.choices for cell in composition.cells), design.command.groups.variants)
-    remarks = [*design.notes, *composition.remarks]
     return Study(
         design.command.typed,
         settings | {"study": settings["study"] or study_name(settings, cells)},
         cells,
-        asked.kept | {"aliases": design.aliases, "remarks": remarks, "papers": sources},
+        asked.kept | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources},
         claims,
-        notes=[*notes, *(f"{problem}, so this claim is left out" for problem in left)],
+        notes=[*cells.notes, *(f"{problem}, so this claim is left out" for problem in left)],
     )

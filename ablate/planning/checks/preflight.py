@@ -25,7 +25,7 @@ Record = dict[str, Any]
 AT_ONCE = 5  # seeds of `auto` before the first look
 
 
-def try_out(rows: list[dict[str, Any]], checked: list[Checked], settings: dict[str, Any]) -> tuple[str, ...]:
+def try_out(rows: list[dict[str, Any]], checked: list[Checked], settings: dict[str, Any]) -> list[str]:
     """What to tell of cells that may train; raises PlanError for those that must not.
 
     Looks ahead, mixed rows, padding that is read, unused parts, settings that nothing reads, cells that are one, and
@@ -48,7 +48,7 @@ def try_out(rows: list[dict[str, Any]], checked: list[Checked], settings: dict[s
         problems += [Problem("", f"{twin}; leave one out, or write allow_duplicates=true") for twin in twins]
     if problems:
         raise PlanError(list(dict.fromkeys(problems)))
-    return tuple(dict.fromkeys(notes))
+    return list(dict.fromkeys(notes))
 
 
 def count(seeds: Any) -> int:
