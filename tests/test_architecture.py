@@ -22,7 +22,7 @@ ABLATE = {
     "config": "format",
     "results": "format config",
     "model": "config",
-    "data": "config results",
+    "data": "format config results",
     "training": "format config results model data",
     "evidence": "format config results",
     "execution": "format config results model data training",

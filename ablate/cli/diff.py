@@ -20,7 +20,7 @@ from ablate.config.errors import Refused
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import STUDY_KEYS
 from ablate.format.streams import exit_with
-from ablate.format.suggest import resembling
+from ablate.format.suggest import instead
 from ablate.results.atomic import read_json
 from ablate.results.choose import choose_study, manifest_of, studies
 from ablate.results.run import Run
@@ -113,7 +113,7 @@ def find(results: Path, text: str, study: str | None = None) -> Side:
         raise Refused(f"{text} can be {', '.join(several[:6])}{', …' * (len(several) > 6)}; write which")
     labels = [cell["label"] for cell in manifest.get("cells", [])]
     where = f"no cell of {manifest['study']} and " if manifest else ""
-    raise Refused(f"{text} is {where}no run in {results}: {resembling(text, [*labels, *paths])}")
+    raise Refused(f"{text} is {where}no run in {results}: {instead(text, [*labels, *paths])}")
 
 
 def show(first: Side, second: Side, rows: list[Row]) -> str:

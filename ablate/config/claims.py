@@ -12,7 +12,7 @@ from typing import Any
 from ablate.config.claim_relations import RELATIONS, holds, levels_of, relation_of, sides_of, weighed
 from ablate.config.errors import Problem
 from ablate.config.margin import fraction_of
-from ablate.format.suggest import near
+from ablate.format.suggest import instead
 
 BESIDE = ("metric", "margin", "at")
 
@@ -26,7 +26,7 @@ def metric_problems(claims: dict[str, Any], tasks: list[dict[str, str]], lengths
         metric = claim.get("metric") if isinstance(claim, dict) else None
         plain, _, length = str(metric).partition("@")
         if metric is not None and plain not in known:
-            message = f"no such metric: {metric}{near(plain, sorted(known))}"
+            message = f"no such metric: {metric}; {instead(plain, sorted(known))}"
             found.append(Problem(f"claims.{name}", message))
         elif length and length not in map(str, lengths):
             message = f"metric: nothing is tested at length {length}; add it to eval.lengths"
@@ -50,7 +50,7 @@ def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
         yield f"{claim!r} is no mapping; write {{less: [SIDE, SIDE]}}"
         return
     for key in sorted(map(str, claim.keys() - {*RELATIONS, *BESIDE})):
-        yield f"no such key: {key}{near(key, [*RELATIONS, *BESIDE])}"
+        yield f"no such key: {key}; {instead(key, [*RELATIONS, *BESIDE])}"
     relations = [relation for relation in RELATIONS if relation in claim]
     if len(relations) != 1:
         many = f"has {' and '.join(relations)}; make two claims of them"
@@ -93,7 +93,7 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
         return
     for key, asked in side.items():
         if key not in factors:
-            yield f"{where}: {key} is no factor of this study{near(str(key), list(factors))}"
+            yield f"{where}: {key} is no factor of this study; {instead(str(key), factors)}"
             continue
         several = levels_of(asked)
         for level in (level for i, level in enumerate(several) if level in several[:i]):
@@ -101,8 +101,8 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
         for level in several:
             if level not in factors[key]:
                 known = [str(each) for each in factors[key]]
-                other = near(level, known) if isinstance(level, str) else f"; there are {', '.join(known)}"
-                yield f"{where}: {key} has no level {level}{other}"
+                other = instead(level if isinstance(level, str) else "", known)  # numbers are near by no spelling
+                yield f"{where}: {key} has no level {level}; {other}"
         if asked == []:
             yield f"{where}: {key} has no levels; write at least one"
 

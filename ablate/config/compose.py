@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,7 +25,7 @@ from ablate.config.groups import CONF, Groups
 from ablate.config.overrides import KINDS, Overrides, refuse_misshapen
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import Config, register
-from ablate.format.suggest import close
+from ablate.format.suggest import instead, nearest
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
@@ -147,7 +146,7 @@ class Composer:
         key, _, value = text.partition("=")
         group = self._group(text)
         if group and value not in self.known[group] and not text.startswith("~"):
-            return Problem(text, f"no such {group}{close(value, list(self.known[group]))}")
+            return Problem(text, f"no such {group}; {instead(value, self.known[group])}")
         if group and text.startswith(group) and group not in self.defaults:
             return Problem(text, f"the reference model has no {group}; write +{text}")
         try:
@@ -175,7 +174,7 @@ class Composer:
             node = OmegaConf.select(self.chosen(tuple(chosen))[0], head) if head else None
             top = {field.name for field in dataclasses.fields(Config)} | self.known.keys()
             names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
-            return f"no such key{close(last, [str(name) for name in names if not str(name).startswith('_')])}"
+            return f"no such key; {instead(last, sorted(str(name) for name in names if not str(name).startswith('_')))}"
         return message.strip().split("\n")[0].rstrip(".")
 
     def whereabouts(self, head: str, last: str, chosen: tuple[str, ...]) -> str | None:
@@ -189,8 +188,8 @@ class Composer:
         }
         known = [f"{name}.{key!s}" for name, node in sections.items() for key in node if not str(key).startswith("_")]
         same = [key for key in known if key.rpartition(".")[2] == last]
-        near = same or list(difflib.get_close_matches(f"{head}.{last}", known, 1, 0.75))
-        return f"no such key; did you mean {near[0]}?" if near else None
+        near = same[0] if same else nearest(f"{head}.{last}", known)
+        return f"no such key; did you mean {near}?" if near else None
 
     def _group(self, text: str) -> str | None:
         key = text.partition("=")[0].lstrip("+~").partition("@")[0]

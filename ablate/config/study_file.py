@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from difflib import get_close_matches
 from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
@@ -21,7 +20,7 @@ from ablate.config.errors import Corrupt, Problem
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import calls, read_plain, unread
 from ablate.config.schema import Config
-from ablate.format.suggest import close
+from ablate.format.suggest import instead, nearest
 
 OWN = ("question", "factors", "claims", "at", "tiers")
 REFUSED = {
@@ -68,15 +67,14 @@ def read_study(overrides: list[str], groups: Groups) -> Asked:
         tiers = [text for text in rest if key_of(text) == "tier" and text.partition("=")[2] not in ("", "null")]
         message = "is one of a study file's tiers; write +experiment=NAME beside it"
         problems = [Problem(text, message) for text in tiers]
-        meant = [text for text in rest if get_close_matches(key_of(text), ["experiment"], 1, 0.8)]
+        meant = [text for text in rest if nearest(key_of(text), ["experiment"])]
         rest = [text for text in rest if text not in meant]
         return Asked(rest, problems=problems + [Problem(text, "did you mean +experiment?") for text in meant])
     known, name = groups.studies, named[0].partition("=")[2]
     if len(named) > 1 or "," in name:
         return Asked(rest, problems=[Problem(" ".join(named), "a study is one file; write one name")])
     if name not in known:
-        near = close(name, list(known)) if known else "; there is none"
-        return Asked(rest, problems=[Problem(named[0], f"no such study file{near}")])
+        return Asked(rest, problems=[Problem(named[0], f"no such study file; {instead(name, known)}")])
     file = str(known[name]) if known[name] in groups.own else f"experiments/{name}.yaml"
     try:
         call = calls(read_plain(known[name]))
@@ -145,7 +143,7 @@ def _tier(file: str, tiers: Any, tier: str | None, reader: Reader) -> tuple[dict
     if tier in (None, "null"):
         return {}, []
     if tier not in found:
-        return {}, [Problem(f"tier={tier}", f"{file} has no such tier{close(str(tier), list(found)) if found else ''}")]
+        return {}, [Problem(f"tier={tier}", f"{file} has no such tier; {instead(str(tier), found)}")]
     return found[tier], []
 
 
@@ -185,7 +183,7 @@ class Reader:
         if top in REFUSED:
             self.wrong(where + key, REFUSED[top])
         elif top not in self.top:
-            self.wrong(where + key, f"no such key{close(top, sorted({*self.top, *OWN} - REFUSED.keys()))}")
+            self.wrong(where + key, f"no such key; {instead(top, sorted({*self.top, *OWN} - REFUSED.keys()))}")
         return top in self.top and top not in REFUSED
 
     def settings(self, key: str, value: Any, where: str) -> list[tuple[str, str]]:
@@ -196,7 +194,7 @@ class Reader:
             nested = [(f"{key}.{name}", item) for name, item in value.items()]
             return [pair for name, item in nested for pair in self.settings(name, item, where)]
         if key in self.groups and not isinstance(value, str):
-            self.wrong(where + key, f"{value_text(value)} is no variant{close('', list(self.groups[key]))}")
+            self.wrong(where + key, f"{value_text(value)} is no variant; {instead('', self.groups[key])}")
             return []
         return [(key, f"{self.plus(key)}{key}={value_text(value)}")]
 

@@ -26,7 +26,7 @@ import yaml
 from ablate import evidence
 from ablate.config.errors import Problem, Refused, no_yaml
 from ablate.format import show
-from ablate.format.suggest import resembling
+from ablate.format.suggest import instead
 from analysis.escape import ACTING, visible
 from analysis.sources.columns import WHOLE
 from analysis.sources.request import Asked, Described
@@ -80,7 +80,7 @@ def _described(file: str, content: dict[str, Any]) -> Described:
     if study and not NAME.fullmatch(study):
         raise ValueError(f"study: {study} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'")
     if design and design not in evidence.ESTIMABLE:
-        raise ValueError(f"design: no such design: {design}: {resembling(design, list(evidence.ESTIMABLE))}")
+        raise ValueError(f"design: no such design: {design}: {instead(design, list(evidence.ESTIMABLE))}")
     factors = _mapping(content, "factors", "{ffn: [mlp, swiglu]}")
     for name, levels in factors.items():
         if not isinstance(levels, list) or not levels or not all(isinstance(level, str) for level in levels):
@@ -198,7 +198,7 @@ def _unmeasured(name: str, claim: dict[str, Any], metrics: dict[str, bool | None
     """What is wrong with the metric and the margin of a claim, since they are of runs that are not ours."""
     metric, margin, key = claim.get("metric"), claim.get("margin"), f"claims.{name}"
     if metric is not None and metric not in metrics:
-        return [Problem(key, f"metric: no column {metric}: {resembling(str(metric), list(metrics))}")]
+        return [Problem(key, f"metric: no column {metric}: {instead(str(metric), list(metrics))}")]
     if metric is not None and metrics[metric] is None:
         told = f"metric: the name of {metric} does not say whether less of it is better"
         return [Problem(key, f"{told}; make it the endpoint, with --metric {metric} and --lower or --higher")]
@@ -209,7 +209,7 @@ def wanted_factors(asked: Asked, columns: list[str]) -> list[str]:
     """The factors that the command line names, else those of the study file.  Raises `Refused`."""
     named = [name for name, _ in asked.described.factors]
     if lost := [name for name in named if name not in columns]:
-        there = resembling(lost[0], columns)
+        there = instead(lost[0], columns)
         raise Refused(f"{asked.described.file}: factors.{lost[0]}: there is no such column: {there}")
     return list(asked.factors) or named
 

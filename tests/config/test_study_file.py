@@ -241,7 +241,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"model": {"layers": "two"}}, "mine.yaml: model.layers=two: 'two' is not a whole number"),
     (
         {"norm": 3, "factors": {"ffn": ["mlp", "swiglu"]}, "claims": None},
-        "mine.yaml: norm: 3 is no variant; write one of",
+        "mine.yaml: norm: 3 is no variant; there are",
     ),
     ({"factors": {"ffn": ["mlp", "swigloo"]}, "claims": None}, "mine.yaml: ffn=swigloo: no such ffn"),
     (
@@ -283,7 +283,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(folder):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["tier=gpu"], "tier=gpu: {file} has no such tier; write one of other, tall"),
+        (["tier=gpu"], "tier=gpu: {file} has no such tier; there are"),
         (["+experiment=mine"], "a study is one file; write one name"),
         (["experiment=mine,glu_variants"], "a study is one file; write one name"),
     ],
@@ -336,7 +336,7 @@ def test_the_command_line_trains_a_study_file_from_anywhere(cli: Cli, folder, tm
     folder.write(seeds=1, factors={"norm": ["bn", "powernorm"]}, claims=claims, **{"norm.momentum": 0.2})
     shown = help_text(str(folder.path))
     assert "mine         What the file is for." in shown and "glu_variants Do gated FFNs" in shown
-    with pytest.raises(PlanError, match=r"\+experiment=nine: no such study file; write one of"):
+    with pytest.raises(PlanError, match=r"\+experiment=nine: no such study file; "):
         plan_study(("+experiment=nine",), str(folder.path))
     done = cli("experiment=mine", "--config-dir", "own", "train.steps=4", "study=glu")
     assert done.returncode == 0, done.stderr
