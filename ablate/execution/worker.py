@@ -1,12 +1,13 @@
 """Carries out units: the runs of one Hydra job, each locked, continued or started, and ended with a result.
 
-As a program it is what the pool starts: a nursery, whose forks serve orders.
+As a program it is what the pool starts: a nursery, whose processes serve orders.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import os
 import queue
@@ -33,8 +34,9 @@ from ablate.execution.signals import LEAVE, DiskFull, end_after, is_full, refusi
 from ablate.format.streams import prepare
 from ablate.results.atomic import set_aside, write_atomic, write_json
 from ablate.results.checksum import Sum, sum_of
-from ablate.results.code_hash import definitions, is_foreign
+from ablate.results.code_hash import code_of
 from ablate.results.lease import Lost
+from ablate.results.parts import is_foreign
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key, without_user
 from ablate.training.evaluation import setting_of
@@ -242,5 +244,5 @@ def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Even
 
 if __name__ == "__main__":
     prepare(told=False)
-    definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
-    tend(serve)
+    code_of({})  # read once for all forks, which ask for it to know whether a run is the planned one
+    tend(importlib.import_module("ablate.execution.worker").serve)  # by a name that other processes find it under

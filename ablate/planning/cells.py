@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from typing import Any
 
 from ablate.config.components import defaults_of
@@ -14,7 +12,7 @@ from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark
 from ablate.planning.checks.duplicate_cells import refuse_equal
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.results.run_key import batches, numbers
+from ablate.results.run_key import batches, cell_id
 from ablate.training.length_eval import seen_in_training, seen_lengths
 
 
@@ -58,7 +56,7 @@ def describe_cells(
         reference = checked[at[i]].budget
         rows.append(
             {
-                "id": cell_id(cell),
+                "id": cell_id(names[i], cell.config, cell.task.fingerprint),
                 "name": names[i],
                 "label": labels[i],
                 "levels": levels[i],
@@ -110,12 +108,6 @@ def recomposed(
     rows = describe_cells(checked, names, levels, labels, at, matched)
     refuse_equal(rows, checked, settings["allow_duplicates"])
     return Cells(factors, reference, rows, checked, raw, at)
-
-
-def cell_id(cell: Checked) -> str:
-    """A cell's name in manifests: what its numbers depend on, so that it is the same in every one."""
-    content = json.dumps([numbers(cell.config), cell.task.fingerprint], sort_keys=True)
-    return "c" + hashlib.sha256(content.encode()).hexdigest()[:10]
 
 
 def held(seed: dict[str, Any]) -> list[str]:

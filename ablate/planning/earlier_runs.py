@@ -15,7 +15,7 @@ from ablate.planning.study import Study
 from ablate.results.damage import why_without
 from ablate.results.manifest import BESIDE, read_manifest
 from ablate.results.run import Run
-from ablate.results.run_key import run_key
+from ablate.results.run_key import FORMAT, cell_id, run_key
 from ablate.training.length_eval import untested
 
 Row = dict[str, Any]
@@ -70,12 +70,28 @@ class Earlier:
 def read_earlier(results: Path, name: str) -> Earlier:
     """What an earlier command of a study left."""
     try:
-        return Earlier(results, name, read_manifest(results, name), [])
+        return Earlier(results, name, as_now(read_manifest(results, name)), [])
     except FileNotFoundError:
         return Earlier(results, name, {}, [])
     except Corrupt as error:
         told = f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"
         return Earlier(results, name, {}, [told])
+
+
+def as_now(manifest: Row) -> Row:
+    """A manifest with its cells by the names that they have now: an earlier release made them of paths of modules."""
+    if manifest.get("format") == FORMAT:
+        return manifest
+    new = {cell["id"]: _id_now(cell) for cell in manifest["cells"]}
+    cells = [cell | {"id": new[cell["id"]]} for cell in manifest["cells"]]
+    return manifest | {"cells": cells, "runs": [run | {"cell": new[run["cell"]]} for run in manifest["runs"]]}
+
+
+def _id_now(cell: Row) -> str:
+    try:
+        return cell_id(cell["name"], cell["config"], cell["task"])
+    except (KeyError, TypeError, AttributeError):  # of a cell that lacks what every cell has now
+        return str(cell["id"])
 
 
 def _is_of_now(run: Row, row: Row, name: str) -> bool:

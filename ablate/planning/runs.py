@@ -18,7 +18,7 @@ from ablate.planning.registration import register, registered_margin
 from ablate.planning.reuse import kept_apart, refuse_replacing, take_others, trained_again
 from ablate.planning.study import Study
 from ablate.results.run import now
-from ablate.results.run_key import run_key, without_user
+from ablate.results.run_key import FORMAT, run_key, without_user
 from ablate.results.tables import as_planned
 
 Row = dict[str, Any]
@@ -109,6 +109,7 @@ def described(study: Study, earlier: Earlier) -> Row:
     """The manifest's entries about a study itself, its command and its design."""
     settings, factors = study.settings, study.cells.factors
     return {
+        "format": FORMAT,
         "study": study.name,
         "created": earlier.manifest.get("created") or now(),
         "updated": now(),

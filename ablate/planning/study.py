@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.planning.cells import Cells
-from ablate.results.run_key import numbers
+from ablate.results.run_key import settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,11 +53,14 @@ class Study:
         return Study(self.command, self.settings | own | settings, cells, entries, notes=[note], more=True)
 
 
-def study_name(settings: dict[str, Any], cells: Cells) -> str:
-    """The name of a study that is given none: the factors and a hash of everything but the seeds, before any tuning."""
-    content = [[numbers(row["config"]), row["task"]] for row in cells.rows]
-    design = [settings["design"]] * (settings["design"] != "grid")
-    tune = [settings["tune"]] * (settings["tune"]["key"] is not None)  # never what it will choose
-    text = json.dumps([cells.factors, cells.reference, settings["match"], content, *design, *tune])
+def study_name(own: dict[str, Any], cells: Cells) -> str:
+    """The name of a study that is given none: the factors and a hash of everything but the seeds, before any tuning.
+
+    `own` holds the study's own keys.
+    """
+    content = [[row["name"], settings(row["config"]), row["task"]] for row in cells.rows]
+    design = [own["design"]] * (own["design"] != "grid")
+    tune = [own["tune"]] * (own["tune"]["key"] is not None)  # never what it will choose
+    text = json.dumps([cells.factors, cells.reference, own["match"], content, *design, *tune])
     head = "-".join(key.replace("/", "_").replace("+", "-") for key in cells.factors) or "single"
     return f"{head[:60]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"

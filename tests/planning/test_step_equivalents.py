@@ -22,6 +22,7 @@ from ablate.evidence.step_equivalents import fieller, within
 from ablate.planning.plan import PlanError, check_study
 from ablate.planning.rounds.step_equivalents import exchange_cells, with_steps
 from ablate.results import run_key
+from ablate.results.code_hash import Code
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 from ablate.results.study import load_study
@@ -139,7 +140,7 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
     rounds(plan, *command, "exchange=true", "aa=3", score=lambda levels, lr, seed: planted(levels, 0.001, seed))
     for other in (["reuse=none"], ["seeds=[7,8]"]):
         assert plan(*command, *other).manifest["exchange"] == "s-exchange", "of the same code, whatever the runs are"
-    monkeypatch.setattr(run_key, "code_of", lambda config: {"ablate.model.norm": "edited"})
+    monkeypatch.setattr(run_key, "code_of", lambda config: Code("edited", {}))
     edited, asked = plan(*command), plan(*command, "exchange=true")
     assert not {"exchange", "placebos"} & edited.manifest.keys(), "its slope was measured by code that is gone"
     left = [note for note in edited.notes if "other code or versions" in note]
