@@ -75,7 +75,7 @@ def git() -> dict[str, Any] | None:
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return {"commit": commit, "dirty": _changed(Path(top), status, [file.parents[1] / name for name in CODE])}
+    return {"commit": commit, "dirty": _changed(Path(top), status, [file.parents[2] / name for name in CODE])}
 
 
 def _changed(top: Path, status: str, code: list[Path]) -> bool:

@@ -37,6 +37,12 @@ def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
         return next_round(check_study(words, config_dir))
 
 
+def plan_again(plan: Plan) -> Plan:
+    """The next round of the same command, after some of a plan's runs have ended.  Raises PlanError."""
+    with one_thread():
+        return dataclasses.replace(next_round(plan.asked or plan.study), launcher=plan.launcher)
+
+
 def check_study(words: Sequence[str], config_dir: str | None = None) -> Study:
     """The study that a command line asks for, every cell of it composed and checked.  Raises PlanError."""
     command = read_command(words, config_dir)
@@ -56,7 +62,7 @@ def next_round(study: Study) -> Plan:
         ended.pop(plan.study.name, None)
         ended[plan.study.name] = plan
     ended.pop(plan.study.name, None)
-    return dataclasses.replace(plan, ended=list(ended.values()))
+    return dataclasses.replace(plan, ended=list(ended.values()), asked=study)
 
 
 @contextlib.contextmanager

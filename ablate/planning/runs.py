@@ -34,6 +34,8 @@ class Plan:
     notes: list[str]
     more: bool = False  # whether another round of the same command comes after this one
     ended: list[Plan] = dataclasses.field(default_factory=list)  # the rounds before it, with nothing left to train
+    asked: Study | None = None  # what the command asks for, of which this is a round
+    launcher: list[str] = dataclasses.field(default_factory=list)  # Hydra's own words of the command
 
     @property
     def results(self) -> Path:

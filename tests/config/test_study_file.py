@@ -14,10 +14,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
-from ablate.cli.sweep import record
 from ablate.config.groups import experiments, first_line, groups, read_groups
 from ablate.config.study_file import read_study, value_text
 from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.planning.units import record
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from carried_out import carry_out
 from conftest import SHAPE, STEPS
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.cli.sweep import carry_out
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.planning.rounds.tuning_grid import at_edge, choose, extended
 from ablate.results.atomic import write_json

@@ -15,10 +15,10 @@ from conftest import latest
 from crashing_norm import hazard, session_is_gone, start, training, wait_for
 from one_run import rows_of, train
 
-from ablate.cli.sweep import record
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.execution.worker import run_unit
 from ablate.planning.plan import plan_study
+from ablate.planning.units import record
 from ablate.results.run import Run
 
 LONG = ["train.steps=60", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]

@@ -10,8 +10,8 @@ from conftest import latest
 from one_run import rows_of, train
 
 import ablate
-from ablate.cli.sweep import record
 from ablate.planning.plan import plan_study
+from ablate.planning.units import record
 from ablate.results.run import Run
 from ablate.training import weight_averaging
 from ablate.training.metrics import loss, score
