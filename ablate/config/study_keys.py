@@ -11,15 +11,15 @@ from typing import Any
 
 from ablate.config.errors import Problem
 from ablate.config.margin import wrong_margin
-from ablate.config.schema import MOST_SEEDS, TUNING_SEEDS
+from ablate.config.schema import MOST_SEEDS, TUNING_SEEDS, Config
 
 TAKEN = ("export", "verify")  # commands of `python -m analysis`, which takes a study's name in the same place
 NO_SEEDS = "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
 
 
-def study_problems(config: dict[str, Any]) -> list[Problem]:
+def study_problems(config: Config) -> list[Problem]:
     """Problems of the keys that belong to the study and not to a cell."""
-    found, seeds, name = [], config["seeds"], config["study"]
+    found, seeds, name = [], config.seeds, config.study
     if seeds == "auto":
         found += looks_problems(config)
     elif isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
@@ -39,19 +39,19 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
     elif name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
         found.append(Problem("study", f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"))
     if (
-        None not in (config["seed"]["init"], config["seed"]["data"])
+        None not in (config.seed.init, config.seed.data)
         and seeds != 1
         and not (is_seed_list(seeds) and len(seeds) == 1)
     ):
         found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
-    if wrong := wrong_margin(config["margin"], config["exchange"]):
+    if wrong := wrong_margin(config.margin, config.exchange):
         found.append(Problem("margin", wrong))
-    folder = Path(config["results_dir"]).absolute()
+    folder = Path(config.results_dir).absolute()
     while not os.path.lexists(folder):
         folder = folder.parent
     if not folder.is_dir():
         found.append(Problem("results_dir", f"{folder} is no folder; write another results_dir"))
-    elif not config["dry_run"]:
+    elif not config.dry_run:
         try:
             tempfile.TemporaryFile(dir=folder).close()  # asking for permission says little to root, or of a full disk
         except OSError as error:
@@ -59,19 +59,19 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
     return found
 
 
-def idle_problems(given: Set[str], config: dict[str, Any]) -> list[Problem]:
+def idle_problems(given: Set[str], config: Config) -> list[Problem]:
     """Keys on the command line that another one would have to switch on."""
     found = []
-    if "seeds_max" in given and config["seeds"] != "auto":
+    if "seeds_max" in given and config.seeds != "auto":
         found.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
-    if "tune.seeds" in given and config["tune"]["key"] is None:
+    if "tune.seeds" in given and config.tune.key is None:
         found.append(Problem("tune.seeds", "tunes nothing by itself; write tune.key and tune.values, or leave it out"))
     return found
 
 
-def looks_problems(config: dict[str, Any]) -> list[Problem]:
+def looks_problems(config: Config) -> list[Problem]:
     """What does not go with seeds=auto."""
-    if config["confirm"]:
+    if config.confirm:
         message = "auto and confirm do not go together: fresh seeds are counted beforehand; leave seeds=auto out"
         return [Problem("seeds", message)]
     return []

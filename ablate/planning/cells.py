@@ -7,7 +7,7 @@ from typing import Any
 
 from ablate.config.components import defaults_of
 from ablate.config.errors import PlanError
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, Config
 from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark
 from ablate.planning.checks.duplicate_cells import refuse_equal
@@ -90,7 +90,7 @@ def filled_in(config: dict[str, Any]) -> dict[str, Any]:
 
 def recomposed(
     cells: Cells,
-    settings: dict[str, Any],
+    settings: Config,
     factors: dict[str, list[Any]],
     reference: dict[str, Any],
     raw: list[dict[str, Any]],
@@ -103,10 +103,10 @@ def recomposed(
     checked, problems = validator.validate(raw)
     if problems:
         raise PlanError(problems)
-    checked, matched = match_cells(settings["match"], checked, labels, at, validator)
+    checked, matched = match_cells(settings.match, checked, labels, at, validator)
     names = [row["name"] for row in cells.rows] * (len(raw) // len(cells.rows))
     rows = describe_cells(checked, names, levels, labels, at, matched)
-    refuse_equal(rows, checked, settings["allow_duplicates"])
+    refuse_equal(rows, checked, settings.allow_duplicates)
     return Cells(factors, reference, rows, checked, raw, at)
 
 

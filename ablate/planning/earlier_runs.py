@@ -102,7 +102,7 @@ def _is_of_now(run: Row, row: Row, name: str) -> bool:
 
 def choose_seeds(study: Study, earlier: Earlier) -> list[int]:
     """The seeds that the command asks for; a confirmation takes the first that were never trained for these cells."""
-    confirm, seeds = study.settings["confirm"], study.settings["seeds"]
+    confirm, seeds = study.settings.confirm, study.settings.seeds
     if not confirm:
         return list(range(seeds)) if isinstance(seeds, int) else sorted(seeds)
     if earlier.manifest:

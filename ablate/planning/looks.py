@@ -15,7 +15,7 @@ Look = dict[str, Any]
 def looked_at(study: Study, earlier: Earlier, seeds: list[int]) -> tuple[list[Look], list[int]]:
     """The looks that a study has had, and the seeds besides `seeds` that were seen in one of another plan."""
     looks = earlier.looks
-    looks = looks + looks_before(study.looks, study.settings["seeds"], looks)
+    looks = looks + looks_before(study.looks, study.settings.seeds, looks)
     seen = {seed for look in looks if look.get("planned") != study.looks for seed in look["seeds"]}
     return looks, sorted(seen - set(seeds))
 
@@ -30,7 +30,7 @@ def looks_before(planned: list[int], at: int, logged: list[Look]) -> list[Look]:
 def sequence_of(study: Study) -> dict[str, Any] | None:
     """What the manifest of a look says of its sequence; None where the number of seeds is fixed."""
     planned = study.looks
-    return {"looks": planned, "at": study.settings["seeds"], "max": planned[-1]} if planned else None
+    return {"looks": planned, "at": study.settings.seeds, "max": planned[-1]} if planned else None
 
 
 def other_looks(earlier: Earlier, runs: list[dict[str, Any]]) -> list[Look]:

@@ -84,7 +84,7 @@ def check_cells(composition: Composition) -> Cells:
     problems += composition.problems + problems_beside(composition, checked)
     if problems:
         raise PlanError(problems)
-    checked, matched = match_cells(settings["match"], checked, composition.labels, at, validator)
+    checked, matched = match_cells(settings.match, checked, composition.labels, at, validator)
     names = [cell_name(cell.choices) for cell in composition.cells]
     rows = describe_cells(checked, names, composition.levels, composition.labels, at, matched)
     notes = try_out(rows, checked, settings)
@@ -95,8 +95,8 @@ def problems_beside(composition: Composition, checked: list[Checked]) -> list[Pr
     """What is wrong with a study's own keys and claims, beside the cells that passed."""
     settings, command = composition.settings, composition.design.command
     problems = study_problems(settings) + about_metrics(command.asked, checked) + idle_problems(command.given, settings)
-    problems += contradictions(settings["match"], command.asked.overrides, list(command.swept))
-    if wrong := without_unit(settings["margin"], (next(iter(cell.task.metrics)) for cell in checked)):
+    problems += contradictions(settings.match, command.asked.overrides, list(command.swept))
+    if wrong := without_unit(settings.margin, (next(iter(cell.task.metrics)) for cell in checked)):
         problems.append(Problem("margin", wrong))
     return problems
 
@@ -114,7 +114,7 @@ def study_of(composition: Composition, cells: Cells) -> Study:
     sources = papers((cell.choices for cell in composition.cells), design.command.groups.variants)
     return Study(
         design.command.typed,
-        settings | {"study": settings["study"] or study_name(settings, cells)},
+        dataclasses.replace(settings, study=settings.study or study_name(settings, cells)),
         cells,
         asked.kept | {"aliases": design.aliases, "remarks": composition.remarks, "papers": sources},
         claims,

@@ -45,12 +45,12 @@ class Plan:
     @property
     def dry_run(self) -> bool:
         """Whether the command only asks what it would do."""
-        return bool(self.study.settings["dry_run"])
+        return bool(self.study.settings.dry_run)
 
     @property
     def user(self) -> list[str]:
         """The packages that the command line allows."""
-        return list(self.study.settings["user"])
+        return list(self.study.settings.user)
 
     @property
     def folder(self) -> Path:
@@ -80,7 +80,7 @@ def plan_runs(study: Study) -> Plan:
         **described(study, earlier),
         "seeds": seeds,
         "sequential": sequence_of(study),
-        "confirms": study.base if settings["confirm"] else None,
+        "confirms": study.base if settings.confirm else None,
         "looks": looks + other_looks(earlier, runs),
         "tasks": {cell.task.fingerprint: describe_task(cell.task) for cell in study.cells.checked},
         "cells": [row | {"config": without_user(row["config"])} for row in rows],
@@ -96,11 +96,11 @@ def plan_runs(study: Study) -> Plan:
         *study.notes,
         *about_seeds(study, kept),
         *left_aside,
-        *[f"seeds=auto: looks at {', '.join(map(str, study.looks))}; now at {settings['seeds']}"] * bool(study.looks),
+        *[f"seeds=auto: looks at {', '.join(map(str, study.looks))}; now at {settings.seeds}"] * bool(study.looks),
         *slow_starts([cell.config for cell in study.cells.checked]),
         *(damage for _, damage in found.values() if damage),
-        *trained_again(earlier, runs, rows, statuses, settings["reuse"]),
-        *(without_weights(study.results, statuses) if settings["keep"] != "none" else []),
+        *trained_again(earlier, runs, rows, statuses, settings.reuse),
+        *(without_weights(study.results, statuses) if settings.keep != "none" else []),
         *testing,
     ]
     statuses |= dict.fromkeys(untested, "untested")
@@ -117,20 +117,20 @@ def described(study: Study, earlier: Earlier) -> Row:
         "updated": now(),
         "command": study.command,
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "design": settings["design"],
-        "zip": settings["zip"],
+        "design": settings.design,
+        "zip": settings.zip,
         "factors": factors,
         "components": [name for name in factors if is_component(name.split("+"))],
         "reference": study.cells.reference,
-        "match": settings["match"],
+        "match": settings.match,
         "claims": {},  # see `registered`: what was written when
-        "tier": settings["tier"],
+        "tier": settings.tier,
     }
 
 
 def runs_of(study: Study, seeds: list[int]) -> tuple[list[Row], list[Row]]:
     """A study's runs, and the manifest's rows of its cells, with those of other code taken where that is asked for."""
-    rows, reuse = study.cells.rows, study.settings["reuse"]
+    rows, reuse = study.cells.rows, study.settings.reuse
     rows = kept_apart(study.name, rows) if reuse == "none" else rows
     runs = [planned_run(row, seed, study.entries.get("tuning") or {}) for seed in seeds for row in rows]
     return take_others(study.results, runs, rows) if reuse == "any" else (runs, rows)
@@ -148,7 +148,7 @@ def planned_run(row: Row, seed: int, tuning: Row) -> Row:
 def about_seeds(study: Study, kept: list[int]) -> list[str]:
     """What to say of a confirmation of nothing, and of seeds that were `kept`."""
     told = []
-    if study.settings["confirm"] and not (study.results / "studies" / study.base).exists():
+    if study.settings.confirm and not (study.results / "studies" / study.base).exists():
         told.append(f"{study.base} was never trained here, so there is nothing yet that this could confirm")
     if kept:
         told.append(f"seeds {', '.join(map(str, kept))} were looked at before and stay in the study")
@@ -158,7 +158,7 @@ def about_seeds(study: Study, kept: list[int]) -> list[str]:
 def registered(study: Study, earlier: Earlier, runs: list[Row], statuses: dict[str, str]) -> Row:
     """The manifest's entries about claims and the margin, beside what it and the tuning's said before."""
     before = earlier.manifest | {"claims": study.written | earlier.manifest.get("claims", {})}
-    margin, old = study.settings["margin"], earlier.manifest.get("margin") or study.entries.get("margin")
+    margin, old = study.settings.margin, earlier.manifest.get("margin") or study.entries.get("margin")
     seen = scored(earlier, runs, statuses) if study.claims or margin or old else {}
     entries = register(study.claims, before, study.cells.rows, seen, now())
     return entries | {"margin": registered_margin(margin, old, seen, now())}

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ablate.config.schema import Config
 from ablate.planning.cells import Cells
 from ablate.results.run_key import settings
 
@@ -17,7 +18,7 @@ class Study:
     """One round of a command: all that a plan needs but seeds, runs and what is on disk."""
 
     command: str  # as it is typed
-    settings: dict[str, Any]  # the configuration that holds the study's own keys, its name among them
+    settings: Config  # the configuration that holds the study's own keys, its name among them
     cells: Cells
     entries: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the manifest, beside the usual
     claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; of no placebos
@@ -29,38 +30,39 @@ class Study:
     @property
     def base(self) -> str:
         """The name that the command gives."""
-        return str(self.settings["study"])
+        return str(self.settings.study)
 
     @property
     def name(self) -> str:
         """What it is called on disk: a confirmation has a name of its own."""
-        confirm = self.settings["confirm"]
+        confirm = self.settings.confirm
         return f"{self.base}-confirm-{confirm}" if confirm else self.base
 
     @property
     def results(self) -> Path:
         """The results folder."""
-        return Path(self.settings["results_dir"]).absolute()
+        return Path(self.settings.results_dir).absolute()
 
     def set(self, **settings: Any) -> Study:
         """The same study with other settings of its own."""
-        return dataclasses.replace(self, settings=self.settings | settings)
+        return dataclasses.replace(self, settings=dataclasses.replace(self.settings, **settings))
 
     def beside(self, name: str, cells: Cells, note: str, entries: dict[str, Any], **settings: Any) -> Study:
         """A study that this one needs: of some of its cells, with seeds of its own, without claims."""
         own: dict[str, Any] = {"study": name, "confirm": None, "match": "none", "design": "grid", "zip": []}
         entries = entries | {"aliases": {}, "remarks": []}
-        return Study(self.command, self.settings | own | settings, cells, entries, notes=[note], more=True)
+        keys = dataclasses.replace(self.settings, **own | settings)
+        return Study(self.command, keys, cells, entries, notes=[note], more=True)
 
 
-def study_name(own: dict[str, Any], cells: Cells) -> str:
+def study_name(own: Config, cells: Cells) -> str:
     """The name of a study that is given none: the factors and a hash of everything but the seeds, before any tuning.
 
     `own` holds the study's own keys.
     """
     content = [[row["name"], settings(row["config"]), row["task"]] for row in cells.rows]
-    design = [own["design"]] * (own["design"] != "grid")
-    tune = [own["tune"]] * (own["tune"]["key"] is not None)  # never what it will choose
-    text = json.dumps([cells.factors, cells.reference, own["match"], content, *design, *tune])
+    design = [own.design] * (own.design != "grid")
+    tune = [dataclasses.asdict(own.tune)] * (own.tune.key is not None)  # never what it will choose
+    text = json.dumps([cells.factors, cells.reference, own.match, content, *design, *tune])
     head = "-".join(key.replace("/", "_").replace("+", "-") for key in cells.factors) or "single"
     return f"{head[:60]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"

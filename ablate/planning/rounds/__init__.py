@@ -23,10 +23,10 @@ def rounds_of(study: Study) -> Iterator[Plan]:
     problems = tuning_problems(study) + placebo_problems(study) + exchange_problems(study)
     if problems:
         raise PlanError(problems)
-    if study.settings["tune"]["key"] is not None:
+    if study.settings.tune.key is not None:
         study = yield from tuned(study)
-    if study.settings["aa"]:
+    if study.settings.aa:
         placebos = placebo_study(study)
         yield plan_runs(placebos)
         study = dataclasses.replace(study, entries=study.entries | {"placebos": placebos.name})
-    yield from with_exchange(study) if study.settings["exchange"] else looks(study)
+    yield from with_exchange(study) if study.settings.exchange else looks(study)

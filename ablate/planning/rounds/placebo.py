@@ -20,7 +20,7 @@ KEY = "seed.placebo"
 
 def placebo_problems(study: Study) -> list[Problem]:
     """What is wrong with `aa`."""
-    count, seed = study.settings["aa"], study.settings["seed"]
+    count, seed = study.settings.aa, study.settings.seed
     if not count:
         return []
     found = []
@@ -28,14 +28,14 @@ def placebo_problems(study: Study) -> list[Problem]:
         found.append(Problem("aa", f"{count} of each kind say nothing about a spread; write aa=8, or at least {LEAST}"))
     if KEY in study.cells.factors or any(cell.config["seed"]["placebo"] for cell in study.cells.checked):
         found.append(Problem("aa", f"sets {KEY} by itself; leave one of them out"))
-    if None not in (seed["init"], seed["data"]):
+    if None not in (seed.init, seed.data):
         found.append(Problem("aa", "seed.init and seed.data are both fixed, so that all its seeds would be one run"))
     return found
 
 
 def placebo_study(study: Study) -> Study:
     """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …"""
-    count, (row, plain) = study.settings["aa"], study.cells.references[0]
+    count, (row, plain) = study.settings.aa, study.cells.references[0]
     label, shapes = row["label"], plain.budget.shapes
     kinds: list[Any] = [None, *kinds_of(list(study.cells.factors), shapes, plain.config["seed"])]
     checked = [plain._replace(config=placebo(plain.config, kind)) for kind in kinds]

@@ -14,12 +14,12 @@ from ablate.results.study import load_study
 
 def looks(study: Study) -> Iterator[Plan]:
     """The study's plan, or with seeds=auto its plan at each look until one leaves nothing to decide."""
-    if study.settings["seeds"] != "auto":
+    if study.settings.seeds != "auto":
         yield plan_runs(study)
         return
     from ablate.evidence import looks_until  # SciPy takes a while, and no other study plans with it
 
-    planned = looks_until(study.settings["seeds_max"])
+    planned = looks_until(study.settings.seeds_max)
     for n in planned:
         plan = plan_runs(dataclasses.replace(study.set(seeds=n), looks=planned, more=n < planned[-1]))
         yield plan

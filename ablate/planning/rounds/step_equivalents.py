@@ -26,7 +26,7 @@ KEY = "train.steps"
 
 def exchange_problems(study: Study) -> list[Problem]:
     """What is wrong with `exchange`."""
-    if not study.settings["exchange"]:
+    if not study.settings.exchange:
         return []
     swept = [key for name in study.cells.factors for key in name.split("+")]  # of a zipped factor all
     least = min(cell.config["train"]["steps"] for cell in study.cells.checked)
@@ -35,7 +35,7 @@ def exchange_problems(study: Study) -> list[Problem]:
         found.append("nothing varies, so there is no difference to tell in steps; sweep a key, or leave it out")
     if KEY in swept:
         found.append(f"sets {KEY} by itself; leave one of them out")
-    if study.settings["match"] == "flops_total":
+    if study.settings.match == "flops_total":
         found.append("match=flops_total gives cells other steps than their reference; write another match")
     if len({scaled(least, ratio) for ratio in RATIOS}) < len(RATIOS):
         found.append(f"{KEY}={least} is too few to be told from .8 or 1.25 times as many; write at least 3")

@@ -13,6 +13,7 @@ from typing import Any
 
 from ablate import format
 from ablate.config.errors import PlanError, Problem
+from ablate.config.schema import Config
 from ablate.planning.cells import Cells, recomposed
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import at_edge, choose, extended, starting_grid
@@ -37,7 +38,7 @@ def with_value(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 def tuned(study: Study) -> Generator[Plan, None, Study]:
     """The plans of tuning until its grid is wide enough; returns the study with each cell at its best value."""
-    tune, shares = study.settings["tune"], seeds_of(study)
+    tune, shares = study.settings.tune, seeds_of(study)
     grid = starting_grid(study.results, f"{tuning_name(study)}-tune", tune)
     tuning = tuning_study(study, grid, shares)
     while True:
@@ -45,7 +46,7 @@ def tuned(study: Study) -> Generator[Plan, None, Study]:
         yield plan
         rounds = {seed: chosen(study.cells, plan, own) for seed, own in shares.items()}
         live = [i for scores, best in rounds.values() for i, at in zip(best, scores, strict=True) if at[i] is not None]
-        wider = extended(grid, tune["values"], live) if tune["extend"] else grid
+        wider = extended(grid, tune.values, live) if tune.extend else grid
         try:
             following = tuning_study(study, wider, shares) if wider != grid else None
         except PlanError:  # some cell cannot be trained at every value
@@ -54,8 +55,8 @@ def tuned(study: Study) -> Generator[Plan, None, Study]:
             break
         grid, tuning = wider, following
     # Who tunes sees every cell at every value: a claim that is written after that is post hoc, but for fresh seeds.
-    fresh = bool(study.settings["confirm"])
-    if tune["per_seed"]:
+    fresh = bool(study.settings.confirm)
+    if tune.per_seed:
         every = chosen(study.cells, plan, [seed for own in shares.values() for seed in own])[0]
         made = tuned_by_seed(study, grid, every, rounds)
     else:
@@ -83,20 +84,20 @@ def lower_is_better(task: Any) -> bool:
 
 def tuning_study(study: Study, grid: Sequence[Any], shares: Shares) -> Study:
     """Every cell at every value, on tuning seeds and the validation split.  Raises PlanError."""
-    tune, whose = study.settings["tune"], tuning_name(study)
+    tune, whose = study.settings.tune, tuning_name(study)
     seeds = sorted(seed for own in shares.values() for seed in own)
-    settings = study.settings | {"study": f"{whose}-tune", "seeds": seeds, "confirm": None}
-    cells = tuning_cells(study.cells, settings, tune["key"], grid)
+    settings = dataclasses.replace(study.settings, study=f"{whose}-tune", seeds=seeds, confirm=None)
+    cells = tuning_cells(study.cells, settings, str(tune.key), grid)
     metrics = [f"val/{first_metric(cell.task)}" for cell in study.cells.checked]
-    after = "placebos and " * bool(study.settings["aa"]) + what_follows(study)
-    told = f"tuning first: {tune['key']} at {len(grid)} values for {format.counted(len(study.cells.rows), 'cell')}, "
-    told += f"{format.counted(tune['seeds'], 'seed')} each{cost(tune, shares, len(cells.rows))}, "
+    after = "placebos and " * bool(study.settings.aa) + what_follows(study)
+    told = f"tuning first: {tune.key} at {len(grid)} values for {format.counted(len(study.cells.rows), 'cell')}, "
+    told += f"{format.counted(tune.seeds, 'seed')} each{cost(tune, shares, len(cells.rows))}, "
     told += f"by {' or '.join(dict.fromkeys(metrics))}; then: {after} at the tuned values"
-    entries = study.entries | {"tunes": whose, "tune": tune, "endpoint": metrics[0]}
+    entries = study.entries | {"tunes": whose, "tune": dataclasses.asdict(tune), "endpoint": metrics[0]}
     return Study(study.command, settings, cells, entries, study.claims, notes=[told], more=True)
 
 
-def tuning_cells(cells: Cells, settings: dict[str, Any], key: str, grid: Sequence[Any]) -> Cells:
+def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) -> Cells:
     """Every cell at every value, value by value.  Raises PlanError."""
     count = len(cells.rows)
     configs = [without_lengths(with_value(raw, key, value)) for value in grid for raw in cells.raw]
@@ -112,11 +113,11 @@ def tuning_cells(cells: Cells, settings: dict[str, Any], key: str, grid: Sequenc
 
 def what_follows(study: Study) -> str:
     """The study that comes after the rounds before it, in a few words."""
-    seeds = study.settings["confirm"] or study.settings["seeds"]
+    seeds = study.settings.confirm or study.settings.seeds
     count = len(seeds) if isinstance(seeds, list) else seeds
     times = format.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
     cells = format.counted(len(study.cells.rows), "cell")
-    return f"{cells} x {times}" + ", and exchange runs" * study.settings["exchange"]
+    return f"{cells} x {times}" + ", and exchange runs" * study.settings.exchange
 
 
 def without_lengths(config: dict[str, Any]) -> dict[str, Any]:
@@ -143,19 +144,19 @@ def read_scores(plan: Plan, metrics: list[str], seeds: list[int]) -> Scores:
 
 def tuned_study(study: Study, grid: list[Any], scores: Scores, best: list[int]) -> Study:
     """The study with each cell at its best value, and what was tried.  Raises PlanError."""
-    tune, before = study.settings["tune"], study.cells
-    key, labels = tune["key"], before.labels
+    tune, before = study.settings.tune, study.cells
+    key, labels = str(tune.key), before.labels
     configs = [with_value(raw, key, grid[i]) for raw, i in zip(before.raw, best, strict=True)]
     levels = [row["levels"] for row in before.rows]
     made = recomposed(before, study.settings, before.factors, before.reference, configs, levels, labels, before.at)
-    doubts = remarks(labels, key, grid, best, scores, tune["extend"])
+    doubts = remarks(labels, key, grid, best, scores, tune.extend)
     rows = [row | {"notes": row["notes"] + told} for row, told in zip(made.rows, doubts, strict=True)]
     cells = {}
     for row, i, found in zip(rows, best, scores, strict=True):
         cells[row["id"]] = {"value": level(grid[i]), "scores": found, "edge": at_edge(grid, i)}
     refuse_other_choice(study, rows, {row["id"]: {None: cells[row["id"]]["value"]} for row in rows})
     values = [level(value) for value in grid]
-    tuning = {"key": key, "values": values, "seeds": tune["seeds"], "study": f"{study.base}-tune", "cells": cells}
+    tuning = {"key": key, "values": values, "seeds": tune.seeds, "study": f"{study.base}-tune", "cells": cells}
     chosen = ", ".join(f"{row['label']} {format.show(cells[row['id']]['value'])}" for row in rows)
     told = f"{key} by tuning: {chosen}"
     return with_tuning(study, dataclasses.replace(made, rows=rows), tuning, told)
@@ -198,30 +199,30 @@ def tuned_by_seed(study: Study, grid: list[Any], every: Scores, rounds: dict[Any
 
     Cells are told apart from those that have one value for all seeds; their configuration shows the commonest.
     """
-    tune, cells, rows, notes = study.settings["tune"], dict[str, dict[str, Any]](), [], []
-    key = tune["key"]
+    tune, cells, rows, notes = study.settings.tune, dict[str, dict[str, Any]](), [], []
+    key = str(tune.key)
     for i, row in enumerate(study.cells.rows):
         best = {str(seed): at[i] for seed, (_, at) in rounds.items()}
         values, counts = {seed: level(grid[at]) for seed, at in best.items()}, Counter(best.values())
         told = ", ".join(f"{format.setting(level(grid[at]))} ({counts[at]})" for at in sorted(counts))
         edges = sum(at_edge(grid, at) for at in best.values())
-        marked = hashlib.sha256(json.dumps([row["id"], tune]).encode()).hexdigest()[:10]
+        marked = hashlib.sha256(json.dumps([row["id"], dataclasses.asdict(tune)]).encode()).hexdigest()[:10]
         doubt = f"{row['label']}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
-        doubt += "; tune.extend=true goes on, for every cell alike" * (not tune["extend"])
+        doubt += "; tune.extend=true goes on, for every cell alike" * (not tune.extend)
         config = with_value(row["config"], key, grid[counts.most_common(1)[0][0]])
         rows.append(row | {"id": f"c{marked}", "config": config, "notes": row["notes"] + [doubt] * bool(edges)})
         cells[f"c{marked}"] = {"value": told, "values": values, "scores": every[i], "edge": bool(edges)}
         notes.append(f"{row['label']} {told}")
     refuse_other_choice(study, rows, {row["id"]: cells[row["id"]]["values"] for row in rows})
-    tuning = {"key": key, "values": [level(value) for value in grid], "seeds": tune["seeds"], "per_seed": True}
-    tuning |= {"study": f"{tuning_name(study)}-tune", "cells": cells}
+    tuning = {"key": key, "values": [level(value) for value in grid], "seeds": tune.seeds}
+    tuning |= {"per_seed": True, "study": f"{tuning_name(study)}-tune", "cells": cells}
     said = f"{key} by tuning anew for each seed (in brackets: how many): {'; '.join(notes)}"
     return with_tuning(study, dataclasses.replace(study.cells, rows=rows), tuning, said)
 
 
 def refuse_other_choice(study: Study, rows: list[dict[str, Any]], now: dict[str, dict[Any, Any]]) -> None:
     """Raise PlanError where a cell that was scored at one value would now have another; seed None stands for all."""
-    key, earlier = study.settings["tune"]["key"], read_earlier(study.results, study.name).manifest
+    key, earlier = study.settings.tune.key, read_earlier(study.results, study.name).manifest
     tried = (earlier.get("tuning") or {}).get("cells", {})
     before = {cell["label"]: tried[cell["id"]] for cell in earlier.get("cells", []) if cell["id"] in tried}
     for row in rows:

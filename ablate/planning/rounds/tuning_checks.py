@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 from typing import Any
@@ -20,11 +21,11 @@ UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or b
 
 def tuning_problems(study: Study) -> list[Problem]:
     """What is wrong with the `tune` keys, beside the cells of a study and what is on disk of it."""
-    tune = study.settings["tune"]
-    key, values = tune["key"], tune["values"]
+    tune = study.settings.tune
+    key, values = tune.key, tune.values
     earlier = read_earlier(study.results, study.base).manifest
     if key is None:
-        if values or tune["extend"] or tune["per_seed"]:
+        if values or tune.extend or tune.per_seed:
             return [Problem("tune.key", "is not given; write the key that is tuned, as in tune.key=optim.lr")]
         if earlier.get("tuning"):
             told = f"{study.base} was tuned ({earlier['tuning']['key']}); give the same tune.key and tune.values"
@@ -34,14 +35,14 @@ def tuning_problems(study: Study) -> list[Problem]:
     if found:
         return found
     found = value_problems(study, key)
-    if tune["seeds"] > len(TUNING_SEEDS):
-        found.append(Problem("tune.seeds", f"{tune['seeds']} are too many; write a handful"))
+    if tune.seeds > len(TUNING_SEEDS):
+        found.append(Problem("tune.seeds", f"{tune.seeds} are too many; write a handful"))
     return found + share_problems(study) or changed_tuning(study, earlier)
 
 
 def key_problems(study: Study, key: str) -> list[Problem]:
     """Why a key cannot be tuned."""
-    section, match = key.split(".")[0], study.settings["match"]
+    section, match = key.split(".")[0], study.settings.match
     typed = [word.partition("=")[0].lstrip("+") for word in shlex.split(study.command)]
     lacking = [label for label, raw in zip(study.cells.labels, study.cells.raw, strict=True) if not has(raw, key)]
     message = ""
@@ -70,15 +71,15 @@ def key_problems(study: Study, key: str) -> list[Problem]:
 
 def value_problems(study: Study, key: str) -> list[Problem]:
     """What is wrong with the values of a key that can be tuned."""
-    tune = study.settings["tune"]
+    tune = study.settings.tune
     try:
-        values = typed_values(key, tune["values"])
+        values = typed_values(key, tune.values)
     except ValueError as error:
         return [Problem("tune.values", str(error))]
     if len({json.dumps(value) for value in values}) < max(2, len(values)):
         example = f"tune.key={key} tune.values=[1e-3,3e-3,1e-2]"
-        return [Problem("tune.values", f"{tune['values']} must be at least two different values, as in {example}")]
-    if tune["extend"] and not all(is_number(value) and value > 0 for value in values):
+        return [Problem("tune.values", f"{tune.values} must be at least two different values, as in {example}")]
+    if tune.extend and not all(is_number(value) and value > 0 for value in values):
         return [Problem("tune.extend", "goes on by the ratio of the outermost two values, which must be numbers > 0")]
     return []
 
@@ -87,7 +88,7 @@ def changed_tuning(study: Study, earlier: dict[str, Any]) -> list[Problem]:
     """Refuse a name under which other tuning, or none, has been scored: its cells would be replaced after a look."""
     before = read_earlier(study.results, f"{tuning_name(study)}-tune").manifest
     known = {"per_seed": False} | before["tune"] if before.get("tune") else None
-    if known and known != study.settings["tune"]:
+    if known and known != dataclasses.asdict(study.settings.tune):
         was = f"{known['key']} in {', '.join(map(format.show, known['values']))}, {known['seeds']} seeds"
         was += ", tune.extend=true" * known["extend"] + ", tune.per_seed=true" * known["per_seed"]
         return [Problem("tune", f"{study.base} was tuned otherwise ({was}); tune as then, or write another study=NAME")]

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ablate.config.schema import SECTIONS
+from ablate.config.schema import SECTIONS, Tune, writable
 from ablate.planning.earlier_runs import read_earlier
 
 LIMIT = 4  # values by which a grid is extended, on each side
@@ -23,7 +23,7 @@ def typed_values(key: str, values: list[Any]) -> list[Any]:
         return list(values)
     typed, hint = [], str(get_type_hints(SECTIONS[section])[name])
     for value in values:
-        node = OmegaConf.structured(SECTIONS[section])
+        node = writable(SECTIONS[section])
         try:
             if isinstance(value, bool) and "bool" not in hint:  # a number, to OmegaConf
                 raise ValueError
@@ -68,8 +68,8 @@ def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list
     return wider
 
 
-def starting_grid(results: Path, study: str, tune: dict[str, Any]) -> list[Any]:
+def starting_grid(results: Path, study: str, tune: Tune) -> list[Any]:
     """The values to try first: those given, with what earlier commands have added."""
-    given = typed_values(tune["key"], tune["values"])
-    known = read_earlier(results, study).manifest.get("factors", {}).get(tune["key"], [])
-    return known if tune["extend"] and known[: len(given)] == given else given
+    given = typed_values(str(tune.key), tune.values)
+    known = read_earlier(results, study).manifest.get("factors", {}).get(tune.key, [])
+    return known if tune.extend and known[: len(given)] == given else given
