@@ -52,7 +52,7 @@ def test_the_wheel_holds_every_file_of_the_checkout_that_runs_need(wheel: Path) 
         expected |= {to + name.removeprefix(place) for name in listed if name.startswith(place)}
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == {name for name in expected if name.startswith(tuple(PLACES.values())) or (ROOT / name).exists()}
-    assert {"analysis/papers.yaml", "ablate/py.typed", "ablate/_conf/config.yaml"} <= held
+    assert {"analysis/writing/papers.yaml", "ablate/py.typed", "ablate/_conf/config.yaml"} <= held
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_everything_works_from_the_wheel_alone(wheel: Path, text: Path, tmp_path
     assert where.count(f"'{site}{os.sep}") == 3
     shown = said(str(site / "bin" / "ablate"), "--help")
     assert "Root mean square" in shown or "RMS" in shown
-    assert "8 cells x 8 seeds" in said("-m", "ablate", "+experiment=glu_variants", "dry_run=true")
+    assert "8 cells × 8 seeds" in said("-m", "ablate", "+experiment=glu_variants", "dry_run=true")
     assert [path.name for path in folder.iterdir()] == []
 
     quick = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "seeds=2"]

@@ -42,7 +42,7 @@ def inside(row: Any) -> bool:
 
 
 def margin_words(manifest: dict[str, Any]) -> str:
-    """The margin of a study as it is read: "±.01", "±2 % of the training steps"; nothing without one."""
+    """The margin of a study as it is read: "±0.01", "±2 % of the training steps"; nothing without one."""
     found = margin_of(manifest)
     return format.bounds(found.size, found.steps)
 

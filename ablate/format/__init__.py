@@ -47,12 +47,12 @@ def assigned(manifest: dict[str, Any], factor: str, level: Any) -> str:
 
 
 def title(manifest: dict[str, Any]) -> str:
-    """What a study varies, and how where it is no grid: "norm x ffn", "norm, ffn, init one at a time"."""
+    """What a study varies, and how where it is no grid: "norm × ffn", "norm, ffn, init one at a time"."""
     factors, design = [named(manifest, name) for name in manifest["factors"]], manifest.get("design", "grid")
     if not factors:
         return str(manifest["study"])
     if design == "grid":
-        return " x ".join(factors)
+        return " × ".join(factors)
     varied = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
     return f"{varied}, {design.replace('_', ' ')}"
 
@@ -164,7 +164,7 @@ def over(row: Any) -> str:
 
 
 def margin(row: Any) -> str:
-    """The margin of a row of effects: "±.01", "±2 % of the training steps"; nothing without one."""
+    """The margin of a row of effects: "±0.01", "±2 % of the training steps"; nothing without one."""
     return bounds(row.margin, row.margin_steps)
 
 
@@ -176,7 +176,7 @@ def bounds(size: float, steps: float) -> str:
 
 
 def between(least: float, most: float) -> str:
-    """Two positive numbers as a range: ".0031", ".012 to .031"."""
+    """Two positive numbers as a range: "0.0031", "0.012 to 0.031"."""
     known = dict.fromkeys(number(value, decimals([value])) for value in (least, most))
     return " to ".join(known)
 
@@ -213,7 +213,7 @@ def said_metric(metric: str) -> str:
 
 
 def p_words(p: float, correction: str = "") -> str:
-    """A p-value in a sentence: "Holm p = .0003", "p < .0001"; nothing where there is none."""
+    """A p-value in a sentence: "Holm p = 0.0003", "p < 0.0001"; nothing where there is none."""
     if not known(p):
         return ""
     return f"{correction} p {'= ' * (p >= 1e-4)}{p_text(p)}".strip()

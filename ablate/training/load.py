@@ -101,7 +101,7 @@ def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
         if name not in kept:
             return f"has no {name}, which the model needs"
         if kept[name].shape != tensor.shape:
-            shapes = (" x ".join(map(str, one.shape)) or "a number" for one in (kept[name], tensor))
+            shapes = (" × ".join(map(str, one.shape)) or "a number" for one in (kept[name], tensor))
             return f"has {name} as {next(shapes)}, and the model needs {next(shapes)}"
     return ""
 

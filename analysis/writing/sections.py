@@ -100,7 +100,7 @@ def plan(case: Case) -> Section:
     ]
     reference = ", ".join(format.assigned(manifest, *each) for each in manifest["reference"].items())
     seeds, cells = manifest["seeds"], manifest["cells"]
-    count = f"{format.counted(len(cells), 'cell')} x {format.counted(len(seeds), 'seed')} = "
+    count = f"{format.counted(len(cells), 'cell')} × {format.counted(len(seeds), 'seed')} = "
     tuned, sequence = manifest.get("tuning"), manifest.get("sequential")
     metrics = [f"{metric}{format.unit(manifest, metric)}" for metric in evidence.measures(manifest)]
     facts = [

@@ -54,7 +54,7 @@ def said(results: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> 
 def test_each_state_is_counted_and_what_runs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = every(tmp_path)
     lines = said(tmp_path, capsys)
-    assert lines[0] == "fabricated: norm=ln,rms; 2 cells x 3 seeds; byte LM on stdlib-3.11"
+    assert lines[0] == "fabricated: norm=ln,rms; 2 cells × 3 seeds; byte LM on stdlib-3.11"
     counts, left = lines[1].split(", about ")
     assert counts == "6 runs: 1 done, 1 diverged, 1 failed, 1 running, 1 interrupted, 1 queued"
     # 400 steps of the running one are left, as many of the interrupted one, and all 800 of the last, at 50 a second.

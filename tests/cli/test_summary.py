@@ -22,7 +22,7 @@ def text(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) ->
 
 
 def scored(levels: dict[str, Any], seed: int) -> float:
-    """Losses with a spread of .01 over seeds, an effect of swiglu of .05, none of rms."""
+    """Losses with a spread of 0.01 over seeds, an effect of swiglu of 0.05, none of rms."""
     place = ["ln", "rms"].index(levels["norm"]) + 2 * (levels["ffn"] == "swiglu")
     own = [0.003, -0.002, 0.0, 0.004, 0.001][(seed * (place + 1) + place) % 5]
     return 2.061 + 0.01 * (seed % 3 - 1) - 0.05 * (levels["ffn"] == "swiglu") + own
@@ -31,20 +31,20 @@ def scored(levels: dict[str, Any], seed: int) -> float:
 def test_whole_text(tmp_path: Path) -> None:
     study = load_study(tmp_path, fabricate(tmp_path, GRID, score=scored))
     lines = summary(study, wall_seconds=108.2).splitlines()
-    assert lines[0] == "norm x ffn · byte LM on stdlib-3.11 · 12 runs, 0 diverged, 0 failed · 1 min 48 s"
+    assert lines[0] == "norm × ffn · byte LM on stdlib-3.11 · 12 runs, 0 diverged, 0 failed · 1 min 48 s"
     assert lines[1] == "scope: 0.12 M parameters, 800 steps (8 % of one pass), one untuned lr 1e-3"
     assert lines[2] == "test/loss, nats per byte, last step (uniform 5.55, unigram 3.24, bigram 2.46)"
-    assert lines[3] == "  ln + mlp (reference)  2.061 ± .009 SD  0.12 M"
+    assert lines[3] == "  ln + mlp (reference)  2.061 ± 0.009 SD  0.12 M"
     assert lines[4].startswith("  ln + swiglu           2.01") and lines[4].endswith("+0.1 %")
     normal = ", if differences are roughly normal"
     assert lines[7] == f"effects, paired over 3 seeds, simultaneous 95 % intervals{normal}"
-    assert lines[8].startswith("  ffn: swiglu − mlp  −.0")
+    assert lines[8].startswith("  ffn: swiglu − mlp  −0.0")
     assert lines[8].endswith(f"better (lower loss) at this scale{normal}")
     assert lines[9].startswith("  norm: rms − ln     ") and lines[9].endswith("undecided (not shown equal)")
-    assert lines[10].startswith("  norm x ffn         ") and lines[10].endswith("  undecided")
+    assert lines[10].startswith("  norm × ffn         ") and lines[10].endswith("  undecided")
     assert (
-        lines[11].startswith("smoke test: a fresh study of 3 seeds would find effects of .0")
-        and " four times in five (SD of an effect .0" in lines[11]
+        lines[11].startswith("smoke test: a fresh study of 3 seeds would find effects of 0.0")
+        and " four times in five (SD of an effect 0.0" in lines[11]
     )
     assert lines[12] == "intervals cover seeds only; speed not compared (runs shared the machine)"
     assert (
@@ -217,10 +217,10 @@ def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> Non
     lines = summary(load_study(tmp_path, name), tmp_path).splitlines()
     at = lines.index("tested at other lengths")
     assert lines[at + 1 : at + 5] == [
-        "  ln (reference)  @64  3.020 ± .020          @128  4.020 ± .020",
-        "  bn              @64  3.030 ± .014 (n = 2)  @128  4.030 ± .014 (n = 2)",
+        "  ln (reference)  @64  3.020 ± 0.020          @128  4.020 ± 0.020",
+        "  bn              @64  3.030 ± 0.014 (n = 2)  @128  4.030 ± 0.014 (n = 2)",
         "with statistics other than the running ones",
-        "  bn  recalibrated  1.920 ± .020  batch  1.520 ± .020",
+        "  bn  recalibrated  1.920 ± 0.020  batch  1.520 ± 0.020",
     ]
 
 
@@ -232,16 +232,16 @@ def test_what_never_repeats_is_no_share_of_a_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("design", "said", "unsaid"),
     [
-        ("grid", ["norm x ffn x residual x attention · ", "norm x ffn "], "interactions are not measured"),
+        ("grid", ["norm × ffn × residual × attention · ", "norm × ffn "], "interactions are not measured"),
         (
             "one_at_a_time",
             ["norm, ffn, residual, attention, one at a time · ", "one at a time: each cell is the reference with"],
-            "norm x ffn",
+            "norm × ffn",
         ),
         (
             "leave_one_out",
             ["norm, ffn, residual, attention, leave one out · ", "norm: ln − rms", "ffn: mlp − swiglu"],
-            "norm x ffn",
+            "norm × ffn",
         ),
         (
             "cumulative",
@@ -256,9 +256,9 @@ def test_what_never_repeats_is_no_share_of_a_pass(tmp_path: Path) -> None:
             "fractional",
             [
                 "norm, ffn, residual, attention, fractional · ",
-                "norm x ffn + residual x attention ",
-                "aliased with residual x attention",
-                "generators: attention = norm x ffn x residual",
+                "norm × ffn + residual × attention ",
+                "aliased with residual × attention",
+                "generators: attention = norm × ffn × residual",
             ],
             "interactions are not measured",
         ),

@@ -69,7 +69,7 @@ def test_a_fraction_holds_its_reference_and_keeps_its_aliases(plan):
         assert ("swiglu" in reference(planned)) == bool(asked)
         assert len(planned.manifest["aliases"]["together"]) == 3
         shown = preview(planned)
-        assert "norm x ffn = optim.lr x residual" in shown and "8 of 16 combinations, resolution IV" in shown
+        assert "norm × ffn = optim.lr × residual" in shown and "8 of 16 combinations, resolution IV" in shown
 
 
 def test_zipped_keys_are_one_factor(plan):

@@ -161,7 +161,7 @@ def test_the_placebos_are_a_round_before_the_study_at_its_tuned_values(plan):
 
 def test_a_dry_run_shows_the_placebos_that_come_first(plan):
     shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", "design=leave_one_out", "zip=[norm,ffn]", "aa=4"))
-    assert "perturbed by 1e-7" in shown and "5 cells x 4 seeds = 20 runs" in shown
+    assert "perturbed by 1e-7" in shown and "5 cells × 4 seeds = 20 runs" in shown
     assert "leave one out" not in shown and "zip" not in shown, "of the study, not of its placebos"
 
 
@@ -277,7 +277,7 @@ def test_the_summary_says_what_noise_alone_makes(tmp_path):
     table = evidence.effects(load_study(tmp_path, "mine"))
     seen = evidence.noise(table)[0]
     spread = max((found["ffn"].sd, upper), (seen.sd, seen.sd * math.sqrt(4 / stats.chi2.ppf(0.05, 4))))[1]
-    assert f"a difference of .05 needs about {seeds_needed(0.05, spread, 0.05 / 3)} seeds, .02 about" in needed
+    assert f"a difference of 0.05 needs about {seeds_needed(0.05, spread, 0.05 / 3)} seeds, 0.02 about" in needed
 
 
 def test_a_spread_too_small_for_its_digits_is_not_called_nothing(tmp_path):
@@ -287,7 +287,7 @@ def test_a_spread_too_small_for_its_digits_is_not_called_nothing(tmp_path):
     fabricate(tmp_path, {KIND: [None, "chaos"]}, range(8), score, reference={KIND: None}, study="a", placebo_of="b")
     study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(5), study="b"))
     said = placebo_lines(evidence.effects(study), load_study(tmp_path, "a"))[0]
-    assert "SD < .000001 (chaos; 95 % upper bound < .000001)" in said
+    assert "SD < 0.000001 (chaos; 95 % upper bound < 0.000001)" in said
     assert "placebos of b: what noise does, no effects of variants" in remarks(load_study(tmp_path, "a"))
 
 
@@ -324,7 +324,7 @@ def test_steps_of_a_cumulative_design_are_effects_seen(tmp_path):
     table = evidence.effects(study)
     said = placebo_lines(table, load_study(tmp_path, "a"))[-1]
     spread = upper_bound(evidence.noise(table)[0].sd, 5)
-    assert f"a difference of .05 needs about {seeds_needed(0.05, spread, 0.05 / 2)} seeds" in said
+    assert f"a difference of 0.05 needs about {seeds_needed(0.05, spread, 0.05 / 2)} seeds" in said
     assert "the SD of the effects seen" in said
 
 
@@ -335,7 +335,7 @@ def test_seeds_needed_with_looks_are_those_of_their_smaller_level(tmp_path):
     table = evidence.effects(load_study(tmp_path, name))
     spread = upper_bound(evidence.noise(table)[0].sd, 5)
     fixed, looked = (seeds_needed(0.02, spread, alpha) for alpha in (0.05, float(table["alpha"].iloc[0])))
-    assert fixed < looked and f".02 about {looked}," in placebo_lines(table, load_study(tmp_path, "a"))[-1]
+    assert fixed < looked and f"0.02 about {looked}," in placebo_lines(table, load_study(tmp_path, "a"))[-1]
 
 
 def test_nothing_is_said_of_what_is_not_there(tmp_path):

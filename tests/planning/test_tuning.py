@@ -114,13 +114,13 @@ def test_differences_at_common_values_stand_beside_the_scored_ones(plan, capsys)
     expected = [bowl({"norm": "rms"}, lr, 10**6) - bowl({"norm": "ln"}, lr, 10**6) for lr in (1e-3, 3e-3, 1e-2)]
     assert found["norm: rms − ln"] == pytest.approx(expected)
     assert found["ffn: gelu − mlp"] == pytest.approx([0, 0, 0], abs=1e-12)
-    assert found["norm x ffn"] == pytest.approx([0, 0, 0], abs=1e-12)
+    assert found["norm × ffn"] == pytest.approx([0, 0, 0], abs=1e-12)
     own = evidence.effects(load_study(done[0].results, done[0].manifest["study"]))
     own = own[(own["kind"] == "main") & (own["factor"] == "norm")]
     assert list(own["mean"]) == pytest.approx(expected), "as the tuning study says by itself"
     text = capsys.readouterr().out
     assert "at each common optim.lr, validation split, 2 tuning seeds" in text
-    assert "norm: rms − ln   1e-3 +.0250  3e-3 +.0210  0.01 −.0070" in text
+    assert "norm: rms − ln   1e-3 +0.0250  3e-3 +0.0210  0.01 −0.0070" in text
 
 
 def test_a_diverged_value_counts_as_worst_and_is_never_a_number(plan, capsys):
@@ -309,8 +309,8 @@ def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
     from ablate.cli.preview import preview
 
     shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", *TUNE, "dry_run=true", "aa=4"))
-    assert "12 cells x 2 seeds = 24 runs, 24 to do" in shown
-    assert "then: placebos and 4 cells x 3 seeds at the tuned values" in shown
+    assert "12 cells × 2 seeds = 24 runs, 24 to do" in shown
+    assert "then: placebos and 4 cells × 3 seeds at the tuned values" in shown
     assert not plan("norm=ln").results.exists()
 
 
@@ -386,7 +386,7 @@ def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(pl
 
     _, done, _ = rounds(plan, "norm=ln,rms", "ffn=mlp,gelu", *TUNE)
     lines = capsys.readouterr().out.splitlines()
-    about = [line for line in lines if line.startswith(("  norm: ", "  ffn: ", "  norm x ffn")) and "1e-3" not in line]
+    about = [line for line in lines if line.startswith(("  norm: ", "  ffn: ", "  norm × ffn")) and "1e-3" not in line]
     assert len(about) == 3 and all("given these tuned values" in line for line in about)
     study = load_study(done[-1].results, done[-1].manifest["study"])
     case = case_of(done[-1].results, study)

@@ -44,7 +44,7 @@ def placebo_study(study: Study) -> Study:
     rows = describe_cells(checked, [row["name"]] * len(kinds), levels, labels, at, [None] * len(kinds))
     rows = [each | {"shared_draws": kept_draws(kind, shapes)} for each, kind in zip(rows, kinds, strict=True)]
     cells = Cells({KEY: kinds}, {KEY: None}, rows, checked, [cell.config for cell in checked], at)
-    told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo x {count} seeds; then: {what_follows(study)}"
+    told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {what_follows(study)}"
     return study.beside(f"{study.base}-aa", cells, told, {"placebo_of": study.base}, seeds=list(range(count)))
 
 

@@ -117,7 +117,7 @@ def what_follows(study: Study) -> str:
     count = len(seeds) if isinstance(seeds, list) else seeds
     times = format.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
     cells = format.counted(len(study.cells.rows), "cell")
-    return f"{cells} x {times}" + ", and exchange runs" * study.settings.exchange
+    return f"{cells} × {times}" + ", and exchange runs" * study.settings.exchange
 
 
 def without_lengths(config: dict[str, Any]) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         faint = min(0.15, 0.6 / len(cells))
         axis.fill_between(line["step"], line["low"], line["high"], step="post", color=look.colour, alpha=faint, lw=0)
     axis.set(ylim=(-0.03, 1.03), xlabel="step", ylabel="share solved", xlim=(0, rows["step"].max()))
-    axis.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
+    axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
 KIND = Kind("solved", "how many runs have solved their task, over steps", table, parts.drawn(draw), most=12)

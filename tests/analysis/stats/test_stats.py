@@ -243,7 +243,7 @@ def test_one_task_has_no_tables_of_several(tmp_path):
 
 
 def solving(tmp_path, when: dict[str, list[int | None]]):
-    """A study of an accuracy task whose runs reach .99 at given steps, or never."""
+    """A study of an accuracy task whose runs reach 0.99 at given steps, or never."""
     name = fabricate(
         tmp_path,
         {"norm": list(when)},
