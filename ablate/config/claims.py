@@ -37,7 +37,7 @@ def metric_problems(claims: dict[str, Any], tasks: list[dict[str, str]], lengths
 def claim_problems(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> list[Problem]:
     """Everything wrong with the claims of a file over these factors; `at` is what the file fixes for all of them."""
     if not isinstance(claims, dict):
-        return [Problem("claims", "is no mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
+        return [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
     found = [Problem("at", message.removeprefix("at: ")) for message in _levels(at, factors, "at") if at is not None]
     for name, claim in claims.items():
         found += [Problem(f"claims.{name}", message) for message in _claim(claim, factors)]
@@ -47,7 +47,7 @@ def claim_problems(claims: Any, factors: dict[str, list[Any]], at: Any = None) -
 def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
     """What is wrong with one claim."""
     if not isinstance(claim, dict):
-        yield f"{claim!r} is no mapping; write {{less: [SIDE, SIDE]}}"
+        yield f"{claim!r} must be a mapping; write {{less: [SIDE, SIDE]}}"
         return
     for key in sorted(map(str, claim.keys() - {*RELATIONS, *BESIDE})):
         yield f"no such key: {key}; {instead(key, [*RELATIONS, *BESIDE])}"
@@ -89,11 +89,11 @@ def _ranked(side: Any, published: Any, factors: dict[str, list[Any]]) -> Iterato
 def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[str]:
     """What is wrong with a mapping of factors to levels."""
     if not isinstance(side, dict) or not side:
-        yield f"{where}: {side!r} is no mapping of factors to levels; write {{ffn: swiglu}} or {{ffn: [mlp, gelu]}}"
+        yield f"{where}: {side!r} must map factors to levels; write {{ffn: swiglu}} or {{ffn: [mlp, gelu]}}"
         return
     for key, asked in side.items():
         if key not in factors:
-            yield f"{where}: {key} is no factor of this study; {instead(str(key), factors)}"
+            yield f"{where}: {key} is not a factor of this study; {instead(str(key), factors)}"
             continue
         several = levels_of(asked)
         for level in (level for i, level in enumerate(several) if level in several[:i]):

@@ -53,7 +53,7 @@ def read_command(words: Sequence[str], config_dir: str | None) -> Command:
     Raises PlanError where the folder of the user's variants is none, or holds what may not be read.
     """
     if config_dir is not None and not (config_dir and Path(config_dir).is_dir()):
-        raise PlanError([Problem("--config-dir", f"{config_dir!r} is no folder")])
+        raise PlanError([Problem("--config-dir", f"{config_dir!r} is not a folder")])
     groups = read_groups(config_dir)
     if unread := list(damaged(groups)):
         raise PlanError(unread)

@@ -109,7 +109,7 @@ def choose_base(
     if asked is None:
         return base, []
     if not isinstance(asked, dict):
-        return base, [Problem("reference", f"{asked!r} is no mapping; write reference={{norm:rms}}")]
+        return base, [Problem("reference", f"{asked!r} must be a mapping; write reference={{norm:rms}}")]
     if design == "cumulative":
         return base, [Problem("reference", "design=cumulative starts from the first values; put yours first")]
     problems = []

@@ -252,10 +252,10 @@ def _check_fields(section: Any, values: dict[str, Any], prefix: str) -> list[Pro
         if value == MISSING:
             problems.append(Problem(key, "has no value; write one"))
         elif isinstance(value, int | float) and not low <= value <= high and not math.isnan(value):
-            most = "" if high == math.inf else f" and at most {plain(high)}"
-            problems.append(Problem(key, f"{plain(value)} is out of range; it must be at least {low:g}{most}"))
+            most = "" if high == math.inf else f" and ≤ {plain(high)}"
+            problems.append(Problem(key, f"must be ≥ {low:g}{most}, not {plain(value)}"))
         elif value not in choices and (value is not None or field.default is not None):
-            problems.append(Problem(key, f"{value!r} is not a choice; write one of {', '.join(choices)}"))
+            problems.append(Problem(key, f"must be one of {', '.join(choices)}; not {value!r}"))
     return problems
 
 

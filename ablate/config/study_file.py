@@ -88,7 +88,7 @@ def read_study(overrides: list[str], groups: Groups) -> Asked:
     if call:
         return Asked(rest, problems=[Problem(file, f"{call!r} calls a resolver; write the value")])
     if not isinstance(found, dict):
-        return Asked(rest, problems=[Problem(file, "is no mapping; write keys and values, as in study: NAME")])
+        return Asked(rest, problems=[Problem(file, "must be a mapping; write keys and values, as in study: NAME")])
     content = {str(key): value for key, value in found.items()}
     return _merged(name, file, content, rest, Reader(file, groups))
 
@@ -116,7 +116,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     typed = [text for key, texts in given.items() if key not in made for text in texts]
     kept = {"experiment": name, "question": content.get("question")}
     if not isinstance(kept["question"], str | None):
-        problems.append(Problem(f"{file}: question", "is no text; write a sentence"))
+        problems.append(Problem(f"{file}: question", "must be a sentence"))
     return Asked(
         [*placed, *typed],
         name,
@@ -138,7 +138,7 @@ def _digest(changes: list[str]) -> str:
 def _tier(file: str, tiers: Any, tier: str | None, reader: Reader) -> tuple[dict[str, str], list[Problem]]:
     """The overrides of the tier that the command line names; every tier of the file is checked."""
     if not isinstance(tiers, dict) or not all(isinstance(keys, dict) for keys in tiers.values()):
-        return {}, [Problem(f"{file}: tiers", "is no mapping of mappings; write tiers: {gpu: {scale: base}}")]
+        return {}, [Problem(f"{file}: tiers", "must be a mapping of mappings; write tiers: {gpu: {scale: base}}")]
     found = {str(name): reader.entries(keys, f"tiers.{name}.") for name, keys in tiers.items()}
     if tier in (None, "null"):
         return {}, []
@@ -194,21 +194,21 @@ class Reader:
             nested = [(f"{key}.{name}", item) for name, item in value.items()]
             return [pair for name, item in nested for pair in self.settings(name, item, where)]
         if key in self.groups and not isinstance(value, str):
-            self.wrong(where + key, f"{value_text(value)} is no variant; {instead('', self.groups[key])}")
+            self.wrong(where + key, f"{value_text(value)} is not a variant; {instead('', self.groups[key])}")
             return []
         return [(key, f"{self.plus(key)}{key}={value_text(value)}")]
 
     def factors(self, factors: Any, where: str) -> dict[str, list[Any]]:
         """Levels by factor."""
         if not isinstance(factors, dict):
-            self.wrong(f"{where}factors", "is no mapping; write factors: {ffn: [mlp, swiglu]}")
+            self.wrong(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
             return {}
         found = {}
         for key, levels in factors.items():
             if isinstance(levels, list) and levels:
                 found[str(key)] = levels
             else:
-                self.wrong(f"{where}factors.{key}", "is no list of levels; write [first, second]")
+                self.wrong(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
         return found
 
     def levels(self, content: dict[str, Any]) -> dict[str, list[Any]]:

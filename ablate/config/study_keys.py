@@ -14,7 +14,7 @@ from ablate.config.margin import wrong_margin
 from ablate.config.schema import MOST_SEEDS, TUNING_SEEDS, Config
 
 TAKEN = ("export", "verify")  # commands of `python -m analysis`, which takes a study's name in the same place
-NO_SEEDS = "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
+SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 
 
 def study_problems(config: Config) -> list[Problem]:
@@ -24,11 +24,11 @@ def study_problems(config: Config) -> list[Problem]:
         found += looks_problems(config)
     elif isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
         twice = isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds)
-        found.append(Problem("seeds", f"{seeds!r} {'has a seed twice; write each once' if twice else NO_SEEDS}"))
+        found.append(Problem("seeds", f"{seeds} has a seed twice; write each once" if twice else f"{SEEDS}; not {seeds!r}"))
     elif isinstance(seeds, int) and seeds < 1:
-        found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))
+        found.append(Problem("seeds", f"must be ≥ 1, not {seeds}"))
     elif (seeds if isinstance(seeds, int) else len(seeds)) > MOST_SEEDS:
-        found.append(Problem("seeds", f"more than {MOST_SEEDS:,} seeds are no study; write fewer"))
+        found.append(Problem("seeds", f"must be at most {MOST_SEEDS:,} seeds"))
     elif isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):
         message = f"{TUNING_SEEDS.start} and above are tuning's, and never scored; write smaller ones"
         found.append(Problem("seeds", message))
@@ -50,7 +50,7 @@ def study_problems(config: Config) -> list[Problem]:
     while not os.path.lexists(folder):
         folder = folder.parent
     if not folder.is_dir():
-        found.append(Problem("results_dir", f"{folder} is no folder; write another results_dir"))
+        found.append(Problem("results_dir", f"{folder} is not a folder; write another results_dir"))
     elif not config.dry_run:
         try:
             tempfile.TemporaryFile(dir=folder).close()  # asking for permission says little to root, or of a full disk

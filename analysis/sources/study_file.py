@@ -66,7 +66,7 @@ def read_study_file(file: Path) -> Described:
     except (yaml.YAMLError, RecursionError) as error:
         raise Refused(no_yaml(file, error)) from None
     if not isinstance(content, dict):
-        raise Refused(f"{file} is no mapping; write keys and values, of {', '.join(KEYS)}")
+        raise Refused(f"{file} must be a mapping; write keys and values, of {', '.join(KEYS)}")
     try:
         return _described(str(file), content)
     except ValueError as error:
@@ -84,7 +84,7 @@ def _described(file: str, content: dict[str, Any]) -> Described:
     factors = _mapping(content, "factors", "{ffn: [mlp, swiglu]}")
     for name, levels in factors.items():
         if not isinstance(levels, list) or not levels or not all(isinstance(level, str) for level in levels):
-            raise ValueError(f"factors.{name}: is no list of levels; write [first, second]")
+            raise ValueError(f"factors.{name}: must be a list of levels; write [first, second]")
         if len(set(levels)) < len(levels):
             raise ValueError(f"factors.{name}: has a level twice; write each once")
     reference = _mapping(content, "reference", "{norm: rms}")
@@ -112,7 +112,7 @@ def _text(content: dict[str, Any], key: str) -> str:
 def _mapping(content: dict[str, Any], key: str, instead: str) -> dict[str, Any]:
     found = content.get(key, {})
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise ValueError(f"{key}: is no mapping; write {key}: {instead}")
+        raise ValueError(f"{key}: must be a mapping; write {key}: {instead}")
     return found
 
 

@@ -241,12 +241,12 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"model": {"layers": "two"}}, "mine.yaml: model.layers=two: 'two' is not a whole number"),
     (
         {"norm": 3, "factors": {"ffn": ["mlp", "swiglu"]}, "claims": None},
-        "mine.yaml: norm: 3 is no variant; there are",
+        "mine.yaml: norm: 3 is not a variant; there are",
     ),
     ({"factors": {"ffn": ["mlp", "swigloo"]}, "claims": None}, "mine.yaml: ffn=swigloo: no such ffn"),
     (
         {"factors": {"ffn": "mlp"}, "claims": None},
-        "mine.yaml: factors.ffn: is no list of levels; write [first, second]",
+        "mine.yaml: factors.ffn: must be a list of levels; write [first, second]",
     ),
     ({"factors": ["ffn"], "claims": None}, "mine.yaml: factors: is no mapping"),
     ({"factors": {"fnn": ["mlp"]}, "claims": None}, "mine.yaml: factors.fnn: no such key; did you mean ffn?"),
@@ -254,8 +254,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"hydra": {"mode": "RUN"}}, "mine.yaml: hydra: Hydra's own settings belong on the command line"),
     ({"defaults": ["norm"]}, "mine.yaml: defaults: a study file lists none"),
     ({"tier": "tall"}, "mine.yaml: tier: belongs on the command line: tier=NAME"),
-    ({"question": 3}, "mine.yaml: question: is no text; write a sentence"),
-    ({"tiers": {"tall": 3}}, "mine.yaml: tiers: is no mapping of mappings"),
+    ({"question": 3}, "mine.yaml: question: must be a sentence"),
+    ({"tiers": {"tall": 3}}, "mine.yaml: tiers: must be a mapping of mappings"),
     ({"tiers": {"tall": {"scael": "base"}}}, "mine.yaml: tiers.tall.scael: no such key; did you mean scale?"),
     ({"claims": {"a": {"less": [{"ffn": "mlp"}, {"ffn": "glu"}]}}}, "mine.yaml: claims.a: less: ffn has no level glu"),
     (

@@ -238,7 +238,7 @@ def device_problems(config: dict[str, Any]) -> list[Problem]:
         found.append(Problem("train.device", "cuda is not available here; write train.device=cpu"))
     parallel = train["parallel"]
     if parallel != "auto" and (isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1):
-        found.append(Problem("train.parallel", f"{parallel!r} is no number of workers; write auto or at least 1"))
+        found.append(Problem("train.parallel", f"must be auto or an integer ≥ 1, not {parallel!r}"))
     return found
 
 

@@ -25,7 +25,7 @@ def placebo_problems(study: Study) -> list[Problem]:
         return []
     found = []
     if count < LEAST:
-        found.append(Problem("aa", f"{count} of each kind say nothing about a spread; write aa=8, or at least {LEAST}"))
+        found.append(Problem("aa", f"must be ≥ {LEAST}, as in aa=8: {count} of each kind tell nothing about a spread"))
     if KEY in study.cells.factors or any(cell.config["seed"]["placebo"] for cell in study.cells.checked):
         found.append(Problem("aa", f"sets {KEY} by itself; leave one of them out"))
     if None not in (seed.init, seed.data):

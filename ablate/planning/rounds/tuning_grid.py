@@ -30,7 +30,7 @@ def typed_values(key: str, values: list[Any]) -> list[Any]:
             OmegaConf.update(node, name, value)
             typed.append(OmegaConf.to_container(node)[name])  # type: ignore[index, call-overload]
         except (OmegaConfBaseException, ValueError):
-            raise ValueError(f"{value!r} is no value of {key}") from None
+            raise ValueError(f"{value!r} is not a value of {key}") from None
     return typed
 
 
