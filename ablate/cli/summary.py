@@ -105,7 +105,7 @@ def _matched(row: Any) -> str:
 
 
 def _beside(study: Study) -> list[str]:
-    """Beside the endpoint: the same metric at other lengths, and with other statistics where norms keep some."""
+    """Beside the endpoint: other metrics that its task shows, other lengths, and other statistics of norms."""
     metric = evidence.endpoint(study.manifest)
     known = [name for name in study.runs if name.startswith(metric) and study.runs[name].notna().any()]
     asked = {length for cell in study.manifest["cells"] for length in cell["config"].get("eval", {}).get("lengths", [])}
@@ -116,7 +116,10 @@ def _beside(study: Study) -> list[str]:
         for name in measured
         if name in study.runs and study.runs[name].notna().any()
     }
+    also = dict.fromkeys(name for task in study.manifest["tasks"].values() for name in task.get("beside", []))
+    measured_too = {name: f"test/{name}" for name in also if f"test/{name}" in study.runs and f"test/{name}" != metric}
     return [
+        *_others(study, "also measured", measured_too),
         *_others(study, "tested at other lengths", {f"@{length}": lengths[length] for length in sorted(lengths)}),
         *_others(study, "with statistics other than the running ones", statistics),
     ]

@@ -12,6 +12,7 @@ from typing import Any
 from ablate.config.claim_relations import RELATIONS, holds, levels_of, relation_of, sides_of, weighed
 from ablate.config.errors import Problem
 from ablate.config.margin import fraction_of
+from ablate.format.settings import is_number
 from ablate.format.suggest import instead
 
 BESIDE = ("metric", "margin", "at")
@@ -114,7 +115,7 @@ def _margin(relation: str, margin: Any) -> Iterator[str]:
             yield f"margin: {relation} takes none; it goes with equivalent"
     elif margin is None:
         yield "equivalent needs a margin, the largest difference that does not matter: margin: 0.01, or margin: 2 %"
-    elif isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
+    elif not is_number(number) or not 0 < number < float("inf"):
         yield f"margin: {margin} must be a number above 0, or a share of the training steps as in 2 %"
 
 

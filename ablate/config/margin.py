@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ablate.format.settings import is_number
+
 PER_CENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 SPELLING = "a number in the metric's unit (margin=0.01) or a share of the training steps (margin='2 %')"
 
@@ -23,7 +25,7 @@ def wrong_margin(margin: Any, exchange: bool) -> str | None:
     size = margin if share is None else share
     if margin is None or (isinstance(size, float) and not math.isfinite(size)):
         return None  # of numbers like nan the frame's own check speaks
-    if isinstance(size, bool) or not isinstance(size, int | float) or size <= 0:
+    if not is_number(size) or size <= 0:
         return f"must be > 0, {SPELLING}; not {margin!r}"
     if share is not None and not exchange:
         told = f"{margin!r} is a share of the training steps, whose worth exchange runs measure"

@@ -46,6 +46,9 @@ STUDY_KEYS = (
     *("results_dir", "dry_run", "reuse", "allow_duplicates", "keep", "user", "unit", "track"),
 )
 
+# Of a run's own keys: what changes no number of its training.
+NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
+
 
 def at_least(low: float, high: float = math.inf) -> Any:
     """A required number in [low, high]."""

@@ -24,7 +24,9 @@ def study_problems(config: Config) -> list[Problem]:
         found += looks_problems(config)
     elif isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
         twice = isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds)
-        found.append(Problem("seeds", f"{seeds} has a seed twice; write each once" if twice else f"{SEEDS}; not {seeds!r}"))
+        found.append(
+            Problem("seeds", f"{seeds} has a seed twice; write each once" if twice else f"{SEEDS}; not {seeds!r}")
+        )
     elif isinstance(seeds, int) and seeds < 1:
         found.append(Problem("seeds", f"must be ≥ 1, not {seeds}"))
     elif (seeds if isinstance(seeds, int) else len(seeds)) > MOST_SEEDS:

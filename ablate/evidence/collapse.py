@@ -19,8 +19,9 @@ from scipy import stats
 from ablate import format
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS, inside
-from ablate.evidence.estimates import SHARES, Scored, estimate_of, groups, sums
+from ablate.evidence.estimates import Scored, estimate_of, groups, sums
 from ablate.evidence.normality import alarmed, normality
+from ablate.evidence.scores import is_share
 from ablate.evidence.statistics import Estimate, interval
 
 LOST = 0.25  # of the way from the best cell to a guess: a run beyond has collapsed
@@ -55,7 +56,7 @@ class Collapse(NamedTuple):
 def guess_of(task: dict[str, Any], metric: str) -> float:
     """What a model that has learnt nothing scores: e^−c or 0 of a share, the largest yardstick c of a loss, or NaN."""
     name, known = metric.split("/")[-1].split("@")[0], task.get("yardsticks") or {}
-    if name in SHARES:
+    if is_share(task, metric):
         return math.exp(-known["chance"]) if "chance" in known and name == "accuracy" else 0.0
     return max(map(float, known.values()), default=math.nan) if name.startswith("loss") else math.nan
 

@@ -15,6 +15,8 @@ from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuned import tuned
 from ablate.results.study import Study
 
+SHARES = ("accuracy", "exact")  # of tasks that do not say, as those of other programs
+
 
 def endpoint(manifest: dict[str, Any]) -> str:
     """The metric that is compared: the first of the task, on the test split, at the last step of the schedule.
@@ -57,6 +59,11 @@ def lower_is_better(manifest: dict[str, Any], metric: str) -> bool:
     if name not in known:
         raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(known)}")
     return bool(known[name] == "min")
+
+
+def is_share(task: dict[str, Any], metric: str) -> bool:
+    """Whether a metric lies in [0, 1] and is best at 1, at any length, as its task says."""
+    return metric.split("/")[-1].split("@")[0] in task.get("shares", SHARES)
 
 
 def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:

@@ -110,10 +110,12 @@ def passes(fraction: float | None) -> str:
 
 def unit(manifest: dict[str, Any], metric: str) -> str:
     """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
-    tasks = [task for task in manifest["tasks"].values() if "loss" in task["metrics"]]
-    tasks = [task for task in tasks if next(iter(task["metrics"])) == "loss"] or tasks  # what others are compared by
+    name = metric.partition("/")[2]
+    tasks = [task for task in manifest["tasks"].values() if name in task["metrics"]]
+    tasks = [task for task in tasks if next(iter(task["metrics"])) == name] or tasks  # what others are compared by
     tokens = ", ".join(dict.fromkeys(task["token"] for task in tasks))
-    return f", nats per {tokens}" if tokens and metric.endswith("/loss") else ""
+    units = {task.get("units", {"loss": "nats"}).get(name) for task in tasks} - {None}
+    return f", {units.pop()} per {tokens}" if tokens and len(units) == 1 else ""
 
 
 def duration(seconds: float) -> str:

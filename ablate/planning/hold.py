@@ -72,7 +72,9 @@ def held_names(
         having = [each for each in groups if name in known[each] and group in ("", each)]
         if not having:
             there = ", ".join(dict.fromkeys(name for names in known.values() for name in names)) or "none"
-            problems.append(Problem("hold", f"{word} is not an argument of {' or '.join(groups)} here; there are {there}"))
+            problems.append(
+                Problem("hold", f"{word} is not an argument of {' or '.join(groups)} here; there are {there}")
+            )
         for each in having:
             without = [cell.choices[each] for cell, mine in zip(cells, own, strict=True) if name not in mine[each]]
             if without:

@@ -122,14 +122,21 @@ def _is_task(value: Any) -> bool:
     texts = ("name", "title", "kind", "token")
     if not _is_mapping(value) or not all(isinstance(value.get(key, ""), str) for key in texts):
         return False
-    ways, marks = value.get("metrics"), value.get("yardsticks", {})
+    ways, marks, units = value.get("metrics"), value.get("yardsticks", {}), value.get("units", {})
+    if not all(_is_words(value.get(key, [])) for key in ("shares", "beside")) or not _is_mapping(units):
+        return False
     return (
         _is_mapping(ways)
         and len(ways) > 0
         and all(way in ("min", "max") for way in ways.values())
         and _is_mapping(marks)
+        and _is_words(list(units.values()))
         and all(isinstance(mark, int | float | None) for mark in marks.values())
     )
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
 def _is_study(manifest: dict[str, Any], key: str) -> bool:

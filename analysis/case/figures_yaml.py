@@ -17,6 +17,7 @@ from matplotlib.colors import is_color_like, to_hex
 
 from ablate import format
 from ablate.config.errors import Refused, no_yaml
+from ablate.format.settings import is_number
 from ablate.format.suggest import instead
 from ablate.results.atomic import write_atomic
 from analysis.case.labels import cell_label, written
@@ -119,7 +120,7 @@ def _width(value: Any) -> float:
         return WIDTHS["text"]
     if isinstance(value, str) and value in WIDTHS:
         return WIDTHS[value]
-    if isinstance(value, int | float) and not isinstance(value, bool) and NARROWEST <= value <= WIDEST:
+    if is_number(value) and NARROWEST <= value <= WIDEST:
         return float(value)
     allowed = f"write {', '.join(WIDTHS)} or inches from {NARROWEST} to {WIDEST:g}"
     raise ValueError(f"width is {_shown(value)}; {allowed}")

@@ -26,6 +26,7 @@ import yaml
 from ablate import evidence
 from ablate.config.errors import Problem, Refused, no_yaml
 from ablate.format import show
+from ablate.format.settings import is_number
 from ablate.format.suggest import instead
 from analysis.escape import ACTING, visible
 from analysis.sources.columns import WHOLE
@@ -151,14 +152,10 @@ def level_of(text: Any, known: list[Any]) -> Any:
     if not isinstance(text, str):
         return text
     value = _number(text)
-    equal = [level for level in known if _is_number(level) and _is_number(value) and level == value]
+    equal = [level for level in known if is_number(level) and is_number(value) and level == value]
     by_text = [level for level in known if show(level) == text]
     unlike = [level for level in known if show(level).lower() == text.lower()]
     return next((found[0] for found in (by_text, equal, unlike) if len(found) == 1), text)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def judged(

@@ -30,10 +30,11 @@ def solved(study: Study) -> pandas.DataFrame | None:
     batches are the same.  None where no run of such a task solved it.
     """
     manifest, curves = study.manifest, study.curves
+    tasks = {cell["id"]: cell["task"] for cell in manifest["cells"]}
     metrics = {
         cell: metric.replace("test/", "val/")
         for cell, metric in evidence.endpoints(manifest).items()
-        if metric.split("/")[-1] in ("accuracy", "exact")
+        if evidence.is_share(manifest["tasks"].get(tasks[cell], {}), metric)
     }
     times = {cell: times_of(study, cell, metric) for cell, metric in metrics.items() if metric in curves}
     if not any(found["solved"].any() for found in times.values()):

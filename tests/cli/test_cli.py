@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, SHAPE, STEPS, run_module
+from conftest import SHAPE, STEPS, run_module
 from one_run import sweep_here
 
 import ablate
@@ -147,14 +147,3 @@ def test_help_lists_every_variant_without_loading_anything_heavy(cli):
         for variant, file in variants.items():
             assert variant in done.stdout and first_line(file) in done.stdout
             assert first_line(file), f"{file} does not say what it is"
-
-
-def test_the_catalogue_of_the_readme_is_what_is_on_disk():
-    from ablate.cli.catalogue import BEGIN, END, SHOWN, markdown
-    from ablate.config.groups import groups
-
-    text = (ROOT / "README.md").read_text()
-    shown = text.partition(BEGIN)[2].partition(END)[0].strip()
-    assert shown == markdown().strip(), "make catalogue"
-    for group in SHOWN:
-        assert f"`{group}=`" in shown and all(f"| `{name}`" in shown for name in groups()[group])

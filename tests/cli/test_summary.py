@@ -9,6 +9,7 @@ import pytest
 from fake_studies import TASK, fabricate
 
 from ablate.cli.summary import summary
+from ablate.evidence import is_share, lower_is_better
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -196,6 +197,24 @@ def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
     said = summary(study).splitlines()
     assert said[1] == "scope: 124 M parameters, 800 steps (8.2 passes), one untuned lr 1e-3"
     assert said[2] == "test/loss, nats per byte, last step"
+
+
+def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -> None:
+    """Nothing but its task names it; it is read with the direction, the unit and the bounds that it has there."""
+    task = TASK | {"metrics": {"loss": "min", "f1": "max"}, "shares": ["f1"], "units": {"loss": "bits"}}
+    name = fabricate(tmp_path, {"norm": ["ln", "rms"]}, tasks={"f0": task | {"beside": ["f1"]}})
+    for planned in read_manifest(tmp_path, name)["runs"]:
+        run = Run(tmp_path, planned["path"])
+        result = run.result() or {}
+        write_json(run.result_file, result | {"final": result["final"] | {"test/f1": 0.25}})
+    study = load_study(tmp_path, name)
+    lines = summary(study).splitlines()
+    at = lines.index("also measured")
+    shown = lines[at + 1].split()
+    assert shown[-4] == "f1" and (float(shown[-3]), float(shown[-1])) == (0.25, 0.0)
+    assert any(line.startswith("test/loss, bits per byte") for line in lines)
+    assert not lower_is_better(study.manifest, "test/f1") and is_share(task, "test/f1@8")
+    assert not is_share(task, "test/accuracy"), "what a task says of its metrics counts alone"
 
 
 def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> None:

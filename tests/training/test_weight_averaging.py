@@ -10,11 +10,12 @@ from conftest import latest
 from one_run import rows_of, train
 
 import ablate
+from ablate.data.metrics import loss
 from ablate.planning.plan import plan_study
 from ablate.planning.units import record
 from ablate.results.run import Run
 from ablate.training import weight_averaging
-from ablate.training.metrics import loss, score
+from ablate.training.metrics import score
 from ablate.training.trainer import Diverged, Trainer
 
 LONG = ["train.steps=40", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]

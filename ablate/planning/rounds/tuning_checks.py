@@ -10,9 +10,10 @@ from typing import Any
 from ablate import format
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, STUDY_KEYS, TUNING_SEEDS
+from ablate.format.settings import is_number
 from ablate.planning.budget_matching import CHOSEN
 from ablate.planning.earlier_runs import read_earlier
-from ablate.planning.rounds.tuning_grid import is_number, typed_values
+from ablate.planning.rounds.tuning_grid import typed_values
 from ablate.planning.rounds.tuning_seeds import share_problems, tuning_name
 from ablate.planning.study import Study
 

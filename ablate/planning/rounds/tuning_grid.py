@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.config.schema import SECTIONS, Tune, writable
+from ablate.format.settings import is_number
 from ablate.planning.earlier_runs import read_earlier
 
 LIMIT = 4  # values by which a grid is extended, on each side
@@ -38,11 +39,6 @@ def choose(scores: Sequence[float | None], lower: bool) -> int:
     """Index of the best score, the first of equal ones; None, of a value with a diverged run, is worse than any."""
     ranked = [math.inf if score is None else score if lower else -score for score in scores]
     return min(range(len(ranked)), key=lambda i: (scores[i] is None, ranked[i], i))
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def at_edge(grid: Sequence[Any], i: int) -> bool:

@@ -14,7 +14,6 @@ from analysis.figures.kind import Kind, Page
 from analysis.stats.solve_times import SOLVED, times_of
 
 COLUMNS = ["facet", "cell", "name", "step", "share", "low", "high", "n"]
-METRICS = ("accuracy", "exact")
 PANELS = 6
 
 
@@ -30,7 +29,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     for stratum, cells in evidence.strata(study.manifest)[:PANELS]:
         for cell in cells:
             metric = metrics[cell["id"]]
-            if metric.split("/")[-1] in METRICS and metric in study.curves:
+            task = study.manifest["tasks"].get(cell["task"], {})
+            if evidence.is_share(task, metric) and metric in study.curves:
                 found = times_of(study, cell["id"], metric)
                 rows += [_point(stratum, cell["id"], names[cell["id"]], *point) for point in _curve(found)]
     made = pandas.DataFrame(rows, columns=COLUMNS)

@@ -258,7 +258,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("margin: [1]", "margin: ['1'] is no size of a difference"),
     ("claims: [1]", "claims: must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}"),
     ("claims: {a: {less: [{ffn: glu}, {ffn: mlp}]}}", "claims.a: less: ffn has no level glu; there are mlp, no"),
-    ("claims: {a: {less: [{fn: mlp}, {ffn: no}]}}", "claims.a: less: fn is not a factor of this study; did you mean ffn?"),
+    ("claims: {a: {less: [{fn: mlp}, {ffn: no}]}}", "claims.a: less: fn is not a factor of this study; did you mean"),
     ("claims: {a: {less: [{ffn: no}, {ffn: mlp}], metric: test/los}}", "no column test/los: did you mean test/loss"),
     ("claims: {a: {less: [{ffn: no}, {ffn: mlp}], metric: quality}}", "the name of quality does not say whether less"),
     ("claims: {a: {equivalent: [{ffn: no}, {ffn: mlp}], margin: 3 %}}", "claims.a: margin: 3 % is a share of the tr"),
