@@ -125,6 +125,8 @@ def test_no_module_imports_itself_by_way_of_others():
         "ablate.cli.summary",
         "ablate.cli.monitor.live_view",
         "ablate.execution.tracking.wandb",
+        "ablate.cli.main",
+        "ablate.cli.completion",
         "ablate.sync",
         "ablate.evaluate",
         "ablate.status",

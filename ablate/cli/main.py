@@ -75,6 +75,10 @@ HYDRAS = ("--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "
 def main() -> None:
     """The command line; ends the process with an exit code of the module's list."""
     sys.path += [os.getcwd()] * (os.getcwd() not in sys.path)  # last: a user's package is found there, no random.py
+    if "_ARGCOMPLETE" in os.environ:
+        from ablate.cli.completion import complete
+
+        complete(COMMANDS)
     words = sys.argv[1:]
     if words and words[0] in COMMANDS:
         exit_with(lambda: importlib.import_module(COMMANDS[words[0]]).main(words[1:]))

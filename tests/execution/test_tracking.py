@@ -420,7 +420,7 @@ def test_a_wandb_that_hangs_ends_with_the_grace_of_the_mirror(tmp_path: Path, se
     start = f"from ablate.execution.tracking import process; {code}; process.main()"
     command = [sys.executable, "-c", start, STUDY, str(tmp_path)]
     answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
-    assert answer.returncode == 0 and f"`python -m ablate.sync {STUDY}` mirrors the rest" in answer.stderr
+    assert answer.returncode == 0 and f"`ablate sync {STUDY}` mirrors the rest" in answer.stderr
 
 
 def test_the_mode_is_decided_without_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
