@@ -137,8 +137,9 @@ class SwiGLU(GLU):
         return F.silu(a)
 
 
-def none() -> None:
+def none() -> nn.Module | None:
     """No feed-forward network: the block leaves it and its norm out."""
+    return None
 
 
 def width(dim: int, hidden: int | None, mult: float, multiple_of: int = 1) -> int:
