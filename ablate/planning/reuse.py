@@ -9,6 +9,7 @@ from typing import Any
 
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.plain_yaml import read_plain
+from ablate.planning.earlier_runs import Earlier
 from ablate.results.atomic import read_json
 from ablate.results.parts import named
 from ablate.results.run import Run
@@ -22,24 +23,24 @@ EARLIER = "by an earlier release"
 Row = dict[str, Any]
 
 
-def refuse_replacing(name: str, earlier: dict[str, Any], rows: list[Row]) -> None:
+def refuse_replacing(earlier: Earlier, rows: list[Row]) -> None:
     """Raise PlanError for a study whose cells would not be added to but replaced, or whose data have changed."""
     new = {row["id"] for row in rows}
-    gone = [cell for cell in earlier.get("cells", []) if cell["id"] not in new]
+    gone = [cell for cell in earlier.manifest.get("cells", []) if cell["id"] not in new]
     if not gone:
         return
     known = {_settings(row): row for row in rows}
     now = [known.get(_settings(cell), cell)["task"] for cell in gone]
     if all(task != cell["task"] for cell, task in zip(gone, now, strict=True)):
         old = gone[0]["task"]
-        title = earlier["tasks"].get(old, {}).get("title", "the text")
+        title = earlier.manifest["tasks"].get(old, {}).get("title", "the text")
         message = (
-            f"{name} was trained on other data: {title} is no longer {old[:8]} but {now[0][:8]}; "
+            f"{earlier.name} was trained on other data: {title} is no longer {old[:8]} but {now[0][:8]}; "
             "write another name, or restore the data"
         )
     else:
         cells = f"{len(gone)} other cell{'s' * (len(gone) > 1)}"
-        message = f"{name} holds {cells}; add to its cells, or write another name"
+        message = f"{earlier.name} holds {cells}; add to its cells, or write another name"
     raise PlanError([Problem("study", message)])
 
 
@@ -178,11 +179,14 @@ def listed(names: Iterable[str]) -> str:
 
 
 def trained_again(
-    results: Path, earlier: dict[str, Any], runs: list[Row], rows: list[Row], statuses: dict[str, str], reuse: str
+    earlier: Earlier, runs: list[Row], rows: list[Row], statuses: dict[str, str], reuse: str
 ) -> list[str]:
     """A sentence for each reason that runs are trained again: runs that this study had, or whose data have changed."""
-    paths, cells, told = {run["path"] for run in runs}, {row["id"]: row for row in rows}, Told(results)
-    had = {(run["cell"], run["seed"]): run["path"] for run in earlier.get("runs", []) if run["path"] not in paths}
+    results, paths, cells = earlier.results, {run["path"] for run in runs}, {row["id"]: row for row in rows}
+    told = Told(results)
+    had = {
+        (run["cell"], run["seed"]): run["path"] for run in earlier.manifest.get("runs", []) if run["path"] not in paths
+    }
     reasons: dict[str, list[set[str]]] = {}
     moved = before = 0
     for run in runs:

@@ -11,7 +11,7 @@ from pybtex.database import parse_string
 
 from ablate.config.citations import cited, entries, papers, short
 from ablate.config.errors import PlanError
-from ablate.config.groups import CONF, groups
+from ablate.config.groups import CONF, groups, read_groups
 from analysis.writing.bibliography import bibliography, cite, mention
 
 VARIANTS = [(group, name) for group, found in groups().items() for name, file in found.items() if cited(file)]
@@ -96,9 +96,9 @@ def test_the_manifest_has_the_entries_of_all_parts_and_of_variants_of_the_users(
     file.write_text("# Own norm.\n# cite: doe2024norm, ba2016layer\n_target_: mine.Norm\n")
     own = [{"norm": "own", "ffn": "nowhere"}]
     with pytest.raises(PlanError, match=r"norm=own: .*own.yaml cites doe2024norm, but .*papers.bib has no such entry"):
-        papers(own, str(tmp_path))
+        papers(own, read_groups(str(tmp_path)))
     (tmp_path / "papers.bib").write_text("@misc{doe2024norm,\n  author = {Doe, Jane},\n  year = {2024}\n}\n")
     entries.cache_clear()
-    assert list(papers(own, str(tmp_path))["norm=own"]) == ["doe2024norm", "ba2016layer"]
+    assert list(papers(own, read_groups(str(tmp_path)))["norm=own"]) == ["doe2024norm", "ba2016layer"]
     file.write_text("# Own norm.\n_target_: mine.Norm\n")
-    assert papers(own, str(tmp_path)) == {}
+    assert papers(own, read_groups(str(tmp_path))) == {}
