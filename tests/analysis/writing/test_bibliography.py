@@ -15,7 +15,7 @@ from ablate.config.groups import CONF, groups, read_groups
 from analysis.writing.bibliography import bibliography, cite, mention
 
 VARIANTS = [(group, name) for group, found in groups().items() for name, file in found.items() if cited(file)]
-ROOT_NORM = papers([{"norm": "rms"}])
+ROOT_NORM = papers([{"norm": "rms"}], read_groups())
 
 
 def read(text: str) -> dict[str, dict[str, str]]:
@@ -34,7 +34,9 @@ def test_every_entry_has_author_title_and_year_and_is_cited() -> None:
 
 
 def test_all_variants_together_are_one_valid_file() -> None:
-    every = {name: found for group, name_ in VARIANTS for name, found in papers([{group: name_}]).items()}
+    every = {
+        name: found for group, name_ in VARIANTS for name, found in papers([{group: name_}], read_groups()).items()
+    }
     found = read(bibliography({"papers": every}))
     assert found.keys() == entries(CONF).keys()
     for key, entry in entries(CONF).items():
