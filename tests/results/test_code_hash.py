@@ -16,7 +16,7 @@ from conftest import ROOT
 from ablate.config.components import resolve
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS
-from ablate.results.code_hash import KEEPING, LOOP, PACKAGE, Sources, code_of
+from ablate.results.code_hash import LOOP, NEUTRAL, PACKAGE, Sources, code_of
 from ablate.results.code_index import WHOLE
 
 PARTS = (*COMPONENTS, "model", "data", "optim")
@@ -136,8 +136,8 @@ def test_what_is_shared_changes_all_that_share_it(file, name, expected):
 
 
 def test_what_the_hash_names_by_name_is_one_definition_each():
-    found = [name for _, name in Sources({"ablate": [PACKAGE]}).named((*LOOP, *KEEPING))]
-    assert sorted(found) == sorted((*LOOP, *KEEPING)), "each name in LOOP and KEEPING stands for one definition"
+    found = [name for _, name in Sources({"ablate": [PACKAGE]}).named((*LOOP, *NEUTRAL))]
+    assert sorted(found) == sorted((*LOOP, *NEUTRAL)), "each name in LOOP and NEUTRAL stands for one definition"
 
 
 def test_no_module_of_ours_that_training_imports_does_anything_then():
