@@ -1,7 +1,7 @@
 """Metrics: one number of all scored targets, and what those who read it have to know about it.
 
-A metric of one's own is a `Metric` here, or in a task's `own_metrics`, and its name in the `metrics` of the tasks that
-have it.
+Every task can name those in METRICS.  Another metric is a `Metric` in the `own_metrics` of the tasks that have it, so
+that it enters no key of the runs of others.
 """
 
 from __future__ import annotations

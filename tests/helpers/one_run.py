@@ -29,8 +29,9 @@ def here(jobs: list[list[str]], first: int = 0) -> None:
         run_unit(Path(told["results_dir"]), told["study"], told["unit"], True, lambda: False)
 
 
-def sweep_here(*overrides: str) -> int:
+def sweep_here(*words: str) -> int:
     """A command line carried out as `python -m ablate` does, but for its processes: the exit code."""
+    overrides = tuple(word for word in words if word != "-m")
 
     def planned() -> Plan:
         plan_study.cache_clear()
