@@ -1,6 +1,6 @@
 """Evaluates kept weights again: of a study's runs that are done, or of one run.
 
-    python -m ablate.evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
+    ablate evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
 
 With `user=[my_package]` where the models are built from packages of one's own: what lies in results allows none.
 
@@ -42,7 +42,7 @@ class Named(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> int:
     """Evaluate, print a table and what is to be said about each run; the exit code."""
-    parser = Parser("python -m ablate.evaluate", "Evaluate the kept weights of runs again.")
+    parser = Parser("ablate evaluate", "Evaluate the kept weights of runs again.")
     said = "a study's name (default: the newest) or results/runs/<cell>/<key>; eval.lengths=[64,128], eval.tokens=N"
     parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
     given = parser.parse_intermixed_args(arguments)
@@ -215,13 +215,15 @@ def configured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, Any]:
 def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
     """The run's test metrics from its weights; at lengths they are kept, where eval.tokens is that of training."""
     from ablate.model.placebo import data_seed
-    from ablate.training.evaluation import at_lengths, endpoint, setting_of
+    from ablate.training.evaluation import at_lengths, final_evaluation, following, setting_of
     from ablate.training.length_eval import add_lengths
 
     config, [seed] = configured(loaded, asked), loaded.config["seeds"]
     setting, task, lengths = setting_of(config), loaded.task(), config["eval"]["lengths"]
     model = loaded.model().to(setting.device)
-    found, _ = endpoint(model, task, setting, data_seed(config["seed"], seed), config["train"])
+    train = config["train"]
+    batches = following(task, data_seed(config["seed"], seed), train["steps"], train["batch_size"])
+    found = final_evaluation(model, task, setting, batches).metrics
     if setting.tokens != loaded.config["eval"]["tokens"]:
         return found | at_lengths(model, task, setting, lengths)
     if lengths:
