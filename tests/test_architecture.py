@@ -125,7 +125,7 @@ def test_no_module_imports_itself_by_way_of_others():
         "ablate.results",
         "ablate.evidence",
         "ablate.cli.summary",
-        "ablate.cli.monitor.live_view",
+        "ablate.cli.monitor.view",
         "ablate.execution.tracking.wandb",
         "ablate.cli.main",
         "ablate.cli.completion",
