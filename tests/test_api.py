@@ -72,7 +72,7 @@ def test_a_study_that_cannot_be_written_is_refused(small, in_this_process, monke
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(api, "record", full)
-    with pytest.raises(Refused, match="results_dir: .*results cannot be written .Permission denied"):
+    with pytest.raises(Refused, match=r"results_dir: .*results cannot be written \(Permission denied"):
         ablate.run(["seeds=1", *small])
 
 
