@@ -45,7 +45,7 @@ $(VENV)/.all: $(VENV)/.ready
 	touch $@
 
 catalogue: $(VENV)/.ready
-	$(BIN)/python -m ablate.catalogue
+	$(BIN)/python -m ablate.catalogue README.md
 
 clean:
 	rm -rf $(VENV)

@@ -1,8 +1,7 @@
 """`python -m ablate.catalogue`."""
 
-import sys
-
 from ablate.cli.catalogue import main as main
+from ablate.format.streams import exit_with
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)

@@ -90,7 +90,6 @@ def plan(small: list[str]) -> Callable[..., Any]:
     from ablate.planning.plan import Plan, plan_study
 
     def planned(*overrides: str) -> Plan:
-        plan_study.cache_clear()
         return plan_study(tuple(latest(*small, *overrides)))
 
     return planned

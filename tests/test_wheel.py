@@ -84,10 +84,10 @@ def test_everything_works_from_the_wheel_alone(wheel: Path, text: Path, tmp_path
 
 
 def own_norm(folder: Path) -> None:
-    """The norm of docs/how-to/own-component.md, as a user's package and folder of variants."""
-    page = (ROOT / "docs" / "how-to" / "own-component.md").read_text(encoding="utf-8")
+    """The norm that README.md writes, as a user's package and folder of variants."""
+    chapter = (ROOT / "README.md").read_text(encoding="utf-8").partition("## A norm of your own")[2]
     for language, name in (("python", "my_package/norms.py"), ("yaml", "my_conf/norm/max.yaml")):
-        code = re.search(rf"```{language}\n(.*?)```", page, re.DOTALL)
+        code = re.search(rf"```{language}\n(.*?)```", chapter, re.DOTALL)
         assert code
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(code[1], encoding="utf-8")
@@ -99,14 +99,14 @@ def test_code_installed_below_a_repository_is_not_of_its_commit(
 ) -> None:
     from ablate.execution import run_facts
 
-    for name in ("theirs.py", ".venv/worker.py"):
+    for name in ("theirs.py", ".venv/run_facts.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     name = ["-c", "user.name=x", "-c", "user.email=x@y.z", "-c", "commit.gpgsign=false"]
     done("git", "init", "-q", folder=tmp_path)
     done("git", "add", "theirs.py", folder=tmp_path)
     done("git", *name, "commit", "-qm", "theirs", folder=tmp_path)
-    for file, known in (("theirs.py", True), (".venv/worker.py", False)):
+    for file, known in (("theirs.py", True), (".venv/run_facts.py", False)):
         monkeypatch.setattr(run_facts, "__file__", str(tmp_path / file))
         found = run_facts.git.__wrapped__()
         assert (found is not None) == known and (found is None or len(found["commit"]) == 40)

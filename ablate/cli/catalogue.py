@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 from ablate.cli.key_tables import key_tables, setting_tables
+from ablate.config.arguments import Parser, conclude
 from ablate.config.groups import CHECKOUT, PACKAGE, defaults, first_line, groups
 
 SHOWN = ("norm", "ffn", "residual", "position", "attention", "init", "model", "preset", "data", "scale", "optim")
@@ -56,13 +56,21 @@ def _row(name: str, line: str, default: bool) -> str:
     return f"| `{name}`{' (default)' * default} | {what.removesuffix('.').replace('|', chr(92) + '|')} | {source} |\n"
 
 
-def main() -> int:
-    """Write the generated pages of a checkout; the exit code."""
-    if not CHECKOUT:
-        print("ablate catalogue: writes docs/ of a checkout, and this is an installed package", file=sys.stderr)
-        return 2
+def main(arguments: list[str] | None = None) -> int:
+    """Write the generated pages of a checkout, or print the catalogue of an installed package; the exit code."""
+    parser = Parser("ablate catalogue", "Every variant with its source, as tables; in a checkout, written to docs/.")
+    parser.parse_args(arguments)
+    return conclude(parser.prog, _write if CHECKOUT else _show)
+
+
+def _write() -> int:
     for name, text in pages().items():
         file = PACKAGE.parent / "docs" / name
         file.write_text(text, encoding="utf-8")
         print(file)
+    return 0
+
+
+def _show() -> int:
+    print(catalogue())
     return 0

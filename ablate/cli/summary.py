@@ -259,7 +259,7 @@ def _trouble(study: Study, results: Path) -> list[str]:
 def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     manifest, status = study.manifest, study.runs["status"]
     where = shlex.quote(str(results))
-    figures = "figures: python -m analysis" + f" --results-dir {where}" * (results != Path("results"))
+    figures = "figures: ablate analyse" + f" --results-dir {where}" * (results != Path("results"))
     open_runs = int(status.isin(["missing", "failed"]).sum())
     again = (
         f"the same command again trains the {format.counted(open_runs, 'run')} without a number\n" if open_runs else ""
@@ -290,4 +290,4 @@ def _columns(*columns: list[str]) -> list[str]:
 
 
 def _more(count: int, noun: str) -> list[str]:
-    return [f"  … {format.counted(count, f'more {noun}')}: python -m analysis"] if count > 0 else []
+    return [f"  … {format.counted(count, f'more {noun}')}: ablate analyse"] if count > 0 else []

@@ -42,7 +42,7 @@ def metadata(stamped: dict[str, Any]) -> dict[str, str]:
 
 def command(manifest: dict[str, Any]) -> str:
     """The command that makes the figures of a study, or of runs that are none of ours."""
-    return str(manifest["command"]) if manifest.get("source") else f"python -m analysis {manifest['study']}"
+    return str(manifest["command"]) if manifest.get("source") else f"ablate analyse {manifest['study']}"
 
 
 def content(typed: str) -> str:

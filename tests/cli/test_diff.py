@@ -166,7 +166,7 @@ def test_mistakes_are_one_line(results: Path, arguments: list[str], line: str) -
     (cell / "s0-fabricated" / "config.yaml").write_text("[")
     ended = run_module("ablate.diff", *arguments, "--results-dir", str(results), cwd=results)
     assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1, ended.stderr
-    assert ended.stderr.startswith("python -m ablate.diff: " + line.format(folder=results, cwd=results))
+    assert ended.stderr.startswith("ablate diff: " + line.format(folder=results, cwd=results))
 
 
 def test_the_keys_said_to_have_no_effect_have_none(plan: Callable[..., Any]) -> None:

@@ -119,7 +119,7 @@ def test_mistakes_are_told_in_one_line(trained, monkeypatch, capsys, arguments, 
         code = end.code
     shown = capsys.readouterr()
     assert code == 2 and shown.out == "" and len(shown.err.splitlines()) == 1
-    assert said in shown.err and shown.err.startswith("python -m ablate.evaluate: ")
+    assert said in shown.err and shown.err.startswith("ablate evaluate: ")
 
 
 def test_runs_that_cannot_be_evaluated_do_not_keep_the_others(trained, monkeypatch, capsys):

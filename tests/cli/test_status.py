@@ -268,7 +268,7 @@ def test_mistakes_are_one_line(tmp_path: Path, arguments: list[str], line: str) 
     (tmp_path / "empty").mkdir()
     ended = run_module("ablate.status", *arguments, cwd=tmp_path, ABLATE_RESULTS="results")
     assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1, ended.stderr
-    assert ended.stderr.startswith("python -m ablate.status: " + line.format(folder="results"))
+    assert ended.stderr.startswith("ablate status: " + line.format(folder="results"))
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:

@@ -48,9 +48,7 @@ def test_whole_text(tmp_path: Path) -> None:
         and " four times in five (SD of an effect 0.0" in lines[11]
     )
     assert lines[12] == "intervals cover seeds only; speed not compared (runs shared the machine)"
-    assert (
-        lines[13] == "next: python -m ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: python -m analysis"
-    )
+    assert lines[13] == "next: python -m ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: ablate analyse"
     assert len(lines) == 14
 
 
@@ -156,7 +154,7 @@ def test_question_tier_and_claims_are_named(tmp_path: Path) -> None:
 def test_a_confirmation_says_of_what_and_asks_for_no_other(tmp_path: Path) -> None:
     said = text(tmp_path, confirms="norm-ffn-3fa94c", seeds=range(8))
     assert "confirmation of norm-ffn-3fa94c on fresh seeds" in said.splitlines()[0]
-    assert "confirm=" not in said and said.splitlines()[-1] == f"figures: python -m analysis --results-dir {tmp_path}"
+    assert "confirm=" not in said and said.splitlines()[-1] == f"figures: ablate analyse --results-dir {tmp_path}"
 
 
 def test_notes_of_cells_are_said_once(tmp_path: Path) -> None:
@@ -179,7 +177,7 @@ def test_a_large_study_stays_readable_and_says_what_is_left(tmp_path: Path) -> N
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "gelu", "geglu", "swiglu"], "optim.lr": [5e-4, 1e-3]}
     said = text(tmp_path, factors)
     assert len(said.splitlines()) < 45
-    assert "… 8 more cells: python -m analysis" in said and "… 11 more effects: python -m analysis" in said
+    assert "… 8 more cells: ablate analyse" in said and "… 11 more effects: ablate analyse" in said
     heading = "effects, paired over 3 seeds, simultaneous 95 % intervals, if differences are roughly normal"
     first = said.splitlines()[said.splitlines().index(heading) + 1]
     assert "better" in first  # what is decided is not what is cut

@@ -7,8 +7,8 @@ from conftest import latest
 
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import job_overrides, record
 from ablate.planning.plan import PlanError
+from ablate.planning.units import job_overrides, record
 from ablate.results.study import load_study
 
 MANY = ["norm=ln,rms", "ffn=mlp,gelu,swiglu"]

@@ -8,7 +8,6 @@ import pytest
 from conftest import SHAPE, STEPS, latest
 
 from ablate.cli.main import command
-from ablate.planning.plan import plan_study
 
 HUGE = "734543839430499934233706"
 
@@ -20,7 +19,6 @@ def typed(text, tmp_path, monkeypatch, capsys):
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results", "dry_run=true"]
 
     def act(*words: str) -> tuple[int, list[str]]:
-        plan_study.cache_clear()
         monkeypatch.setattr("sys.argv", ["ablate", *words])
         own = [word for word in latest(*small, *words) if word not in words] if "--cfg" not in words else []
         own = [word for word in own if "data=memorisation" not in words or not word.startswith("data.path=")]

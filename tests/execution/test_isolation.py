@@ -44,7 +44,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-TRAINS = sys.argv[0].endswith("worker.py")
+TRAINS = "ablate.execution.worker" in sys.modules
 
 
 def raise_(error):

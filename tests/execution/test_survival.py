@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -13,11 +14,12 @@ import time
 from pathlib import Path
 
 import pytest
+from carried_out import carry_out
 from conftest import ROOT, latest
 from crashing_norm import hazard, kill_session, processes, session_is_gone, start, training, wait_for
 from one_run import sweep_here
 
-from ablate.cli.sweep import carry_out
+from ablate.execution.launcher import launch
 from ablate.results.run import Run
 
 SWEEP = ["-m", "norm=ln,bn", "train.steps=150", "train.eval_every=50", "train.checkpoint_seconds=0.1", "seeds=2"]
@@ -142,12 +144,12 @@ def test_a_cell_that_dies_hard_takes_no_other_down_under_another_launcher(strike
     assert reason in failed["error"]["message"]
 
 
-def test_a_launcher_that_fails_is_one_line_and_the_summary_is_shown(plan, capfd):
-    def launch(jobs: list, first: int) -> None:
+def test_a_launcher_that_fails_is_one_line_and_the_summary_is_shown(plan, capfd, monkeypatch):
+    def die(jobs: list) -> None:
         raise RuntimeError("workers were\nterminated")
 
-    planned = plan("norm=ln,rms", "seeds=1")
-    assert carry_out(planned, launch, lambda: planned) == 1
+    monkeypatch.setattr("ablate.execution.jobs.run_here", die)
+    assert carry_out(plan("norm=ln,rms", "seeds=1"), functools.partial(launch, [])) == 1
     shown = capfd.readouterr()
     assert "ablate: the launcher failed (RuntimeError: workers were terminated)" in shown.err
     assert "missing" in shown.out

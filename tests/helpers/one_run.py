@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ablate.cli.sweep import carry_out
+from carried_out import carry_out
+
 from ablate.execution.worker import run_unit
-from ablate.planning.plan import Plan, plan_study
+from ablate.planning.plan import plan_study
 from ablate.results.run import Run
 
 VOLATILE = ("seconds",)
@@ -22,7 +23,7 @@ def rows_of(run: Run) -> list[dict]:
     return [{key: value for key, value in row.items() if key not in VOLATILE} for row in run.metrics()[0]]
 
 
-def here(jobs: list[list[str]], first: int = 0) -> None:
+def here(jobs: list[list[str]]) -> None:
     """Carries jobs out in this process, one after another: a launcher."""
     for job in jobs:
         told = {key: value.strip("'") for key, _, value in (override.partition("=") for override in job)}
@@ -31,10 +32,5 @@ def here(jobs: list[list[str]], first: int = 0) -> None:
 
 def sweep_here(*words: str) -> int:
     """A command line carried out as `python -m ablate` does, but for its processes: the exit code."""
-    overrides = tuple(word for word in words if word != "-m")
-
-    def planned() -> Plan:
-        plan_study.cache_clear()
-        return plan_study(overrides)
-
-    return carry_out(planned(), here, planned)
+    overrides = [word for word in words if word != "-m"]
+    return carry_out(plan_study(overrides), here, lambda: plan_study(overrides))

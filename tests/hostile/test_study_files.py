@@ -28,7 +28,6 @@ def theirs(place: Path) -> Path:
 
 def problems(theirs: Path | None, *overrides: str) -> list[str]:
     """What a command line is refused for."""
-    plan_study.cache_clear()
     with pytest.raises(PlanError) as told:
         plan_study((*overrides, "dry_run=true"), str(theirs) if theirs else None)
     found = [str(problem) for problem in told.value.problems]
@@ -126,7 +125,6 @@ def test_hydras_own_settings_belong_on_the_command_line(
 ) -> None:
     (theirs / file).parent.mkdir(parents=True, exist_ok=True)
     (theirs / file).write_text("# @package _global_\n" * (file == "norm/evil.yaml") + yaml.safe_dump(HYDRAS[file]))
-    plan_study.cache_clear()
     arguments = [asked, *["job"] * (asked == "--cfg"), f"--config-dir={theirs}"]
     monkeypatch.setattr(sys, "argv", ["ablate", *arguments])
     assert command(arguments) == 2
@@ -177,5 +175,4 @@ def test_the_real_command_line_runs_nothing(
 def test_yaml_below_the_current_folder_is_nobodys_business(place: Path) -> None:
     (place / "notes").mkdir()
     (place / "notes" / "broken.yaml").write_text("a: [")
-    plan_study.cache_clear()
     assert plan_study(("dry_run=true", "norm=ln"), None).manifest["study"]

@@ -14,7 +14,6 @@ from test_tuning import rounds
 from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import record
 from ablate.config.schema import PLACEBOS
 from ablate.data.build import build_task
 from ablate.evidence.noise_floor import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
@@ -22,6 +21,7 @@ from ablate.execution.worker import run_unit
 from ablate.model.build import initialised_model
 from ablate.model.placebo import component_of, data_seed
 from ablate.planning.plan import PlanError, plan_study
+from ablate.planning.units import record
 from ablate.results.run import Run
 from ablate.results.study import load_study
 from analysis.writing.tables import remarks

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+from carried_out import carry_out
 from conftest import SHAPE, STEPS
 from one_run import sweep_here
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.cli.sweep import carry_out
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.planning.rounds.tuning_grid import at_edge, choose, extended
 from ablate.results.atomic import write_json
@@ -163,7 +163,6 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
         return [run["path"] for run in manifest()["runs"] if run["cell"] == cell]
 
     def planned():
-        plan_study.cache_clear()
         done.append(plan_study((*shape, *TUNE)))
         return done[-1]
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from carried_out import carry_out
 from conftest import Cli, latest
 from test_components import CONFIG, component
 
@@ -14,9 +15,9 @@ from ablate.cli import evaluate
 from ablate.cli.main import command
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import conclude, record
 from ablate.execution.worker import run_unit
 from ablate.planning.plan import PlanError, plan_study
+from ablate.planning.units import record
 from ablate.results.atomic import write_json
 from ablate.results.run import Run
 from ablate.results.study import load_study
@@ -28,7 +29,6 @@ from analysis.writing import tables
 def carried_out(*overrides: str) -> tuple[list[str], Run, object]:
     """Plan a study of one run and do what there is to do, in this process."""
     torch.set_num_threads(1)
-    plan_study.cache_clear()
     plan = plan_study((*overrides, "seeds=1", "study=one"))
     record(plan)
     [unit] = plan.manifest["units"]
@@ -103,11 +103,11 @@ def test_without_weights_the_result_stands_and_the_command_says_what_to_do(small
     assert statuses == ["done"] and lacking(run, [8]) == [], "what is known when training starts needs no weights"
     before = run.result_file.read_bytes()
     _, _, plan = carried_out(*small, "keep=none", "eval.lengths=[8,24]")
-    assert plan.todo == [] and conclude(plan, None) == 1
+    assert plan.todo == [] and carry_out(plan) == 1
     [note] = [note for note in plan.notes if "eval.lengths" in note]
     assert "keep=none" in note and str(run.folder) in note and "\n" not in note
     assert "not tested at eval.lengths=[24]; its result stands" in capsys.readouterr().err
-    assert run.result_file.read_bytes() == before and conclude(carried_out(*small)[2], None) == 0
+    assert run.result_file.read_bytes() == before and carry_out(carried_out(*small)[2]) == 0
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -123,7 +123,7 @@ def test_a_failing_test_loses_nothing(small, monkeypatch, capfd, trained):
     assert run.result()["status"] == "done" and not run.evaluation_file.exists() and run.weights_file.exists()
     said = capfd.readouterr().err.splitlines()
     assert [line for line in said if "cannot be tested at eval.lengths=[8] (out of memory at this length)" in line]
-    assert conclude(plan, None) == 1
+    assert carry_out(plan) == 1
     monkeypatch.undo()
     assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"] and lacking(run, [8]) == []
 

@@ -15,10 +15,10 @@ from conftest import latest
 from crashing_norm import hazard, session_is_gone, start, training, wait_for
 from one_run import rows_of, train
 
-from ablate.cli.sweep import record
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.execution.worker import run_unit
 from ablate.planning.plan import plan_study
+from ablate.planning.units import record
 from ablate.results.run import Run
 
 LONG = ["train.steps=60", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
@@ -133,7 +133,6 @@ def test_a_full_disk_is_no_failure_of_the_run(planned, undisturbed, name, monkey
 def test_a_corrupt_result_is_named_set_aside_and_trained_again(planned, undisturbed, content, capfd):
     _, run = train(planned)
     run.result_file.write_text(content)
-    plan_study.cache_clear()
     again = plan_study(tuple(planned.manifest["command"].split()[3:]))
     assert again.todo == [run.path] and any("result.json" in note for note in again.notes)
     assert train(planned)[0] == "done"

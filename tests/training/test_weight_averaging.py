@@ -10,9 +10,9 @@ from conftest import latest
 from one_run import rows_of, train
 
 import ablate
-from ablate.cli.sweep import record
 from ablate.data.metrics import loss
 from ablate.planning.plan import plan_study
+from ablate.planning.units import record
 from ablate.results.run import Run
 from ablate.training import weight_averaging
 from ablate.training.metrics import score
@@ -29,7 +29,6 @@ def half(monkeypatch):
 
 
 def planned(small: list[str], *overrides: str):
-    plan_study.cache_clear()
     plan = plan_study(tuple(latest(*small, *LONG, *PARTS, *overrides)))
     record(plan)
     return plan
