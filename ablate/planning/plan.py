@@ -154,7 +154,7 @@ def command_of(overrides: list[str], config_dir: str | None) -> str:
     """The command as it is typed."""
     swept = bool(parse(overrides, config_dir).swept)
     folder = ["--config-dir", config_dir] if config_dir else []
-    return shlex.join(["python", "-m", "ablate", *(["-m"] * swept), *folder, *overrides])
+    return shlex.join(["ablate", *(["-m"] * swept), *folder, *overrides])
 
 
 def about_metrics(asked: Asked, checked: Iterable[Checked | None]) -> list[Problem]:
