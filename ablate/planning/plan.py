@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
+from ablate.config.citations import papers
 from ablate.config.claims import applicable, fixed_by, metric_problems
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import BASE, Layout, arrange, cell_name, factors_of, is_component, labels_of, levels_of
-from ablate.config.groups import papers, shadowed
+from ablate.config.groups import shadowed
 from ablate.config.margin import without_unit
 from ablate.config.overrides import Command, parse
 from ablate.config.study_file import Asked, key_of, read_study
