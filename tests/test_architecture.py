@@ -16,7 +16,7 @@ from conftest import ROOT, run_module
 from ablate.config.citations import cited, entries
 from ablate.config.groups import CONF, groups
 from ablate.config.schema import COMPONENTS
-from ablate.format.suggest import resembling
+from ablate.format.suggest import instead
 
 # What each package may import, in the order in which data flow; what it is for, its docstring says.
 ABLATE = {
@@ -24,7 +24,7 @@ ABLATE = {
     "config": "format",
     "results": "format config",
     "model": "config",
-    "data": "config results",
+    "data": "format config results",
     "training": "format config results model data",
     "evidence": "format config results",
     "execution": "format config results model data training",
@@ -171,7 +171,7 @@ def test_a_variant_is_one_yaml_that_names_its_source(group):
             f"{file} names no paper: write a line # cite: KEY below the first, and the entry KEY in conf/papers.bib"
         )
         for key in keys:
-            assert key in known, f"{file}: {resembling(key, list(known))}; or write the entry {key} in conf/papers.bib"
+            assert key in known, f"{file}: {instead(key, list(known))}; or write the entry {key} in conf/papers.bib"
         module = f"ablate.model.{group}"
         assert f"_target_: {module}." in text, f"{file}: its class belongs in {module}; write _target_: {module}.NAME"
 

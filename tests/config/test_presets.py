@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 
 from ablate.config.citations import cited
 from ablate.config.compose import Composed, Composer
-from ablate.config.groups import CONF, defaults, first_line, groups
+from ablate.config.groups import CONF, defaults, first_line, groups, read_groups
 from ablate.config.schema import COMPONENTS
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.manifest import read_manifest
@@ -20,7 +20,7 @@ SIZED = ("layers", "heads", "dim", "dropout")
 
 @pytest.fixture
 def composer() -> Iterator[Composer]:
-    with Composer(None) as made:
+    with Composer(read_groups()) as made:
         yield made
 
 
