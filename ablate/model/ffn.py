@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.config.ranges import at_least
 from ablate.model.init import tag
 
 
@@ -144,8 +145,7 @@ def none() -> nn.Module | None:
 
 def width(dim: int, hidden: int | None, mult: float, multiple_of: int = 1) -> int:
     """`hidden` where it is given, else ⌊mult · dim⌋ rounded up to a multiple.  Raises ValueError below 1."""
-    if multiple_of < 1:
-        raise ValueError(f"ffn.multiple_of={multiple_of} must be at least 1")
+    at_least("ffn.multiple_of", multiple_of, 1)
     if hidden is None:
         hidden = -(-int(mult * dim + 1e-9) // multiple_of) * multiple_of
     if hidden < 1:

@@ -40,7 +40,7 @@ REFUSED = [
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["optim.betas=${model.dim}"], "optim.betas=${model.dim}: takes a list; write [...]"),
     (["eval.lengths=${model.dim}"], "eval.lengths=${model.dim}: takes a list; write [...]"),
-    (["data=memorisation", "data.symbols=999999998"], "data.symbols=999999998 is out of range; it must be at most"),
+    (["data=memorisation", "data.symbols=999999998"], "data.symbols must be ≤ 10,000,000, not 999999998"),
     (["user=???"], "user: has no value; write one"),
     (["user=${model.dim}"], "user=${model.dim}: takes a list; write [...]"),
     *(

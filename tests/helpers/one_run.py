@@ -30,6 +30,7 @@ def here(jobs: list[list[str]]) -> None:
         run_unit(Path(told["results_dir"]), told["study"], told["unit"], True, lambda: False)
 
 
-def sweep_here(*overrides: str) -> int:
+def sweep_here(*words: str) -> int:
     """A command line carried out as `python -m ablate` does, but for its processes: the exit code."""
+    overrides = [word for word in words if word != "-m"]
     return carry_out(plan_study(overrides), here, lambda: plan_study(overrides))

@@ -155,7 +155,9 @@ def test_a_study_file_sets_nothing_of_hydras(key: str, place: Path, theirs: Path
         assert "evil.yaml" in problems(theirs, "+experiment=evil")[0]
 
 
-def test_the_real_command_line_runs_nothing(cli: Cli, place: Path, theirs: Path) -> None:
+def test_the_real_command_line_runs_nothing(
+    cli: Cli, place: Path, theirs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """All of it at once, to be trained, with the package where Python finds it."""
     node = {"_target_": f"{PACKAGE}.Norm", "_partial_": True}
     (theirs / "norm" / "evil.yaml").write_text(
@@ -163,8 +165,10 @@ def test_the_real_command_line_runs_nothing(cli: Cli, place: Path, theirs: Path)
     )
     (theirs / "experiment" / "evil.yaml").write_text(yaml.safe_dump({"user": [PACKAGE], "norm": "evil"}))
     for asked in (["+experiment=evil"], ["norm=evil"], ["-m", "norm=ln,evil", "dry_run=true"]):
-        done = cli(*asked, "--config-dir", str(theirs), PYTHONPATH=str(place))
-        assert done.returncode == 2 and "Traceback" not in done.stderr and done.stderr.startswith("ablate: ")
+        assert command([*asked, "--config-dir", str(theirs)]) == 2
+        assert capsys.readouterr().err.startswith("ablate: ")
+    done = cli(*asked, "--config-dir", str(theirs), PYTHONPATH=str(place))
+    assert done.returncode == 2 and "Traceback" not in done.stderr and done.stderr.startswith("ablate: ")
     assert not (place / "results").exists()
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 from carried_out import carry_out
 from conftest import SHAPE, STEPS
+from one_run import sweep_here
 
 from ablate import evidence
 from ablate.cli.summary import summary
@@ -353,10 +354,9 @@ def test_what_cannot_be_tuned_is_refused_in_one_line(plan, overrides, message):
     assert len({problem.key for problem in error.value.problems}) == 1
 
 
-def test_the_real_command_tunes_places_placebos_and_scores(cli, small, tmp_path):
-    command = ["-m", *small, "norm=ln,rms", *TUNE, "tune.seeds=1", "aa=3", "seeds=2", "train.parallel=1"]
-    done = cli(*command)
-    assert done.returncode == 0, done.stderr
+def test_real_runs_are_tuned_beside_placebos_and_scored(small, tmp_path, capsys):
+    assert sweep_here(*small, "norm=ln,rms", *TUNE, "tune.seeds=1", "aa=3", "seeds=2") == 0
+    said = capsys.readouterr().out
     names = sorted(path.parent.name for path in tmp_path.glob("results/studies/*/manifest.json"))
     name = names[0]
     assert names == [name, f"{name}-aa", f"{name}-tune"]
@@ -366,15 +366,13 @@ def test_the_real_command_tunes_places_placebos_and_scores(cli, small, tmp_path)
     for norm, group in tuned.groupby("norm"):
         best[norm] = group.loc[group["val/loss"].idxmin(), "optim.lr"]
     assert {cell["label"]: cell["config"]["optim"]["lr"] for cell in study.manifest["cells"]} == best
-    assert "at each common optim.lr" in done.stdout and "placebos (aa=3, ln)" in done.stdout
-    assert "data order" in done.stdout and "needs" in done.stdout
+    assert "at each common optim.lr" in said and "placebos (aa=3, ln)" in said
+    assert "data order" in said and "needs" in said
     plain = {run["path"] for run in study.manifest["runs"]}
     shared = plain & {run["path"] for run in read_manifest(tmp_path / "results", f"{name}-aa")["runs"]}
     assert len(shared) == 2, "the placebos' reference runs are the study's own"
-    assert (
-        summary(study, tmp_path / "results").splitlines()[1:-1]
-        == [line for line in done.stdout.splitlines() if not line.startswith("[")][1:-1]
-    )
+    shown = [line for line in said.splitlines() if not line.startswith("[")]
+    assert summary(study, tmp_path / "results").splitlines()[1:-1] == shown[1:-1]
 
 
 def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(plan, capsys):

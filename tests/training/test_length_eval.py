@@ -12,6 +12,7 @@ from test_components import CONFIG, component
 
 from ablate import load
 from ablate.cli import evaluate
+from ablate.cli.main import command
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.execution.worker import run_unit
@@ -177,10 +178,10 @@ def test_lengths_that_are_none_are_refused(small, override):
     assert len(error.value.problems) == 1 and "eval.lengths" in str(error.value) and "\n" not in str(error.value)
 
 
-def test_learned_positions_are_refused_on_the_command_line(cli: Cli, small, tmp_path):
-    done = cli("-m", "position=rope,learned", "eval.lengths=[8,32]", *small)
-    [line] = done.stderr.splitlines()
-    assert done.returncode == 2 and "position=learned has 16 positions" in line and not (tmp_path / "results").exists()
+def test_learned_positions_are_refused_on_the_command_line(small, tmp_path, capsys):
+    assert command(["-m", "position=rope,learned", "eval.lengths=[8,32]", *small]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "position=learned has 16 positions" in line and not (tmp_path / "results").exists()
 
 
 @pytest.mark.slow
