@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -69,17 +67,3 @@ def first_line(file: Path) -> str:
         if line.startswith("#") and "@package" not in line:
             return line.lstrip("# ").rstrip()
     return ""
-
-
-def source(file: Path) -> str:
-    """The papers that a variant's first comment names, "Zhang & Sennrich 2019, arXiv 1910.07467", or nothing."""
-    line = first_line(file)
-    named = line.partition("  ")[2] or line * ("arXiv" in line)
-    return named.removesuffix(".") if re.search(r"\b(19|20)\d\d\b|arXiv", named) else ""
-
-
-def papers(choices: Iterable[dict[str, str]], found: dict[str, dict[str, Path]]) -> dict[str, str]:
-    """What the variants of these choices name as their papers, by group=variant; nothing of those that name none."""
-    used = sorted({(group, variant) for chosen in choices for group, variant in chosen.items()})
-    named = {f"{group}={v}": source(found[group][v]) for group, v in used if v in found.get(group, {})}
-    return {variant: text for variant, text in named.items() if text}

@@ -10,11 +10,11 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from ablate.config.citations import papers
 from ablate.config.claims import applicable, fixed_by
 from ablate.config.command import Command, read_command
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import arrange, cell_name
-from ablate.config.groups import papers
 from ablate.config.margin import without_unit
 from ablate.config.study_keys import idle_problems, study_problems
 from ablate.planning.budget_matching import contradictions, match_cells
@@ -111,7 +111,7 @@ def study_of(composition: Composition, cells: Cells) -> Study:
     claims, left = applicable(fixed_by(asked.claims, asked.at), cells.rows)
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
-    sources = papers((cell.choices for cell in composition.cells), design.command.groups.variants)
+    sources = papers((cell.choices for cell in composition.cells), design.command.groups)
     return Study(
         design.command.typed,
         dataclasses.replace(settings, study=settings.study or study_name(settings, cells)),

@@ -18,7 +18,7 @@ from ablate.results.tables import as_planned
 
 ALIKE = ("versions", "data", "study")  # of a run that differs in code only
 SHOWN = 3  # definitions that are named
-EARLIER = "by an earlier release"
+OTHER = "by another release"
 
 Row = dict[str, Any]
 
@@ -135,12 +135,13 @@ def read_provenance(run: Run) -> dict[str, Any] | None:
 
 
 def as_now(told: Row, run: Run) -> Row:
-    """What an earlier release said that a run came from, its settings hashed as they are now.  Raises `Corrupt`."""
+    """What another release said that a run came from, its settings hashed as they are now.  Raises `Corrupt`."""
     config = read_plain(run.config_file)
     seed = run.path.rpartition("/")[2][1:].partition("-")[0]
     try:
         hashed = settings_of(config, int(seed))
-        return told | {"numbers": hashed, "definitions": told["code"], "source": named(told.get("source"))}
+        code = told.get("definitions", told["code"])
+        return told | {"numbers": hashed, "definitions": code, "source": named(told.get("source"))}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Corrupt(f"{run.config_file} is no configuration ({error})") from None
 
@@ -150,7 +151,7 @@ def changed_names(old: Row, new: Row) -> set[str]:
     release, that it is one.
     """
     if old.get("format") != new.get("format"):
-        return {EARLIER}
+        return {OTHER}
     one, other = old["definitions"], new["definitions"]
     alone = set(one.values()) ^ set(other.values())
     return {name for side in (one, other) for name, digest in side.items() if digest in alone}
@@ -162,8 +163,8 @@ def _taken(label: str, found: list[set[str]]) -> str:
 
 def _by(names: set[str], end: str = "") -> str:
     """Whose code trained runs, by the definitions that are other ones."""
-    if EARLIER in names:
-        return EARLIER
+    if OTHER in names:
+        return OTHER
     return f"with other code ({listed(names)}{end})" if names else "with other code"
 
 
@@ -198,12 +199,12 @@ def trained_again(
             came = read_provenance(old)
             names = changed_names(came, planned) if came else set()
             reasons.setdefault(_reason(came, planned), []).append(names)
-        elif (other := _newest(planned, like)) and EARLIER in other[1]:
+        elif (other := _newest(planned, like)) and OTHER in other[1]:
             before += 1
         else:
             moved += _data_changed([came for _, came in like], planned)
     again = [_again("of this study", reason, found, reuse) for reason, found in reasons.items()]
-    again += [_again("of these cells", "", [{EARLIER}] * before, reuse)] * (before > 0)
+    again += [_again("of these cells", "", [{OTHER}] * before, reuse)] * (before > 0)
     return again + [f"{_counted(moved, 'of these cells')} trained before the data changed; trained again"] * (moved > 0)
 
 

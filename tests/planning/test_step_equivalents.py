@@ -14,7 +14,7 @@ from scipy import stats
 from test_tuning import rounds
 
 from ablate import evidence
-from ablate.cli.monitor.study_state import rounds_of, unsettled
+from ablate.cli.monitor.rounds import rounds_of, unsettled
 from ablate.cli.preview import preview
 from ablate.cli.status import main as status
 from ablate.cli.summary import summary
