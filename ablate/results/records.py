@@ -1,0 +1,224 @@
+"""What the manifest of a study holds, as records: cells, planned runs, looks, claims, the margin, what was tuned."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ablate.results.typed_json import Record, default, later, record
+
+Number = int | float
+Level = str | int | float | bool | None  # of a factor
+Levels = dict[str, Level]  # one of each factor
+
+
+@record
+class Task(Record):
+    """What a study keeps of a task; `metrics` says of each whether less ("min") or more is better."""
+
+    name: str = ""
+    title: str = ""
+    kind: str = ""
+    token: str = ""  # what a target stands for
+    metrics: dict[str, Literal["min", "max"]]
+    yardsticks: dict[str, Number | None] = default({})
+    train_tokens: Number | None = None
+    positions: int | None = later()
+
+
+@record
+class Matched(Record):
+    """What a cell was held equal in: its amount, its reference's, and the difference as a share of the latter."""
+
+    quantity: str
+    value: Number
+    reference: Number
+    difference: Number
+
+
+@record
+class Cell(Record):
+    """One resolved configuration without its seed, with what it costs and what it shares with its reference.
+
+    batches          cells with equal values see the same batches, and their seeds pair
+    task             fingerprint of its data
+    shared_draws     share of its parameters that start from its reference's draws
+    seen_lengths     of `eval.lengths` those whose examples training has seen, with the share of them
+    defaults         arguments that no YAML sets and constructors fill in, by dotted name
+    written          the label that it was planned with, where a user has given it another
+    """
+
+    id: str
+    name: str  # of its runs' folder
+    label: str
+    levels: Levels
+    reference: bool
+    params: Number
+    params_vs_reference: Number | None = None
+    flops_per_token: Number
+    shared_draws: Number | None = None
+    matched: Matched | None = None
+    tokens_per_step: Number | None = None
+    batches: str
+    task: str
+    seen_lengths: dict[str, Number] = default({})
+    notes: list[str] = default([])
+    defaults: dict[str, Any] = default({})
+    config: dict[str, Any]
+    written: str | None = later()
+
+
+@record
+class PlannedRun(Record):
+    """A cell with a seed; `path` is `<cell's name>/<key>`, `tuned` the settings that were chosen for this seed."""
+
+    cell: str
+    seed: int
+    tuned: dict[str, Any] | None = later()
+    path: str
+
+
+@record
+class UnitRun(Record):
+    """A run with its cell, as the file of its unit holds it for the job that trains it."""
+
+    cell: Cell
+    seed: int
+    tuned: dict[str, Any] | None = later()
+    path: str
+
+
+@record
+class Look(Record):
+    """Results of these seeds have been seen; `planned` are the looks of a sequence, `study` who saw them elsewhere."""
+
+    seeds: list[int]
+    planned: list[int] | None = later()
+    when: str = ""
+    study: str | None = later()
+
+
+@record
+class Sequence(Record):
+    """The looks of seeds=auto, as numbers of seeds; the study is `at` one of them, and `max` is the last."""
+
+    looks: list[int]
+    at: int
+    max: int | None = later()
+
+
+@record
+class ClaimText(Record):
+    """What a claim said, since when, and whether no comparison that it speaks of existed then."""
+
+    claim: dict[str, Any]
+    written: str = ""
+    registered: bool
+
+
+@record
+class ClaimEntry(ClaimText):
+    """A claim with its earlier texts; one that was taken out says when, and whether its results were seen by then."""
+
+    earlier: list[ClaimText] = default([])
+    withdrawn: str | None = later()
+    seen: bool | None = later()
+
+
+@record
+class MarginText(Record):
+    """A margin, since when it holds, and whether no comparison existed then; None is none any more."""
+
+    value: Number | str | None
+    written: str = ""
+    registered: bool = False
+
+
+@record
+class MarginEntry(MarginText):
+    """The margin of a study with its earlier values, oldest first."""
+
+    earlier: list[MarginText] = default([])
+
+
+@record
+class Tune(Record):
+    """What a study that tunes was asked for."""
+
+    key: str
+    values: list[Any]
+    seeds: int
+    extend: bool = False
+    per_seed: bool = False
+
+
+@record
+class TunedCell(Record):
+    """The value that tuning chose for a cell, or for each of its seeds (`values`), and the scores of all."""
+
+    value: Level
+    values: dict[str, Level] = later({})
+    scores: list[Number | None]
+    edge: bool  # whether it is the first or last that was tried
+
+
+@record
+class Tuning(Record):
+    """What was tuned before a study was trained: the key, its values, seeds per value, the study that did it."""
+
+    key: str
+    values: list[Level]
+    seeds: int
+    per_seed: bool = later(False)
+    study: str
+    cells: dict[str, TunedCell]
+
+
+@record
+class Manifest(Record):
+    """A study: what varies, its cells, the runs that were planned, what was said beforehand and what has been seen."""
+
+    study: str
+    source: str | None = later()  # the file or project that runs of other programs come from
+    created: str = ""
+    updated: str = ""
+    command: str = ""
+    versions: dict[str, str] = default({})
+    design: str = "grid"
+    zip: list[Any] = default([])
+    factors: dict[str, list[Level]]
+    components: list[str]
+    reference: Levels
+    match: str = "none"
+    claims: dict[str, ClaimEntry] = default({})
+    tier: str | None = None
+    seeds: list[int]
+    sequential: Sequence | None = None
+    confirms: str | None = None
+    looks: list[Look]
+    tasks: dict[str, Task]
+    cells: list[Cell]
+    runs: list[PlannedRun]
+    units: dict[str, list[str]]
+    experiment: str | None = later()
+    question: str | None = later()
+    placebo_of: str | None = later()
+    exchange_of: str | None = later()
+    aliases: dict[str, Any] = default({})
+    remarks: list[str] = default([])
+    papers: dict[str, str] = later({})
+    tunes: str | None = later()
+    tune: Tune | None = later()
+    endpoint: str | None = later()
+    tuning: Tuning | None = later()
+    placebos: str | None = later()
+    exchange: str | None = later()
+    timing: str | None = later()
+    shown: dict[str, str] = later({})  # what a user calls factors and levels
+    withdrawn: dict[str, ClaimEntry] = default({})
+    claims_hash: str | None = None
+    margin: MarginEntry | None = None
+
+    def beside(self) -> dict[str, str]:
+        """The studies that belong to this one, by what they are to it."""
+        named = {"placebos": self.placebos, "exchange": self.exchange}
+        return {role: name for role, name in named.items() if name}
