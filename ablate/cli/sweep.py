@@ -21,6 +21,7 @@ from ablate.execution.tracking.mirror import one_line
 from ablate.planning.plan import Plan
 from ablate.results.atomic import write_json
 from ablate.results.manifest import log_look, renew_manifest, unit_file
+from ablate.results.records import Cell, PlannedRun, Unit, UnitRun
 from ablate.results.run import now
 from ablate.results.study import load_study
 from ablate.results.tables import as_planned
@@ -59,7 +60,7 @@ def carry_out_rounds(plan: Plan, launch: Launch | None, replan: Callable[[], Pla
         except PlanError as error:  # tuning found another value than was scored before, say
             print(*(f"ablate: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
             return WRONG
-        if following.manifest["runs"] == plan.manifest["runs"]:  # the last round, or one that did not end
+        if following.manifest.runs == plan.manifest.runs:  # the last round, or one that did not end
             return conclude(following, time.monotonic() - started if trained else None)
         plan = following
 
@@ -76,7 +77,7 @@ def carry_out_round(plan: Plan, launch: Launch | None) -> int | None:
     for note in plan.notes:
         print(f"ablate: {note}", file=sys.stderr)
     if plan.todo and launch:
-        with mirror(plan), follow(plan.results, plan.manifest["study"], plan.todo):
+        with mirror(plan), follow(plan.results, plan.manifest.study, plan.todo):
             trouble = launched(launch, job_overrides(plan))
         if trouble:
             print(f"ablate: {trouble}; the same command continues with what is missing", file=sys.stderr)
@@ -96,24 +97,29 @@ def launched(launch: Launch, jobs: list[list[str]]) -> str | None:
 
 def record(plan: Plan) -> None:
     """Write the manifest, and what each unit's job reads."""
-    name = plan.manifest["study"]
+    name = plan.manifest.study
     renew_manifest(plan.results, plan.manifest)
-    cells = {cell["id"]: cell for cell in plan.manifest["cells"]}
-    runs = {run["path"]: run | {"cell": as_planned(cells[run["cell"]], run)} for run in plan.manifest["runs"]}
+    cells = {cell.id: cell for cell in plan.manifest.cells}
+    runs = {run.path: with_cell(run, as_planned(cells[run.cell], run)) for run in plan.manifest.runs}
     for unit in units_to_do(plan):
-        paths = plan.manifest["units"][unit]
-        write_json(unit_file(plan.results, name, unit), {"runs": [runs[path] for path in paths]})
+        paths = plan.manifest.units[unit]
+        write_json(unit_file(plan.results, name, unit), Unit(runs=[runs[path] for path in paths]).as_json())
+
+
+def with_cell(run: PlannedRun, cell: Cell) -> UnitRun:
+    """A run as the file of its unit holds it."""
+    return UnitRun(cell=cell, seed=run.seed, tuned=run.tuned, path=run.path)
 
 
 def units_to_do(plan: Plan) -> list[str]:
     """The units that hold a run to train."""
     todo = set(plan.todo)
-    return [unit for unit, paths in plan.manifest["units"].items() if todo.intersection(paths)]
+    return [unit for unit, paths in plan.manifest.units.items() if todo.intersection(paths)]
 
 
 def job_overrides(plan: Plan) -> list[list[str]]:
     """One Hydra job per unit that has something to do."""
-    names = {"study": plan.manifest["study"], "results_dir": str(plan.results)}
+    names = {"study": plan.manifest.study, "results_dir": str(plan.results)}
     common = [f"{key}={QuotedString(name, Quote.single).with_quotes()}" for key, name in names.items()]
     common.append(f"user=[{','.join(plan.user)}]")
     return [[f"unit={unit}", *common] for unit in units_to_do(plan)]
@@ -122,10 +128,10 @@ def job_overrides(plan: Plan) -> list[list[str]]:
 @contextlib.contextmanager
 def mirror(plan: Plan) -> Iterator[None]:
     """The tracking process beside the sweep, where any cell asks for one; training never waits for it."""
-    if not any(cell["config"]["track"] for cell in plan.manifest["cells"]):
+    if not any(cell.config["track"] for cell in plan.manifest.cells):
         yield
         return
-    named = [plan.manifest["study"], *[f"user=[{','.join(plan.user)}]"] * bool(plan.user)]
+    named = [plan.manifest.study, *[f"user=[{','.join(plan.user)}]"] * bool(plan.user)]
     command = [sys.executable, "-m", "ablate.cli.mirror", *named, "--results-dir", str(plan.results)]
     said = tempfile.TemporaryFile()  # noqa: SIM115 (what it says must not fall into the live table)
     process = subprocess.Popen([*command, "--follow"], stdin=subprocess.PIPE, stderr=said, start_new_session=True)
@@ -149,7 +155,7 @@ def mirror(plan: Plan) -> Iterator[None]:
 
 def conclude(plan: Plan, seconds: float | None) -> int:
     """Log the look that the summary is, print it, and return the exit code."""
-    study = load_study(plan.results, plan.manifest["study"], plan.manifest)
+    study = load_study(plan.results, plan.manifest.study, plan.manifest)
     try:
         with refusing_full_disks(plan.results):  # what is not logged must not be seen
             log_look(plan.results, plan.manifest, now())

@@ -14,6 +14,7 @@ from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark
 from ablate.planning.checks.duplicate_cells import refuse_equal
 from ablate.planning.checks.validate import Checked, Gate
+from ablate.results.records import Cell, ClaimEntry, Matched, TaskFacts
 from ablate.results.run_key import batches, numbers
 from ablate.training.length_eval import seen_in_training, seen_lengths
 
@@ -26,13 +27,13 @@ class Draft:
     settings: dict[str, Any]  # the configuration that holds the study's own keys
     factors: dict[str, list[Any]]
     reference: dict[str, Any]
-    rows: list[dict[str, Any]]  # the manifest's cells, and in the same order
+    rows: list[Cell]  # the manifest's cells, and in the same order
     checked: list[Checked]  # what they were made of
     raw: list[dict[str, Any]]  # their configurations as they were composed, before anything was resolved or matched
     at: list[int]  # which cell each one is compared with
-    extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # entries of the manifest beside the usual
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # fields of the manifest beside the usual
     claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; of no placebos
-    written: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the tuning's manifest says of claims
+    written: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)  # claims in the tuning's manifest
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
     more: bool = False  # whether another round of the same command comes after this one
     looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at
@@ -49,8 +50,8 @@ def describe_cells(
     levels: list[dict[str, Any]],
     labels: list[str],
     at: list[int],
-    matched: list[dict[str, Any] | None],
-) -> list[dict[str, Any]]:
+    matched: list[Matched | None],
+) -> list[Cell]:
     """The manifest's rows of cells, each compared with the reference of its stratum, at `at`.
 
     `names` are those of the cells' folders, `labels` what people read.
@@ -59,29 +60,29 @@ def describe_cells(
     for i, cell in enumerate(checked):
         reference = checked[at[i]].budget
         rows.append(
-            {
-                "id": cell_id(cell),
-                "name": names[i],
-                "label": labels[i],
-                "levels": levels[i],
-                "reference": levels[at[i]] == levels[i],
-                "params": cell.budget.params,
-                "params_vs_reference": cell.budget.params / reference.params - 1,
-                "flops_per_token": cell.budget.flops_per_token,
-                "shared_draws": shared_draws(cell.budget.shapes, reference.shapes),
-                "matched": matched[i],
-                "tokens_per_step": cell.config["train"]["batch_size"] * cell.task.positions,
-                "batches": batches(cell.config, cell.task.fingerprint),
-                "task": cell.task.fingerprint,
-                "seen_lengths": (seen := seen_lengths(cell.config, cell.task)),
-                "notes": cell.task.notes
+            Cell(
+                id=cell_id(cell),
+                name=names[i],
+                label=labels[i],
+                levels=levels[i],
+                reference=levels[at[i]] == levels[i],
+                params=cell.budget.params,
+                params_vs_reference=cell.budget.params / reference.params - 1,
+                flops_per_token=cell.budget.flops_per_token,
+                shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
+                matched=matched[i],
+                tokens_per_step=cell.config["train"]["batch_size"] * cell.task.positions,
+                batches=batches(cell.config, cell.task.fingerprint),
+                task=cell.task.fingerprint,
+                seen_lengths=(seen := seen_lengths(cell.config, cell.task)),
+                notes=cell.task.notes
                 + cell.budget.notes
                 + held(cell.config["seed"])
                 + seen_in_training(seen)
                 + remark(labels[i], matched[i]),
-                "defaults": filled_in(cell.config),
-                "config": cell.config,
-            }
+                defaults=filled_in(cell.config),
+                config=cell.config,
+            )
         )
     return rows
 
@@ -109,7 +110,7 @@ def recomposed(
         checked, matched = match_cells(settings["match"], checked, labels, at, gate)
     if gate.problems:
         raise PlanError(gate.problems)
-    names = [row["name"] for row in draft.rows] * (len(raw) // len(draft.rows))
+    names = [row.name for row in draft.rows] * (len(raw) // len(draft.rows))
     rows = describe_cells(checked, names, levels, labels, at, matched)
     refuse_equal(rows, checked, settings["allow_duplicates"])
     return Draft(draft.command, settings, factors, reference, rows, checked, raw, at, draft.extra)
@@ -128,10 +129,10 @@ def held(seed: dict[str, Any]) -> list[str]:
     return [f"seed.{half}={seed[half]} for every run: intervals do not cover {names[half]}" for half in fixed]
 
 
-def describe_task(task: Any) -> dict[str, Any]:
+def describe_task(task: Any) -> TaskFacts:
     """What the manifest keeps of a task."""
     keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
-    return {key: getattr(task, key) for key in keys}
+    return TaskFacts(**{key: getattr(task, key) for key in keys})
 
 
 def slow_starts(configs: list[dict[str, Any]]) -> list[str]:

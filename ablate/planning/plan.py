@@ -10,7 +10,6 @@ import platform
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -44,6 +43,7 @@ from ablate.planning.registration import register, registered_margin
 from ablate.planning.reuse import kept_apart, refuse_replacing, take_others, trained_again
 from ablate.planning.rounds import rounds_of
 from ablate.planning.rounds.sequential import looks_before, sequence_of
+from ablate.results.records import Cell, Look, Manifest, PlannedRun, Tuning
 from ablate.results.run import now
 from ablate.results.run_key import numbers, run_key, without_user
 from ablate.results.tables import as_planned
@@ -59,7 +59,7 @@ class Plan:
     """A checked study: its manifest, as it will be written, the state of its runs, and what to tell the user."""
 
     results: Path
-    manifest: dict[str, Any]
+    manifest: Manifest
     statuses: dict[str, str]  # run path -> done, diverged, failed, missing, or untested: done but for eval.lengths
     notes: list[str]
     dry_run: bool
@@ -98,10 +98,10 @@ def plan_rounds(draft: Draft) -> Plan:
             following = settle(rounds.send(plan.manifest))
         except StopIteration:
             break
-        if following.manifest["study"] != plan.manifest["study"]:
+        if following.manifest.study != plan.manifest.study:
             ended.append(plan)
         plan = following
-        ended = [other for other in ended if other.manifest["study"] != plan.manifest["study"]]
+        ended = [other for other in ended if other.manifest.study != plan.manifest.study]
     return dataclasses.replace(plan, ended=ended)
 
 
@@ -215,87 +215,91 @@ def settle(draft: Draft) -> Plan:
     rows = kept_apart(name, rows) if settings["reuse"] == "none" else rows
     if settings["confirm"] and not (results / "studies" / base).exists():
         notes.append(f"{base} was never trained here, so there is nothing yet that this could confirm")
-    seeds = choose_seeds(results, settings, base, earlier, [row["name"] for row in rows])
+    seeds = choose_seeds(results, settings, base, earlier, [row.name for row in rows])
     own_looks, kept = looked_at(draft, earlier, seeds)
     if kept:
         notes.append(f"seeds {', '.join(map(str, kept))} were looked at before and stay in the study")
     seeds = sorted({*seeds, *kept})
-    runs = [planned_run(row, seed, draft.extra.get("tuning") or {}) for seed in seeds for row in rows]
+    runs = [planned_run(row, seed, draft.extra.get("tuning")) for seed in seeds for row in rows]
     if settings["reuse"] == "any":
         runs, rows = take_others(results, runs, rows)
-    manifest = {
-        "study": name,
-        "created": earlier.get("created") or now(),
-        "updated": now(),
-        "command": draft.command,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
-        "design": settings["design"],
-        "zip": settings["zip"],
-        "factors": factors,
-        "components": [name for name in factors if is_component(name.split("+"))],
-        "reference": draft.reference,
-        "match": settings["match"],
-        "claims": {},  # see below: what was written when
-        "tier": settings["tier"],
-        "seeds": seeds,
-        "sequential": sequence_of(draft.looks, settings["seeds"]),
-        "confirms": base if settings["confirm"] else None,
-        "looks": own_looks + other_looks(results, name, runs),
-        "tasks": {cell.task.fingerprint: describe_task(cell.task) for cell in checked},
-        "cells": [row | {"config": without_user(row["config"])} for row in rows],
-        "runs": runs,
-        "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
-        **(companions(results, earlier, rows, runs, draft.extra, notes) | draft.extra),
-    }
+    beside, aside = companions(results, earlier, rows, runs, draft.extra)
+    manifest = Manifest(
+        study=name,
+        created=earlier.created if earlier and earlier.created else now(),
+        updated=now(),
+        command=draft.command,
+        versions={"python": platform.python_version(), "torch": torch.__version__},
+        design=settings["design"],
+        zip=settings["zip"],
+        factors=factors,
+        components=[name for name in factors if is_component(name.split("+"))],
+        reference=draft.reference,
+        match=settings["match"],
+        tier=settings["tier"],
+        seeds=seeds,
+        sequential=sequence_of(draft.looks, settings["seeds"]),
+        confirms=base if settings["confirm"] else None,
+        looks=own_looks + other_looks(results, name, runs),
+        tasks={cell.task.fingerprint: describe_task(cell.task) for cell in checked},
+        cells=[dataclasses.replace(row, config=without_user(row.config)) for row in rows],
+        runs=runs,
+        units={unit_name([run.path]): [run.path] for run in runs},
+        **(beside | draft.extra),
+    )
+    notes += aside
     if draft.looks:
         notes.append(f"seeds=auto: looks at {', '.join(map(str, draft.looks))}; now at {settings['seeds']}")
     notes += slow_starts([cell.config for cell in checked])
-    statuses = {run["path"]: status_of(results, run["path"], notes) for run in runs}
+    found = {run.path: status_of(results, run.path) for run in runs}
+    statuses = {path: status for path, (status, _) in found.items()}
+    notes += [note for _, wrong in found.values() for note in wrong]
     notes += trained_again(results, earlier, runs, rows, statuses, settings["reuse"])
     if settings["keep"] != "none":
         notes += without_weights(results, statuses)
-    statuses |= to_test(results, manifest, statuses, notes)
-    manifest |= registered(draft, results, earlier, runs, statuses)
+    lacking, told = to_test(results, manifest, statuses)
+    statuses |= lacking
+    notes += told
+    manifest = registered(manifest, draft, results, earlier, statuses)
     return Plan(results, manifest, statuses, notes, settings["dry_run"], settings["user"], draft.more)
 
 
-def planned_run(row: dict[str, Any], seed: int, tuning: dict[str, Any]) -> dict[str, Any]:
+def planned_run(row: Cell, seed: int, tuning: Tuning | None) -> PlannedRun:
     """A cell's run with a seed, at the value that tuning chose for this seed where it did."""
-    run: dict[str, Any] = {"cell": row["id"], "seed": seed}
-    if tuning.get("per_seed"):
-        run["tuned"] = {tuning["key"]: tuning["cells"][row["id"]]["values"][str(seed)]}
-    config = as_planned(row, run)["config"]
-    return run | {"path": f"{row['name']}/{run_key(config, seed, row['task'])}"}
+    tuned = {tuning.key: tuning.cells[row.id].values[str(seed)]} if tuning and tuning.per_seed else None
+    run = PlannedRun(cell=row.id, seed=seed, tuned=tuned, path="")
+    return dataclasses.replace(run, path=f"{row.name}/{run_key(as_planned(row, run).config, seed, row.task)}")
 
 
-def looked_at(draft: Draft, earlier: dict[str, Any], seeds: list[int]) -> tuple[list[dict[str, Any]], list[int]]:
+def looked_at(draft: Draft, earlier: Manifest | None, seeds: list[int]) -> tuple[list[Look], list[int]]:
     """The looks that this study has had, and the seeds besides `seeds` that were seen in one of another plan."""
-    looks = [look for look in earlier.get("looks", []) if "study" not in look]
+    looks = [look for look in earlier.looks if look.study is None] if earlier else []
     looks += looks_before(draft.looks, draft.settings["seeds"], looks)
-    seen = {seed for look in looks if look.get("planned") != draft.looks for seed in look["seeds"]}
+    seen = {seed for look in looks if look.planned != draft.looks for seed in look.seeds}
     return looks, sorted(seen - set(seeds))
 
 
 def registered(
-    draft: Draft, results: Path, earlier: dict[str, Any], runs: list[dict[str, Any]], statuses: dict[str, str]
-) -> dict[str, Any]:
-    """The manifest's entries about claims and the margin, beside what it and the tuning's said before."""
-    before = earlier | {"claims": draft.written | earlier.get("claims", {})}
-    margin, old = draft.settings["margin"], earlier.get("margin") or draft.extra.get("margin")
-    seen = scored(results, earlier, runs, statuses) if draft.claims or margin or old else {}
+    manifest: Manifest, draft: Draft, results: Path, earlier: Manifest | None, statuses: dict[str, str]
+) -> Manifest:
+    """The manifest with its claims and its margin, beside what the earlier one and the tuning's said of them."""
+    before = (earlier.withdrawn if earlier else {}) | draft.written | (earlier.claims if earlier else {})
+    margin, old = draft.settings["margin"], (earlier and earlier.margin) or draft.extra.get("margin")
+    seen = scored(results, earlier, manifest.runs, statuses) if draft.claims or margin or old else {}
     entries = register(draft.claims, before, draft.rows, seen, now())
-    return entries | {"margin": registered_margin(margin, old, seen, now())}
+    held = registered_margin(margin, old, seen, now())
+    return dataclasses.replace(manifest, **entries._asdict(), margin=held)
 
 
 def scored(
-    results: Path, earlier: dict[str, Any], runs: list[dict[str, Any]], statuses: dict[str, str]
+    results: Path, earlier: Manifest | None, runs: list[PlannedRun], statuses: dict[str, str]
 ) -> dict[int, set[str]]:
     """The cells of this study that have a result, by seed; those of its earlier manifest and other studies', too."""
     found: dict[int, set[str]] = {}
-    for run in [*runs, *earlier.get("runs", []), *same_runs(results, runs)]:
-        status = statuses.get(run["path"]) or status_of(results, run["path"], [])
+    for run in [*runs, *(earlier.runs if earlier else ()), *same_runs(results, runs)]:
+        status = statuses.get(run.path) or status_of(results, run.path)[0]
         if status in ("done", "diverged", "untested"):
-            found.setdefault(run["seed"], set()).add(run["cell"])
+            found.setdefault(run.seed, set()).add(run.cell)
     return found
 
 
@@ -306,7 +310,7 @@ def unit_name(paths: list[str]) -> str:
 
 def study_name(draft: Draft) -> str:
     """The factors and a hash of everything but the seeds, before any tuning."""
-    cells = [[numbers(row["config"]), row["task"]] for row in draft.rows]
+    cells = [[numbers(row.config), row.task] for row in draft.rows]
     design = [draft.settings["design"]] * (draft.settings["design"] != "grid")
     tune = [draft.settings["tune"]] * (draft.settings["tune"]["key"] is not None)  # never what it will choose
     content = json.dumps([draft.factors, draft.reference, draft.settings["match"], cells, *design, *tune])

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
-from ablate.results.typed_json import Record, default, later, record
+from ablate.results.typed_json import Record, later, record
 
 Number = int | float
 Level = str | int | float | bool | None  # of a factor
+Way = Literal["min", "max"]  # in which a metric is better
 Levels = dict[str, Level]  # one of each factor
 
 
 @record
-class Task(Record):
+class TaskFacts(Record):
     """What a study keeps of a task; `metrics` says of each whether less ("min") or more is better."""
 
     name: str = ""
     title: str = ""
     kind: str = ""
     token: str = ""  # what a target stands for
-    metrics: dict[str, Literal["min", "max"]]
-    yardsticks: dict[str, Number | None] = default({})
+    metrics: dict[str, Way]
+    yardsticks: dict[str, Number | None] = dataclasses.field(default_factory=dict)
     train_tokens: Number | None = None
-    positions: int | None = later()
+    positions: int | None = later(default=None)
 
 
 @record
@@ -60,11 +62,11 @@ class Cell(Record):
     tokens_per_step: Number | None = None
     batches: str
     task: str
-    seen_lengths: dict[str, Number] = default({})
-    notes: list[str] = default([])
-    defaults: dict[str, Any] = default({})
+    seen_lengths: dict[str, Number] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
     config: dict[str, Any]
-    written: str | None = later()
+    written: str | None = later(default=None)
 
 
 @record
@@ -73,7 +75,7 @@ class PlannedRun(Record):
 
     cell: str
     seed: int
-    tuned: dict[str, Any] | None = later()
+    tuned: dict[str, Any] | None = later(default=None)
     path: str
 
 
@@ -83,8 +85,15 @@ class UnitRun(Record):
 
     cell: Cell
     seed: int
-    tuned: dict[str, Any] | None = later()
+    tuned: dict[str, Any] | None = later(default=None)
     path: str
+
+
+@record
+class Unit(Record):
+    """The runs of one job."""
+
+    runs: list[UnitRun]
 
 
 @record
@@ -92,18 +101,18 @@ class Look(Record):
     """Results of these seeds have been seen; `planned` are the looks of a sequence, `study` who saw them elsewhere."""
 
     seeds: list[int]
-    planned: list[int] | None = later()
+    planned: list[int] | None = later(default=None)
     when: str = ""
-    study: str | None = later()
+    study: str | None = later(default=None)
 
 
 @record
-class Sequence(Record):
+class Sequential(Record):
     """The looks of seeds=auto, as numbers of seeds; the study is `at` one of them, and `max` is the last."""
 
     looks: list[int]
     at: int
-    max: int | None = later()
+    max: int | None = later(default=None)
 
 
 @record
@@ -119,9 +128,9 @@ class ClaimText(Record):
 class ClaimEntry(ClaimText):
     """A claim with its earlier texts; one that was taken out says when, and whether its results were seen by then."""
 
-    earlier: list[ClaimText] = default([])
-    withdrawn: str | None = later()
-    seen: bool | None = later()
+    earlier: list[ClaimText] = dataclasses.field(default_factory=list)
+    withdrawn: str | None = later(default=None)
+    seen: bool | None = later(default=None)
 
 
 @record
@@ -137,7 +146,7 @@ class MarginText(Record):
 class MarginEntry(MarginText):
     """The margin of a study with its earlier values, oldest first."""
 
-    earlier: list[MarginText] = default([])
+    earlier: list[MarginText] = dataclasses.field(default_factory=list)
 
 
 @record
@@ -156,7 +165,7 @@ class TunedCell(Record):
     """The value that tuning chose for a cell, or for each of its seeds (`values`), and the scores of all."""
 
     value: Level
-    values: dict[str, Level] = later({})
+    values: dict[str, Level] = later(default={})
     scores: list[Number | None]
     edge: bool  # whether it is the first or last that was tried
 
@@ -168,7 +177,7 @@ class Tuning(Record):
     key: str
     values: list[Level]
     seeds: int
-    per_seed: bool = later(False)
+    per_seed: bool = later(default=False)
     study: str
     cells: dict[str, TunedCell]
 
@@ -178,43 +187,43 @@ class Manifest(Record):
     """A study: what varies, its cells, the runs that were planned, what was said beforehand and what has been seen."""
 
     study: str
-    source: str | None = later()  # the file or project that runs of other programs come from
+    source: str | None = later(default=None)  # the file or project that runs of other programs come from
     created: str = ""
     updated: str = ""
     command: str = ""
-    versions: dict[str, str] = default({})
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
     design: str = "grid"
-    zip: list[Any] = default([])
+    zip: list[Any] = dataclasses.field(default_factory=list)
     factors: dict[str, list[Level]]
     components: list[str]
     reference: Levels
     match: str = "none"
-    claims: dict[str, ClaimEntry] = default({})
+    claims: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)
     tier: str | None = None
     seeds: list[int]
-    sequential: Sequence | None = None
+    sequential: Sequential | None = None
     confirms: str | None = None
     looks: list[Look]
-    tasks: dict[str, Task]
+    tasks: dict[str, TaskFacts]
     cells: list[Cell]
     runs: list[PlannedRun]
     units: dict[str, list[str]]
-    experiment: str | None = later()
-    question: str | None = later()
-    placebo_of: str | None = later()
-    exchange_of: str | None = later()
-    aliases: dict[str, Any] = default({})
-    remarks: list[str] = default([])
-    papers: dict[str, str] = later({})
-    tunes: str | None = later()
-    tune: Tune | None = later()
-    endpoint: str | None = later()
-    tuning: Tuning | None = later()
-    placebos: str | None = later()
-    exchange: str | None = later()
-    timing: str | None = later()
-    shown: dict[str, str] = later({})  # what a user calls factors and levels
-    withdrawn: dict[str, ClaimEntry] = default({})
+    experiment: str | None = later(default=None)
+    question: str | None = later(default=None)
+    placebo_of: str | None = later(default=None)
+    exchange_of: str | None = later(default=None)
+    aliases: dict[str, Any] = dataclasses.field(default_factory=dict)
+    remarks: list[str] = dataclasses.field(default_factory=list)
+    papers: dict[str, str] = later(default={})
+    tunes: str | None = later(default=None)
+    tune: Tune | None = later(default=None)
+    endpoint: str | None = later(default=None)
+    tuning: Tuning | None = later(default=None)
+    placebos: str | None = later(default=None)
+    exchange: str | None = later(default=None)
+    timing: str | None = later(default=None)
+    shown: dict[str, str] = later(default={})  # what a user calls factors and levels
+    withdrawn: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)
     claims_hash: str | None = None
     margin: MarginEntry | None = None
 

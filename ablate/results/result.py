@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Literal, get_args
 
 from ablate.results.checksum import Sum
 from ablate.results.records import Number
-from ablate.results.typed_json import Record, default, later, record
+from ablate.results.typed_json import Record, later, record
 
 Status = Literal["done", "diverged", "failed"]
 ENDED = get_args(Status)
@@ -42,9 +43,9 @@ class Overfits(Record):
 class Documents(Record):
     """Scored targets and mean loss of each held-out document."""
 
-    name: list[str] = later([])
-    tokens: list[Number] = later([])
-    loss: list[Number | None] = later([])
+    name: list[str] = later(default=[])
+    tokens: list[Number] = later(default=[])
+    loss: list[Number | None] = later(default=[])
 
 
 @record
@@ -82,8 +83,8 @@ class Result(Record):
 
 @record
 class Evaluation(Record):
-    """Metrics of a trained model that came after its result, at other lengths say, and the versions and data of them."""
+    """Metrics of a trained model that came after its result, at other lengths say, and what they were measured with."""
 
-    metrics: Metrics = default({})
+    metrics: Metrics = dataclasses.field(default_factory=dict)
     torch: str | None = None
     data_fingerprint: str | None = None

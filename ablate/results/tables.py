@@ -120,7 +120,7 @@ def as_planned(cell: Cell, run: PlannedRun) -> Cell:
 
 def planned_cells(manifest: Manifest) -> list[Cell]:
     """The cells of a study, each as often as its runs are set otherwise: once, but for tuning anew for each seed."""
-    found = []
+    found: list[Cell] = []
     for cell in manifest.cells:
         runs = [run for run in manifest.runs if run.cell == cell.id and run.tuned]
         different = {json.dumps(run.tuned, sort_keys=True): as_planned(cell, run) for run in runs}
@@ -140,10 +140,10 @@ def run_row(cell: Cell, result: Result | None, evaluation: Metrics | None) -> Ro
 
 def _provenance(result: Result) -> Row:
     """When, where and with what a run was trained; None where its result does not say."""
-    told = (result.steps, (result.seconds or {}).get("total"), result.device)
-    told += (result.overfits and result.overfits.times, (result.versions or {}).get("torch"), result.ended)
-    git = result.git or Commit()
-    return dict(zip(PROVENANCE, (*told, git.commit, git.dirty), strict=True))
+    git, seconds = result.git or Commit(), (result.seconds or {}).get("total")
+    overfits, torch = result.overfits.times if result.overfits else None, (result.versions or {}).get("torch")
+    told = (result.steps, seconds, result.device, overfits, torch, result.ended, git.commit, git.dirty)
+    return dict(zip(PROVENANCE, told, strict=True))
 
 
 class Planned:

@@ -13,22 +13,17 @@ from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_args, get_
 
 import msgspec
 
-C = TypeVar("C", bound=type)
+C = TypeVar("C")
 T = TypeVar("T", bound="Record")
 
 
-def default(value: list[Any] | dict[str, Any]) -> Any:
-    """A field that is an empty list or mapping where a file lacks it."""
-    return dataclasses.field(default_factory=value.copy)
-
-
-def later(value: Any = None) -> Any:
+def later(*, default: Any = None) -> Any:
     """A field that a later version added, or that few files have: it is not written while it says nothing."""
-    return dataclasses.field(default_factory=lambda: copy.copy(value), metadata={"unless": value})
+    return dataclasses.field(default_factory=lambda: copy.copy(default), metadata={"unless": default})
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, default, later))
-def record(kind: C) -> C:
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(dataclasses.field, later))
+def record(kind: type[C]) -> type[C]:
     """Make a class a record."""
     return dataclasses.dataclass(frozen=True, kw_only=True)(kind)
 
@@ -47,22 +42,6 @@ class Record:
             if field.name != "unread" and not ("unless" in field.metadata and value == field.metadata["unless"]):
                 found[field.name] = plain(value)
         return found | self.unread
-
-    def __getitem__(self, name: str) -> Any:
-        value = getattr(self, name, None)
-        if value is None and name not in self.__dataclass_fields__:
-            raise KeyError(name)
-        return value
-
-    def get(self, name: str, other: Any = None) -> Any:
-        value = getattr(self, name, None)
-        return other if value is None else value
-
-    def __contains__(self, name: str) -> bool:
-        return getattr(self, name, None) is not None
-
-    def __or__(self, other: dict[str, Any]) -> Any:
-        return dataclasses.replace(self, **other)
 
 
 def plain(value: Any) -> Any:
@@ -87,7 +66,7 @@ def unread(value: Any, where: str = "") -> list[str]:
     found: dict[str, None] = {}
     if isinstance(value, Record):
         found |= dict.fromkeys(f"{where}{name}" for name in value.unread)
-        for name, holds in _fields(type(value)).items():
+        for name, holds in _fields(type(value)).items():  # type: ignore[arg-type]
             held = getattr(value, name) if holds else None
             for one in held.values() if isinstance(held, dict) else held if isinstance(held, list) else [held]:
                 found |= dict.fromkeys(unread(one, f"{where}{name}."))
@@ -98,7 +77,7 @@ def _sorted(kind: type[Record], value: object) -> object:
     """A value with the entries that no field of the record is for apart, in it and in the records that it holds."""
     if not isinstance(value, dict):
         return value
-    fields = _fields(kind)
+    fields = _fields(kind)  # type: ignore[arg-type]
     known = {name: item for name, item in value.items() if name in fields}
     for name, item in known.items():
         if holds := fields[name]:

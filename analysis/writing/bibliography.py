@@ -7,10 +7,11 @@ import re
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
+from ablate.results.records import Manifest
 from analysis.writing.latex import escape
 
 WHO = r"(?:[^\W\d_a-z][\w'’-]* )?(?:\d )?(?:team|[^\W\d_a-z][\w'’-]*)(?: & [^\W\d_a-z][\w'’-]*)?"
@@ -53,20 +54,20 @@ def known() -> dict[str, dict[str, str]]:
     return read
 
 
-def citations(manifest: dict[str, Any]) -> dict[str, list[Paper]]:
+def citations(manifest: Manifest) -> dict[str, list[Paper]]:
     """The papers of each variant that a study uses, by group=variant; nothing of a study that names none."""
-    named = {variant: papers(text) for variant, text in (manifest.get("papers") or {}).items()}
+    named = {variant: papers(text) for variant, text in (manifest.papers or {}).items()}
     return {variant: found for variant, found in named.items() if found}
 
 
-def mention(manifest: dict[str, Any], *variants: str) -> str:
+def mention(manifest: Manifest, *variants: str) -> str:
     """A mark, " [@KEY; @KEY]", for the papers of variants, by group=variant or by group alone; nothing without any."""
     named = citations(manifest).items()
     found = [paper for name, papers in named if {name, name.partition("=")[0]} & {*variants} for paper in papers]
     return f" [{'; '.join(dict.fromkeys(f'@{paper.key}' for paper in found))}]" if found else ""
 
 
-def cite(manifest: dict[str, Any], text: str, write: Callable[[list[Paper]], str]) -> str:
+def cite(manifest: Manifest, text: str, write: Callable[[list[Paper]], str]) -> str:
     """A text with the marks of `mention` as `write` puts them; a mark of a paper that is not the study's is text."""
     by_key = {paper.key: paper for found in citations(manifest).values() for paper in found}
 
@@ -77,7 +78,7 @@ def cite(manifest: dict[str, Any], text: str, write: Callable[[list[Paper]], str
     return re.sub(r" \[(@[^\]]+)\]", replaced, text)
 
 
-def bibliography(manifest: dict[str, Any]) -> str:
+def bibliography(manifest: Manifest) -> str:
     """The papers of a study's variants as BibTeX, each once, with the variants that name it."""
     variants: dict[Paper, list[str]] = {}
     for variant, found in citations(manifest).items():

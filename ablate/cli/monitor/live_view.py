@@ -38,14 +38,14 @@ class View:
         """Look at all runs; the status of each that has ended since the last look, and a line about it."""
         now = time.monotonic()
         fresh = [run for run in self.runs if run.look(now)]
-        ended, lines = self.ended() - len(fresh), []
-        for i, run in enumerate(sorted(fresh, key=lambda run: str((run.result or {}).get("ended"))), ended + 1):
+        ended, lines = self.ended() - len(fresh), list[tuple[str, str]]()
+        for i, run in enumerate(sorted(fresh, key=lambda run: str(run.result and run.result.ended)), ended + 1):
             assert run.result
             count = f"[{i:{len(str(len(self.runs)))}}/{len(self.runs)}]"
-            seconds = (run.result.get("seconds") or {}).get("total")
+            seconds = (run.result.seconds or {}).get("total")
             took = f"  {duration(seconds)}" if isinstance(seconds, float | int) else ""
-            again = "  resumed" if run.result.get("resumed") else ""
-            lines.append((run.result["status"], printable(f"{count} {run.name} {run.ending()}{took}{again}")))
+            again = "  resumed" if run.result.resumed else ""
+            lines.append((run.result.status, printable(f"{count} {run.name} {run.ending()}{took}{again}")))
         return lines
 
     def ended(self) -> int:

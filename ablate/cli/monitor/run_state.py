@@ -8,6 +8,8 @@ from typing import Any
 
 from ablate.cli.monitor.throughput import Pace, Sample, read_pace
 from ablate.config.errors import Corrupt
+from ablate.results.records import Cell, Manifest, PlannedRun
+from ablate.results.result import Result
 from ablate.results.run import Run, stamp
 
 STALE = 60.0  # seconds without a logged step after which a run without a lease no longer counts as running
@@ -22,19 +24,19 @@ class Watched:
     were logged a short while ago do not mean that it is running.
     """
 
-    def __init__(self, results: Path, cell: dict[str, Any], planned: dict[str, Any], metric: str, again: bool):
-        self.run, self.metric, self.cell = Run(results, planned["path"]), metric, str(cell["id"])
-        self.name, train = f"{cell['label']} s{planned['seed']}", cell["config"]["train"]
+    def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str, again: bool):
+        self.run, self.metric, self.cell = Run(results, planned.path), metric, str(cell.id)
+        self.name, train = f"{cell.label} s{planned.seed}", cell.config["train"]
         self.steps = max(1, int(train["steps"]))
         every = train.get("eval_every")
         self.eval_every = every if every and every < self.steps else None
-        self.flops = float(cell.get("flops_per_token") or 1) * float(cell.get("tokens_per_step") or 1)  # of a step
+        self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # of a step
         self.damage, self.asked = "", -LOOK
         self.holder: dict[str, Any] | None = None
         self.checkpoint: tuple[int, int] | None = None
         self.seen_result, self.seen_metrics = stamp(self.run.result_file), stamp(self.run.metrics_file)
-        self.result: dict[str, Any] | None = self._read_result()
-        if again and self.result and self.result["status"] == "failed":
+        self.result: Result | None = self._read_result()
+        if again and self.result and self.result.status == "failed":
             self.result = None
         self.pace = Pace() if self.result else read_pace(self.run.metrics_file, self.eval_every)
         self.grew = -STALE
@@ -62,7 +64,7 @@ class Watched:
     def state(self, now: float) -> str:
         """One of STATES: how it ended; running; interrupted: it has a checkpoint and nobody holds it; or queued."""
         if self.result:
-            return str(self.result["status"])
+            return str(self.result.status)
         if self.holder or self._growing(now):
             return "running"
         return "interrupted" if self.checkpoint else "queued"
@@ -70,9 +72,9 @@ class Watched:
     def sample(self) -> Sample | None:
         """What the run says about how fast its cell is: all of it where it ended, else its pace so far."""
         if self.result:
-            steps, seconds = self.result.get("steps"), self.result.get("seconds") or {}
+            steps, seconds = self.result.steps, self.result.seconds or {}
             total, setup = seconds.get("total"), seconds.get("setup", 0.0)  # which is long for a process's first run
-            if self.result["status"] == "failed" or not isinstance(steps, int) or not isinstance(total, float | int):
+            if self.result.status == "failed" or not isinstance(steps, int) or not isinstance(total, float | int):
                 return None
             return Sample(self.cell, self.flops * steps, total - setup)
         if self.pace.step and self.pace.steps_per_second:
@@ -90,18 +92,18 @@ class Watched:
     def ending(self) -> str:
         """How the run ended, in a few words."""
         assert self.result
-        status, final = self.result["status"], self.result.get("final") or {}
+        status, final = self.result.status, self.result.final
         if status == "failed":
             return f"failed: {self.error()}"
         if status == "diverged":
-            return f"diverged at step {self.result.get('steps', '?')}"
+            return f"diverged at step {'?' if self.result.steps is None else self.result.steps}"
         value = final.get(self.metric)
         return f"done  {self.metric} {value:.3f}" if isinstance(value, float | int) else "done"
 
     def error(self) -> str:
         """What a failed run died of: the error's type and message."""
-        error = (self.result or {}).get("error") or {}
-        return f"{error.get('type', 'error')}: {error.get('message', '')}"
+        error = self.result.error if self.result else None
+        return f"{error.type or 'error'}: {error.message}" if error else "error: "
 
     def _growing(self, now: float) -> bool:
         """Whether it logged steps a short while ago, where it has no lease: after its last checkpoint, that is."""
@@ -109,7 +111,7 @@ class Watched:
             return False
         return self.checkpoint is None or self.checkpoint[0] < self.seen_metrics[0]
 
-    def _read_result(self) -> dict[str, Any] | None:
+    def _read_result(self) -> Result | None:
         self.damage = ""
         try:
             return self.run.result()
@@ -120,16 +122,16 @@ class Watched:
         return None
 
 
-def watched(results: Path, manifest: dict[str, Any], paths: list[str] | None = None) -> list[Watched]:
+def watched(results: Path, manifest: Manifest, paths: list[str] | None = None) -> list[Watched]:
     """The runs of a study; or those at `paths`, which a sweep is about to train."""
-    cells = {cell["id"]: cell for cell in manifest["cells"]}
-    own, tasks = manifest.get("endpoint"), manifest.get("tasks", {})
-    metric = {key: own or f"test/{next(iter(task['metrics']), 'loss')}" for key, task in tasks.items()}
-    runs = manifest["runs"] if paths is None else [run for run in manifest["runs"] if run["path"] in set(paths)]
+    cells = {cell.id: cell for cell in manifest.cells}
+    own, tasks = manifest.endpoint, manifest.tasks
+    metric = {key: own or f"test/{next(iter(task.metrics))}" for key, task in tasks.items()}
+    runs = manifest.runs if paths is None else [run for run in manifest.runs if run.path in set(paths)]
     found = []
     for run in runs:
-        cell = cells[run["cell"]]
-        found.append(Watched(results, cell, run, metric.get(cell.get("task"), "test/loss"), paths is not None))
+        cell = cells[run.cell]
+        found.append(Watched(results, cell, run, metric[cell.task], paths is not None))
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Generator
-from typing import Any
 
 from ablate.config.errors import PlanError
 from ablate.planning.cells import Draft
@@ -13,9 +12,10 @@ from ablate.planning.rounds.sequential import looks
 from ablate.planning.rounds.step_equivalents import exchange_problems, with_exchange
 from ablate.planning.rounds.tuning import tuned
 from ablate.planning.rounds.tuning_checks import tuning_problems
+from ablate.results.records import Manifest
 
 
-def rounds_of(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], None]:
+def rounds_of(draft: Draft, name: str) -> Generator[Draft, Manifest, None]:
     """The drafts of a command's rounds in order, the study's own last; each is answered with its ended manifest.
 
     `name` is the study's; rounds before it are called by it, too.  Raises PlanError.

@@ -36,16 +36,16 @@ def placebo_problems(draft: Draft) -> list[Problem]:
 def placebo_study(draft: Draft, name: str) -> Draft:
     """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …"""
     count = draft.settings["aa"]
-    i = next(i for i, row in enumerate(draft.rows) if row["reference"])
-    plain, label = draft.checked[i], draft.rows[i]["label"]
+    i = next(i for i, row in enumerate(draft.rows) if row.reference)
+    plain, label = draft.checked[i], draft.rows[i].label
     kinds: list[Any] = [None, *kinds_of(list(draft.factors), plain.budget.shapes, plain.config["seed"])]
     checked = [plain._replace(config=placebo(plain.config, kind)) for kind in kinds]
     labels = [f"{label}, {WORDS.get(kind, f'{kind} drawn anew')}" if kind else label for kind in kinds]
     levels, at = [{KEY: kind} for kind in kinds], [0] * len(kinds)
-    names = [draft.rows[i]["name"]] * len(kinds)
+    names = [draft.rows[i].name] * len(kinds)
     rows = describe_cells(checked, names, levels, labels, at, [None] * len(kinds))
-    for row, kind in zip(rows, kinds, strict=True):
-        row["shared_draws"] = kept_draws(kind, plain.budget.shapes)
+    shared = [kept_draws(kind, plain.budget.shapes) for kind in kinds]
+    rows = [dataclasses.replace(row, shared_draws=share) for row, share in zip(rows, shared, strict=True)]
     changed = {"study": f"{name}-aa", "seeds": list(range(count)), "confirm": None, "match": "none"}
     changed |= {"design": "grid", "zip": []}
     told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo x {count} seeds; then: {what_follows(draft)}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 from ablate.planning.cells import Draft
+from ablate.results.records import Look, Manifest, Sequential
 from ablate.results.run import now
 from ablate.results.study import load_study
 
 
-def looks(draft: Draft) -> Generator[Draft, dict[str, Any], None]:
+def looks(draft: Draft) -> Generator[Draft, Manifest, None]:
     """The draft itself, or with seeds=auto the draft at each look; takes the manifest of a look that has ended."""
     if draft.settings["seeds"] != "auto":
         yield draft
@@ -27,21 +27,21 @@ def looks(draft: Draft) -> Generator[Draft, dict[str, Any], None]:
             return
 
 
-def decided(results: Path, manifest: dict[str, Any]) -> bool:
+def decided(results: Path, manifest: Manifest) -> bool:
     """Whether a look leaves nothing that more seeds could decide: of the registered claims, or else of the effects."""
     from ablate.evidence import claims, effects, registered, undecided
 
-    study = load_study(results, manifest["study"], manifest, curves=False)
+    study = load_study(results, manifest.study, manifest, curves=False)
     return undecided(claims(study) if registered(manifest) else effects(study)).empty
 
 
-def looks_before(planned: list[int], at: int, logged: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def looks_before(planned: list[int], at: int, logged: list[Look]) -> list[Look]:
     """The looks of a sequence before this one that are not logged: who is sent on has had them, killed or not."""
-    found = [{"seeds": list(range(n)), "planned": planned, "when": now()} for n in planned if n < at]
-    known = [(look["seeds"], look.get("planned")) for look in logged]
-    return [look for look in found if (look["seeds"], planned) not in known]
+    found = [Look(seeds=list(range(n)), planned=planned, when=now()) for n in planned if n < at]
+    known = [(look.seeds, look.planned) for look in logged]
+    return [look for look in found if (look.seeds, planned) not in known]
 
 
-def sequence_of(planned: list[int], at: int) -> dict[str, Any] | None:
+def sequence_of(planned: list[int], at: int) -> Sequential | None:
     """What the manifest of a look says of its sequence; None where the number of seeds is fixed."""
-    return {"looks": planned, "at": at, "max": planned[-1]} if planned else None
+    return Sequential(looks=planned, at=at, max=planned[-1]) if planned else None

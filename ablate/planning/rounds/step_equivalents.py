@@ -16,6 +16,7 @@ from ablate import format
 from ablate.config.errors import Problem
 from ablate.planning.cells import Draft, describe_cells
 from ablate.planning.rounds.tuning import without_lengths
+from ablate.results.records import Manifest
 
 RATIOS = (0.8, 1.0, 1.25)  # at even distances in the logarithm
 KEY = "train.steps"
@@ -44,7 +45,7 @@ def scaled(steps: int, ratio: float) -> int:
     return math.floor(steps * ratio + 0.5)
 
 
-def with_exchange(rounds: Generator[Draft, dict[str, Any], None]) -> Generator[Draft, dict[str, Any], None]:
+def with_exchange(rounds: Generator[Draft, Manifest, None]) -> Generator[Draft, Manifest, None]:
     """The rounds of a study, each followed by exchange runs with its seeds; the last one comes again as the end."""
     draft = next(rounds)
     while True:
@@ -77,25 +78,25 @@ def announced(draft: Draft) -> str:
 def reference_steps(draft: Draft) -> list[int]:
     """The steps of the reference cell of each stratum."""
     rows = zip(draft.rows, draft.checked, strict=True)
-    return [cell.config["train"]["steps"] for row, cell in rows if row["reference"]]
+    return [cell.config["train"]["steps"] for row, cell in rows if row.reference]
 
 
-def exchange_study(draft: Draft, manifest: dict[str, Any]) -> Draft:
+def exchange_study(draft: Draft, manifest: Manifest) -> Draft:
     """The reference cells of all strata at each multiple of their steps, with the seeds that the study has got."""
     own = reference_steps(draft)
-    rows = [row for row in draft.rows if row["reference"]]
+    rows = [row for row in draft.rows if row.reference]
     strata = {key: values for key, values in draft.factors.items() if key not in draft.reference}
-    outside = [{key: row["levels"][key] for key in strata} for row in rows]
-    plain = [cell for row, cell in zip(draft.rows, draft.checked, strict=True) if row["reference"]]
+    outside = [{key: row.levels[key] for key in strata} for row in rows]
+    plain = [cell for row, cell in zip(draft.rows, draft.checked, strict=True) if row.reference]
     made = [(i, ratio, scaled(steps, ratio)) for i, steps in enumerate(own) for ratio in RATIOS]
     # Strata of other lengths have no number of steps in common.
     shown = [steps if len(set(own)) == 1 else f"x{ratio:g}" for _, ratio, steps in made]
     levels = [outside[i] | {KEY: level} for (i, _, _), level in zip(made, shown, strict=True)]
-    labels = [f"{rows[i]['label']}, {steps} steps" for i, _, steps in made]
+    labels = [f"{rows[i].label}, {steps} steps" for i, _, steps in made]
     checked = [plain[i]._replace(config=with_steps(plain[i].config, steps)) for i, _, steps in made]
     at = [made.index((i, 1.0, own[i])) for i, _, _ in made]
-    names = [rows[i]["name"] for i, _, _ in made]
-    changed = {"study": f"{study_of(draft)}-exchange", "seeds": manifest["seeds"], "confirm": None}
+    names = [rows[i].name for i, _, _ in made]
+    changed = {"study": f"{study_of(draft)}-exchange", "seeds": manifest.seeds, "confirm": None}
     return dataclasses.replace(
         draft,
         settings=draft.settings | changed | {"match": "none", "design": "grid", "zip": []},
@@ -105,7 +106,7 @@ def exchange_study(draft: Draft, manifest: dict[str, Any]) -> Draft:
         checked=checked,
         raw=[cell.config for cell in checked],
         at=at,
-        extra={"exchange_of": manifest["study"], "aliases": {}, "remarks": []},
+        extra={"exchange_of": manifest.study, "aliases": {}, "remarks": []},
         claims={},
         written={},
         notes=[f"exchange runs: {', '.join(dict.fromkeys(labels))}"],

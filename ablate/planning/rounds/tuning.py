@@ -18,6 +18,7 @@ from ablate.planning.cells import Draft, recomposed
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import at_edge, choose, extended, starting_grid
 from ablate.planning.rounds.tuning_seeds import Shares, cost, seeds_of, tuning_name
+from ablate.results.records import Cell, Manifest, Tune, TunedCell, Tuning
 from ablate.results.run import Run
 
 Scores = list[list[float | None]]  # of each cell, at each value
@@ -34,7 +35,7 @@ def with_value(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     return changed
 
 
-def tuned(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], Draft]:
+def tuned(draft: Draft, name: str) -> Generator[Draft, Manifest, Draft]:
     """Yields the tuning study until it is wide enough; returns the study's draft with each cell at its best value."""
     results = Path(draft.settings["results_dir"]).absolute()
     tune, shares = draft.settings["tune"], seeds_of(draft, name)
@@ -54,11 +55,11 @@ def tuned(draft: Draft, name: str) -> Generator[Draft, dict[str, Any], Draft]:
         made = tuned_by_seed(draft, name, grid, every, rounds)
     else:
         made = tuned_study(draft, name, grid, *rounds[None])
-    extra = made.extra if fresh else made.extra | {"margin": manifest.get("margin")}
-    return dataclasses.replace(made, extra=extra, written={} if fresh else manifest["claims"])
+    extra = made.extra if fresh else made.extra | {"margin": manifest.margin}
+    return dataclasses.replace(made, extra=extra, written={} if fresh else manifest.claims)
 
 
-def chosen(draft: Draft, results: Path, manifest: dict[str, Any], seeds: list[int]) -> tuple[Scores, list[int]]:
+def chosen(draft: Draft, results: Path, manifest: Manifest, seeds: list[int]) -> tuple[Scores, list[int]]:
     """Each cell's scores at each value over these tuning seeds, and which value is its best."""
     metrics = [f"val/{first_metric(cell.task)}" for cell in draft.checked]
     scores = read_scores(results, manifest, metrics, seeds)
@@ -90,8 +91,8 @@ def tuning_study(draft: Draft, name: str, grid: Sequence[Any], shares: Shares) -
     key = tune["key"]
     configs = [without_lengths(with_value(raw, key, value)) for value in grid for raw in draft.raw]
     shown = [level(value) for value in grid for _ in draft.raw]
-    levels = [row["levels"] | {key: at} for row, at in zip(draft.rows * len(grid), shown, strict=True)]
-    labels = [row["label"] for row in draft.rows] * len(grid)
+    levels = [row.levels | {key: at} for row, at in zip(draft.rows * len(grid), shown, strict=True)]
+    labels = [row.label for row in draft.rows] * len(grid)
     labels = [
         f"{label} + {key}={at}" if draft.factors else f"{key}={at}" for label, at in zip(labels, shown, strict=True)
     ]
@@ -107,7 +108,7 @@ def tuning_study(draft: Draft, name: str, grid: Sequence[Any], shares: Shares) -
     told = f"tuning first: {key} at {len(grid)} values for {format.counted(count, 'cell')}, "
     told += f"{format.counted(tune['seeds'], 'seed')} each{cost(tune, shares, len(configs))}, by {by}; "
     told += f"then: {after} at the tuned values"
-    extra = {"tunes": whose, "tune": tune, "endpoint": f"val/{first_metric(draft.checked[0].task)}"}
+    extra = {"tunes": whose, "tune": Tune(**tune), "endpoint": f"val/{first_metric(draft.checked[0].task)}"}
     return dataclasses.replace(made, extra=draft.extra | extra, claims=draft.claims, notes=[told], more=True)
 
 
@@ -129,13 +130,14 @@ def level(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else json.dumps(value)
 
 
-def read_scores(results: Path, manifest: dict[str, Any], metrics: list[str], seeds: list[int]) -> Scores:
+def read_scores(results: Path, manifest: Manifest, metrics: list[str], seeds: list[int]) -> Scores:
     """For each cell the mean of its metric over these tuning seeds at each value; None where a run diverged."""
     count, means = len(metrics), []
-    for i, cell in enumerate(manifest["cells"]):
+    for i, cell in enumerate(manifest.cells):
         metric = metrics[i % count]  # its own task's: tasks can be scored by different ones
-        paths = [run["path"] for run in manifest["runs"] if run["cell"] == cell["id"] and run["seed"] in seeds]
-        finals = [(Run(results, path).result() or {"final": {}})["final"].get(metric) for path in paths]
+        paths = [run.path for run in manifest.runs if run.cell == cell.id and run.seed in seeds]
+        ended = [Run(results, path).result() for path in paths]
+        finals = [result.final.get(metric) if result else None for result in ended]
         known = [final for final in finals if final is not None]
         means.append(math.fsum(known) / len(known) if len(known) == len(finals) else None)
     return [means[i::count] for i in range(count)]
@@ -144,21 +146,22 @@ def read_scores(results: Path, manifest: dict[str, Any], metrics: list[str], see
 def tuned_study(draft: Draft, name: str, grid: list[Any], scores: Scores, best: list[int]) -> Draft:
     """The study's own draft with each cell at its best value, and what was tried.  Raises PlanError."""
     tune = draft.settings["tune"]
-    key, levels = tune["key"], [row["levels"] for row in draft.rows]
+    key, levels = tune["key"], [row.levels for row in draft.rows]
     configs = [with_value(raw, key, grid[i]) for raw, i in zip(draft.raw, best, strict=True)]
-    labels = [row["label"] for row in draft.rows]
+    labels = [row.label for row in draft.rows]
     made = recomposed(draft, draft.settings, draft.factors, draft.reference, configs, levels, labels, draft.at)
     cells = {}
     for row, i, found in zip(made.rows, best, scores, strict=True):
-        cells[row["id"]] = {"value": level(grid[i]), "scores": found, "edge": at_edge(grid, i)}
-    for row, doubts in zip(made.rows, remarks(labels, key, grid, best, scores, tune["extend"]), strict=True):
-        row["notes"] = row["notes"] + doubts
-    refuse_other_choice(draft, name, made.rows, {row["id"]: {None: cells[row["id"]]["value"]} for row in made.rows})
+        cells[row.id] = TunedCell(value=level(grid[i]), scores=found, edge=at_edge(grid, i))
+    doubts = remarks(labels, key, grid, best, scores, tune["extend"])
+    rows = [dataclasses.replace(row, notes=row.notes + doubt) for row, doubt in zip(made.rows, doubts, strict=True)]
+    refuse_other_choice(draft, name, rows, {row.id: {None: cells[row.id].value} for row in rows})
     values = [level(value) for value in grid]
-    tuning = {"key": key, "values": values, "seeds": tune["seeds"], "study": f"{name}-tune", "cells": cells}
-    chosen = ", ".join(f"{row['label']} {format.show(cells[row['id']]['value'])}" for row in made.rows)
+    tuning = Tuning(key=key, values=values, seeds=tune["seeds"], study=f"{name}-tune", cells=cells)
+    chosen = ", ".join(f"{row.label} {format.show(cells[row.id].value)}" for row in rows)
     told = [*draft.notes, f"{key} by tuning: {chosen}"]
-    return dataclasses.replace(made, extra=draft.extra | {"tuning": tuning}, claims=draft.claims, notes=told)
+    extra = draft.extra | {"tuning": tuning}
+    return dataclasses.replace(made, rows=rows, extra=extra, claims=draft.claims, notes=told)
 
 
 def remarks(
@@ -194,41 +197,43 @@ def tuned_by_seed(
 
     Cells are told apart from those that have one value for all seeds; their configuration shows the commonest.
     """
-    tune, cells, rows, notes = draft.settings["tune"], dict[str, dict[str, Any]](), [], []
+    tune, cells, rows, notes = draft.settings["tune"], dict[str, TunedCell](), [], []
     key = tune["key"]
     for i, row in enumerate(draft.rows):
         best = {str(seed): at[i] for seed, (_, at) in rounds.items()}
         values, counts = {seed: level(grid[at]) for seed, at in best.items()}, Counter(best.values())
         told = ", ".join(f"{format.setting(level(grid[at]))} ({counts[at]})" for at in sorted(counts))
         edges = sum(at_edge(grid, at) for at in best.values())
-        marked = hashlib.sha256(json.dumps([row["id"], tune]).encode()).hexdigest()[:10]
-        doubt = f"{row['label']}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
+        marked = hashlib.sha256(json.dumps([row.id, tune]).encode()).hexdigest()[:10]
+        doubt = f"{row.label}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
         doubt += "; tune.extend=true goes on, for every cell alike" * (not tune["extend"])
-        config = with_value(row["config"], key, grid[counts.most_common(1)[0][0]])
-        rows.append(row | {"id": f"c{marked}", "config": config, "notes": row["notes"] + [doubt] * bool(edges)})
-        cells[f"c{marked}"] = {"value": told, "values": values, "scores": every[i], "edge": bool(edges)}
-        notes.append(f"{row['label']} {told}")
-    refuse_other_choice(draft, name, rows, {row["id"]: cells[row["id"]]["values"] for row in rows})
-    tuning = {"key": key, "values": [level(value) for value in grid], "seeds": tune["seeds"], "per_seed": True}
-    tuning |= {"study": f"{tuning_name(draft, name)}-tune", "cells": cells}
+        config = with_value(row.config, key, grid[counts.most_common(1)[0][0]])
+        rows.append(dataclasses.replace(row, id=f"c{marked}", config=config, notes=row.notes + [doubt] * bool(edges)))
+        cells[f"c{marked}"] = TunedCell(value=told, values=values, scores=every[i], edge=bool(edges))
+        notes.append(f"{row.label} {told}")
+    refuse_other_choice(draft, name, rows, {row.id: cells[row.id].values for row in rows})
+    study, values_tried = f"{tuning_name(draft, name)}-tune", [level(value) for value in grid]
+    tuning = Tuning(key=key, values=values_tried, seeds=tune["seeds"], per_seed=True, study=study, cells=cells)
     said = f"{key} by tuning anew for each seed (in brackets: how many): {'; '.join(notes)}"
     extra = draft.extra | {"tuning": tuning}
     return dataclasses.replace(draft, rows=rows, extra=extra, notes=[*draft.notes, said])
 
 
-def refuse_other_choice(draft: Draft, name: str, rows: list[dict[str, Any]], now: dict[str, dict[Any, Any]]) -> None:
+def refuse_other_choice(draft: Draft, name: str, rows: list[Cell], now: dict[str, dict[Any, Any]]) -> None:
     """Raise PlanError where a cell that was scored at one value would now have another; seed None stands for all."""
     confirm, key = draft.settings["confirm"], draft.settings["tune"]["key"]
     full = f"{name}-confirm-{confirm}" if confirm else name
     earlier = read_earlier(Path(draft.settings["results_dir"]).absolute(), full)[0]
-    tried = (earlier.get("tuning") or {}).get("cells", {})
-    before = {cell["label"]: tried[cell["id"]] for cell in earlier.get("cells", []) if cell["id"] in tried}
+    if earlier is None or earlier.tuning is None:
+        return
+    tried = earlier.tuning.cells
+    before = {cell.label: tried[cell.id] for cell in earlier.cells if cell.id in tried}
     for row in rows:
-        for seed, value in now[row["id"]].items():
-            found = before.get(row["label"], {})
-            old = found.get("value", value) if seed is None else found.get("values", {}).get(seed, value)
+        for seed, value in now[row.id].items():
+            found = before.get(row.label)
+            old = value if found is None else found.value if seed is None else found.values.get(seed, value)
             if old != value:
-                which = f"{row['label']}{f' seed {seed}' * (seed is not None)}"
+                which = f"{row.label}{f' seed {seed}' * (seed is not None)}"
                 told = (
                     f"{full} scored {which} at {key}={format.show(old)}, and tuning now finds {format.show(value)} best"
                 )

@@ -15,6 +15,7 @@ from ablate.planning.cells import Draft
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import is_number, typed_values
 from ablate.planning.rounds.tuning_seeds import share_problems, tuning_name
+from ablate.results.records import Manifest
 
 UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or by which draws
 
@@ -27,8 +28,8 @@ def tuning_problems(draft: Draft, name: str) -> list[Problem]:
     if key is None:
         if values or tune["extend"] or tune["per_seed"]:
             return [Problem("tune.key", "is not given; write the key that is tuned, as in tune.key=optim.lr")]
-        if earlier.get("tuning"):
-            told = f"{name} was tuned ({earlier['tuning']['key']}); give the same tune.key and tune.values"
+        if earlier and earlier.tuning:
+            told = f"{name} was tuned ({earlier.tuning.key}); give the same tune.key and tune.values"
             return [Problem("study", f"{told}, or write another name")]
         return []
     found = key_problems(draft, key)
@@ -44,7 +45,7 @@ def key_problems(draft: Draft, key: str) -> list[Problem]:
     """Why a key cannot be tuned."""
     section, match = key.split(".")[0], draft.settings["match"]
     typed = [word.partition("=")[0].lstrip("+") for word in shlex.split(draft.command)]
-    lacking = [row["label"] for row, raw in zip(draft.rows, draft.raw, strict=True) if not has(raw, key)]
+    lacking = [row.label for row, raw in zip(draft.rows, draft.raw, strict=True) if not has(raw, key)]
     message = ""
     if not key:
         message = "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out"
@@ -84,15 +85,15 @@ def value_problems(draft: Draft, key: str) -> list[Problem]:
     return []
 
 
-def changed_tuning(draft: Draft, name: str, earlier: dict[str, Any]) -> list[Problem]:
+def changed_tuning(draft: Draft, name: str, earlier: Manifest | None) -> list[Problem]:
     """Refuse a name under which other tuning, or none, has been scored: its cells would be replaced after a look."""
     before = read_earlier(Path(draft.settings["results_dir"]).absolute(), f"{tuning_name(draft, name)}-tune")[0]
-    known = {"per_seed": False} | before["tune"] if before.get("tune") else None
-    if known and known != draft.settings["tune"]:
-        was = f"{known['key']} in {', '.join(map(format.show, known['values']))}, {known['seeds']} seeds"
-        was += ", tune.extend=true" * known["extend"] + ", tune.per_seed=true" * known["per_seed"]
+    known = before.tune if before else None
+    if known and known.as_json() != draft.settings["tune"]:
+        was = f"{known.key} in {', '.join(map(format.show, known.values))}, {known.seeds} seeds"
+        was += ", tune.extend=true" * known.extend + ", tune.per_seed=true" * known.per_seed
         return [Problem("tune", f"{name} was tuned otherwise ({was}); tune as then, or write another study=NAME")]
-    if earlier and not earlier.get("tuning"):
+    if earlier and not earlier.tuning:
         return [Problem("tune", f"{name} was trained without tuning; write another study=NAME")]
     return []
 

@@ -71,5 +71,6 @@ def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list
 def starting_grid(results: Path, study: str, tune: dict[str, Any]) -> list[Any]:
     """The values to try first: those given, with what earlier commands have added."""
     given = typed_values(tune["key"], tune["values"])
-    known = read_earlier(results, study)[0].get("factors", {}).get(tune["key"], [])
+    earlier = read_earlier(results, study)[0]
+    known: list[Any] = earlier.factors.get(tune["key"], []) if earlier else []
     return known if tune["extend"] and known[: len(given)] == given else given

@@ -33,9 +33,9 @@ def scored_seeds(draft: Draft, name: str) -> list[int]:
     """The seeds that the study will score, those of earlier looks included."""
     results = Path(draft.settings["results_dir"]).absolute()
     earlier = read_earlier(results, tuning_name(draft, name))[0]
-    asked = choose_seeds(results, draft.settings, name, earlier, [row["name"] for row in draft.rows])
-    looks = [look for look in earlier.get("looks", []) if "study" not in look]
-    return sorted({*asked, *(seed for look in looks for seed in look["seeds"])})
+    asked = choose_seeds(results, draft.settings, name, earlier, [row.name for row in draft.rows])
+    looks = [look for look in earlier.looks if look.study is None] if earlier else []
+    return sorted({*asked, *(seed for look in looks for seed in look.seeds)})
 
 
 def share_problems(draft: Draft, name: str) -> list[Problem]:
