@@ -44,7 +44,7 @@ class Documents(Record):
     """Scored targets and mean loss of each held-out document."""
 
     name: list[str] = later(default=[])
-    tokens: list[Number] = later(default=[])
+    tokens: list[int] = later(default=[])
     loss: list[Number | None] = later(default=[])
 
 

@@ -132,9 +132,9 @@ def _losses(results: Path, study: Study) -> list[Kept]:
     return found
 
 
-def _document(results: Path, path: Any) -> tuple[tuple[str, ...], tuple[float, ...], list[float]]:
+def _document(results: Path, path: Any) -> tuple[tuple[str, ...], tuple[int, ...], list[float]]:
     """Names, tokens and mean losses of a run's documents; empty where it keeps none, or cannot be read."""
-    nothing: tuple[tuple[str, ...], tuple[float, ...], list[float]] = ((), (), [])
+    nothing: tuple[tuple[str, ...], tuple[int, ...], list[float]] = ((), (), [])
     if not isinstance(path, str):
         return nothing
     try:

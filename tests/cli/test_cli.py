@@ -27,10 +27,10 @@ def test_a_sweep_from_command_to_figures(cli, small, tmp_path):
     results = tmp_path / "results"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results"], "something else was written"
     manifest = read_manifest(results, newest_study(results))
-    assert manifest["factors"] == {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-    assert len(manifest["runs"]) == 8
-    for planned in manifest["runs"]:
-        run = Run(results, planned["path"])
+    assert manifest.factors == {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+    assert len(manifest.runs) == 8
+    for planned in manifest.runs:
+        run = Run(results, planned.path)
         result, (rows, torn) = run.result(), run.metrics()
         assert result["status"] == "done" and torn == 0
         assert [row["step"] for row in rows] == [0, 2, 3, 4, 6]
@@ -42,7 +42,7 @@ def test_a_sweep_from_command_to_figures(cli, small, tmp_path):
         assert run.weights_file.exists() and not run.checkpoint_file.exists()
     analysis = run_module("analysis", "--results-dir", str(results), cwd=tmp_path)
     assert analysis.returncode == 0, analysis.stderr
-    figures = results / "figures" / manifest["study"]
+    figures = results / "figures" / manifest.study
     assert {path.suffix for path in figures.iterdir()} >= {".png", ".pdf", ".csv", ".md"}
 
 

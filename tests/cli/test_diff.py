@@ -27,12 +27,12 @@ def results(tmp_path: Path) -> Path:
     """A study whose runs have configurations and provenance, as a sweep leaves them."""
     fabricate(tmp_path, GRID, seeds=(0, 1))
     manifest = read_manifest(tmp_path, "fabricated")
-    cells = {cell["id"]: cell for cell in manifest["cells"]}
-    for planned in manifest["runs"]:
-        run, cell = Run(tmp_path, planned["path"]), cells[planned["cell"]]
-        run.config_file.write_text(yaml.safe_dump(cell["config"] | {"seeds": [planned["seed"]]}))
+    cells = {cell.id: cell for cell in manifest.cells}
+    for planned in manifest.runs:
+        run, cell = Run(tmp_path, planned.path), cells[planned.cell]
+        run.config_file.write_text(yaml.safe_dump(cell.config | {"seeds": [planned.seed]}))
         code = {"ablate.model.ffn.MLP": "a" * 64, "ablate.model.norm.LayerNorm": "b" * 64}
-        if cell["levels"]["ffn"] == "swiglu":
+        if cell.levels["ffn"] == "swiglu":
             code = {"ablate.model.ffn.SwiGLU": "c" * 64, "ablate.model.norm.LayerNorm": "b" * 64}
         provenance = {"numbers": run.path, "versions": {"torch": "2.6.0"}, "data": "f0", "code": code}
         write_json(run.folder / "provenance.json", provenance)
@@ -123,7 +123,7 @@ def test_what_is_the_same_is_said_to_be(results: Path, capsys: pytest.CaptureFix
 
 def test_a_cell_or_run_has_many_names(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = read_manifest(results, "fabricated")
-    cell, run = manifest["cells"][0], manifest["runs"][0]
+    cell, run = manifest.cells[0], manifest.runs[0]
     for text in ("mlp + 0.001", "mlp+0.001", cell["id"], cell["name"]):
         assert find(results, text).run is None and find(results, text).name == "mlp + 0.001"
     monkeypatch.chdir(results / "runs")
@@ -134,7 +134,7 @@ def test_a_cell_or_run_has_many_names(results: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_prefix_of_several_is_refused(results: Path) -> None:
-    cell = read_manifest(results, "fabricated")["cells"][0]["name"]
+    cell = read_manifest(results, "fabricated").cells[0].name
     with pytest.raises(Refused, match=f"{cell}/s can be {cell}/s0-fabricated, {cell}/s1-fabricated; write which"):
         find(results, f"{cell}/s")
 
@@ -172,7 +172,7 @@ def test_mistakes_are_one_line(results: Path, arguments: list[str], line: str) -
 def test_the_keys_said_to_have_no_effect_have_none(plan: Callable[..., Any]) -> None:
     from ablate.results.run_key import numbers
 
-    [cell] = plan("seeds=1").manifest["cells"]
+    [cell] = plan("seeds=1").manifest.cells
     for key in (*STUDY_KEYS, *CARRIED):
         section, _, name = key.partition(".")
         changed = cell["config"] | {section: cell["config"][section] | {name: "other"} if name else "other"}

@@ -51,7 +51,7 @@ def test_a_study_gives_the_numbers_that_training_wrote(trained):
     assert columns == ["cell", "seed", *metrics, *extra] and "test/loss_recalibrated" in extra
     for row in rows:
         cell, seed, *values = row.split()
-        final = runs(trained)[f"{cell} {seed}"].result()["final"]
+        final = runs(trained)[f"{cell} {seed}"].result().final
         shown = dict(zip(columns[2:], values, strict=cell == "bn"))
         assert {name: f"{final[name]:.4f}" for name in shown} == shown and len(shown) == (
             len(columns) - 2 if cell == "bn" else 3
@@ -63,7 +63,7 @@ def test_other_numbers_than_training_wrote_are_named(trained):
     run = runs(trained)["bn 1"]
     whole = run.result_file.read_text()
     result = run.result()
-    result["final"]["test/loss_batch"] += 1e-9
+    result.final["test/loss_batch"] += 1e-9
     write_json(run.result_file, result)  # of another machine, say
     try:
         done = evaluate("norms", cwd=trained)

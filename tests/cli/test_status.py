@@ -29,7 +29,7 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 def runs_of(results: Path, study: str = "fabricated") -> list[Run]:
-    return [Run(results, run["path"]) for run in read_manifest(results, study)["runs"]]
+    return [Run(results, run.path) for run in read_manifest(results, study).runs]
 
 
 def every(results: Path) -> list[Run]:

@@ -192,7 +192,7 @@ def test_one_cell_has_nothing_to_compare_or_confirm(tmp_path: Path) -> None:
 def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
     name = fabricate(tmp_path, GRID, tasks={"f0": TASK | {"train_tokens": 100_000, "yardsticks": {}}})
     study = load_study(tmp_path, name)
-    study.manifest["cells"][0]["params"] = 124_000_000
+    study.manifest.cells[0].params = 124_000_000
     said = summary(study).splitlines()
     assert said[1] == "scope: 124 M parameters, 800 steps (8.2 passes), one untuned lr 1e-3"
     assert said[2] == "test/loss, nats per byte, last step"
@@ -203,14 +203,14 @@ def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> Non
     name = fabricate(tmp_path, factors, score=lambda levels, seed: 2.0 + 0.02 * seed)
     plain = summary(load_study(tmp_path, name), tmp_path)
     assert "tested at" not in plain and "statistics other" not in plain
-    for run in read_manifest(tmp_path, name)["runs"]:
-        on_disk, more = Run(tmp_path, run["path"]), 0.02 * run["seed"]
-        if run["path"].startswith("ln") or run["seed"]:  # one run of bn was not tested
+    for run in read_manifest(tmp_path, name).runs:
+        on_disk, more = Run(tmp_path, run.path), 0.02 * run.seed
+        if run.path.startswith("ln") or run.seed:  # one run of bn was not tested
             lengths = {
                 f"test/loss@{length}": 2.0 + length / 64 + more for length in (128, 64, 512)
             }  # 512: of another study
             write_json(on_disk.evaluation_file, {"metrics": lengths | {"test/bpb@64": 9.0}})
-        if run["path"].startswith("bn"):
+        if run.path.startswith("bn"):
             result = on_disk.result() or {}
             result["final"] |= {"test/loss_recalibrated": 1.9 + more, "test/loss_batch": 1.5 + more}
             write_json(on_disk.result_file, result)

@@ -200,9 +200,9 @@ def test_a_margin_of_steps_is_that_of_the_strata_that_a_claim_is_about(tmp_path)
     rates = {"optim.lr": [0.001, 0.01]}
     steps = rates | {"train.steps": [800, 640, 1000]}
     exchange = load_study(tmp_path, fabricate(tmp_path, steps, range(5), score, study="x-exchange"))
-    exchange.manifest["reference"] = {"train.steps": 800}
-    for cell in exchange.manifest["cells"]:
-        cell["reference"] = cell["levels"]["train.steps"] == 800
+    exchange.manifest.reference = {"train.steps": 800}
+    for cell in exchange.manifest.cells:
+        cell["reference"] = cell.levels["train.steps"] == 800
     same = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": "2 %"}
     claims = {str(rate): entry(same | {"at": {"optim.lr": rate}}) for rate in rates["optim.lr"]}
     study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]} | rates, range(5), score, claims=claims))

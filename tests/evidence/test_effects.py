@@ -286,8 +286,8 @@ def test_higher_is_better_where_the_task_says_so(tmp_path: Path) -> None:
 
 def test_losses_on_different_texts_are_not_compared(tmp_path: Path) -> None:
     study = made(tmp_path, {"ffn": ["mlp", "swiglu"]})
-    study.manifest["tasks"]["f1"] = study.manifest["tasks"]["f0"] | {"title": "another text"}
-    study.manifest["cells"][1]["task"] = "f1"
+    study.manifest.tasks["f1"] = study.manifest.tasks["f0"] | {"title": "another text"}
+    study.manifest.cells[1].task = "f1"
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
     assert found.verdict == "withheld" and "different tasks" in found.note
 

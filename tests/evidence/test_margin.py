@@ -142,17 +142,17 @@ def test_a_margin_is_registered_until_two_cells_of_a_seed_have_a_result() -> Non
 def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan) -> None:
     plain = plan("norm=ln,rms", "seeds=2")
     first = plan("norm=ln,rms", "seeds=2", "margin=0.01")
-    assert first.manifest["study"] == plain.manifest["study"] and first.statuses == plain.statuses
-    assert first.manifest["margin"]["registered"] and plain.manifest["margin"] is None
+    assert first.manifest.study == plain.manifest.study and first.statuses == plain.statuses
+    assert first.manifest.margin.registered and plain.manifest.margin is None
     renew_manifest(first.results, first.manifest)
-    for run in first.manifest["runs"]:
-        if run["seed"] == 0:
-            folder = Run(first.results, run["path"])
+    for run in first.manifest.runs:
+        if run.seed == 0:
+            folder = Run(first.results, run.path)
             folder.folder.mkdir(parents=True)
             write_json(folder.result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
-    again = plan("norm=ln,rms", "seeds=2", "margin=0.01").manifest["margin"]
-    assert again == first.manifest["margin"]
-    later = plan("norm=ln,rms", "seeds=2", "margin=0.02").manifest["margin"]
+    again = plan("norm=ln,rms", "seeds=2", "margin=0.01").manifest.margin
+    assert again == first.manifest.margin
+    later = plan("norm=ln,rms", "seeds=2", "margin=0.02").manifest.margin
     assert not later["registered"] and later["earlier"][0]["value"] == 0.01
 
 

@@ -97,7 +97,7 @@ def contrasts_of(tmp_path: Path, factors: dict[str, list[str]]) -> np.ndarray:
     """Weights (cells, rows of the family) of a design's real contrasts."""
     study = load_study(tmp_path, fabricate(tmp_path, factors, seeds=[0]))
     found = [contrast for contrast in evidence.contrasts(study.manifest) if contrast.kind != "cell"]
-    cells = [cell["id"] for cell in study.manifest["cells"]]
+    cells = [cell.id for cell in study.manifest.cells]
     return np.array([[contrast.weights.get(cell, 0.0) for contrast in found] for cell in cells])
 
 
@@ -128,10 +128,10 @@ def template(tmp_path: Path, factors: dict[str, list[str]], at: int = 20) -> Stu
 
 def at_look(study: Study, scores: np.ndarray, n: int) -> Study:
     """The study at its look at n seeds, with scores (seeds, cells)."""
-    cells = [cell["id"] for cell in study.manifest["cells"]]
+    cells = [cell.id for cell in study.manifest.cells]
     runs = study.runs[study.runs["seed"] < n].copy()
     runs["test/loss"] = [scores[run.seed, cells.index(run.cell)] for run in runs.itertuples()]
-    sequential = study.manifest["sequential"] | {"at": n}
+    sequential = study.manifest.sequential | {"at": n}
     return Study(study.manifest | {"seeds": list(range(n)), "sequential": sequential}, runs, study.curves, [])
 
 

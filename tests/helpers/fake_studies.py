@@ -13,7 +13,7 @@ import numpy as np
 
 from ablate.config.designs import lay_out
 from ablate.results.atomic import write_json
-from ablate.results.manifest import write_manifest
+from ablate.results.manifest import study_folder
 from ablate.results.run import Run
 
 COMPONENTS = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
@@ -94,8 +94,8 @@ def fabricate(
         metric = next(iter(tasks.get(cell["task"], next(iter(tasks.values())))["metrics"]))
         _write_run(Run(results, run["path"]), cell, seed, value, ending, metric, every)
     typed = " ".join(f"{name}={','.join(map(str, levels))}" for name, levels in factors.items())
-    write_manifest(
-        results,
+    write_json(
+        study_folder(results, study) / "manifest.json",
         {
             "study": study,
             "created": "2025-01-01T00:00:00+00:00",

@@ -32,13 +32,13 @@ def design_of(results: Path, name: str, n: int = 8) -> Design:
     tasks = {"f0": TASK | {"yardsticks": {}}}  # scores are noise of any size: none is taken for a collapse
     study = load_study(results, fabricate(results, DESIGNS[name], range(n), tasks=tasks))
     found = [contrast for contrast in evidence.contrasts(study.manifest) if contrast.kind != "cell"]
-    cells = [cell["id"] for cell in study.manifest["cells"]]
+    cells = [cell.id for cell in study.manifest.cells]
     return Design(study, np.array([[contrast.weights.get(cell, 0.0) for contrast in found] for cell in cells]))
 
 
 def with_scores(study: Study, scores: np.ndarray, **manifest: Any) -> Study:
     """The study with scores (seeds, cells) in place of its own, and as many seeds."""
-    cells = [cell["id"] for cell in study.manifest["cells"]]
+    cells = [cell.id for cell in study.manifest.cells]
     runs = study.runs[study.runs["seed"] < len(scores)].copy()
     runs["test/loss"] = [scores[run.seed, cells.index(run.cell)] for run in runs.itertuples()]
     return Study(study.manifest | {"seeds": list(range(len(scores)))} | manifest, runs, study.curves, [])

@@ -174,4 +174,4 @@ def test_yaml_below_the_current_folder_is_nobodys_business(place: Path) -> None:
     (place / "notes").mkdir()
     (place / "notes" / "broken.yaml").write_text("a: [")
     plan_study.cache_clear()
-    assert plan_study(("dry_run=true", "norm=ln"), None).manifest["study"]
+    assert plan_study(("dry_run=true", "norm=ln"), None).manifest.study

@@ -48,7 +48,7 @@ SHAPE = ["model.dim=16", "model.layers=1", "model.heads=2", "dry_run=true"]
 
 @pytest.mark.parametrize("form", [["position=learned"], ["position=t5", "model=encoder_decoder", "data=dates"]])
 def test_a_placebo_draws_only_the_named_component_anew(form):
-    config = plan_study((*SHAPE, *form)).manifest["cells"][0]["config"]
+    config = plan_study((*SHAPE, *form)).manifest.cells[0].config
     task = build_task(config)
     plain = parameters(config, task, None)
     for kind, parts in PARTS.items():
@@ -67,7 +67,7 @@ def test_a_placebo_draws_only_the_named_component_anew(form):
 
 
 def test_chaos_is_below_a_millionth_and_moves_every_drawn_matrix(plan):
-    config = plan().manifest["cells"][0]["config"]
+    config = plan().manifest.cells[0].config
     task = build_task(config)
     plain, other = parameters(config, task, None), parameters(config, task, "chaos")
     for name, value in plain.items():
@@ -93,14 +93,14 @@ def test_names_say_whose_a_parameter_is():
 
 
 def test_batches_stay_but_for_another_order_of_the_data(plan):
-    cells = plan(f"{KIND}={','.join(['null', *PLACEBOS])}", "ffn=mlp").manifest["cells"]
-    task = build_task(cells[0]["config"])
+    cells = plan(f"{KIND}={','.join(['null', *PLACEBOS])}", "ffn=mlp").manifest.cells
+    task = build_task(cells[0].config)
     plain = task.batch(5, 0, 4).inputs["tokens"]
     for cell in cells:
-        seed = data_seed(cell["config"]["seed"], 5)
+        seed = data_seed(cell.config["seed"], 5)
         same = torch.equal(task.batch(seed, 0, 4).inputs["tokens"], plain)
-        assert same == (cell["levels"][KIND] != "data")
-        assert (cell["batches"] == cells[0]["batches"]) == same, "what is unpaired is known to be"
+        assert same == (cell.levels[KIND] != "data")
+        assert (cell.batches == cells[0].batches) == same, "what is unpaired is known to be"
     assert data_seed({"init": None, "data": 7, "placebo": None}, 5) == 7
 
 
@@ -108,11 +108,11 @@ def test_runs_differ_by_what_is_drawn_anew_and_by_nothing_else(plan):
     planned = plan(f"{KIND}=null,ffn,data,init,chaos", "seeds=1")
     record(planned)
     torch.set_num_threads(1)
-    for unit in planned.manifest["units"]:
-        assert run_unit(planned.results, planned.manifest["study"], unit, True, lambda: False) == ["done"]
+    for unit in planned.manifest.units:
+        assert run_unit(planned.results, planned.manifest.study, unit, True, lambda: False) == ["done"]
     labels = {
         run["path"]: cell["levels"][KIND]
-        for run, cell in zip(planned.manifest["runs"], planned.manifest["cells"], strict=True)
+        for run, cell in zip(planned.manifest.runs, planned.manifest.cells, strict=True)
     }
     losses = {}
     for path, kind in labels.items():
@@ -169,7 +169,7 @@ def test_a_dry_run_shows_the_placebos_that_come_first(plan):
     ("fixed", "kinds"), [("seed.init=3", ["data", "chaos"]), ("seed.data=3", ["ffn", "init", "chaos"])]
 )
 def test_a_half_that_is_fixed_has_no_placebo(fixed, kinds, plan):
-    assert plan("ffn=mlp,gelu", "aa=4", fixed).manifest["factors"] == {KIND: [None, *kinds]}
+    assert plan("ffn=mlp,gelu", "aa=4", fixed).manifest.factors == {KIND: [None, *kinds]}
 
 
 def score(levels: dict, lr: float, seed: int) -> float:

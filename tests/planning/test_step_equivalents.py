@@ -64,7 +64,7 @@ def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_r
 
 def test_each_stratum_is_told_in_steps_of_its_own_reference(plan):
     _, done, _ = rounds(plan, "norm=ln,rms", "optim.lr=1e-3,1e-2", "exchange=true", "seeds=4", score=planted)
-    study = load_study(done[-1].results, done[-1].manifest["study"])
+    study = load_study(done[-1].results, done[-1].manifest.study)
     table = evidence.effects(study)
     for row, (lr, slope) in zip(table[table["kind"] == "main"].itertuples(), RATES.items(), strict=True):
         differences = [planted({"norm": "rms"}, lr, s) - planted({"norm": "ln"}, lr, s) for s in range(4)]
@@ -82,11 +82,11 @@ def test_looks_have_exchange_runs_for_all_seeds_and_a_killed_one_goes_on(plan):
 
     command = ["norm=ln,rms", "exchange=true", "seeds=auto", "seeds_max=8"]
     code, done, trained = rounds(plan, *command, score=close, stop_after=13)
-    assert (code, trained) == (130, 13) and done[-1].manifest["study"].endswith("-exchange")
-    assert read_manifest(done[-1].results, done[-1].ended[-1].manifest["study"])["seeds"] == list(range(5))
+    assert (code, trained) == (130, 13) and done[-1].manifest.study.endswith("-exchange")
+    assert read_manifest(done[-1].results, done[-1].ended[-1].manifest.study).seeds == list(range(5))
     code, done, trained = rounds(plan, *command, score=close)
     assert code == 0 and trained == 2 * 8 + 2 * 8 - 13
-    study, exchange = (read_manifest(done[-1].results, plan.manifest["study"]) for plan in (done[-1], done[-2]))
+    study, exchange = (read_manifest(done[-1].results, plan.manifest.study) for plan in (done[-1], done[-2]))
     assert study["seeds"] == exchange["seeds"] == list(range(8))
     assert not [look for look in study["looks"] if "study" in look] and evidence.unadjusted(study) is None
 
@@ -138,13 +138,13 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
     command = ["norm=ln,rms", "study=s"]
     rounds(plan, *command, "exchange=true", "aa=3", score=lambda levels, lr, seed: planted(levels, 0.001, seed))
     for other in (["reuse=none"], ["seeds=[7,8]"]):
-        assert plan(*command, *other).manifest["exchange"] == "s-exchange", "of the same code, whatever the runs are"
+        assert plan(*command, *other).manifest.exchange == "s-exchange", "of the same code, whatever the runs are"
     monkeypatch.setattr(run_key, "code_of", lambda config: {"ablate.model.norm": "edited"})
     edited, asked = plan(*command), plan(*command, "exchange=true")
     assert not {"exchange", "placebos"} & edited.manifest.keys(), "its slope was measured by code that is gone"
     left = [note for note in edited.notes if "other code or versions" in note]
     assert [note.partition(" ")[0] for note in left] == ["s-aa", "s-exchange"]
-    assert asked.manifest["exchange"] == "s-exchange" and "s-exchange was" not in " ".join(asked.notes)
+    assert asked.manifest.exchange == "s-exchange" and "s-exchange was" not in " ".join(asked.notes)
 
 
 def test_strata_of_other_lengths_are_each_scaled(text):
@@ -326,9 +326,9 @@ def test_the_real_command_trains_them_and_goes_on_where_one_is_lost(cli, small, 
     row = evidence.effects(study).iloc[0]
     assert math.log1p(row.worth) == pytest.approx(row["mean"] / slopes.mean(), rel=1e-6)
     assert "exchange rate: 25 % more steps of ln" in done.stdout
-    lost = next(run for run in study.beside["exchange"].manifest["runs"] if run["path"] not in set(study.runs["path"]))
-    final = Run(results, lost["path"]).result()["final"]
+    lost = next(run for run in study.beside["exchange"].manifest.runs if run.path not in set(study.runs["path"]))
+    final = Run(results, lost["path"]).result().final
     shutil.rmtree(Run(results, lost["path"]).folder)
     again = cli(*command)
     assert again.returncode == 0 and again.stdout.count(" done ") == 1
-    assert Run(results, lost["path"]).result()["final"] == final
+    assert Run(results, lost["path"]).result().final == final

@@ -98,8 +98,8 @@ def with_sizes(results: Path, **options: Any) -> Case:
     factors = {"ffn": FFN, "model.dim": [32, 64]}
     name = fabricate(results, factors, score=lambda v, s: plain_score(v, s) - 0.002 * v["model.dim"], **options)
     study = load_study(results, name)
-    for cell in study.manifest["cells"]:
-        cell["params"] = 1000 * cell["levels"]["model.dim"] + 10 * FFN.index(cell["levels"]["ffn"])
+    for cell in study.manifest.cells:
+        cell["params"] = 1000 * cell.levels["model.dim"] + 10 * FFN.index(cell.levels["ffn"])
     return case_of(results, study)
 
 
@@ -321,7 +321,7 @@ def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path) -> None:
     table = table_of("pareto", given)
     assert set(table["facet"]) == {"parameters", "seconds, shared machine"}
     rows = table[table["facet"] == "parameters"].set_index("cell")
-    assert rows["cost"].to_dict() == {cell["id"]: cell["params"] for cell in given.study.manifest["cells"]}
+    assert rows["cost"].to_dict() == {cell.id: cell.params for cell in given.study.manifest.cells}
     whole = rows[rows["diverged"] == 0]
     for cell, row in rows.iterrows():
         beaten = ((whole["cost"] <= row["cost"]) & (whole["mean"] < row["mean"])).any()

@@ -34,7 +34,7 @@ def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, change: Change | 
     """A fabricated study whose cells have the settings that a sweep would give them."""
     name = fabricate(tmp_path, factors, **options)
     manifest = read_manifest(tmp_path, name)
-    for cell in manifest["cells"]:
+    for cell in manifest.cells:
         cell["config"] = {key: dict(value) for key, value in FULL.items()}
     if change:
         change(manifest)
@@ -222,7 +222,7 @@ def test_interactions_are_said_of_several_factors_alone(tmp_path: Path) -> None:
 def test_placebos_and_exchange_runs_are_said(tmp_path: Path) -> None:
     fabricate(tmp_path, {"seed.placebo": [None, "ffn", "chaos"]}, study="main-aa", seeds=range(8))
     placebos = read_manifest(tmp_path, "main-aa")
-    for cell, label in zip(placebos["cells"], ("ln + mlp", "ln + mlp, ffn drawn anew", "ln + mlp, perturbed by 1e-7"), strict=True):  # fmt: skip  # noqa: E501
+    for cell, label in zip(placebos.cells, ("ln + mlp", "ln + mlp, ffn drawn anew", "ln + mlp, perturbed by 1e-7"), strict=True):  # fmt: skip  # noqa: E501
         cell["label"] = label
     write_manifest(tmp_path, placebos)
     found = case(tmp_path, study="main", change=set_of("placebos", "main-aa"))

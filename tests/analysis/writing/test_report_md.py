@@ -71,9 +71,9 @@ def test_every_run_is_listed_with_its_status_and_what_was_lost_with_its_reason(t
 def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
     name = fabricate(tmp_path, GRID)
     manifest = read_manifest(tmp_path, name)
-    for i, cell in enumerate(manifest["cells"]):
+    for i, cell in enumerate(manifest.cells):
         cell["config"] = {"norm": {"_target_": f"x.Norm{i // 2}", "_partial_": True}, "results_dir": f"somewhere{i}"}
-        cell["config"] |= {"model": {"dim": 64}, "train": {"steps": 800}} | ({"optim": {"clip": 1.0}} if i else {})
+        cell.config |= {"model": {"dim": 64}, "train": {"steps": 800}} | ({"optim": {"clip": 1.0}} if i else {})
     write_manifest(tmp_path, manifest)
     (sheet,) = sections.differences(case_of(tmp_path, load_study(tmp_path, name))).sheets
     assert sheet.head == ["setting", "ln + mlp", "ln + swiglu", "rms + mlp", "rms + swiglu"]
