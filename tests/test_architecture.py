@@ -157,11 +157,13 @@ def test_components_take_plain_arguments():
 def test_a_variant_is_one_yaml_that_names_its_source(group):
     variants = groups()[group]
     assert variants
-    for name, file in variants.items():
+    for file in variants.values():
         text = file.read_text()
-        assert text.startswith("# "), f"{file} does not say what it is"
-        assert any(str(year) in text.splitlines()[0] for year in range(1986, 2030)), f"{file} names no paper"
-        assert f"_target_: ablate.model.{group}." in text, f"{name} is not in its component's module"
+        example = "write a first line such as: # RMSNorm: x / √(mean x² + ε) · g.  Zhang 2019, arXiv 1910.07467."
+        assert text.startswith("# "), f"{file} does not say what it is: {example}"
+        assert any(str(year) in text.splitlines()[0] for year in range(1986, 2030)), f"{file} names no paper: {example}"
+        module = f"ablate.model.{group}"
+        assert f"_target_: {module}." in text, f"{file}: its class belongs in {module}; write _target_: {module}.NAME"
 
 
 def test_files_and_functions_stay_small():

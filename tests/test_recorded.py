@@ -37,7 +37,8 @@ def test_numbers_are_those_that_were_recorded(name: str, tmp_path: Path) -> None
     record = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
     tolerance = 0.0 if record["machine"] == machine() else ELSEWHERE[name]
     found, recorded = RECORDS[name](tmp_path), record["numbers"]
-    assert found.keys() == recorded.keys(), "python tests/helpers/tiny_runs.py records what came or went"
+    # What came is recorded with the next change of numbers; what went must be said.
+    assert found.keys() >= recorded.keys(), "python tests/helpers/tiny_runs.py records what went"
     moved = [
         f"{at} {key}: {now} was {before}"
         for at, values in recorded.items()

@@ -26,7 +26,7 @@ from ablate.results.choose import choose_study, manifest_of, studies
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Result
 from ablate.results.run import Run
-from ablate.results.tables import as_planned
+from ablate.results.tables import as_planned, own_name
 
 CARRIED = ("train.parallel", "train.checkpoint_seconds", "eval.lengths")  # keys that change no number either
 SIZES = ("params", "flops_per_token")
@@ -79,8 +79,8 @@ def differences(first: str, second: str, results: Path = Path("results"), study:
 def compare(first: Side, second: Side) -> list[Row]:
     """What differs between two cells or runs, in the order in which it is shown."""
     config = list(_unequal("configuration", first.config, second.config))
-    carried = [row._replace(section="without effect on numbers") for row in config if _is_carried(row.key)]
-    rows = [row for row in config if not _is_carried(row.key)] + carried
+    carried = [row._replace(section="without effect on numbers") for row in config if _is_carried(row)]
+    rows = [row for row in config if not _is_carried(row)] + carried
     for row in _unequal("size", first.sizes, second.sizes, UNKNOWN):
         known = isinstance(row.first, int | float) and isinstance(row.second, int | float) and row.first
         rows.append(row._replace(change=format.percent(row.second / row.first - 1) if known else ""))
@@ -90,7 +90,8 @@ def compare(first: Side, second: Side) -> list[Row]:
     shared = one.keys() & other.keys()  # of what only one side knows nothing can be said
     rows += [row for row in _unequal("provenance", one, other) if row.key in shared]
     if not _unknown(first, second):
-        rows += _unequal("provenance", _definitions(first), _definitions(second))
+        one, other = _definitions(first, second)
+        rows += _unequal("provenance", one, other)
     return [*rows, *_results(first, second)]
 
 
@@ -183,8 +184,9 @@ def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _is_carried(key: str) -> bool:
-    return key.partition(".")[0] in STUDY_KEYS or key in CARRIED
+def _is_carried(row: Row) -> bool:
+    moved = row.key.endswith("_target_") and own_name(row.first) == own_name(row.second)
+    return moved or row.key.partition(".")[0] in STUDY_KEYS or row.key in CARRIED
 
 
 def _unequal(section: str, first: dict[str, Any], second: dict[str, Any], lacking: str = ABSENT) -> Iterator[Row]:
@@ -205,10 +207,16 @@ def _origin(side: Side) -> dict[str, Any]:
     return {key: value for key, value in known.items() if value}
 
 
-def _definitions(side: Side) -> dict[str, str]:
-    """Digests of the definitions that a run's numbers come from."""
-    code = (_provenance_file(side) or {}).get("code") or {}
-    return {f"code of {name}": str(digest)[:SHOWN] for name, digest in code.items()}
+def _definitions(first: Side, second: Side) -> Iterator[dict[str, str]]:
+    """Digests of the definitions that either run's numbers come from, and the other's do not, wherever they stand."""
+    told = [_provenance_file(side) or {} for side in (first, second)]
+    if told[0].get("format") != told[1].get("format"):
+        yield from ({"code": f"as release format {one.get('format', 1)} hashes it"} for one in told)
+        return
+    found = [one.get("definitions") or {} for one in told]
+    alone = set(found[0].values()) ^ set(found[1].values())
+    for code in found:
+        yield {f"code of {name}": str(digest)[:SHOWN] for name, digest in code.items() if digest in alone}
 
 
 def _provenance_file(side: Side) -> dict[str, Any] | None:

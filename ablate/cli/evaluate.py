@@ -21,9 +21,9 @@ from ablate.config.errors import Corrupt, Refused
 from ablate.format import counted
 from ablate.format.streams import exit_with
 from ablate.results.atomic import set_aside
-from ablate.results.code_hash import is_foreign
 from ablate.results.damage import why_without
 from ablate.results.manifest import newest_study, read_manifest
+from ablate.results.parts import is_foreign
 from ablate.results.run import Run
 from ablate.training.load import LoadedRun, load_run
 

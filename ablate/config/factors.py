@@ -14,7 +14,7 @@ from ablate.config.compose import Composed
 from ablate.config.designs import DESIGNS, Cell, lay_out, size
 from ablate.config.errors import Problem
 from ablate.config.overrides import Command
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, LATER_GROUPS
 
 MOST = 10_000  # cells: composing more takes longer than anybody waits
 FEW = 4  # factors that the label of a reference spells out
@@ -195,5 +195,7 @@ def name_cell(cell: Composed, factors: dict[str, list[str]]) -> str:
 
 
 def cell_name(choices: dict[str, str]) -> str:
-    """All components in fixed order, by variant, joined by dashes."""
-    return "-".join(choices[group] for group in COMPONENTS)
+    """All components in fixed order, by variant, joined by dashes; of later ones those that are not as before."""
+    first = [choices[group] for group in COMPONENTS if group not in LATER_GROUPS]
+    later = [group for group, neutral in LATER_GROUPS.items() if choices.get(group, neutral) != neutral]
+    return "-".join([*first, *(f"{group}_{choices[group]}" for group in later)])

@@ -32,6 +32,8 @@ NEEDED: tuple[str, ...] = (
 )
 NEEDED += ("pyyaml", "rich", "safetensors", "wandb", "babel", "scikit-learn", "tokenizers", "datasets", "pyarrow")
 NEEDED += ("selenium", "hatchling", "pytest", "statsmodels", "pytest-xdist", "ruff", "mypy", "transformers")
+# Where what `_target_`s of earlier releases name stands now: a module, or one class or function.
+MOVED = {"ablate.optim": "ablate.training.optim", "ablate.track": "ablate.execution.tracking.wandb"}
 SINK = ("log", "finish", "close")  # what a tracking service can do
 
 
@@ -100,11 +102,18 @@ def within(name: object, packages: Iterable[str]) -> bool:
     return isinstance(name, str) and any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
+def moved(target: str) -> str:
+    """The dotted name of what stood at a dotted name in an earlier release."""
+    old = next((old for old in MOVED if within(target, [old])), "")
+    return MOVED[old] + target[len(old) :] if old else target
+
+
 def locate(target: object, packages: tuple[str, ...]) -> Any:
     """The class or function that a `_target_` names, defined in one of `packages`; imports its module.
 
     A name that leads out of them, through what a module imports say, is refused.  Raises BadTarget.
     """
+    target = moved(target) if isinstance(target, str) else target
     if not isinstance(target, str) or not NAME.fullmatch(target) or not within(target.rpartition(".")[0], packages):
         raise BadTarget(f"{target!r} is not in {' or '.join(packages)}")
     module, _, name = target.rpartition(".")

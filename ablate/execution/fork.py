@@ -1,28 +1,44 @@
-"""A process forked from this one, watched, and put away with all that it started.  Nothing here needs torch."""
+"""A process started from this one, watched, and put away with all that it started.  Nothing here needs torch.
+
+Where it is safe the process is forked: it has loaded what this one has.  On macOS, whose own libraries do not survive a
+fork, and where a system has none, a new interpreter loads it all again: seconds later, with the same numbers.  What
+else only Linux has is done without: a process then sees for itself that its parent is gone, and the processes that
+there are come from `ps`; what a component left behind in a session of its own stays.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
+import pickle
 import select
 import signal
 import socket
+import subprocess
 import sys
+import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from ablate.format.streams import prepare
+
+FORKS = hasattr(os, "fork") and sys.platform != "darwin"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
 PIECE = 65536  # bytes
+LOOK = 1.0  # seconds between two looks at whether the parent lives
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 ALMOST = 1.0  # seconds from the last that is heard of a process to its end
 
+Body = Callable[[socket.socket], None]
+
 
 class Child:
-    """A forked process: lines go to it and come back over a channel of its own, which is none of 0, 1 and 2."""
+    """Another process: lines go to it and come back over a channel of its own, which is none of 0, 1 and 2."""
 
     def __init__(self, pid: int, channel: socket.socket):
         self.pid, self.channel, self.received = pid, channel, b""
@@ -73,12 +89,19 @@ class Child:
         return self.code
 
 
-def fork(body: Callable[[socket.socket], None]) -> Child:
+def start(body: Body, held: Iterable[int] = ()) -> Child:
     """Start a process that does `body` with its end of the channel and ends; it dies with this one.
 
-    It is the leader of a group of its own, reads nothing, ignores Ctrl-C and prints to standard error.
+    It is the leader of a group of its own, reads nothing, ignores Ctrl-C and prints to standard error; files that are
+    `held` here are closed there.  A body that can be pickled works on every system.
     """
     ours, theirs = socket.socketpair()
+    with theirs:
+        return forked(body, held, ours, theirs) if FORKS else spawned(body, ours, theirs)
+
+
+def forked(body: Body, held: Iterable[int], ours: socket.socket, theirs: socket.socket) -> Child:
+    """`start` by a copy of this process."""
     flush()  # or both would write what stands in the buffers
     parent = os.getpid()
     with warnings.catch_warnings():
@@ -86,19 +109,63 @@ def fork(body: Callable[[socket.socket], None]) -> Child:
         pid = os.fork()
     if pid == 0:
         ours.close()
+        for number in held:
+            os.close(number)
         live(body, theirs, parent)
-    theirs.close()
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)  # here and there: nobody may come before it is so
     return Child(pid, ours)
 
 
-def live(body: Callable[[socket.socket], None], channel: socket.socket, parent: int) -> None:
-    """What a forked process does from its first moment to its last."""
+def spawned(body: Body, ours: socket.socket, theirs: socket.socket) -> Child:
+    """`start` by an interpreter of its own, which is told over the channel what to do."""
+    os.set_inheritable(theirs.fileno(), True)
+    told = json.dumps([theirs.fileno(), os.getpid(), sys.path, sys.argv])
+    streams = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
+    command = [sys.executable, "-c", BEGIN, told]
+    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setpgroup=0)
+    order = pickle.dumps(body)
+    with contextlib.suppress(OSError):  # it has ended already, which whoever listens learns
+        ours.sendall(len(order).to_bytes(8) + order)
+    return Child(pid, ours)
+
+
+# What such an interpreter runs: like a copy of this process it finds the same modules and knows the same command line.
+BEGIN = """
+import json, sys
+number, parent, sys.path, sys.argv = json.loads(sys.argv[1])
+from ablate.execution.fork import begin
+begin(number, parent)
+"""
+
+
+def begin(number: int, parent: int) -> None:
+    """What a spawned process does first, with the file number of its channel."""
+    prepare(told=False)
+    live(obey, socket.socket(fileno=number), parent)
+
+
+def obey(channel: socket.socket) -> None:
+    """Do the body that comes over a channel."""
+    pickle.loads(exactly(channel, int.from_bytes(exactly(channel, 8))))(channel)
+
+
+def exactly(channel: socket.socket, size: int) -> bytes:
+    """So many bytes of a channel and none beyond them; fewer where it ends."""
+    received = b""
+    while len(received) < size and (piece := channel.recv(size - len(received))):
+        received += piece
+    return received
+
+
+def live(body: Body, channel: socket.socket, parent: int) -> None:
+    """What a started process does from its first moment to its last."""
     code = 1
     try:
-        os.setpgid(0, 0)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.setpgid(0, 0)
+        if not prctl(PR_SET_PDEATHSIG, signal.SIGKILL):
+            threading.Thread(target=follow, args=(parent,), daemon=True).start()
         if os.getppid() == parent:
             signal.set_wakeup_fd(-1)
             for number, handler in ((signal.SIGINT, signal.SIG_IGN), *dict.fromkeys(ENDING, signal.SIG_DFL).items()):
@@ -112,6 +179,13 @@ def live(body: Callable[[socket.socket], None], channel: socket.socket, parent: 
     finally:
         flush()
         os._exit(code)
+
+
+def follow(parent: int) -> None:
+    """End this process once its parent has ended."""
+    while os.getppid() == parent:
+        time.sleep(LOOK)
+    os._exit(1)
 
 
 def adopt() -> None:
@@ -131,13 +205,26 @@ def clear(kept: Iterable[int]) -> None:
 
 
 def children() -> list[int]:
-    """The processes whose parent is this one; none where the system does not tell."""
-    own, found = str(os.getpid()), []
+    """The processes whose parent is this one."""
+    own = os.getpid()
+    return [pid for pid, parent in (parents() if Path("/proc/self/stat").exists() else listed()) if parent == own]
+
+
+def parents() -> Iterator[tuple[int, int]]:
+    """Every process and its parent, as Linux shows them."""
     for file in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            if file.read_text(errors="replace").rpartition(")")[2].split()[1] == own:
-                found.append(int(file.parent.name))
-    return found
+            yield int(file.parent.name), int(file.read_text(errors="replace").rpartition(")")[2].split()[1])
+
+
+def listed() -> Iterator[tuple[int, int]]:
+    """Every process but `ps` and its parent, as `ps` tells on every Unix; nothing where there is no `ps`."""
+    with contextlib.suppress(OSError):
+        ps = subprocess.Popen(["ps", "-A", "-o", "pid=,ppid="], stdout=subprocess.PIPE, text=True)
+        for line in ps.communicate()[0].splitlines():
+            pid, parent = map(int, line.split())
+            if pid != ps.pid:
+                yield pid, parent
 
 
 def how_it_died(code: int, which: str = "the worker process") -> str:
@@ -155,10 +242,12 @@ def readable(channel: socket.socket | int, seconds: float) -> bool:
     return bool(poll.poll(1000 * seconds))
 
 
-def prctl(option: int, value: int) -> None:
-    """Tell Linux about this process; nothing on other systems."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+def prctl(option: int, value: int) -> bool:
+    """Tell Linux about this process: whether it was told; other systems have nobody to tell."""
+    try:
+        return ctypes.CDLL(None).prctl(option, value, 0, 0, 0) == 0
+    except (OSError, AttributeError):
+        return False
 
 
 def flush() -> None:

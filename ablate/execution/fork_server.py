@@ -1,8 +1,8 @@
-"""What the pool starts: a process that has loaded torch and this package, and forks those that carry runs out.
+"""What the pool starts: a process that has loaded torch and this package, and starts those that carry runs out.
 
-It runs nothing itself, so that each fork begins as clean as the first.  Runs of our components only share one fork, in
-which a compiled model is made once, until one of them fails; a run with any part from outside has one of its own,
-which is ended with all that it started.
+It runs nothing itself, so that each of them begins as clean as the first.  Runs of our components only share one
+process, in which a compiled model is made once, until one of them fails; a run with any part from outside has one of
+its own, which is ended with all that it started.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from ablate.config.errors import Corrupt
-from ablate.execution.fork import ALMOST, Child, adopt, clear, fork, how_it_died, readable
+from ablate.execution.fork import ALMOST, Child, adopt, clear, how_it_died, readable, start
 from ablate.execution.job_file import read_unit
 from ablate.execution.signals import LEAVE, requested
-from ablate.results.code_hash import is_foreign
+from ablate.results.parts import is_foreign
 
 Serve = Callable[[socket.socket], None]
 LOOK = 0.1  # seconds between two looks at whether to stop
@@ -69,7 +69,7 @@ class Nursery:
 
     def carry_out(self, order: dict[str, Any], alone: bool) -> dict[str, Any] | None:
         """One run, in a fork of its own or in the shared one: the answer to an order."""
-        child = self.fork() if alone else self.shared or self.fork()
+        child = self.start() if alone else self.shared or self.start()
         self.shared = self.shared if alone else child
         child.tell(json.dumps(order))
         line = self.wait(child)
@@ -92,16 +92,9 @@ class Nursery:
                 return None
         return line
 
-    def fork(self) -> Child:
+    def start(self) -> Child:
         """A process that serves orders, and holds nothing of this one's."""
-        held = [self.replies.fileno(), *([self.shared.channel.fileno()] if self.shared else [])]
-
-        def body(channel: socket.socket) -> None:
-            for number in held:
-                os.close(number)
-            self.serve(channel)
-
-        return fork(body)
+        return start(self.serve, [self.replies.fileno(), *([self.shared.channel.fileno()] if self.shared else [])])
 
     def next_job(self) -> bytes:
         """The next job; nothing when no more will come."""

@@ -1,6 +1,6 @@
 """Carries out units: the runs of one Hydra job, each locked, continued or started, and ended with a result.
 
-As a program it is what the pool starts: a nursery, whose forks serve orders.
+As a program it is what the pool starts: a nursery, whose processes serve orders.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import json
 import os
 import queue
@@ -34,8 +35,9 @@ from ablate.execution.signals import LEAVE, DiskFull, end_after, is_full, refusi
 from ablate.format.streams import prepare
 from ablate.results.atomic import set_aside, write_atomic, write_json
 from ablate.results.checksum import Sum, sum_of
-from ablate.results.code_hash import definitions, is_foreign
+from ablate.results.code_hash import code_of
 from ablate.results.lease import Lost
+from ablate.results.parts import is_foreign
 from ablate.results.records import Cell, UnitRun
 from ablate.results.result import Result
 from ablate.results.run import Run, now
@@ -246,5 +248,5 @@ def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Even
 
 if __name__ == "__main__":
     prepare(told=False)
-    definitions(())  # read once for all forks, which ask for it to know whether a run is the planned one
-    tend(serve)
+    code_of({})  # read once for all forks, which ask for it to know whether a run is the planned one
+    tend(importlib.import_module("ablate.execution.worker").serve)  # by a name that other processes find it under

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from typing import Any
 
 from ablate.config.components import defaults_of
@@ -15,7 +13,7 @@ from ablate.planning.budget_matching import match_cells, remark
 from ablate.planning.checks.duplicate_cells import refuse_equal
 from ablate.planning.checks.validate import Checked, Gate
 from ablate.results.records import Cell, ClaimEntry, Matched, TaskFacts
-from ablate.results.run_key import batches, numbers
+from ablate.results.run_key import batches, cell_id
 from ablate.training.length_eval import seen_in_training, seen_lengths
 
 
@@ -61,7 +59,7 @@ def describe_cells(
         reference = checked[at[i]].budget
         rows.append(
             Cell(
-                id=cell_id(cell),
+                id=cell_id(names[i], cell.config, cell.task.fingerprint),
                 name=names[i],
                 label=labels[i],
                 levels=levels[i],
@@ -114,12 +112,6 @@ def recomposed(
     rows = describe_cells(checked, names, levels, labels, at, matched)
     refuse_equal(rows, checked, settings["allow_duplicates"])
     return Draft(draft.command, settings, factors, reference, rows, checked, raw, at, draft.extra)
-
-
-def cell_id(cell: Checked) -> str:
-    """A cell's name in manifests: what its numbers depend on, so that it is the same in every one."""
-    content = json.dumps([numbers(cell.config), cell.task.fingerprint], sort_keys=True)
-    return "c" + hashlib.sha256(content.encode()).hexdigest()[:10]
 
 
 def held(seed: dict[str, Any]) -> list[str]:

@@ -15,18 +15,35 @@ from ablate.results.damage import why_without
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell, Look, Manifest, PlannedRun
 from ablate.results.run import Run, noted
-from ablate.results.run_key import run_key
+from ablate.results.run_key import FORMAT, cell_id, run_key
 from ablate.training.length_eval import untested
 
 
 def read_earlier(results: Path, name: str) -> tuple[Manifest | None, list[str]]:
     """The study's manifest of an earlier command, or None, and what to say about a damaged one."""
     try:
-        return read_manifest(results, name), []
+        return as_now(read_manifest(results, name)), []
     except FileNotFoundError:
         return None, []
     except Corrupt as error:
         return None, [f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"]
+
+
+def as_now(manifest: Manifest) -> Manifest:
+    """A manifest with its cells by the names that they have now: an earlier release made them of paths of modules."""
+    if manifest.format == FORMAT:
+        return manifest
+    new = {cell.id: _id_now(cell) for cell in manifest.cells}
+    cells = [dataclasses.replace(cell, id=new[cell.id]) for cell in manifest.cells]
+    runs = [dataclasses.replace(run, cell=new[run.cell]) for run in manifest.runs]
+    return dataclasses.replace(manifest, cells=cells, runs=runs)
+
+
+def _id_now(cell: Cell) -> str:
+    try:
+        return cell_id(cell.name, cell.config, cell.task)
+    except (KeyError, TypeError, AttributeError):  # of a cell whose configuration lacks what every one has now
+        return cell.id
 
 
 def companions(

@@ -45,7 +45,7 @@ from ablate.planning.rounds import rounds_of
 from ablate.planning.rounds.sequential import looks_before, sequence_of
 from ablate.results.records import Cell, Look, Manifest, PlannedRun, Tuning
 from ablate.results.run import now
-from ablate.results.run_key import numbers, run_key, without_user
+from ablate.results.run_key import FORMAT, run_key, settings, without_user
 from ablate.results.tables import as_planned
 
 # What this process was asked for, for the sweeper: Hydra is told only what concerns itself, and never the folder of the
@@ -225,6 +225,7 @@ def settle(draft: Draft) -> Plan:
         runs, rows = take_others(results, runs, rows)
     beside, aside = companions(results, earlier, rows, runs, draft.extra)
     manifest = Manifest(
+        format=FORMAT,
         study=name,
         created=earlier.created if earlier and earlier.created else now(),
         updated=now(),
@@ -310,7 +311,7 @@ def unit_name(paths: list[str]) -> str:
 
 def study_name(draft: Draft) -> str:
     """The factors and a hash of everything but the seeds, before any tuning."""
-    cells = [[numbers(row.config), row.task] for row in draft.rows]
+    cells = [[row.name, settings(row.config), row.task] for row in draft.rows]
     design = [draft.settings["design"]] * (draft.settings["design"] != "grid")
     tune = [draft.settings["tune"]] * (draft.settings["tune"]["key"] is not None)  # never what it will choose
     content = json.dumps([draft.factors, draft.reference, draft.settings["match"], cells, *design, *tune])

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import Corrupt, PlanError, Problem
+from ablate.config.plain_yaml import read_plain
 from ablate.results.atomic import read_json
+from ablate.results.parts import named
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.run import Run
-from ablate.results.run_key import numbers, provenance
+from ablate.results.run_key import FORMAT, provenance, settings, settings_of
 from ablate.results.tables import as_planned
 
 ALIKE = ("versions", "data", "study")  # of a run that differs in code only
 SHOWN = 3  # definitions that are named
+EARLIER = "by an earlier release"
 
 Row = dict[str, Any]
 
@@ -27,8 +30,8 @@ def refuse_replacing(name: str, earlier: Manifest | None, rows: list[Cell]) -> N
     gone = [cell for cell in earlier.cells if cell.id not in new] if earlier else []
     if not earlier or not gone:
         return
-    settings = {_settings(row): row for row in rows}
-    now = [settings.get(_settings(cell), cell).task for cell in gone]
+    known = {_settings(row): row for row in rows}
+    now = [known.get(_settings(cell), cell).task for cell in gone]
     if all(task != cell.task for cell, task in zip(gone, now, strict=True)):
         old = gone[0].task
         title = earlier.tasks[old].title or "the text"
@@ -45,7 +48,7 @@ def refuse_replacing(name: str, earlier: Manifest | None, rows: list[Cell]) -> N
 def _settings(cell: Cell) -> str:
     """What a cell's numbers depend on beside its data; a cell of an older manifest may lack some of it."""
     try:
-        return json.dumps(numbers(cell.config), sort_keys=True)
+        return json.dumps([cell.name, settings(cell.config)], sort_keys=True)
     except (KeyError, TypeError):
         return str(cell.id)
 
@@ -103,7 +106,7 @@ def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tupl
 def _newest(planned: Row, like: list[tuple[Run, Row]]) -> tuple[str, set[str]] | None:
     """Path of the newest run that differs from the planned one in code only, and the definitions that do."""
     found = [
-        (ended, run.path, changed_names(told["code"], planned["code"]))
+        (ended, run.path, changed_names(told, planned))
         for run, told in like
         if all(told.get(key) == planned[key] for key in ALIKE) and (ended := _ended(run))
     ]
@@ -123,20 +126,44 @@ def read_provenance(run: Run) -> dict[str, Any] | None:
     """What a run came from; None where it does not say."""
     try:
         told = read_json(run.provenance_file)
+        told = told if told.get("format") == FORMAT else as_now(told, run)
     except (FileNotFoundError, Corrupt):
         return None
-    kept = all(isinstance(told.get(key), dict) for key in ("code", "versions")) and isinstance(told.get("numbers"), str)
-    return told if kept else None
+    kept = all(isinstance(told.get(key), dict) for key in ("definitions", "versions"))
+    return told if kept and isinstance(told.get("numbers"), str) else None
 
 
-def changed_names(old: dict[str, str], new: dict[str, str]) -> set[str]:
-    """The definitions that are not the same, or not there, on both sides."""
-    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+def as_now(told: Row, run: Run) -> Row:
+    """What an earlier release said that a run came from, its settings hashed as they are now.  Raises `Corrupt`."""
+    config = read_plain(run.config_file)
+    seed = run.path.rpartition("/")[2][1:].partition("-")[0]
+    try:
+        hashed = settings_of(config, int(seed))
+        return told | {"numbers": hashed, "definitions": told["code"], "source": named(told.get("source"))}
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise Corrupt(f"{run.config_file} is no configuration ({error})") from None
+
+
+def changed_names(old: Row, new: Row) -> set[str]:
+    """The definitions whose content is not on both sides, wherever it stands, by where they stand; of a run of another
+    release, that it is one.
+    """
+    if old.get("format") != new.get("format"):
+        return {EARLIER}
+    one, other = old["definitions"], new["definitions"]
+    alone = set(one.values()) ^ set(other.values())
+    return {name for side in (one, other) for name, digest in side.items() if digest in alone}
 
 
 def _taken(label: str, found: list[set[str]]) -> str:
-    were = _counted(len(found), f"of {label}")
-    return f"{were} trained with other code ({listed(set().union(*found))} changed), taken by reuse=any"
+    return f"{_counted(len(found), f'of {label}')} trained {_by(set().union(*found), ' changed')}, taken by reuse=any"
+
+
+def _by(names: set[str], end: str = "") -> str:
+    """Whose code trained runs, by the definitions that are other ones."""
+    if EARLIER in names:
+        return EARLIER
+    return f"with other code ({listed(names)}{end})" if names else "with other code"
 
 
 def _counted(count: int, what: str) -> str:
@@ -160,10 +187,10 @@ def trained_again(
 ) -> list[str]:
     """A sentence for each reason that runs are trained again: runs that this study had, or whose data have changed."""
     paths, cells, told = {run.path for run in runs}, {row.id: row for row in rows}, Told(results)
-    before = earlier.runs if earlier else []
-    had = {(run.cell, run.seed): run.path for run in before if run.path not in paths}
+    past = earlier.runs if earlier else []
+    had = {(run.cell, run.seed): run.path for run in past if run.path not in paths}
     reasons: dict[str, list[set[str]]] = {}
-    moved = 0
+    moved = before = 0
     for run in runs:
         if statuses[run.path] != "missing" or Run(results, run.path).provenance_file.exists():
             continue  # it has ended, or is continued
@@ -171,11 +198,14 @@ def trained_again(
         old = Run(results, had.get((run.cell, run.seed), "none"))
         if old.provenance_file.exists() or old.result_file.exists():
             came = read_provenance(old)
-            names = changed_names(came["code"], planned["code"]) if came else set()
+            names = changed_names(came, planned) if came else set()
             reasons.setdefault(_reason(came, planned), []).append(names)
+        elif (other := _newest(planned, like)) and EARLIER in other[1]:
+            before += 1
         else:
             moved += _data_changed([came for _, came in like], planned)
-    again = [_again(reason, found, reuse) for reason, found in reasons.items()]
+    again = [_again("of this study", reason, found, reuse) for reason, found in reasons.items()]
+    again += [_again("of these cells", "", [{EARLIER}] * before, reuse)] * (before > 0)
     return again + [f"{_counted(moved, 'of these cells')} trained before the data changed; trained again"] * (moved > 0)
 
 
@@ -196,8 +226,8 @@ def _reason(old: dict[str, Any] | None, new: dict[str, Any]) -> str:
     return f"with {versions}" if differ else ""
 
 
-def _again(reason: str, found: list[set[str]], reuse: str) -> str:
+def _again(whose: str, reason: str, found: list[set[str]], reuse: str) -> str:
     names = set().union(*found)
-    how = [reason] * bool(reason) + [f"with other code ({listed(names)})"] * bool(names)
+    how = [reason] * bool(reason) + [_by(names)] * bool(names or not reason)
     hint = "; reuse=any takes those that ended as they are" if reuse == "same" and not reason else ""
-    return f"{_counted(len(found), 'of this study')} trained {' and '.join(how)}; trained again{hint}"
+    return f"{_counted(len(found), whose)} trained {' and '.join(how)}; trained again{hint}"

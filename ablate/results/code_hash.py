@@ -5,6 +5,9 @@ through imports, re-exports and attributes of modules; a class counts as a whole
 do not count, annotations count as text and lead nowhere.  Beside definitions count what the modules on the way do when
 they are imported: their other statements, and whatever one of our own decorators is put on.
 
+Where a definition stands, and by which import it is reached, does not count: each reference is written by the name of
+what it refers to, so that code can be moved and modules renamed, split and joined.
+
 What cannot be known without running counts as a whole: a module used as a value, or imported by a star; and all of
 another package that looks names up by string (`globals`, `importlib`) or lists subclasses.  An attribute of an object
 that is looked up by string leads nowhere.  Sources are read once per process, those of this package when this module
@@ -13,37 +16,32 @@ is imported: a process goes by the code that it runs, whatever is edited meanwhi
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import importlib.util
+import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import ModuleSpec
+from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ablate.results.code_index import WHOLE, Chain, Module, imports_of, parse
+from ablate.results.code_index import MARK, WHOLE, Chain, Import, Module, imports_of, parse
 
-PACKAGE = Path(__file__).parents[1]
-LOOP = (
-    "ablate.training.trainer.Trainer",
-    "ablate.training.trainer.new_trainer",
-)  # what every run's numbers pass through
-KEEPING = (
-    "ablate.results.run",
-    "ablate.results.manifest",
-    "ablate.results.study",
-    "ablate.results.atomic",
-    "ablate.results.lease",
-    "ablate.results.metrics_writer",
-    "ablate.results.checksum",
-    "ablate.results.damage",
-)  # where numbers are put: it changes none
+PACKAGE = Path(str(files(__name__.partition(".")[0])))
+# Definitions of this package, wherever they stand, each name once: what every run's numbers pass through,
+LOOP = ("Trainer", "new_trainer")
+# and what changes none of them: what finds a part by its `_target_`, what puts numbers where they are kept.
+KEEPING: tuple[str, ...] = ("resolve", "MetricsWriter", "write_atomic", "set_aside")
+KEEPING += ("SEAL", "digest", "seal_of", "sealed_archive", "sum_of", "unsealed_archive", "wrong")
+DEPTH = 2  # how far a digest tells definitions of one name apart by what they refer to
 VERSIONED = ("torch", "numpy")  # by their versions, in a run's key
 INSTALLED = {"site-packages", "dist-packages"}
 
 Node = tuple[str, str]  # module, definition
+Found = list[tuple[Node, Chain]]  # definitions, and what is looked up in each
 
 
 @functools.cache
@@ -52,15 +50,22 @@ def read(path: Path) -> bytes:
     return path.read_bytes()
 
 
-for _file in PACKAGE.rglob("*.py"):
-    read(_file)
+AS_IMPORTED = {file: read(file) for file in PACKAGE.rglob("*.py")}
 
 
 class Use(NamedTuple):
-    """What a definition uses: definitions, and what each imported name of it stands for."""
+    """What a definition uses, its source with each reference by the name of what it refers to, and what that is."""
 
     nodes: frozenset[Node]
-    names: tuple[str, ...]
+    text: str
+    references: dict[str, list[Node]]
+
+
+class Code(NamedTuple):
+    """What a run passes through: a digest of all of it, and that of every definition by its qualified name."""
+
+    content: str
+    definitions: dict[str, str]
 
 
 class Sources:
@@ -75,23 +80,32 @@ class Sources:
         self.edited = dict(edited or {})
         self.modules: dict[str, Module | None] = {}
         self.used: dict[Node, Use] = {}
-        self.digests: dict[Node, str] = {}
+        self.digests: dict[tuple[Node, int], str] = {}
         self.reached: dict[str, set[str]] = {}
         self.needed: dict[str, set[Node]] = {}
 
-    def closure(self, roots: Iterable[str]) -> dict[str, str]:
-        """Digest of every definition that these need, by its qualified name."""
-        nodes: set[Node] = set().union(*(self.need(root) for root in roots))
-        return {".".join(node): self.digest(node) for node in sorted(nodes)}
+    def code(self, parts: Mapping[str, str]) -> Code:
+        """What a run passes through whose parts are these `_target_`s."""
+        nodes: set[Node] = set().union(*(self.need(root) for root in (*self.loop, *parts.values())))
+        used = sorted({self.digest(node, DEPTH) for node in nodes})
+        chosen = {part: sorted(self.digest(node, DEPTH) for node, _ in self.follow_name(parts[part])) for part in parts}
+        content = hashlib.sha256(json.dumps([used, chosen], sort_keys=True).encode()).hexdigest()
+        return Code(content, {".".join(node): self.digest(node) for node in sorted(nodes)})
+
+    def named(self, names: Iterable[str], top: str = PACKAGE.name) -> list[Node]:
+        """The definitions of a package that have these names."""
+        pattern = re.compile(rf"^(?:(?:class|def) +)?({'|'.join(names)})\b *[(:=]".encode(), re.MULTILINE)
+        files = ((name, self.source(file)) for name, file in self.files_below(top))
+        return [(name, match[1].decode()) for name, source in files for match in pattern.finditer(source)]
 
     def need(self, root: str) -> set[Node]:
         """Every definition that a qualified name needs, and what the modules of these do when they are imported."""
         if root in self.needed:
             return self.needed[root]
-        todo, seen, modules = self.follow_name(root), set[Node](), set[str]()
+        todo, seen, modules = [node for node, _ in self.follow_name(root)], set[Node](), set[str]()
         while todo:
             node = todo.pop()
-            if node not in seen and node[0] not in KEEPING:
+            if node not in seen and node not in self.keeping:
                 seen.add(node)
                 todo += self.use(node).nodes
                 fresh = self.reach(node[0]) - modules
@@ -99,6 +113,16 @@ class Sources:
                 todo += [effect for name in fresh for effect in self.effects(name)]
         self.needed[root] = seen
         return seen
+
+    @functools.cached_property
+    def loop(self) -> list[str]:
+        """What every run passes through, by qualified names."""
+        return [".".join(node) for node in self.named(LOOP)]
+
+    @functools.cached_property
+    def keeping(self) -> set[Node]:
+        """The definitions at which what counts ends."""
+        return set(self.named(KEEPING))
 
     def module(self, name: str) -> Module | None:
         """A module of these packages, or None."""
@@ -115,13 +139,16 @@ class Sources:
             base = place.joinpath(*rest)
             for path in (base / "__init__.py", base.with_name(f"{base.name}.py") if rest else base):
                 if path in self.edited or path.is_file():
-                    source = self.edited[path] if path in self.edited else read(path)
-                    return parse(name, path.name == "__init__.py", source)
+                    return parse(name, path.name == "__init__.py", self.source(path))
             if base.is_dir():
                 return parse(name, True, b"")
         return None
 
-    def follow_name(self, dotted: str) -> list[Node]:
+    def source(self, path: Path) -> bytes:
+        """The source of a file, as edited."""
+        return self.edited[path] if path in self.edited else read(path)
+
+    def follow_name(self, dotted: str) -> Found:
         """What a `_target_` names: the longest module that there is, and what it has."""
         parts = dotted.split(".")
         for cut in range(len(parts) - 1, 0, -1):
@@ -129,17 +156,17 @@ class Sources:
                 return self.follow(".".join(parts[:cut]), tuple(parts[cut:]))
         return []
 
-    def follow(self, name: str, rest: Chain, seen: frozenset[tuple[str, Chain]] = frozenset()) -> list[Node]:
+    def follow(self, name: str, rest: Chain, seen: frozenset[tuple[str, Chain]] = frozenset()) -> Found:
         """The definitions that attributes of a module stand for; all of the module where that is not to be known."""
         module = self.module(name)
         if module is None or (name, rest) in seen:
             return []
         seen |= {(name, rest)}
         if not rest:
-            return [(name, definition) for definition in module.definitions]
+            return [((name, definition), ()) for definition in module.definitions]
         where, what = module.imports.get(rest[0], ("", None))
         if module.has(rest[0]) and (where, what) != (name, rest[0]):  # a package that imports its own module
-            found = [(name, rest[0])] if rest[0] in module.definitions else []
+            found: Found = [((name, rest[0]), rest[1:])] if rest[0] in module.definitions else []
             return found + self.follow(where, (what, *rest[1:]) if what else rest[1:], seen)
         if self.module(f"{name}.{rest[0]}"):
             return self.follow(f"{name}.{rest[0]}", rest[1:], seen)
@@ -147,29 +174,39 @@ class Sources:
         return self.follow(stars[0], rest, seen) if stars else self.follow(name, (), seen)
 
     def use(self, node: Node) -> Use:
-        """What a definition uses; an imported name by what it stands for in the end."""
+        """What a definition uses."""
         if node not in self.used:
-            name, definition = node
-            found = self.modules[name].definitions[definition].found  # type: ignore[union-attr]
-            self.used[node] = self.resolve(name, found.chains, found.imports)
+            self.used[node] = self.resolve(*node)
         return self.used[node]
 
-    def resolve(self, name: str, chains: Iterable[Chain], inner: Iterable[ast.Import | ast.ImportFrom] = ()) -> Use:
-        """What chains of names in a module stand for, by imports inside the definition first."""
+    def resolve(self, name: str, definition: str) -> Use:
+        """What the names of a definition stand for, by imports inside it first."""
         module = self.modules[name]
         assert module
-        own = {alias: one for statement in inner for alias, one in imports_of(statement, module.package).items()}
-        nodes = {node for star in module.stars for node in self.follow(star, ())}
-        names = set()
-        for root, *rest in chains:
-            if root in module.definitions:
-                nodes.add((name, root))
-            if place := own.get(root) or module.imports.get(root):
-                found = self.follow(place[0], (place[1], *rest) if place[1] else tuple(rest))
-                nodes.update(found)
-                exact = found[0] if len(found) == 1 else (place[0], *filter(None, place[1:]))
-                names.add(f"{root}={'.'.join(exact)}")
-        return Use(frozenset(nodes), tuple(sorted(names)))
+        one = module.definitions[definition]
+        own = {alias: place for inner in one.imports for alias, place in imports_of(inner, module.package).items()}
+        idle = {(alias,) for alias in own} - {chain[:1] for chain in one.chains}  # imported for what importing does
+        meant = {".".join(chain): self.meaning(name, chain, own) for chain in one.chains | idle}
+        nodes = {found for star in module.stars for found, _ in self.follow(star, ())}
+        references: dict[str, list[Node]] = {}
+        for found, written in meant.values():
+            references.setdefault(written, []).extend(node for node, _ in found)
+        text = MARK.sub(lambda mark: meant[mark[1]][1], one.text)
+        more = sorted(meant[".".join(chain)][1] for chain in idle)
+        return Use(frozenset(nodes.union(*references.values())), "\n".join((text, *more)), references)
+
+    def meaning(self, name: str, chain: Chain, own: Mapping[str, Import]) -> tuple[Found, str]:
+        """The definitions that a name of a module stands for, and how it is written wherever these stand."""
+        module = self.modules[name]
+        assert module
+        root, *rest = chain
+        found: Found = [((name, root), tuple(rest))] if root in module.definitions and root not in own else []
+        where, what = own.get(root) or module.imports.get(root) or ("", None)
+        if where:
+            found += self.follow(where, (what, *rest) if what else tuple(rest))
+        if found:
+            return found, "|".join(sorted({".".join((node[1], *more)) for node, more in found}))
+        return [], ".".join((where, *filter(None, [what]), *rest) if where and not self.module(where) else chain)
 
     def reach(self, name: str) -> set[str]:
         """A module, and all of these packages that importing it imports: the packages above each, too."""
@@ -191,56 +228,47 @@ class Sources:
     def effects(self, name: str) -> list[Node]:
         """What a module does when it is imported; all of a package that looks names up by string."""
         module, top = self.modules[name], name.partition(".")[0]
-        if module is None or name in KEEPING:
+        if module is None:
             return []
-        if module.dynamic and top != PACKAGE.name:
-            return [node for one in self.names_below(top) for node in self.follow(one, ())]
+        if top != PACKAGE.name and module.dynamic:
+            return [node for one, _ in self.files_below(top) for node, _ in self.follow(one, ())]
         return [
             (name, key)
             for key, definition in module.definitions.items()
-            if key == WHOLE or (definition.decorators and self.resolve(name, definition.decorators).nodes)
+            if key == WHOLE or any(self.meaning(name, chain, {})[0] for chain in definition.decorators)
         ]
 
-    def names_below(self, top: str) -> Iterator[str]:
-        """Every module of a package."""
+    def files_below(self, top: str) -> Iterator[tuple[str, Path]]:
+        """Every module of a package, and its file."""
         for place in self.packages[top]:
             for file in sorted(place.rglob("*.py")):
                 parts = file.relative_to(place).with_suffix("").parts
-                yield ".".join((top, *(parts[:-1] if parts[-1] == "__init__" else parts)))
+                yield ".".join((top, *(parts[:-1] if parts[-1] == "__init__" else parts))), file
             if place.is_file():
-                yield top
+                yield top, place
 
-    def digest(self, node: Node) -> str:
-        """Digest of a definition: its text, and what its imported names stand for."""
-        if node not in self.digests:
-            definition = self.modules[node[0]].definitions[node[1]]  # type: ignore[union-attr]
-            content = "\n".join((definition.text, *self.use(node).names))
-            self.digests[node] = hashlib.sha256(content.encode()).hexdigest()[:16]
-        return self.digests[node]
-
-
-def targets_of(value: Any) -> Iterator[str]:
-    """Every `_target_` of a configuration."""
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
-        if key == "_target_":
-            yield str(item)
-        yield from targets_of(item)
+    def digest(self, node: Node, depth: int = 0) -> str:
+        """Digest of a definition: its text, and that of what it refers to, so and so many references deep."""
+        if (node, depth) not in self.digests:
+            use = self.use(node)
+            inner = {
+                written: sorted({self.digest(found, depth - 1) for found in nodes if found not in self.keeping})
+                for written, nodes in (use.references.items() if depth else ())
+            }
+            content = json.dumps([use.text, inner], sort_keys=True)
+            self.digests[node, depth] = hashlib.sha256(content.encode()).hexdigest()[:16]
+        return self.digests[node, depth]
 
 
-def is_foreign(config: dict[str, Any]) -> bool:
-    """Whether any part of a configuration is code from outside this package."""
-    return any(not target.startswith(f"{PACKAGE.name}.") for target in targets_of(config))
-
-
-def definitions(targets: Iterable[str], user: Iterable[str] = ()) -> dict[str, str]:
-    """Digest of every definition that a run with these `_target_`s passes through, by its qualified name."""
+def code_of(parts: Mapping[str, str], user: Iterable[str] = ()) -> Code:
+    """The code of a run with these `_target_`s, by where they stand in its configuration."""
     tops = tuple(sorted({package.partition(".")[0] for package in user}))
-    return dict(_definitions(tuple(sorted(set(targets))), tops))
+    return _code_of(tuple(sorted(parts.items())), tops)
 
 
 @functools.lru_cache(maxsize=1024)
-def _definitions(targets: tuple[str, ...], packages: tuple[str, ...]) -> dict[str, str]:
-    return sources(packages).closure((*LOOP, *targets))
+def _code_of(parts: tuple[tuple[str, str], ...], packages: tuple[str, ...]) -> Code:
+    return sources(packages).code(dict(parts))
 
 
 @functools.cache
@@ -267,9 +295,3 @@ def find(package: str) -> ModuleSpec | None:
         return importlib.util.find_spec(package)
     except (ImportError, ValueError):
         return None
-
-
-def not_found(targets: Iterable[str], user: Iterable[str]) -> list[str]:
-    """The packages of the user's own that `_target_`s are from and that Python does not find here."""
-    tops = {target.partition(".")[0] for target in targets} & {package.partition(".")[0] for package in user}
-    return sorted(top for top in tops if find(top) is None)

@@ -5,94 +5,213 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import re
+from collections.abc import Iterable
+from typing import Any
 
 WHOLE = "<module>"  # the statements of a module that define nothing
 # What looks names up in a way that cannot be followed: names by themselves, and names anywhere.
 BUILTINS = {"globals", "vars", "eval", "exec", "__import__"}
 DYNAMIC = {"importlib", "import_module", "pkgutil", "getmembers", "__subclasses__", "__init_subclass__"}
 
+MARK = re.compile("⦃([^⦄]*)⦄")  # a reference in normalised source
+INNER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)  # expressions with names of their own
+
 Chain = tuple[str, ...]  # a.b.c
 Import = tuple[str, str | None]  # of a module itself, or of a name in it
+
+
+class Statement:
+    """One statement at the top of a module, as it counts: without comments, docstrings, formatting and imports.
+
+    Each name that is not local stands as a mark, `⦃a.b.c⦄`: what it refers to, the module's imports say.
+    """
+
+    def __init__(self, node: ast.stmt):
+        self.node = node
+        more = [*getattr(node, "decorator_list", []), *(node.keywords if isinstance(node, ast.ClassDef) else [])]
+        names = (inner.id for part in more for inner in ast.walk(part) if isinstance(inner, ast.Name))
+        self.decorators: set[Chain] = {(name,) for name in names}  # and metaclasses: they can do more than define
+
+    @functools.cached_property
+    def normal(self) -> tuple[str, Normaliser]:
+        """Its normalised source, and the names that it uses; its tree is written anew."""
+        normaliser = Normaliser()
+        return ast.unparse(normaliser.visit(self.node)), normaliser
 
 
 class Definition:
     """The statements that define a name."""
 
     def __init__(self) -> None:
-        self.statements: list[ast.stmt] = []
-
-    @functools.cached_property
-    def found(self) -> Finder:
-        """The names that they use."""
-        finder = Finder()
-        for statement in self.statements:
-            finder.visit(statement)
-        return finder
-
-    @functools.cached_property
-    def decorators(self) -> set[Chain]:
-        """The names of decorators and metaclasses, which can do more than define."""
-        finder = Finder()
-        for statement in self.statements:
-            keywords = statement.keywords if isinstance(statement, ast.ClassDef) else []
-            for part in (*getattr(statement, "decorator_list", []), *keywords):
-                finder.visit(part)
-        return finder.chains
+        self.statements: list[Statement] = []
 
     @functools.cached_property
     def text(self) -> str:
-        """Their source without comments, docstrings and formatting."""
-        return "\n".join(ast.unparse(without_docstrings(statement)) for statement in self.statements)
+        """Their normalised source, with marks."""
+        return "\n".join(statement.normal[0] for statement in self.statements)
+
+    @functools.cached_property
+    def chains(self) -> set[Chain]:
+        """The names that they use, but for local ones."""
+        return set().union(*(statement.normal[1].chains for statement in self.statements))
+
+    @functools.cached_property
+    def words(self) -> set[str]:
+        """Names of functions, and attributes of expressions."""
+        return set().union(*(statement.normal[1].words for statement in self.statements))
+
+    @property
+    def imports(self) -> list[ast.Import | ast.ImportFrom]:
+        """The imports that are carried out when they run."""
+        return [one for statement in self.statements for one in statement.normal[1].imports]
+
+    @property
+    def decorators(self) -> set[Chain]:
+        """The names in their decorators and metaclasses."""
+        return set().union(*(statement.decorators for statement in self.statements))
 
 
-class Finder(ast.NodeVisitor):
-    """Collects chains of names that are used, and the imports inside functions; annotations are passed over."""
+class Normaliser(ast.NodeTransformer):
+    """Writes each chain of names that is not local as a mark, and collects it; takes out docstrings and imports.
+
+    In annotations, which lead nowhere, `a.b.C` is written as `C`.
+    """
 
     def __init__(self) -> None:
         self.chains: set[Chain] = set()
         self.imports: list[ast.Import | ast.ImportFrom] = []
         self.words: set[str] = set()  # names of functions, and attributes of expressions
+        self.scopes: list[set[str] | None] = []  # local names of functions; None for a class
 
-    def visit_Name(self, node: ast.Name) -> None:
-        """A name by itself."""
-        self.chains.add((node.id,))
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """A name by itself; one that a class binds is the class's own."""
+        own = isinstance(node.ctx, ast.Store) and self.scopes and self.scopes[-1] is None
+        return node if own or MARK.fullmatch(node.id) else self.mark(node, (node.id,))
 
-    def visit_Attribute(self, node: ast.Attribute) -> None:
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         """A chain of attributes, from a name or from an expression."""
         attributes, value = [node.attr], node.value
         while isinstance(value, ast.Attribute):
             attributes.append(value.attr)
             value = value.value
         if isinstance(value, ast.Name):
-            self.chains.add((value.id, *reversed(attributes)))
-        else:
-            self.words.update(attributes)
-            self.visit(value)
+            return self.mark(node, (value.id, *reversed(attributes)))
+        self.words.update(attributes)
+        return self.generic_visit(node)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        """A function but for its annotations."""
+    def mark(self, node: ast.Name | ast.Attribute, chain: Chain) -> ast.AST:
+        """The mark of a chain, but for a local one."""
+        if any(names and chain[0] in names for names in self.scopes):
+            self.words.update(chain[1:])
+            return node
+        self.chains.add(chain)
+        return ast.Name(f"⦃{'.'.join(chain)}⦄", node.ctx)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        """A function: its decorators and defaults from outside, its body with local names."""
         self.words.add(node.name)
-        for part in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults, *node.body):
-            if part is not None:
-                self.visit(part)
+        node.decorator_list = [self.visit(one) for one in node.decorator_list]
+        node.returns = node.returns and bare(node.returns)
+        self.outside(node.args)
+        node.body = self.inside(bound(node.args, node.body), node.body)
+        return node
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
         """As any other."""
-        self.visit_FunctionDef(node)
+        return self.visit_FunctionDef(node)
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        """An assignment but for its annotation."""
-        for part in (node.target, node.value):
-            if part is not None:
-                self.visit(part)
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        """A function without a name."""
+        self.outside(node.args)
+        [node.body] = self.inside(bound(node.args, []), [node.body])
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """A class."""
+        for name in ("decorator_list", "bases", "keywords"):
+            setattr(node, name, [self.visit(one) for one in getattr(node, name)])
+        node.body = self.inside(None, node.body)
+        return node
+
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> ast.AST:
+        """A comprehension: what it loops over is local to it."""
+        node.generators[0].iter = self.visit(node.generators[0].iter)
+        self.scopes.append(bound(None, [one.target for one in node.generators]))
+        self.generic_visit(node)
+        self.scopes.pop()
+        return node
+
+    visit_SetComp = visit_GeneratorExp = visit_DictComp = visit_ListComp
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        """An assignment with an annotation."""
+        node.annotation = bare(node.annotation)
+        node.target = self.visit(node.target)
+        node.value = node.value and self.visit(node.value)
+        return node
 
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
         """An import that is carried out when the definition runs."""
         self.imports.append(node)
 
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        """As any other."""
-        self.imports.append(node)
+    visit_ImportFrom = visit_Import
+
+    def outside(self, arguments: ast.arguments) -> None:
+        """Defaults, which are no part of a function's inside, and annotations."""
+        arguments.defaults = [self.visit(one) for one in arguments.defaults]
+        arguments.kw_defaults = [one and self.visit(one) for one in arguments.kw_defaults]
+        for one in named(arguments):
+            one.annotation = one.annotation and bare(one.annotation)
+
+    def inside(self, names: set[str] | None, body: list[Any]) -> list[Any]:
+        """A body with its local names, without statements that do nothing."""
+        self.scopes.append(names)
+        left = [self.visit(part) for part in body if not is_idle(part)]
+        self.scopes.pop()
+        return [part for part in left if part is not None]
+
+
+class Bare(ast.NodeTransformer):
+    """Takes the paths off names."""
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """The last of a chain."""
+        return ast.Name(node.attr, node.ctx)
+
+
+def bare(annotation: ast.expr) -> ast.expr:
+    """An annotation without the modules that its names are looked up in."""
+    found: ast.expr = Bare().visit(annotation)
+    return found
+
+
+def named(arguments: ast.arguments) -> list[ast.arg]:
+    """Every argument of a function."""
+    several = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return several + [one for one in (arguments.vararg, arguments.kwarg) if one]
+
+
+def bound(arguments: ast.arguments | None, body: Iterable[ast.AST]) -> set[str]:
+    """The local names of a function: arguments, and what its body binds but by imports; of inner scopes the names."""
+    found = {one.arg for one in named(arguments)} if arguments else set()
+    elsewhere: set[str] = set()
+    todo = list(body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            elsewhere |= imports_of(node, "").keys()
+        elif isinstance(node, ast.Global):
+            elsewhere |= set(node.names)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name):
+            found |= {node.id} if isinstance(node.ctx, ast.Store | ast.Del) else set()
+        elif not isinstance(node, INNER):
+            name = getattr(node, "name", None) or getattr(node, "rest", None)  # of a handler, of a pattern
+            found |= {name} if isinstance(name, str) else set()
+            todo += ast.iter_child_nodes(node)
+    return found - elsewhere
 
 
 class Module:
@@ -107,7 +226,7 @@ class Module:
         try:
             body = ast.parse(source).body
         except (SyntaxError, ValueError):  # nothing that runs can import it; it counts as it is
-            body = [ast.Expr(ast.Name(hashlib.sha256(source).hexdigest()))]
+            body = [ast.Expr(ast.Name(hashlib.sha256(source).hexdigest(), ast.Load()))]
         for statement in body:
             self.add(statement)
 
@@ -122,8 +241,9 @@ class Module:
                     self.bind(node)
                 elif isinstance(node, ast.stmt):
                     names += names_bound(node)
+            filed = Statement(statement)
             for name in dict.fromkeys(names if names_bound(statement) else [*names, WHOLE]):
-                self.definitions.setdefault(name, Definition()).statements.append(statement)
+                self.definitions.setdefault(name, Definition()).statements.append(filed)
 
     def bind(self, statement: ast.Import | ast.ImportFrom) -> None:
         """File what an import at the top binds."""
@@ -141,9 +261,9 @@ class Module:
     @functools.cached_property
     def dynamic(self) -> bool:
         """Whether it looks names up in a way that cannot be followed."""
-        found = [definition.found for definition in self.definitions.values()]
-        chains = [chain for finder in found for chain in finder.chains]
-        words = set().union(*(finder.words for finder in found), *chains)
+        found = self.definitions.values()
+        chains = [chain for definition in found for chain in definition.chains]
+        words = set().union(*(definition.words for definition in found), *chains)
         by_string = any(chain[0] in BUILTINS or chain[:2] == ("sys", "modules") for chain in chains)
         return by_string or bool(words & DYNAMIC) or "__getattr__" in self.definitions
 
@@ -185,11 +305,3 @@ def is_idle(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Pass) or (
         isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
     )
-
-
-def without_docstrings(statement: ast.stmt) -> ast.stmt:
-    """A statement, in place, without strings that stand by themselves."""
-    for node in ast.walk(statement):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            node.body = [inner for inner in node.body if not is_idle(inner)] or [ast.Pass()]
-    return statement

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import socket
+import subprocess
 import threading
 import time
 import uuid
@@ -221,4 +222,7 @@ def boot() -> str:
     """What tells two starts of a host apart, and two hosts of one name; empty where the system does not say."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):  # macOS
+        asked = ["sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     return ""

@@ -186,6 +186,7 @@ class Tuning(Record):
 class Manifest(Record):
     """A study: what varies, its cells, the runs that were planned, what was said beforehand and what has been seen."""
 
+    format: int | None = later(default=None)
     study: str
     source: str | None = later(default=None)  # the file or project that runs of other programs come from
     created: str = ""

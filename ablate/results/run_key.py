@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from typing import Any
@@ -9,23 +10,56 @@ from typing import Any
 import numpy
 import torch
 
-from ablate.config.schema import STUDY_KEYS
-from ablate.results.code_hash import definitions, targets_of
+from ablate.config.groups import groups
+from ablate.config.plain_yaml import read_plain
+from ablate.config.schema import LATER, LATER_GROUPS, STUDY_KEYS
+from ablate.results.code_hash import Code
+from ablate.results.code_hash import code_of as code_of_parts
+from ablate.results.parts import named, parts_of
 
+FORMAT = 2  # of provenance, run keys and manifests; 1, of which none said so, had the paths of modules in keys
+KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
 CARRIED = ("parallel", "checkpoint_seconds")  # of `train`: how runs are carried out, not what they compute
 
 
 def numbers(config: dict[str, Any]) -> dict[str, Any]:
     """The part of a resolved configuration that a run's numbers depend on; data counts by content, not by path."""
-    kept = {key: value for key, value in config.items() if key not in STUDY_KEYS}
-    kept["train"] = {key: value for key, value in config["train"].items() if key not in CARRIED}
-    kept["eval"] = {key: value for key, value in config["eval"].items() if key != "lengths"}  # of kept weights
-    kept["data"] = {key: value for key, value in config["data"].items() if key not in ("path", "name")}
-    if config["ffn"].get("hidden") is not None:  # a width that is given leaves the rule for it without effect
-        kept["ffn"] = {key: value for key, value in config["ffn"].items() if key not in ("mult", "multiple_of")}
-    if config["optim"]["schedule"] == "constant":
-        kept["optim"] = {key: value for key, value in config["optim"].items() if key != "floor"}
+    kept = {key: value for key, value in as_before(config).items() if key not in STUDY_KEYS}
+    kept["train"] = {key: value for key, value in kept["train"].items() if key not in CARRIED}
+    kept["eval"] = {key: value for key, value in kept["eval"].items() if key != "lengths"}  # of kept weights
+    kept["data"] = {key: value for key, value in kept["data"].items() if key not in ("path", "name")}
+    if kept["ffn"].get("hidden") is not None:  # a width that is given leaves the rule for it without effect
+        kept["ffn"] = {key: value for key, value in kept["ffn"].items() if key not in ("mult", "multiple_of")}
+    if kept["optim"]["schedule"] == "constant":
+        kept["optim"] = {key: value for key, value in kept["optim"].items() if key != "floor"}
     return kept
+
+
+def as_before(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration without the keys that came later than the first release and say that all is as it was before."""
+    neutral = LATER | neutral_groups()
+
+    def counts(key: str, value: Any) -> bool:
+        return key not in neutral or named(value) != neutral[key]
+
+    kept = {key: value for key, value in config.items() if counts(key, value)}
+    for section in {key.partition(".")[0] for key in LATER} & kept.keys():
+        if isinstance(kept[section], dict):
+            kept[section] = {name: value for name, value in kept[section].items() if counts(f"{section}.{name}", value)}
+    return kept
+
+
+@functools.cache
+def neutral_groups() -> dict[str, Any]:
+    """What the variants of later groups hold that say that all is as it was before."""
+    files = groups() if LATER_GROUPS else {}
+    return {group: named(read_plain(files[group][variant])) for group, variant in LATER_GROUPS.items()}
+
+
+def settings(config: dict[str, Any]) -> dict[str, Any]:
+    """What a run's numbers depend on beside its code, data and seed, as keys and names keep it."""
+    found: dict[str, Any] = named(numbers(config))
+    return found
 
 
 def without_user(config: dict[str, Any]) -> dict[str, Any]:
@@ -40,35 +74,46 @@ def batches(config: dict[str, Any], fingerprint: str) -> str:
     return _digest([fingerprint, context, config["train"]["batch_size"], config["seed"]["data"], *other])[:16]
 
 
+def cell_id(name: str, config: dict[str, Any], fingerprint: str) -> str:
+    """A cell's name in manifests, from that of its folder and what its numbers depend on: the same in every one."""
+    return f"c{_digest([name, settings(config), fingerprint])[:10]}"
+
+
 def run_key(config: dict[str, Any], seed: int, fingerprint: str) -> str:
     """`s<seed>-<hash>`: the name of a run's folder."""
     found = provenance(config, seed, fingerprint)
-    del found["source"]
-    return f"s{seed}-{_digest([seed, found])[:16]}"
+    return f"s{seed}-{_digest([seed, {name: found[name] for name in KEYED}])[:16]}"
 
 
 def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> dict[str, Any]:
-    """All that a run's numbers come from: its settings (a hash), versions, data, and code by definitions.
+    """All that a run's numbers come from: its settings (a hash), versions, data, and code (a hash).
 
-    `study` is the one that the run belongs to alone, under reuse=none; `source` says where the data were, and is no
-    part of the key.
+    `study` is the one that the run belongs to alone, under reuse=none.  No part of the key are `source`, which says
+    where the data were, and `definitions`, each with its digest and where it stands.
     """
-    resolved = numbers(config)
-    halves = {half: seed if config["seed"][half] is None else config["seed"][half] for half in ("init", "data")}
-    resolved["seed"] = halves | {"placebo": config["seed"]["placebo"]}
+    used = code_of(config)
     return {
-        "numbers": _digest(resolved),
+        "format": FORMAT,
+        "numbers": settings_of(config, seed),
         "versions": {"torch": torch.__version__, "numpy": numpy.__version__, "threads": 1},
         "data": fingerprint,
-        "source": config["data"],
+        "source": named(config["data"]),
         "study": config["study"] if config["reuse"] == "none" else None,
-        "code": code_of(config),
+        "code": used.content,
+        "definitions": used.definitions,
     }
 
 
-def code_of(config: dict[str, Any]) -> dict[str, str]:
-    """Digests of the definitions that a cell's runs pass through; what is not its own part counts for nothing."""
-    return definitions(targets_of(numbers(config)), config.get("user", ()))  # files name no packages
+def settings_of(config: dict[str, Any], seed: int) -> str:
+    """Hash of a run's settings."""
+    found = settings(config)
+    halves = {half: seed if config["seed"][half] is None else config["seed"][half] for half in ("init", "data")}
+    return _digest(found | {"seed": found["seed"] | halves})
+
+
+def code_of(config: dict[str, Any]) -> Code:
+    """The code that a cell's runs pass through; what is not its own part counts for nothing."""
+    return code_of_parts(dict(parts_of(numbers(config))), config.get("user", ()))  # files name no packages
 
 
 def _digest(value: Any) -> str:

@@ -34,7 +34,7 @@ def results(tmp_path: Path) -> Path:
         code = {"ablate.model.ffn.MLP": "a" * 64, "ablate.model.norm.LayerNorm": "b" * 64}
         if cell.levels["ffn"] == "swiglu":
             code = {"ablate.model.ffn.SwiGLU": "c" * 64, "ablate.model.norm.LayerNorm": "b" * 64}
-        provenance = {"numbers": run.path, "versions": {"torch": "2.6.0"}, "data": "f0", "code": code}
+        provenance = {"numbers": run.path, "versions": {"torch": "2.6.0"}, "data": "f0", "definitions": code}
         write_json(run.folder / "provenance.json", provenance)
     return tmp_path
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from empty_task import Blank, some_shape
-from test_variants import CONTEXT, VOCAB, built, configuration, read, some_tokens, variants
+from test_variants import CONTEXT, VOCAB, built, configuration, read, some_tokens, variants, without_formula
 from torch import Tensor, nn
 
 from ablate.config.components import bind
@@ -142,6 +142,13 @@ def none(block: Any, x: Tensor, f: list[Map]) -> Tensor:
 
 FORMULAS = (pre, post, sandwich, res_post, parallel, rezero, layerscale, deepnorm, none)
 WIRED: dict[str, Any] = {formula.__name__: formula for formula in FORMULAS}
+
+
+def test_every_variant_has_a_formula() -> None:
+    how = "write def {name}(block, x, f) in tests/model/test_residual.py, from its paper, and add it to FORMULAS"
+    assert not (told := without_formula("residual", WIRED, how)), told
+
+
 NORMS = {"sandwich": 2, "rezero": 0}  # of a sublayer, where it is not one
 ENDS_IN_A_NORM = {"post", "deepnorm"}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import io
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -40,6 +41,12 @@ def read(group: str, variant: str) -> dict[str, Any]:
     node = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{variant}.yaml"))
     assert isinstance(node, dict)
     return {str(key): value for key, value in node.items()}
+
+
+def without_formula(group: str, known: Iterable[str], how: str) -> str:
+    """What to write for variants of a group that no formula of the tests holds; nothing where all have one."""
+    missing = sorted({*variants(group)} - {*known})
+    return "".join(f"\nconf/{group}/{name}.yaml has no formula: {how.format(name=name)}" for name in missing)
 
 
 DEFAULTS = [entry for entry in OmegaConf.load(CONF / "config.yaml").defaults if isinstance(entry, DictConfig)]

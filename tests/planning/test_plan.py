@@ -152,7 +152,7 @@ def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path):
         return plan("seeds=[1]", *overrides).manifest.runs[0].path
 
     assert path() == path("track=none", "keep=all", "train.parallel=1", "train.checkpoint_seconds=1", "study=x")
-    assert path() == path("user=[hazard]"), "a package of the user's that the cell does not use"
+    assert path() == path("user=[crashing_norm]"), "a package of the user's that the cell does not use"
     assert path() == path(f"results_dir={tmp_path / 'other'}")
     changed = [path(o) for o in ("optim.lr=1e-2", "train.steps=7", "eval.tokens=128", "seed.init=5", "norm.eps=1e-3")]
     assert len({path(), *changed}) == 6

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import ROOT, run_module
 
 import ablate.results.run_key
@@ -14,7 +15,8 @@ from ablate.cli.sweep import record
 from ablate.execution.worker import run_unit
 from ablate.planning.plan import Plan, PlanError
 from ablate.results.atomic import read_json, write_json
-from ablate.results.manifest import log_look, read_manifest
+from ablate.results.code_hash import Code
+from ablate.results.manifest import log_look, read_manifest, write_manifest
 from ablate.results.run import Run
 from ablate.results.run_key import provenance, run_key
 from ablate.training.load import load
@@ -37,14 +39,16 @@ def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> li
 @pytest.fixture
 def edit(monkeypatch):
     """Makes a definition another one, for the cells that use it, as an edit would; or all as they are."""
-    real = ablate.results.run_key.definitions
+    real = ablate.results.run_key.code_of
 
     def edited(name: str | None, digest: str = "edited") -> None:
-        def definitions(*given):
-            found = real(*given)
-            return found | ({name: digest} if name in found else {})
+        def code_of(config):
+            found = real(config)
+            if name not in found.definitions:
+                return found
+            return Code(f"{found.content}, {name} {digest}", found.definitions | {name: digest})
 
-        monkeypatch.setattr("ablate.results.run_key.definitions", definitions)
+        monkeypatch.setattr("ablate.results.run_key.code_of", code_of)
 
     return edited
 
@@ -106,11 +110,11 @@ def test_any_prefers_a_run_of_this_code_and_else_the_newest_that_ended(plan, edi
     assert mine.manifest.runs[0].path == own.path and notes(mine) == ""
 
 
-@pytest.mark.parametrize("key", ["versions", "data", "study", "code"])
+@pytest.mark.parametrize("key", ["versions", "data", "study", "definitions"])
 def test_any_takes_no_run_of_other_versions_data_or_of_one_study_alone(key, plan, edit):
     [run] = finish(plan("norm=rms", "seeds=1"))
     told = read_json(run.provenance_file)
-    other = {"versions": told["versions"] | {"torch": "1.0"}, "data": "other", "study": "one", "code": []}
+    other = {"versions": told["versions"] | {"torch": "1.0"}, "data": "other", "study": "one", "definitions": []}
     write_json(run.provenance_file, told | {key: other[key]})
     edit(RMS)
     assert len(plan("norm=rms", "seeds=1", "reuse=any").todo) == 1
@@ -125,6 +129,42 @@ def test_other_versions_and_unknown_ones_are_named(plan, monkeypatch):
     )
     run.provenance_file.unlink()
     assert "trained by an ablate that did not keep what" in notes(plan("norm=rms", "seeds=1"))
+
+
+def of_an_earlier_release(results: Path, study: str) -> None:
+    """Writes a study and its runs as releases before wrote them, whose keys and cells' names held paths of modules."""
+    manifest = read_manifest(results, study)
+    del manifest["format"]
+    old = {cell["id"]: f"c{i}" for i, cell in enumerate(manifest["cells"])}
+    configs = {cell["id"]: cell["config"] for cell in manifest["cells"]}
+    for planned in manifest["runs"]:
+        run = Run(results, planned["path"])
+        told = read_json(run.provenance_file)
+        told["code"], told["numbers"] = dict.fromkeys(told.pop("definitions"), "a digest"), "a hash"
+        del told["format"]
+        write_json(run.provenance_file, told)
+        run.config_file.write_text(yaml.safe_dump(configs[planned["cell"]] | {"seeds": [planned["seed"]]}))
+        planned["path"] = planned["path"].rpartition("/")[0] + f"/s{planned['seed']}-0123456789abcdef"
+        run.folder.rename(results / "runs" / planned["path"])
+        planned["cell"] = old[planned["cell"]]
+    manifest["cells"] = [cell | {"id": old[cell["id"]]} for cell in manifest["cells"]]
+    write_manifest(results, manifest)
+
+
+def test_runs_of_an_earlier_release_are_named_and_taken_on_request(plan):
+    first = plan("norm=ln,rms", "seeds=2", "study=mine")
+    finish(first)
+    log_look(first.results, first.manifest, "2025-01-02")
+    of_an_earlier_release(first.results, "mine")
+    again = plan("norm=ln,rms", "seeds=2", "study=mine")
+    assert len(again.todo) == 4 and again.manifest["looks"] == read_manifest(first.results, "mine")["looks"]
+    assert "4 runs of this study were trained by an earlier release; trained again; reuse=any takes" in notes(again)
+    other = plan("norm=ln,rms,bn", "seeds=2")
+    assert "4 runs of these cells were trained by an earlier release; trained again; reuse=any takes" in notes(other)
+    taken = plan("norm=ln,rms", "seeds=2", "study=mine", "reuse=any")
+    assert taken.todo == [] and "2 runs of rms were trained by an earlier release, taken by reuse=any" in notes(taken)
+    with pytest.raises(PlanError, match="mine holds 1 other cell"):
+        plan("norm=ln,bn", "seeds=2", "study=mine")
 
 
 def test_changed_data_are_named(plan, text, tmp_path):
@@ -210,10 +250,10 @@ def test_an_edited_part_on_the_command_line(cli, package, small, tmp_path):
     assert folders().items() > first.items() and len(folders()) == 3
     [run] = [Path(f).parent for f in folders().keys() - first.keys()]
     lost = run_module("ablate.evaluate", str(run), cwd=tmp_path)
-    assert lost.returncode == 1 and "the package mine that it was built from is not found here" in lost.stderr
+    assert lost.returncode == 1 and "targets of your own need user=" in lost.stderr
     assert lost.stderr.count("\n") == 1
     with pytest.raises(ModuleNotFoundError, match="add that folder to PYTHONPATH"):
-        load(run).model()
+        load(run, user=["mine"]).model()
 
 
 def test_a_worker_goes_by_the_code_that_it_imported(package, small, tmp_path):

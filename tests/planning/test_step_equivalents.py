@@ -22,6 +22,7 @@ from ablate.evidence.step_equivalents import fieller, within
 from ablate.planning.plan import PlanError, draft_study
 from ablate.planning.rounds.step_equivalents import exchange_study, with_steps
 from ablate.results import run_key
+from ablate.results.code_hash import Code
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 from ablate.results.study import load_study
@@ -123,15 +124,15 @@ def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
     before = evidence.effects(load_study(results, "s"))
     for more, trained in (([], 0), (["seeds=4"], 2)):
         assert rounds(plan, *command, *more, score=score)[2] == trained, "no exchange runs that nobody asked for"
-        assert links.items() <= read_manifest(results, "s").items()
+        assert read_manifest(results, "s").beside() == links
         assert not unsettled(rounds_of(results, "s"))
         study = load_study(results, "s")
         assert set(study.beside) == {"exchange", "placebos"} and evidence.effects(study)["worth"].notna().all()
     assert before["worth_note"].item() == "" and "over 3 seeds" in evidence.effects(study)["worth_note"].item()
     other = plan(*command, "reference={norm:rms}").manifest
-    assert not links.keys() & other.keys(), "what was measured on another reference says nothing of this one"
+    assert not other.beside(), "what was measured on another reference says nothing of this one"
     shutil.rmtree(results / "studies" / "s-exchange")
-    assert plan(*command).manifest.keys() & links.keys() == {"placebos"}
+    assert plan(*command).manifest.beside().keys() == {"placebos"}
 
 
 def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypatch):
@@ -139,9 +140,9 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
     rounds(plan, *command, "exchange=true", "aa=3", score=lambda levels, lr, seed: planted(levels, 0.001, seed))
     for other in (["reuse=none"], ["seeds=[7,8]"]):
         assert plan(*command, *other).manifest.exchange == "s-exchange", "of the same code, whatever the runs are"
-    monkeypatch.setattr(run_key, "code_of", lambda config: {"ablate.model.norm": "edited"})
+    monkeypatch.setattr(run_key, "code_of", lambda config: Code("edited", {}))
     edited, asked = plan(*command), plan(*command, "exchange=true")
-    assert not {"exchange", "placebos"} & edited.manifest.keys(), "its slope was measured by code that is gone"
+    assert not edited.manifest.beside(), "its slope was measured by code that is gone"
     left = [note for note in edited.notes if "other code or versions" in note]
     assert [note.partition(" ")[0] for note in left] == ["s-aa", "s-exchange"]
     assert asked.manifest.exchange == "s-exchange" and "s-exchange was" not in " ".join(asked.notes)

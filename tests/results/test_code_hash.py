@@ -16,7 +16,8 @@ from conftest import ROOT
 from ablate.config.components import resolve
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS
-from ablate.results.code_hash import LOOP, PACKAGE, Sources, definitions
+from ablate.results.code_hash import KEEPING, LOOP, PACKAGE, Sources, code_of
+from ablate.results.code_index import WHOLE
 
 PARTS = (*COMPONENTS, "model", "data", "optim")
 VARIANTS = {
@@ -29,10 +30,12 @@ CELLS = set(VARIANTS)  # each the variant, in the loop that all share
 USERS = {"RMSNorm": {("attention", "qk_norm")}}
 
 
-def of(*edits: tuple[Path, str]) -> dict[tuple[str, str], dict[str, str]]:
-    """The code of each variant, and of the loop, with files edited."""
+def of(*edits: tuple[Path, str]) -> dict[tuple[str, str], str]:
+    """The code that a run passes through that has each variant alone, and one that has none, with files edited."""
     sources = Sources({"ablate": [PACKAGE]}, {path: text.encode() for path, text in edits})
-    return {cell: sources.closure([target]) for cell, target in VARIANTS.items()} | {LOOP: sources.closure(LOOP)}
+    return {cell: sources.code({"part": target}).content for cell, target in VARIANTS.items()} | {
+        LOOP: sources.code({}).content
+    }
 
 
 BEFORE = of()
@@ -46,8 +49,8 @@ def changed(*edits: tuple[Path, str]) -> set[tuple[str, str]]:
 
 def test_a_cell_has_the_code_of_the_loop_and_of_its_parts():
     parts = [VARIANTS["norm", "bn"], VARIANTS["data", "copy"]]
-    found = definitions(parts)
-    assert found == BEFORE[LOOP] | BEFORE["norm", "bn"] | BEFORE["data", "copy"]
+    found = code_of(dict(enumerate(parts))).definitions
+    assert found.items() > code_of({}).definitions.items()
     assert {
         "ablate.training.trainer.Trainer",
         "ablate.model.running.Moments",
@@ -132,6 +135,17 @@ def test_what_is_shared_changes_all_that_share_it(file, name, expected):
     assert changed((path, with_statement(path, name))) == expected
 
 
+def test_what_the_hash_names_by_name_is_one_definition_each():
+    found = [name for _, name in Sources({"ablate": [PACKAGE]}).named((*LOOP, *KEEPING))]
+    assert sorted(found) == sorted((*LOOP, *KEEPING)), "each name in LOOP and KEEPING stands for one definition"
+
+
+def test_no_module_of_ours_that_training_imports_does_anything_then():
+    """Or which modules a run's definitions stand in would be part of its key."""
+    found = code_of({".".join(cell): target for cell, target in VARIANTS.items()}).definitions
+    assert [name for name in found if name.endswith(WHOLE)] == []
+
+
 def test_a_new_norm_changes_nothing_else():
     path = PACKAGE / "model" / "norm.py"
     new = "\n\nclass MaxNorm(LayerNorm):\n    def forward(self, x, mask=None):\n        return x / x.abs().amax()\n"
@@ -189,7 +203,9 @@ def package(tmp_path) -> Path:
 def own(folder: Path, target: str, edited: dict[str, str] | None = None) -> dict[str, str]:
     """The code of a target in the user's package, with files edited, without ablate's."""
     edits = {folder / "mine" / f"{name}.py": text.encode() for name, text in (edited or {}).items()}
-    return Sources({"ablate": [PACKAGE], "mine": [folder / "mine"]}, edits).closure([target])
+    loop = Sources({"ablate": [PACKAGE]}).code({}).definitions
+    found = Sources({"ablate": [PACKAGE], "mine": [folder / "mine"]}, edits).code({"norm": target}).definitions
+    return {name: digest for name, digest in found.items() if name not in loop}
 
 
 @pytest.mark.parametrize(
@@ -270,12 +286,13 @@ def test_a_process_goes_by_the_code_as_it_was_when_it_looked(tmp_path):
     """An edit while it runs changes no key, in a package of one's own either: Python does not import it again."""
     (tmp_path / "mine.py").write_text("class Norm:\n    size = 1\n")
     code = (
-        "import pathlib, sys; from ablate.results.code_hash import PACKAGE, definitions, read, sources\n"
-        "before = definitions(['mine.Norm'], ['mine'])\n"
+        "import pathlib, sys; from ablate.results.code_hash import PACKAGE, code_of, read, sources\n"
+        "before = code_of({'norm': 'mine.Norm'}, ['mine']).definitions\n"
         "assert 'mine.Norm' in before and 'ablate.training.trainer.Trainer' in before\n"
         "pathlib.Path('mine.py').write_text('class Norm: size = 2')\n"
         "sources.cache_clear()\n"
-        "assert definitions(['mine.Norm', 'mine.other'], ['mine'])['mine.Norm'] == before['mine.Norm']\n"
+        "after = code_of({'norm': 'mine.Norm', 'ffn': 'mine.other'}, ['mine']).definitions\n"
+        "assert after['mine.Norm'] == before['mine.Norm']\n"
         "assert all(read.__wrapped__(f) == read(f) for f in PACKAGE.rglob('*.py'))\n"
         "assert read.cache_info().currsize == len(list(PACKAGE.rglob('*.py'))) + 1\n"
         "assert 'torch' not in sys.modules"

@@ -19,6 +19,7 @@ from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS, SECTIONS, Config
 from ablate.planning.plan import draft_study
 from ablate.results import run_key as identity
+from ablate.results.code_hash import Code
 from ablate.results.run_key import batches, run_key
 
 # Settings that change no number of a run.
@@ -147,7 +148,7 @@ def test_seeds_data_versions_and_code_change_the_key(config: dict[str, Any], mon
         with monkeypatch.context() as patch:
             patch.setattr(module, "__version__", "0")
             assert run_key(config, 0, "f") != plain
-    monkeypatch.setattr(identity, "definitions", lambda *given: {"ablate.training.trainer.Trainer": "edited"})
+    monkeypatch.setattr(identity, "code_of", lambda *given: Code("edited", {}))
     assert run_key(config, 0, "f") != plain
 
 

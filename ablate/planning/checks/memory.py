@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +107,10 @@ def needed(cell: Checked, keep: Keep) -> float:
     config, task = cell.config, cell.task
     parts = {key: config[key] for key in (*COMPONENTS, "model", "data", "user")}
     batch, device = config["train"]["batch_size"], config["train"]["device"]
-    depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config)]
+    depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
 
     def make() -> dict[str, Any]:
-        kept, largest = beside(config, lambda: kept_bytes(config, task, batch, device))
+        kept, largest = beside(config, partial(kept_bytes, config, task, batch, device))
         return {"kept": kept, "largest": largest}
 
     try:
@@ -180,8 +182,10 @@ def spare(device: str) -> float:
 
 
 def meminfo(key: str) -> float:
-    """A line of the kernel's account of memory, in KiB; without one, no limit is known."""
+    """A line of the kernel's account of memory, in KiB; elsewhere the whole of it, what is free is not known."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         return float(next(line for line in lines if line.startswith(f"{key}:")).split()[1])
+    with suppress(OSError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1024
     return float("inf")

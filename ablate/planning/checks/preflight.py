@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,9 @@ def tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
     """What the first copy that runs shows, from the cache or newly found.  Copies that fail are told in a note."""
     config = cell.config
     data = [config["data"]["_target_"], *sorted(config["data"])]
-    depends = [[spec._asdict() for spec in specs], data, code_of(config)]
+    depends = [[spec._asdict() for spec in specs], data, code_of(config).content]
     try:
-        return kept_json("copies", depends, lambda: beside(config, lambda: first_that_runs(cell, specs)))
+        return kept_json("copies", depends, lambda: beside(config, partial(first_that_runs, cell, specs)))
     except Failed as error:
         return {"problems": [], "notes": [f"it could not be tried out on a small copy ({error})"], "signature": None}
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ablate.data.task import Task
-from ablate.execution.fork import ALMOST, adopt, clear, fork, how_it_died
-from ablate.results.code_hash import is_foreign, targets_of
+from ablate.execution.fork import ALMOST, adopt, clear, how_it_died, start
+from ablate.results.parts import is_foreign, targets_of
 
 LOOK = 0.2  # seconds between two looks at whether a process has died
 FACTS = [
@@ -53,7 +54,7 @@ def apart(call: Callable[[], Any]) -> Any:
     """What `call` returns, plain data, from a process of its own, whose state it may change.  Raises Failed."""
     if Place.own:
         return call()
-    child = fork(lambda channel: answer(channel, call))
+    child = start(partial(answer, call))
     line = None
     try:
         while line is None:
@@ -69,7 +70,7 @@ def apart(call: Callable[[], Any]) -> Any:
     return found["value"]
 
 
-def answer(channel: socket.socket, call: Callable[[], Any]) -> None:
+def answer(call: Callable[[], Any], channel: socket.socket) -> None:
     """Call, and send what comes of it, as JSON; whatever was started is ended."""
     Place.own = True
     torch.set_num_threads(1)  # the threads of the process that this is a copy of are not there

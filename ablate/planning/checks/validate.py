@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from ablate.data.build import build_task
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
-from ablate.results.code_hash import is_foreign
+from ablate.results.parts import is_foreign
 from ablate.training.length_eval import length_problems
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
@@ -64,7 +65,7 @@ class Gate:
             with contextlib.suppress(Refused):
                 self.task(resolve_auto(config))
         try:
-            found = beside(config, lambda: self.described(config))
+            found = beside(config, partial(self.described, config))
         except Failed as error:
             return [Problem("", str(error))], None
         problems = [Problem(*row) for row in found["problems"]]
@@ -151,7 +152,7 @@ class Gate:
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
         if key not in self.budgets:
             try:
-                found = beside(config, lambda: counted(config, task))
+                found = beside(config, partial(counted, config, task))
             except Failed as error:
                 raise Refused("", error) from None
             if "problem" in found:
@@ -238,12 +239,17 @@ def device_problems(config: dict[str, Any]) -> list[Problem]:
     return found
 
 
+def imported(package: str) -> None:
+    """Import a package."""
+    importlib.import_module(package)
+
+
 def package_problems(package: str) -> list[list[str]]:
     """What is wrong with a package of the user's own: it is none, or cannot be imported in a process of its own."""
     if why := package_problem(package):
         return [["user", f"{package!r} {why}"]]
     try:
-        apart(lambda: importlib.import_module(package) and None)
+        apart(partial(imported, package))
     except Failed as error:
         return [["user", f"{package!r} cannot be imported ({error})"]]
     return []

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -30,15 +31,44 @@ def variant(study: Study, factor: str, level: Any) -> str:
     return naming.named(manifest, level) if factor in manifest.components else naming.assigned(manifest, factor, level)
 
 
-def name_ticks(axis: Axes, names: Sequence[str], inches: float) -> None:
+def by_cell(rows: pandas.DataFrame, page: Page, *styles: str) -> dict[str, Any]:
+    """What seaborn takes to tell cells apart by colour and by `styles`: markers, dashes.
+
+    It draws the numbers that it is given, and computes none of its own.
+    """
+    looks = {cell: page.looks[cell] for cell in dict.fromkeys(rows["cell"])}
+    how = {"markers": {cell: look.marker for cell, look in looks.items()}}
+    how |= {"dashes": {cell: "" if look.dash == "-" else look.dash[1] for cell, look in looks.items()}}
+    palette = {cell: look.colour for cell, look in looks.items()}
+    return {"hue": "cell", "style": "cell", "palette": palette, "legend": False} | {name: how[name] for name in styles}
+
+
+def lines_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, *styles: str, **how: Any) -> None:
+    """A line per cell through `mean`, per run where `units` names the column that tells runs apart."""
+    rows = rows.dropna(subset=[x, "mean"])
+    if rows.empty:
+        return
+    named = axis.get_xlabel(), axis.get_ylabel()
+    told = by_cell(rows, page, "dashes", *styles) | ({} if "markers" in styles else {"markers": False})
+    seaborn.lineplot(rows, x=x, y="mean", estimator=None, errorbar=None, ax=axis, mew=0, **told, **how)
+    axis.set(xlabel=named[0], ylabel=named[1])
+
+
+def bands_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, alpha: float) -> None:
+    """The band of each cell, from `low` to `high`."""
+    for cell, own in rows.groupby("cell", sort=False):
+        axis.fill_between(own[x], own["low"], own["high"], color=page.looks[str(cell)].colour, alpha=alpha, lw=0)
+
+
+def name_ticks(axis: Axes, names: Sequence[str], inches: float, first: float = 0.0) -> None:
     """Names along x, each in the middle of its share of `inches`: in lines, or slanted and cut where it must be."""
-    room = inches / max(1, len(names)) - 0.05
+    room, places = inches / max(1, len(names)) - 0.05, [first + i for i in range(len(names))]
     if max((width_of(word) for name in names for word in name.split()), default=0.0) <= room:
-        axis.set_xticks(range(len(names)), [fold(name, room) for name in names])
+        axis.set_xticks(places, [fold(name, room) for name in names])
         return
     cut = [name if len(name) <= SLANTED else name[: SLANTED - 1] + "…" for name in names]
     steep = inches / len(names) < 0.2
-    axis.set_xticks(range(len(names)), cut, rotation=90 if steep else 35, ha="center" if steep else "right")
+    axis.set_xticks(places, cut, rotation=90 if steep else 35, ha="center" if steep else "right")
     axis.tick_params(axis="x", pad=1)
 
 

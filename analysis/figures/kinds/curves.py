@@ -14,9 +14,10 @@ from ablate.results import naming
 from ablate.results.records import Manifest
 from ablate.results.study import Study
 from analysis.case import Case
-from analysis.figures.draw import style
+from analysis.figures.draw import parts, style
 from analysis.figures.draw.axes import log_x
 from analysis.figures.draw.legend import legend
+from analysis.figures.draw.wrap import fold
 from analysis.figures.kind import Kind, Page
 
 LATE = 2 / 3  # where the enlarged panel begins at the latest, as a share of the run
@@ -110,9 +111,9 @@ def _facets(manifest: Manifest) -> dict[str, str]:
     apart, tasks = style.roles(manifest)[2], manifest.tasks
     found = {}
     for cell in manifest.cells:
-        parts = [naming.assigned(manifest, name, cell.levels[name]) for name in apart]
-        parts += [tasks[cell.task].title] * (len(tasks) > 1)
-        found[cell.id] = ", ".join(parts)
+        named = [naming.assigned(manifest, name, cell.levels[name]) for name in apart]
+        named += [tasks[cell.task].title] * (len(tasks) > 1)
+        found[cell.id] = ", ".join(named)
     return found
 
 
@@ -184,7 +185,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     panels = drawn.subplots(*shape, squeeze=False).reshape(len(facets), columns)
     for axes in panels if page.narrow else panels[-1:]:
         for axis, name in zip(axes, names, strict=True):
-            axis.set_xlabel(name)
+            axis.set_xlabel(fold(name, page.width / shape[1] - 0.3, 7))
     for group, row in zip(facets, panels, strict=True):
         _facet(group, dict(zip(names.values(), row, strict=True)), page)
         row[0].set_title(group["facet"].iloc[0])
@@ -235,13 +236,11 @@ def _whole(axis: Axes, rows: pandas.DataFrame) -> None:
 
 
 def _bands(axis: Axes, bands: pandas.DataFrame, x: str, page: Page, marked: bool) -> None:
-    faint = min(0.15, 0.8 / max(1, bands["cell"].nunique()))
-    for cell, rows in bands.groupby("cell", sort=False):
-        look, step = page.looks[str(cell)], max(1, len(rows) // 12)
-        every = ((len(rows) - 1) % step, step)  # some markers, one of them at the end
-        marker = look.marker if marked else "none"
-        axis.plot(rows[x], rows["mean"], linestyle=look.dash, marker=marker, ms=3, markevery=every, color=look.colour)
-        axis.fill_between(rows[x], rows["low"], rows["high"], alpha=faint, lw=0, color=look.colour)
+    longest = int(bands.groupby("cell").size().max()) if len(bands) else 1
+    step = max(1, longest // 12)
+    every = ((longest - 1) % step, step)  # some markers, one of them at the end
+    parts.lines_by_cell(axis, bands, x, page, *["markers"] * marked, ms=3, markevery=every)
+    parts.bands_by_cell(axis, bands, x, page, min(0.15, 0.8 / max(1, bands["cell"].nunique())))
 
 
 def _ending(axis: Axes, last: pandas.DataFrame, x: str, most: float) -> None:

@@ -123,23 +123,21 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def _steps(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    for cell, line in rows[rows["side"] == "steps"].groupby("cell", sort=False):
-        look = page.looks[str(cell)]
-        axis.plot(line["step"], line["mean"], color=look.colour, ls=look.dash)
-        axis.fill_between(line["step"], line["low"], line["high"], color=look.colour, alpha=0.13, lw=0)
-    for (cell, _), line in rows[rows["side"] == "diverged"].groupby(["cell", "seed"], sort=False):
-        look = page.looks[str(cell)]
-        axis.plot(line["step"], line["mean"], color=look.colour, ls=look.dash, lw=0.6)
-        axis.plot(line["step"].iloc[-1:], line["mean"].iloc[-1:], "x", color=look.colour, ms=5, mew=1.3)
+    steps, diverged = rows[rows["side"] == "steps"], rows[rows["side"] == "diverged"]
+    parts.lines_by_cell(axis, steps, "step", page)
+    parts.bands_by_cell(axis, steps, "step", page, 0.13)
+    parts.lines_by_cell(axis, diverged, "step", page, units="seed", lw=0.6)
+    for (cell, _), run in diverged.groupby(["cell", "seed"], sort=False):
+        end = run.iloc[-1]
+        axis.plot(end["step"], end["mean"], "x", color=page.looks[str(cell)].colour, ms=5, mew=1.3)
 
 
 def _layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     shown = rows[rows["side"] == "layers"]
     layers = shown.drop_duplicates("layer").sort_values("place", kind="stable")["layer"].tolist()
-    for cell, line in shown.groupby("cell", sort=False):
-        look, at = page.looks[str(cell)], [layers.index(layer) for layer in line["layer"]]
-        axis.plot(at, line["mean"], color=look.colour, ls=look.dash, marker=look.marker, ms=3)
-        axis.vlines(at, line["low"], line["high"], color=look.colour, lw=0.7)
+    shown = shown.assign(at=shown["layer"].map({layer: i for i, layer in enumerate(layers)}))
+    parts.lines_by_cell(axis, shown, "at", page, "markers", ms=3)
+    axis.vlines(shown["at"], shown["low"], shown["high"], colors=[page.looks[c].colour for c in shown["cell"]], lw=0.7)
     every = math.ceil(len(layers) / TICKS) or 1
     shown_ticks = range(0, len(layers), every)
     axis.set_xticks(shown_ticks, [_short(layers[i]) for i in shown_ticks])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pandas
+import seaborn
 from matplotlib.figure import Figure
 
 from analysis.case import Case
@@ -41,14 +42,13 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     rows = rows_of(names, results, page, 0.18, crowded(page, names, results))
     drawn = page.figure(table, 0.55 + rows.height)
     axis = drawn.subplots()
-    for y, (cell, share, low, high) in zip(
-        rows.places, table[["cell", "share", "low", "high"]].to_numpy(), strict=True
-    ):
-        shade = page.looks[cell].colour
-        if share == share:
-            axis.plot([low, high], [y, y], color=shade, lw=1.4)
-            axis.plot(share, y, "o", ms=4.5, color=shade, markerfacecolor=shade if share else "white", clip_on=False)
-    axis.set(xlim=(0, 1), xlabel="share of runs that diverged")
+    shown = table.assign(y=rows.places).dropna(subset="share")
+    axis.hlines(
+        shown["y"], shown["low"], shown["high"], colors=[page.looks[cell].colour for cell in shown["cell"]], lw=1.4
+    )
+    told = parts.by_cell(shown, page) | {"style": None}
+    seaborn.scatterplot(shown, x="share", y="y", ax=axis, s=22, linewidth=0, clip_on=False, zorder=3, **told)
+    axis.set(xlim=(0, 1), xlabel="share of runs that diverged", ylabel="")
     axis.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
     axis.axvline(0, color=style.INK, lw=0.6)
     rows.draw(axis)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 import pandas
+import seaborn
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 from ablate import evidence, format
 from ablate.results.records import Cell
@@ -28,6 +29,7 @@ LEVELS = 10  # levels of a factor beyond which there are no lines at all
 BESIDE = 4  # levels of a factor up to which a heat map fits beside its lines
 WRITTEN = 12  # levels of a factor beyond which colours alone say how large a difference is
 READABLE = 3.8  # points
+LEGEND = {"title_fontsize": 6.5, "handlelength": 1.2, "borderpad": 0}
 MAP = "RdBu_r"  # diverging and told apart with any colour vision; white at zero
 COLUMNS = ["facet", "factor", "level", "one", "other", "mean", "low", "high", "difference", "half", "n"]
 COLUMNS += ["runs", "diverged", "failed", "missing", "verdict", "note"]
@@ -162,7 +164,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     drawn = page.figure(table, sum(heights))
     axes = drawn.subplots(len(heights), 1 + beside, squeeze=False, height_ratios=heights).flat
     top = float(table["difference"].where(~_open(table)).abs().max())
-    scale = Normalize(-top, top) if top > 0 else Normalize(-1, 1)
+    top = top if top > 0 else 1.0
     inches = page.width / (1 + beside) - 0.9
     # Panels below each other are as wide as the one with the widest legend leaves them.
     shared = 0.0 if beside or not lined else 0.6 + max(_legend(rows, page) for rows in blocks)
@@ -170,11 +172,9 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         if kind == "lines":
             _lines(axis, rows, page, table.attrs, inches - 0.6)
         else:
-            _heat(axis, rows, page, table.attrs, scale, inches - shared)
+            _heat(axis, rows, page, table.attrs, top, inches - shared)
         if kind == "lines" or not lined:
             axis.set_title("\n".join(fold(line, page.width * 0.8, 7) for line in _heading(rows, page)))
-        if kind == "heat" and most > WRITTEN:
-            drawn.colorbar(matplotlib.cm.ScalarMappable(scale, MAP), ax=axis, label="difference", fraction=0.05)
     return drawn
 
 
@@ -231,67 +231,82 @@ def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any]
     names = str(rows["factor"].iloc[0]).split(" x ")
     factor = dict(zip(("one", "other"), names, strict=True))
     x = list(dict.fromkeys(cells[along]))
-    groups = list(cells.groupby(across, sort=False))
-    for i, (level, group) in enumerate(groups[:LINES]):
-        at = np.array([x.index(each) for each in group[along]]) + 0.06 * (i - (min(LINES, len(groups)) - 1) / 2)
-        shade = page.colour(factor[across], level)
-        axis.plot(at, group["mean"], "o-", ms=3.5, color=shade, label=_folded(page, level), zorder=3)
-        axis.vlines(at, group["low"], group["high"], color=shade, lw=0.9)
-    parts.name_ticks(axis, [page.label(each) for each in x], inches - _legend(rows, page))
-    axis.set(xlabel=page.label(factor[along]), ylabel=fold(attrs["y"], 0.8, 7), xlim=(-0.5, len(x) - 0.5))
+    lines = list(dict.fromkeys(cells[across]))
+    shown = cells[cells[across].isin(lines[:LINES])]
+    apart = 0.06 * (shown[across].map(lines.index) - (min(LINES, len(lines)) - 1) / 2)
+    shown = shown.assign(at=shown[along].map(x.index) + apart, line=[_folded(page, each) for each in shown[across]])
+    shades = {
+        line: page.colour(factor[across], level) for line, level in zip(shown["line"], shown[across], strict=True)
+    }
+    how = {"marker": "o", "ms": 3.5, "markeredgewidth": 0, "estimator": None, "errorbar": None}
     if cells["mean"].isna().all():
         axis.set_yticks([])
-    more = f" (first {LINES} of {len(groups)})" * (len(groups) > LINES)
-    title = page.label(factor[across]) + more
-    axis.legend(title=title, loc="upper left", bbox_to_anchor=(1, 1), title_fontsize=6.5, handlelength=1.2, borderpad=0)
+    else:
+        seaborn.lineplot(shown, x="at", y="mean", hue="line", palette=shades, ax=axis, zorder=3, **how)
+        title = page.label(factor[across]) + f" (first {LINES} of {len(lines)})" * (len(lines) > LINES)
+        seaborn.move_legend(axis, "upper left", bbox_to_anchor=(1, 1), title=title, **LEGEND)
+    axis.vlines(shown["at"], shown["low"], shown["high"], colors=shown["line"].map(shades), lw=0.9)
+    parts.name_ticks(axis, [page.label(each) for each in x], inches - _legend(rows, page))
+    axis.set(xlabel=page.label(factor[along]), ylabel=fold(attrs["y"], 0.8, 7), xlim=(-0.5, len(x) - 0.5))
 
 
 def _folded(page: Page, level: str) -> str:
     return fold(page.label(level), 0.7)
 
 
-def _heat(
-    axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any], scale: Normalize, inches: float
-) -> None:
+def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any], top: float, inches: float) -> None:
+    """The map of differences, the longer factor along x; what is undecided is white and dotted."""
     cells = rows[rows["one"].notna()]
-    columns, lines = list(dict.fromkeys(cells["one"])), list(dict.fromkeys(cells["other"]))
-    horizontal, vertical = "one", "other"
-    if len(columns) <= len(lines):
-        columns, lines, horizontal, vertical = lines, columns, "other", "one"
+    along, across = ("other", "one") if cells["one"].nunique() <= cells["other"].nunique() else ("one", "other")
     names = dict(zip(("one", "other"), str(rows["factor"].iloc[0]).split(" x "), strict=True))
-    for row in cells.assign(undecided=_open(cells)).itertuples():
-        place = columns.index(getattr(row, horizontal)), lines.index(getattr(row, vertical))
-        _square(axis, place, row, attrs, scale, inches / len(columns) if len(columns) <= WRITTEN else 0.0)
-    axis.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(lines) - 0.5, -0.5))
-    parts.name_ticks(axis, [page.label(each) for each in columns], inches)
-    axis.set_yticks(range(len(lines)), [_folded(page, each) for each in lines])
-    axis.set(xlabel=page.label(names[horizontal]), ylabel=_folded(page, names[vertical]))
+    cells = cells.assign(open=_open(cells), text=[_written(row, attrs["places"]) for row in cells.itertuples()])
+    columns, lines = list(dict.fromkeys(cells[along])), list(dict.fromkeys(cells[across]))
+    grid = cells.pivot(index=across, columns=along).reindex(lines)
+    size = _size_of(cells["text"], inches / len(columns)) if len(columns) <= WRITTEN else 0.0
+    seaborn.heatmap(
+        grid["difference"].where(~grid["open"].astype(bool), 0.0).fillna(0.0)[columns],
+        vmin=-top,
+        vmax=top,
+        cmap=MAP,
+        linewidths=0.8,
+        annot=grid["text"].fillna("")[columns] if size else None,
+        fmt="",
+        annot_kws={"fontsize": size},
+        cbar=max(_shape(rows)) > WRITTEN,
+        cbar_kws={"label": "difference", "fraction": 0.05},
+        ax=axis,
+    )
+    for row in cells[cells["open"] | cells["difference"].isna()].itertuples():
+        line, column = lines.index(getattr(row, across)), columns.index(getattr(row, along))
+        _cover(axis, (column, line), np.isfinite(row.difference), axis.texts[line * len(columns) + column :][:1])
+    parts.name_ticks(axis, [page.label(each) for each in columns], inches, first=0.5)
+    axis.set_yticks([i + 0.5 for i in range(len(lines))], [_folded(page, each) for each in lines], rotation=0)
+    axis.set(xlabel=page.label(names[along]), ylabel=_folded(page, names[across]))
     axis.tick_params(length=0)
-    for spine in axis.spines.values():
-        spine.set_visible(False)
 
 
-def _square(
-    axis: Axes, place: tuple[int, int], row: Any, attrs: dict[Any, Any], scale: Normalize, inches: float
-) -> None:
-    known = np.isfinite(row.difference)
-    decided = known and not row.undecided
-    colour = matplotlib.colormaps[MAP](scale(row.difference)) if decided else "white" if known else style.FAINT
-    corner = place[0] - 0.5, place[1] - 0.5
-    dotted = known and not decided
-    hatch, edge = ("...", (style.MUTED, 0.6)) if dotted else (None if known else "////", "white")
-    axis.add_patch(Rectangle(corner, 1, 1, facecolor=colour, edgecolor=edge, hatch=hatch, lw=0.8 * (not dotted)))
-    lines = [f"{row.diverged:.0f}/{row.runs:.0f} div."] * bool(row.diverged)
-    if known:
-        shown = format.number(row.difference, attrs["places"], signed=True) if row.difference else "ref."
-        lines = [shown, *([f"± {format.number(row.half, attrs['places'])}"] if np.isfinite(row.half) else []), *lines]
-    # A character is about .62 times its size wide.
-    size = min(6.0, 72 * 0.92 * inches / (0.62 * max(map(len, lines), default=1)))
-    if size >= READABLE and lines:
-        dark = decided and abs(scale(row.difference) - 0.5) > 0.3
-        behind = {"facecolor": "none" if decided else "white" if known else style.FAINT, "edgecolor": "none", "pad": 1}
-        shade = "white" if dark else style.INK
-        axis.text(*place, "\n".join(lines), ha="center", va="center", fontsize=size, color=shade, bbox=behind)
+def _cover(axis: Axes, corner: tuple[int, int], known: bool, texts: list[Text]) -> None:
+    """A square without a colour: dotted where a difference is not told from zero, hatched where there is none."""
+    shade, hatch, edge = ("white", "...", (style.MUTED, 0.6)) if known else (style.FAINT, "////", "white")
+    axis.add_patch(Rectangle(corner, 1, 1, facecolor=shade, hatch=hatch, edgecolor=edge, lw=0))
+    for text in texts:
+        text.set(color=style.INK, bbox={"facecolor": shade, "edgecolor": "none", "pad": 1})
+
+
+def _written(row: Any, places: int) -> str:
+    """What stands in a square: the difference ± half of its interval, and how many runs diverged."""
+    lost = [f"{row.diverged:.0f}/{row.runs:.0f} div."] * bool(row.diverged)
+    if not np.isfinite(row.difference):
+        return "\n".join(lost)
+    half = [f"± {format.number(row.half, places)}"] * bool(np.isfinite(row.half))
+    return "\n".join([format.number(row.difference, places, signed=True) if row.difference else "ref.", *half, *lost])
+
+
+def _size_of(texts: Sequence[str], inches: float) -> float:
+    """The size in points at which the widest text fits a square, 0 where nobody could read it."""
+    widest = max((width_of(text, 1.0) for text in texts), default=0.0)
+    size = min(6.0, 0.92 * inches / widest) if widest else 0.0
+    return size if size >= READABLE else 0.0
 
 
 KIND = Kind("interactions", "whether the effect of one factor depends on another", table, parts.drawn(draw), most=2000)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -147,16 +148,15 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, inches: float) -> None:
-    x = np.arange(len(rows))
-    axis.plot(x, rows["mean"], color=style.MUTED, lw=0.8, zorder=1)
-    for at, row in zip(x, rows.itertuples(), strict=True):
-        shade = page.colour(row.factor, row.level)
-        if np.isfinite(row.low):
-            axis.plot([at, at], [row.low, row.high], color=shade, lw=1.3, zorder=2)
-        axis.plot(at, row.mean, "o", color=shade, ms=4.5, zorder=3)
+    rows = rows.assign(x=range(len(rows)))
+    shades = {row.level: page.colour(row.factor, row.level) for row in rows.itertuples()}
+    seaborn.lineplot(rows, x="x", y="mean", errorbar=None, ax=axis, color=style.MUTED, lw=0.8, zorder=1)
+    axis.vlines(rows["x"], rows["low"], rows["high"], colors=list(shades.values()), lw=1.3)
+    dots = {"s": 22, "linewidth": 0, "zorder": 3, "legend": False}
+    seaborn.scatterplot(rows, x="x", y="mean", hue="level", palette=shades, ax=axis, **dots)
     names = [row.name + f" ({row.diverged}/{row.runs} div.)" * bool(row.diverged) for row in rows.itertuples()]
     parts.name_ticks(axis, names, inches)
-    axis.set_xlim(-0.5, len(rows) - 0.5)
+    axis.set(xlim=(-0.5, len(rows) - 0.5), xlabel="", ylabel="")
     if rows["mean"].isna().all():
         why = "withheld" if rows["diverged"].nunique() > 1 else "no seed\nhas every run"
         axis.text(0.5, 0.5, why, ha="center", va="center", transform=axis.transAxes, color=style.MUTED)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
-import numpy as np
 import pandas
+import seaborn
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
 from ablate.results import naming
 from ablate.results.records import Manifest
 from analysis.case import Case
-from analysis.figures.draw import style
+from analysis.figures.draw import parts, style
 from analysis.figures.draw.rows import Rows, rows_of
 from analysis.figures.kind import Kind, Page
 
@@ -83,30 +81,30 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def _panel(axis: Axes, rows: pandas.DataFrame, text: Rows, page: Page) -> None:
-    cells = [group for _, group in rows.groupby("cell", sort=False)]
-    lines = [line for y, (one, other) in enumerate(itertools.pairwise(cells)) for line in _lines(y, one, other)]
-    faint = min(1.0, 16 / max(map(len, cells)))  # lines of many seeds are a cloud that must not hide the dots
-    axis.add_collection(LineCollection(lines, colors=style.MUTED, linewidths=0.5, alpha=faint, zorder=1))
-    for y, cell in enumerate(cells):
-        known, look = cell["value"].dropna(), page.looks[cell["cell"].iloc[0]]
-        crowd = min(1.0, 8 / max(1, len(known))) ** 0.5  # many dots are drawn smaller
-        axis.plot(known, [y] * len(known), look.marker, color=look.colour, ms=4 * crowd, mec="white", mew=0.4 * crowd)
-        if np.isfinite(cell["mean"].iloc[0]):
-            axis.plot(cell["mean"].iloc[0], y, "|", color=style.INK, ms=11, mew=1.2, zorder=4)
-    if not rows["value"].notna().any():
+    cells = list(dict.fromkeys(rows["cell"]))
+    rows = _joined(rows.assign(y=rows["cell"].map(cells.index)))
+    known, seeds = rows.dropna(subset="value"), rows["seed"].nunique()
+    if known.empty:
         axis.text(0.5, 0.5, "no finished run", ha="center", transform=axis.transAxes, color=style.MUTED)
         axis.set_xticks([])
-    axis.set_xlabel(rows["facet"].iloc[0])
+    else:
+        thin = {"color": style.MUTED, "lw": 0.5, "alpha": min(1.0, 16 / seeds)}  # many lines must not hide the dots
+        seaborn.lineplot(known, x="value", y="y", units="line", estimator=None, orient="y", ax=axis, zorder=1, **thin)
+        crowd = min(1.0, 8 / seeds)  # many dots are drawn smaller
+        dots = {"s": 16 * crowd, "linewidth": 0.4 * crowd**0.5, "zorder": 3}
+        seaborn.scatterplot(known, x="value", y="y", ax=axis, **parts.by_cell(known, page, "markers"), **dots)
+        means = known.drop_duplicates("y").dropna(subset="mean")
+        axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
+    axis.set(xlabel=rows["facet"].iloc[0], ylabel="")
     axis.grid(axis="y", lw=0.4, color=style.FAINT)
     text.draw(axis)
 
 
-def _lines(y: int, one: pandas.DataFrame, other: pandas.DataFrame) -> list[list[tuple[float, float]]]:
-    """Segments between neighbours of one seed; a run without a number, other batches or another stratum break them."""
-    if one["kin"].iloc[0] != other["kin"].iloc[0]:
-        return []
-    both = one.dropna(subset="value").merge(other.dropna(subset="value"), on="seed")
-    return [[(start, y), (end, y + 1)] for start, end in both[["value_x", "value_y"]].to_numpy()]
+def _joined(rows: pandas.DataFrame) -> pandas.DataFrame:
+    """Rows with the `line` that each is on: neighbours of one seed, until a run without a number or other batches."""
+    rows = rows.sort_values(["seed", "y"], kind="stable")
+    broken = rows["value"].isna() | (rows["kin"] != rows.groupby("seed")["kin"].shift())
+    return rows.assign(line=broken.cumsum())
 
 
 KIND = Kind("seeds", "every run's score, the runs of a seed joined", table, draw)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas
 import pytest
 from fake_studies import fabricate
+from matplotlib.colors import to_hex
 
 from ablate import evidence
 from ablate.config.errors import Refused
@@ -129,9 +130,11 @@ def test_colours_and_width_reach_the_figure(tmp_path: Path) -> None:
     assert page.colour("ffn", "swiglu") == "#FF0000" and page.width == 6.9
     tables = figures.tables(case)
     drawn = {kind.name: kind.draw(tables[kind.name], page) for kind in figures.KINDS if kind.name in tables}
-    for name, index in (("curves", 0), ("seeds", 0), ("effects", 0)):
-        colours = [line.get_color() for line in drawn[name].axes[index].lines]
-        assert "#FF0000" in colours and drawn[name].get_figwidth() == 6.9
+    for name in ("curves", "seeds", "effects"):
+        axis = drawn[name].axes[0]
+        colours = [to_hex(line.get_color()) for line in axis.lines]
+        colours += [to_hex(colour) for each in axis.collections for colour in each.get_facecolors()]
+        assert "#ff0000" in colours and drawn[name].get_figwidth() == 6.9
 
 
 def test_more_than_fits_is_left_out_and_said(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from ablate.model.dropout import Dropout
 from ablate.planning.checks import preflight, probes, small_models
 from ablate.planning.checks.duplicate_cells import Signature, alike
 from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.results.code_hash import Code
 
 MINE = "user=[mistakes_of_mine]"
 SAME = "make the same network"
@@ -270,7 +271,7 @@ def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
         file.write_text(file.read_text()[:-20] if "problems" in file.read_text() else "[]")
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 4
-    monkeypatch.setattr(preflight, "code_of", lambda config: {"norm": "other code"})
+    monkeypatch.setattr(preflight, "code_of", lambda config: Code("other", {}))
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 6, "a copy is made again when the code changes"
 

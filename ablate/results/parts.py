@@ -1,0 +1,72 @@
+"""The parts that a configuration names by `_target_`, and where what a stored one names stands now.  No torch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from ablate.config.targets import NAME, moved, within
+from ablate.results.code_hash import PACKAGE, find, sources
+from ablate.results.tables import own_name
+
+
+def parts_of(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
+    """Every `_target_` of a configuration, and where it stands."""
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
+        if key == "_target_":
+            yield at, moved(str(item))
+        yield from parts_of(item, f"{at}.{key}".lstrip("."))
+
+
+def renamed(value: Any, rename: Callable[[str], str]) -> Any:
+    """A part of a configuration with each `_target_` by another name, wherever it stands."""
+    if isinstance(value, list):
+        return [renamed(item, rename) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: rename(str(item)) if key == "_target_" else renamed(item, rename) for key, item in value.items()}
+
+
+def named(value: Any) -> Any:
+    """A part of a configuration with each `_target_` by its own name: code that moved is the same code."""
+    return renamed(value, own_name)
+
+
+def found_anew(config: dict[str, Any], user: Iterable[str]) -> dict[str, Any]:
+    """A stored configuration, with each class of the user's packages by where it stands now.
+
+    One that is no longer where it was is the one of its name in these packages; where none or several are, it stays.
+    """
+    found: dict[str, Any] = renamed(config, functools.partial(stands, user=list(user)))
+    return found
+
+
+def stands(target: str, user: Iterable[str]) -> str:
+    """See `found_anew`."""
+    name = target.rpartition(".")[2]
+    if within(target, [PACKAGE.name]) or not NAME.fullmatch(name):
+        return target
+    tops = tuple(sorted({package.partition(".")[0] for package in user}))
+    here = sources(tops)
+    if [node[1] for node, _ in here.follow_name(target)] == [name]:
+        return target
+    found = [".".join(node) for top in tops for node in here.named([name], top)]
+    known = [one for one in found if within(one, user)]
+    return known[0] if len(known) == 1 else target
+
+
+def targets_of(value: Any) -> Iterator[str]:
+    """Every `_target_` of a configuration."""
+    return (target for _, target in parts_of(value))
+
+
+def is_foreign(config: dict[str, Any]) -> bool:
+    """Whether any part of a configuration is code from outside this package."""
+    return any(not within(target, [PACKAGE.name]) for target in targets_of(config))
+
+
+def not_found(targets: Iterable[str], user: Iterable[str]) -> list[str]:
+    """The packages of the user's own that `_target_`s are from and that Python does not find here."""
+    tops = {target.partition(".")[0] for target in targets} & {package.partition(".")[0] for package in user}
+    return sorted(top for top in tops if find(top) is None)

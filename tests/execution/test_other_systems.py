@@ -1,0 +1,148 @@
+"""What only Linux has, taken away: no fork, no prctl, no /proc, no CPU sets; and the numbers stay the same."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from conftest import SHAPE, STEPS, Cli
+from crashing_norm import hazard
+from test_survival import numbers
+
+from ablate.data import corpus
+from ablate.execution import fork
+from ablate.planning.checks import memory
+from ablate.planning.checks.user_code import Failed, apart
+from ablate.results import lease
+from ablate.training.devices import environments
+
+# Python imports a module of this name before anything else.
+BARE = """
+import builtins, ctypes, io, os
+
+del os.fork, os.sched_getaffinity
+opened, stat = io.open, os.stat
+
+
+def bare(call):
+    def without(file, *args, **more):
+        if str(file).startswith("/proc"):
+            raise FileNotFoundError(2, "not on this system", str(file))
+        return call(file, *args, **more)
+    return without
+
+
+io.open = builtins.open = bare(opened)
+os.stat = bare(stat)
+
+
+class Library(ctypes.CDLL):
+    def __getattr__(self, name):
+        if name == "prctl":
+            raise AttributeError(name)
+        return super().__getattr__(name)
+
+
+ctypes.CDLL = Library
+"""
+
+
+def test_a_sweep_without_what_only_linux_has_gives_the_same_numbers(text: Path, cli: Cli, tmp_path: Path) -> None:
+    """With a component from outside, whose checks and runs have processes of their own."""
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare" / "sitecustomize.py").write_text(BARE)
+    sweep = [*SHAPE, *STEPS, "data=text", f"data.path={text}", *hazard(tmp_path, "pass"), "-m", "norm=ln,hazard"]
+    sweep += ["seeds=1", "train.parallel=2"]
+    places = {"linux": [tmp_path], "bare": [tmp_path, tmp_path / "bare"]}
+    for name, path in places.items():
+        done = cli(*sweep, f"results_dir={tmp_path / name}", PYTHONPATH=os.pathsep.join(map(str, path)))
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stdout + done.stderr
+    found = numbers(tmp_path / "bare")
+    assert len(found) == 2 and found == numbers(tmp_path / "linux")
+
+
+@pytest.fixture
+def no_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system on which processes must not be forked."""
+    monkeypatch.setattr(fork, "FORKS", False)
+    monkeypatch.delattr(os, "fork")
+
+
+def test_a_call_without_fork_returns_raises_and_dies_alike(no_fork: None) -> None:
+    assert apart(partial(divmod, 7, 2)) == [3, 1]
+    with pytest.raises(Failed, match="ZeroDivisionError"):
+        apart(partial(divmod, 7, 0))
+    with pytest.raises(Failed, match="exit code 3"):
+        apart(partial(os._exit, 3))
+
+
+def test_a_process_without_prctl_ends_with_its_parent(tmp_path: Path) -> None:
+    """Whoever started it was killed, and nothing but its own look tells it so."""
+    code = (
+        "import os, signal, time; from ablate.execution import fork\n"
+        "fork.prctl = lambda *_: False\n"
+        "child = fork.start(lambda channel: time.sleep(1000))\n"
+        "print(child.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    pid = int(found.stdout)
+    while True:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.05)
+
+
+def test_children_are_found_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    exists = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda path: not str(path).startswith("/proc") and exists(path))
+    started = subprocess.Popen(["sleep", "100"])
+    try:
+        assert started.pid in fork.children()
+    finally:
+        started.kill()
+        started.wait()
+    assert started.pid not in fork.children()
+    monkeypatch.setenv("PATH", "")
+    assert fork.children() == []
+
+
+def test_a_start_of_the_system_is_known_by_what_macos_calls_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(path: Path) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_text", gone)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert lease.boot.__wrapped__() == ""
+    (tmp_path / "sysctl").write_text('#!/bin/sh\n[ "$*" = "-n kern.bootsessionuuid" ] && echo ABC\n')
+    (tmp_path / "sysctl").chmod(0o755)
+    assert lease.boot.__wrapped__() == "ABC"
+
+
+def test_without_the_kernel_s_account_all_memory_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = memory.meminfo("MemTotal")
+    monkeypatch.setattr(Path, "read_text", lambda *_: (_ for _ in ()).throw(FileNotFoundError()))
+    assert memory.meminfo("MemAvailable") == memory.meminfo("MemTotal") == pytest.approx(real, rel=0.05)
+
+
+def test_without_cpu_sets_every_core_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert len(environments("cpu", "auto")) == os.cpu_count()
+
+
+def test_a_corpus_is_made_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with corpus._alone(tmp_path):
+        pass
