@@ -151,7 +151,7 @@ def runs(case: Case) -> Section:
     study, metrics = case.study, evidence.endpoints(case.study.manifest)
     counts = study.runs["status"].value_counts()
     said = ", ".join(f"{counts[name]} {name}" for name in ("done", "diverged", "failed", "missing") if name in counts)
-    scores = [_score(run, metrics[run.cell]) for run in study.runs.to_dict("records")]
+    scores = [_score(run, metrics[run["cell"]]) for run in study.runs.to_dict("records")]
     optional = {
         name: list(study.runs[name]) if name in study.runs else [None] * len(study.runs)
         for name in ("steps", "seconds")

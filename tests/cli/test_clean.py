@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,10 +145,10 @@ def test_runs_of_a_command_at_work_stay_though_another_has_written_the_manifest(
     fabricate(results, {"norm": ["ln"]}, seeds=range(3), study="both")
     manifest = read_manifest(results, "both")
     for i, run in enumerate(manifest.runs):
-        write_json(unit_file(results, "both", f"u{i}"), {"runs": [run]})
-    fewer = manifest | {"seeds": [0], "runs": manifest.runs[:1], "units": {"u0": [manifest.runs[0].path]}}
+        write_json(unit_file(results, "both", f"u{i}"), {"runs": [run.as_json()]})
+    fewer = replace(manifest, seeds=[0], runs=manifest.runs[:1], units={"u0": [manifest.runs[0].path]})
     write_manifest(results, fewer)
-    ended, other = (Run(results, run["path"]) for run in manifest.runs[1:])
+    ended, other = (Run(results, run.path) for run in manifest.runs[1:])
     with other.lock(lambda: False) as mine:
         assert mine and command(results, "--yes", "--orphans") == 0
         assert ended.result_file.exists() and other.result_file.exists()

@@ -153,7 +153,7 @@ def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan) -
     again = plan("norm=ln,rms", "seeds=2", "margin=0.01").manifest.margin
     assert again == first.manifest.margin
     later = plan("norm=ln,rms", "seeds=2", "margin=0.02").manifest.margin
-    assert not later["registered"] and later["earlier"][0]["value"] == 0.01
+    assert not later.registered and later.earlier[0].value == 0.01
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_study_file_may_have_a_margin_and_changing_it_is_the_same_study(tmp_pa
     asked = "+experiment=mine", f"results_dir={tmp_path}"
     for more, margin in ((), 0.01), (("margin=0.02",), 0.02):
         manifest = plan_study((*asked, *more), str(tmp_path / "conf")).manifest
-        assert manifest["study"] == "mine" and manifest["margin"]["value"] == margin
+        assert manifest.study == "mine" and manifest.margin.value == margin
     with pytest.raises(PlanError, match="margin: 0 is no size"):
         plan_study((*asked, "margin=0"), str(tmp_path / "conf"))
 

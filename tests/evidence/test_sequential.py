@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,8 +132,8 @@ def at_look(study: Study, scores: np.ndarray, n: int) -> Study:
     cells = [cell.id for cell in study.manifest.cells]
     runs = study.runs[study.runs["seed"] < n].copy()
     runs["test/loss"] = [scores[run.seed, cells.index(run.cell)] for run in runs.itertuples()]
-    sequential = study.manifest.sequential | {"at": n}
-    return Study(study.manifest | {"seeds": list(range(n)), "sequential": sequential}, runs, study.curves, [])
+    sequential = replace(study.manifest.sequential, at=n)
+    return Study(replace(study.manifest, seeds=list(range(n)), sequential=sequential), runs, study.curves, [])
 
 
 @pytest.mark.parametrize("design", DESIGNS)

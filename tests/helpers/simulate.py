@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,7 +42,8 @@ def with_scores(study: Study, scores: np.ndarray, **manifest: Any) -> Study:
     cells = [cell.id for cell in study.manifest.cells]
     runs = study.runs[study.runs["seed"] < len(scores)].copy()
     runs["test/loss"] = [scores[run.seed, cells.index(run.cell)] for run in runs.itertuples()]
-    return Study(study.manifest | {"seeds": list(range(len(scores)))} | manifest, runs, study.curves, [])
+    told = replace(study.manifest, **({"seeds": list(range(len(scores)))} | manifest))
+    return Study(told, runs, study.curves, [])
 
 
 def scores(rng: np.random.Generator, studies: int, n: int, spread: tuple[float, ...]) -> np.ndarray:

@@ -16,7 +16,7 @@ from ablate.execution.worker import run_unit
 from ablate.planning.plan import Plan, PlanError
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import Code
-from ablate.results.manifest import log_look, read_manifest, write_manifest
+from ablate.results.manifest import log_look, read_manifest, study_folder
 from ablate.results.run import Run
 from ablate.results.run_key import provenance, run_key
 from ablate.training.load import load
@@ -133,7 +133,8 @@ def test_other_versions_and_unknown_ones_are_named(plan, monkeypatch):
 
 def of_an_earlier_release(results: Path, study: str) -> None:
     """Writes a study and its runs as releases before wrote them, whose keys and cells' names held paths of modules."""
-    manifest = read_manifest(results, study)
+    file = study_folder(results, study) / "manifest.json"
+    manifest = read_json(file)
     del manifest["format"]
     old = {cell["id"]: f"c{i}" for i, cell in enumerate(manifest["cells"])}
     configs = {cell["id"]: cell["config"] for cell in manifest["cells"]}
@@ -148,7 +149,7 @@ def of_an_earlier_release(results: Path, study: str) -> None:
         run.folder.rename(results / "runs" / planned["path"])
         planned["cell"] = old[planned["cell"]]
     manifest["cells"] = [cell | {"id": old[cell["id"]]} for cell in manifest["cells"]]
-    write_manifest(results, manifest)
+    write_json(file, manifest)
 
 
 def test_runs_of_an_earlier_release_are_named_and_taken_on_request(plan):
@@ -157,7 +158,7 @@ def test_runs_of_an_earlier_release_are_named_and_taken_on_request(plan):
     log_look(first.results, first.manifest, "2025-01-02")
     of_an_earlier_release(first.results, "mine")
     again = plan("norm=ln,rms", "seeds=2", "study=mine")
-    assert len(again.todo) == 4 and again.manifest["looks"] == read_manifest(first.results, "mine")["looks"]
+    assert len(again.todo) == 4 and again.manifest.looks == read_manifest(first.results, "mine").looks
     assert "4 runs of this study were trained by an earlier release; trained again; reuse=any takes" in notes(again)
     other = plan("norm=ln,rms,bn", "seeds=2")
     assert "4 runs of these cells were trained by an earlier release; trained again; reuse=any takes" in notes(other)

@@ -49,13 +49,13 @@ def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_r
     code, done, trained = rounds(plan, *command, score=planted)
     study, exchange = done[-1].manifest, done[-1].ended[-1].manifest
     assert code == 0 and trained == 4 * 3 + 2 * 2 * 3
-    assert study["exchange"] == exchange["study"] == f"{study['study']}-exchange"
-    assert exchange["exchange_of"] == study["study"] and exchange["seeds"] == study["seeds"]
-    assert exchange["factors"] == {"optim.lr": [0.001, 0.01], "train.steps": [5, 6, 8]}
-    assert [cell["config"]["train"]["steps"] for cell in exchange["cells"]] == [5, 6, 8] * 2
-    assert [cell["reference"] for cell in exchange["cells"]] == [False, True, False] * 2
-    assert {cell["config"]["optim"]["warmup"] for cell in exchange["cells"]} == {2}
-    plain, all_of_it = ({run["path"] for run in manifest["runs"]} for manifest in (study, exchange))
+    assert study.exchange == exchange.study == f"{study.study}-exchange"
+    assert exchange.exchange_of == study.study and exchange.seeds == study.seeds
+    assert exchange.factors == {"optim.lr": [0.001, 0.01], "train.steps": [5, 6, 8]}
+    assert [cell.config["train"]["steps"] for cell in exchange.cells] == [5, 6, 8] * 2
+    assert [cell.reference for cell in exchange.cells] == [False, True, False] * 2
+    assert {cell.config["optim"]["warmup"] for cell in exchange.cells} == {2}
+    plain, all_of_it = ({run.path for run in manifest.runs} for manifest in (study, exchange))
     assert len(plain & all_of_it) == 2 * 3, "the runs at the study's own steps are its own"
     out = capsys.readouterr().out
     assert out.count("simultaneous 95 % intervals") == 1, "one summary, of the study itself, when all is there"
@@ -88,8 +88,8 @@ def test_looks_have_exchange_runs_for_all_seeds_and_a_killed_one_goes_on(plan):
     code, done, trained = rounds(plan, *command, score=close)
     assert code == 0 and trained == 2 * 8 + 2 * 8 - 13
     study, exchange = (read_manifest(done[-1].results, plan.manifest.study) for plan in (done[-1], done[-2]))
-    assert study["seeds"] == exchange["seeds"] == list(range(8))
-    assert not [look for look in study["looks"] if "study" in look] and evidence.unadjusted(study) is None
+    assert study.seeds == exchange.seeds == list(range(8))
+    assert not [look for look in study.looks if look.study] and evidence.unadjusted(study) is None
 
 
 def test_a_confirmation_has_exchange_runs_with_its_fresh_seeds(plan):
@@ -98,8 +98,8 @@ def test_a_confirmation_has_exchange_runs_with_its_fresh_seeds(plan):
     rounds(plan, *command, score=score)
     _, done, trained = rounds(plan, *command, "confirm=2", score=score)
     manifests = [done[-1].manifest, read_manifest(done[-1].results, "s-confirm-2-exchange")]
-    assert trained == 2 * 2 + 2 * 2 and [manifest["seeds"] for manifest in manifests] == [[3, 4]] * 2
-    assert manifests[0]["exchange"] == "s-confirm-2-exchange" and manifests[1]["exchange_of"] == "s-confirm-2"
+    assert trained == 2 * 2 + 2 * 2 and [manifest.seeds for manifest in manifests] == [[3, 4]] * 2
+    assert manifests[0].exchange == "s-confirm-2-exchange" and manifests[1].exchange_of == "s-confirm-2"
 
 
 def test_status_knows_them_and_waits_for_them(plan, capsys):
@@ -151,7 +151,7 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
 def test_strata_of_other_lengths_are_each_scaled(text):
     shape = ["model.dim=16", "model.layers=1", "model.heads=2", "data=text", f"data.path={text}", "dry_run=true"]
     draft = draft_study(["norm=ln,rms", "scale=tiny,small", "exchange=true", *shape], None)
-    steps = [cell["config"]["train"]["steps"] for cell in draft.rows if cell["reference"]]
+    steps = [cell.config["train"]["steps"] for cell in draft.rows if cell.reference]
     made = exchange_study(draft, {"study": "s", "seeds": [0]})
     assert made.factors == {"scale": ["tiny", "small"], "train.steps": ["x0.8", "x1", "x1.25"]}
     found = [cell["config"]["train"]["steps"] for cell in made.rows]

@@ -6,6 +6,7 @@ import json
 
 import pytest
 from conftest import SHAPE, STEPS
+from fake_studies import edit_json
 
 from ablate import evidence
 from ablate.cli.summary import summary
@@ -67,24 +68,24 @@ def test_each_cell_is_scored_at_its_own_best_value_on_fresh_seeds(plan, capsys):
     code, done, trained = rounds(plan, "norm=ln,rms", *TUNE)
     assert code == 0 and trained == 2 * 3 * 2 + 2 * 3
     tuning, study = done[0].manifest, done[-1].manifest
-    assert tuning["study"] == f"{study['study']}-tune" and tuning["tunes"] == study["study"]
-    assert tuning["factors"] == {"norm": ["ln", "rms"], "optim.lr": [1e-3, 3e-3, 1e-2]}
-    assert tuning["seeds"] == [1_000_000, 1_000_001] and study["seeds"] == [0, 1, 2]
+    assert tuning.study == f"{study.study}-tune" and tuning.tunes == study.study
+    assert tuning.factors == {"norm": ["ln", "rms"], "optim.lr": [1e-3, 3e-3, 1e-2]}
+    assert tuning.seeds == [1_000_000, 1_000_001] and study.seeds == [0, 1, 2]
     assert evidence.endpoint(tuning) == "val/loss" and evidence.endpoint(study) == "test/loss"
-    assert {cell["label"]: cell["config"]["optim"]["lr"] for cell in study["cells"]} == BEST
-    kept = study["tuning"]
-    assert (kept["key"], kept["values"], kept["seeds"], kept["study"]) == (
+    assert {cell.label: cell.config["optim"]["lr"] for cell in study.cells} == BEST
+    kept = study.tuning
+    assert (kept.key, kept.values, kept.seeds, kept.study) == (
         "optim.lr",
         [1e-3, 3e-3, 1e-2],
         2,
-        tuning["study"],
+        tuning.study,
     )
-    for cell in study["cells"]:
-        found = kept["cells"][cell["id"]]
-        means = [sum(bowl(cell["levels"], lr, 10**6 + i) for i in range(2)) / 2 for lr in kept["values"]]
-        assert found["value"] == BOWL[cell["label"]] and found["scores"] == pytest.approx(means)
-    assert len({cell["batches"] for cell in study["cells"]}) == 1, "a tuned learning rate leaves batches paired"
-    assert len({(run["seed"], run["path"].split("/")[1]) for run in study["runs"]}) == 6
+    for cell in study.cells:
+        found = kept.cells[cell.id]
+        means = [sum(bowl(cell.levels, lr, 10**6 + i) for i in range(2)) / 2 for lr in kept.values]
+        assert found.value == BOWL[cell.label] and found.scores == pytest.approx(means)
+    assert len({cell.batches for cell in study.cells}) == 1, "a tuned learning rate leaves batches paired"
+    assert len({(run.seed, run.path.split("/")[1]) for run in study.runs}) == 6
     out = capsys.readouterr().out
     assert "tuned lrs 3e-3, 0.01" in out and "optim.lr=3e-3" in out
     assert out.count("effects, paired over 3 seeds") == 1, "one summary, of the study itself"
@@ -94,17 +95,17 @@ def test_edges_are_flagged_in_every_text(plan, capsys):
     _, done, _ = rounds(plan, "norm=ln,rms", *TUNE)
     flag = "rms: the best optim.lr (0.01) is the largest tried; tune.extend=true goes on, for every cell alike"
     study = done[-1].manifest
-    assert [found["edge"] for found in study["tuning"]["cells"].values()] == [False, True]
+    assert [found.edge for found in study.tuning.cells.values()] == [False, True]
     assert flag in capsys.readouterr().out
     from ablate.cli.preview import preview
     from analysis.case import case_of
     from analysis.writing.sheet import markdown
     from analysis.writing.tables import cells_sheet
 
-    read = load_study(done[-1].results, study["study"])
+    read = load_study(done[-1].results, study.study)
     assert flag in preview(done[-1]) and flag in markdown(cells_sheet(case_of(done[-1].results, read)))
     low = rounds(plan, "norm=ln,rms", "tune.key=optim.lr", "tune.values=[3e-3,1e-2,3e-2]")[1][-1].manifest
-    assert "ln: the best optim.lr (0.003) is the smallest tried" in low["cells"][0]["notes"][-1]
+    assert "ln: the best optim.lr (0.003) is the smallest tried" in low.cells[0].notes[-1]
 
 
 def test_differences_at_common_values_stand_beside_the_scored_ones(plan, capsys):
@@ -129,8 +130,8 @@ def test_a_diverged_value_counts_as_worst_and_is_never_a_number(plan, capsys):
 
     _, done, _ = rounds(plan, "norm=ln,rms", *TUNE, score=score)
     study = done[-1].manifest
-    assert [found["value"] for found in study["tuning"]["cells"].values()] == [1e-3, 3e-3]
-    assert [found["scores"].index(None) for found in study["tuning"]["cells"].values()] == [1, 2]
+    assert [found.value for found in study.tuning.cells.values()] == [1e-3, 3e-3]
+    assert [found.scores.index(None) for found in study.tuning.cells.values()] == [1, 2]
     assert "3e-3 diverged  0.01 diverged" in capsys.readouterr().out
     _, done, _ = rounds(plan, "norm=rms", "tune.key=optim.lr", "tune.values=[1,2]", score=lambda *_: float("nan"))
     assert "runs diverged at every optim.lr that was tried" in done[-1].manifest.cells[0].notes[-1]
@@ -150,7 +151,7 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
 
     def launch(*_):
         for path in done[-1].todo:
-            config = next(c["config"] for c in manifest()["cells"] if path in paths(c["id"]))
+            config = next(c.config for c in manifest().cells if path in paths(c.id))
             lr = config["optim"]["lr"]
             final = {f"{split}/{name}": sign * lr for split in ("val", "test") for name, sign in SIGNS.items()}
             write_json(Run(done[-1].results, path).result_file, {"status": "done", "final": final, "error": None})
@@ -159,7 +160,7 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
         return done[-1].manifest
 
     def paths(cell):
-        return [run["path"] for run in manifest()["runs"] if run["cell"] == cell]
+        return [run.path for run in manifest().runs if run.cell == cell]
 
     def planned():
         plan_study.cache_clear()
@@ -169,9 +170,9 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
     done: list[Plan] = []
     assert carry_out(planned(), launch, planned) == 0
     assert "by val/accuracy or val/exact" in done[0].notes[0]
-    chosen = {cell["levels"]["data"]: manifest()["tuning"]["cells"][cell["id"]] for cell in manifest()["cells"]}
-    assert chosen["copy"]["value"] == 1e-2 and chosen["copy"]["scores"] == [2e-3, 6e-3, 2e-2]
-    assert chosen["dates"]["value"] == 1e-3 and chosen["dates"]["scores"] == pytest.approx([-3e-3, -9e-3, -3e-2])
+    chosen = {cell.levels["data"]: manifest().tuning.cells[cell.id] for cell in manifest().cells}
+    assert chosen["copy"].value == 1e-2 and chosen["copy"].scores == [2e-3, 6e-3, 2e-2]
+    assert chosen["dates"].value == 1e-3 and chosen["dates"].scores == pytest.approx([-3e-3, -9e-3, -3e-2])
     common = capsys.readouterr().out.split("at each common optim.lr")[1].split("one at a time")[0]
     assert "norm: rms − ln" in common and "data: dates" not in common, "scores of different tasks have no difference"
 
@@ -201,20 +202,20 @@ def test_extension_goes_on_for_every_cell_alike_and_resumes(plan):
     assert code == 130 and first == 14
     code, done, rest = rounds(plan, *command, score=score)
     study = done[-1].manifest
-    assert code == 0 and study["tuning"]["values"] == [1e-3, 3e-3, 1e-2, 0.0333, 0.111]
-    assert [found["value"] for found in study["tuning"]["cells"].values()] == [3e-3, 0.0333]
-    assert not any(found["edge"] for found in study["tuning"]["cells"].values())
+    assert code == 0 and study.tuning.values == [1e-3, 3e-3, 1e-2, 0.0333, 0.111]
+    assert [found.value for found in study.tuning.cells.values()] == [3e-3, 0.0333]
+    assert not any(found.edge for found in study.tuning.cells.values())
     assert first + rest == 2 * 5 * 2 + 2 * 3, "nothing was trained twice"
     code, done, again = rounds(plan, *command, score=score)
-    assert code == 0 and again == 0 and done[-1].manifest.tuning == study["tuning"]
-    assert len(done) == 1 and [ended.manifest.tunes for ended in done[0].ended][-1] == study["study"]
+    assert code == 0 and again == 0 and done[-1].manifest.tuning == study.tuning
+    assert len(done) == 1 and [ended.manifest.tunes for ended in done[0].ended][-1] == study.study
 
 
 def test_a_grid_that_goes_no_further_is_not_told_to(plan):
     command = ["norm=ln", "tune.key=optim.lr", "tune.values=[1,10]", "tune.seeds=1", "tune.extend=true"]
     _, done, _ = rounds(plan, *command, score=lambda levels, lr, seed: -lr)
     tuning = done[-1].manifest.tuning
-    assert tuning["values"] == [1, 10, 100, 1000], "more than optim.lr may be"
+    assert tuning.values == [1, 10, 100, 1000], "more than optim.lr may be"
     assert "(1000) is the largest tried; the grid goes no further by itself" in done[-1].manifest.cells[0].notes[-1]
 
 
@@ -247,16 +248,15 @@ def test_names_follow_what_is_tuned_and_not_what_it_chose(plan):
     assert len(names) == 4
     before = plan("norm=ln,rms", *TUNE).manifest.study
     other = rounds(plan, "norm=ln,rms", *TUNE, score=lambda levels, lr, seed: lr)[1][-1].manifest
-    assert f"{other['study']}-tune" == before and {c["config"]["optim"]["lr"] for c in other["cells"]} == {1e-3}
+    assert f"{other.study}-tune" == before and {c.config["optim"]["lr"] for c in other.cells} == {1e-3}
 
 
 def test_a_choice_that_changed_after_scoring_is_said_clearly(plan, capsys):
     done = rounds(plan, "norm=ln,rms", *TUNE, "study=mine")[1]
     for run in done[0].manifest.runs:
-        result = Run(done[0].results, run.path).result()
         lr = next(c.levels["optim.lr"] for c in done[0].manifest.cells if c.id == run.cell)
-        result.final["val/loss"] = lr
-        write_json(Run(done[0].results, run.path).result_file, result)
+        file = Run(done[0].results, run.path).result_file
+        edit_json(file, lambda result, lr=lr: result["final"].update({"val/loss": lr}))
     with pytest.raises(PlanError, match=r"mine scored ln at optim.lr=0.003, and tuning now finds 0.001 best"):
         plan("norm=ln,rms", *TUNE, "study=mine")
     code, _, trained = rounds(plan, "norm=ln,rms,bn", *TUNE, "study=mine")

@@ -79,7 +79,7 @@ def planned(command, results):
 
 def only(results: Path) -> Run:
     [run] = read_manifest(results, STUDY).runs
-    return Run(results, run["path"])
+    return Run(results, run.path)
 
 
 def cut(file: Path) -> None:

@@ -48,7 +48,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 
 def _first(stratum: str, cell: Any) -> dict[str, Any]:
-    row = {"facet": stratum, "role": "first", "factor": "", "level": "", "name": cell.label, "verdict": ""}
+    row = {"facet": stratum, "role": "first", "factor": "", "level": "", "name": cell["label"], "verdict": ""}
     row |= {"start": cell["mean"], "end": cell["mean"], "mean": math.nan, "low": math.nan, "high": math.nan}
     return row | {"n": int(cell["n"]), "note": parts.lost(cell)}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from test_csv_file import exported, verdicts
 from ablate import evidence
 from ablate.config.errors import Refused
 from ablate.format import leaning
+from ablate.results.records import ClaimEntry, MarginEntry
 from ablate.results.study import Study, load_study
 from analysis import figures
 from analysis.case import case_of
@@ -37,10 +39,9 @@ CLAIMS = {
 
 def judged_as(study: Study, claims: dict[str, Any], margin: float | None) -> Study:
     """A study whose claims and margin were written after its results."""
-    post_hoc = {"written": "", "registered": False, "earlier": []}
-    study.manifest.claims = {name: {"claim": claim} | post_hoc for name, claim in claims.items()}
-    study.manifest.margin = {"value": margin} | post_hoc
-    return study
+    entries = {name: ClaimEntry(claim=claim, registered=False) for name, claim in claims.items()}
+    manifest = replace(study.manifest, claims=entries, margin=MarginEntry(value=margin))
+    return replace(study, manifest=manifest)
 
 
 def described(folder: Path, **content: Any) -> Asked:
@@ -285,7 +286,7 @@ def test_a_level_that_could_be_either_of_two_is_none(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("\n".join(["norm,seed,loss", *rows]))
     sides = {"less": [{"norm": "Rms"}, {"norm": "ln"}]}
     claims = read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": sides})).manifest.claims
-    assert claims["a"]["claim"] == {"less": [{"norm": "Rms"}, {"norm": "LN"}]}
+    assert claims["a"].claim == {"less": [{"norm": "Rms"}, {"norm": "LN"}]}
     with pytest.raises(Refused, match="norm has no level rms; did you mean"):
         read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}))
 

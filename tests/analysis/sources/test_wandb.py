@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 
 import pandas
 import pytest
-from fake_studies import fabricate
+from fake_studies import edit_manifest, fabricate
 
 from ablate import evidence
 from ablate.execution.tracking.mirror import Mirror
-from ablate.results.manifest import read_manifest, write_manifest
 from ablate.results.study import load_study
 from analysis.cli.main import main
 from analysis.sources import wandb_api
@@ -162,14 +161,8 @@ def test_nothing_prompts_hangs_or_crashes(
 def test_offline_runs_of_our_mirror_give_the_same_evidence(tmp_path: Path) -> None:
     results = tmp_path / "results"
     name = fabricate(results, GRID, seeds=(0, 1))
-    manifest = read_manifest(results, name)
-    for cell in manifest.cells:
-        cell.config["track"] = {
-            "_target_": "ablate.execution.tracking.wandb.WandB",
-            "project": "ablate",
-            "entity": None,
-        }
-    write_manifest(results, manifest)
+    track = {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "ablate", "entity": None}
+    edit_manifest(results, name, lambda manifest: [cell["config"].update(track=track) for cell in manifest["cells"]])
     mirror = Mirror(results, name)
     with mirror.lock() as lock:
         assert mirror.take(lock, wait=False) and mirror.replay() == 8

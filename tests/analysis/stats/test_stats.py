@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 import pytest
 import statsmodels.api as sm
-from fake_studies import TASK, fabricate
+from fake_studies import TASK, fabricate, with_cells
 from scipy import stats as scipy_stats
 
 from ablate import evidence
@@ -273,8 +273,7 @@ def excess(one, other):
 def test_steps_to_solve_on_other_batches_are_compared_over_all_choices_of_runs(tmp_path):
     when = {"ln": [400, 200, None, 640, 80], "rms": [120, 40, 80, 80, 360]}
     study = solving(tmp_path, when)
-    for i, cell in enumerate(study.manifest.cells):
-        cell["batches"] = f"b{i}"
+    study = with_cells(study, lambda i, cell: {"batches": f"b{i}"})
     runs = [(800 if step is None else step, step is not None) for step in (*when["rms"], *when["ln"])]
     sums = []
     for chosen in itertools.combinations(range(10), 5):
