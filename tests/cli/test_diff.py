@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import run_module
-from fake_studies import fabricate
+from fake_studies import edit_json, fabricate
 
 from ablate.cli.diff import CARRIED, Row, compare, differences, find, main
 from ablate.config.errors import Refused
@@ -40,7 +40,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def rewrite(run: Run, **changes: Any) -> None:
-    write_json(run.result_file, (run.result() or {}) | changes)
+    edit_json(run.result_file, lambda result: result.update(changes))
 
 
 def test_cells_differ_by_configuration_and_size(results: Path) -> None:

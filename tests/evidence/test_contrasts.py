@@ -123,7 +123,7 @@ def test_aliased_rows_are_the_chains_that_the_design_tells(shape):
 def test_an_aliased_interaction_of_the_other_sign_is_taken_off():
     study = manifest("fractional", (2,) * 4)
     first, levels = next(iter(study.factors.items()))
-    study.reference |= {first: levels[1]}
+    study = replace(study, reference=study.reference | {first: levels[1]})
     one, *_ = (c for c in contrasts(study) if c.note)
     own, off = one.label.split(" − ")
     assert own.startswith(f"{first} x ") and one.note == f"aliased with {off}"

@@ -20,6 +20,7 @@ from ablate.planning.plan import plan_study
 from ablate.planning.registration import registered_margin
 from ablate.results.atomic import write_json
 from ablate.results.manifest import renew_manifest
+from ablate.results.records import MarginEntry, MarginText
 from ablate.results.run import Run
 from ablate.results.study import Study, load_study
 
@@ -130,13 +131,13 @@ def test_shares_of_the_steps() -> None:
 def test_a_margin_is_registered_until_two_cells_of_a_seed_have_a_result() -> None:
     assert registered_margin(None, None, {0: {"a", "b"}}, "t1") is None
     first = registered_margin(0.01, None, {0: {"a"}, 1: {"b"}}, "t1")
-    assert first == {"value": 0.01, "written": "t1", "registered": True, "earlier": []}
+    assert first == MarginEntry(value=0.01, written="t1", registered=True)
     assert registered_margin(0.01, first, {0: {"a", "b"}}, "t2") == first
     second = registered_margin(0.02, first, {0: {"a", "b"}}, "t2")
-    assert second and not second["registered"]
-    assert second["earlier"] == [{"value": 0.01, "written": "t1", "registered": True}]
+    assert second and not second.registered
+    assert second.earlier == [MarginText(value=0.01, written="t1", registered=True)]
     gone = registered_margin(None, second, {0: {"a", "b"}}, "t3")
-    assert gone and gone["value"] is None and [old["value"] for old in gone["earlier"]] == [0.01, 0.02]
+    assert gone and gone.value is None and [old.value for old in gone.earlier] == [0.01, 0.02]
 
 
 def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan) -> None:

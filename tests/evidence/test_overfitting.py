@@ -16,6 +16,7 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.cli.sweep import record
 from ablate.results.atomic import read_json, write_json
+from ablate.results.result import Overfits
 from ablate.results.run import Run
 from ablate.results.study import load_study
 from ablate.training.overfitting import overfits
@@ -49,10 +50,8 @@ def test_a_run_that_memorises_keeps_its_endpoint_and_says_so(plan: Any, tmp_path
     result = run.result()
     assert status == "done" and result is not None and result.final["test/loss"] > 4
     lowest = min(rows, key=lambda row: row["val/loss"])
-    assert result.overfits == {
-        "times": round(rows[-1]["val/loss"] / lowest["val/loss"], 4),
-        "step": lowest["step"],
-    }
+    times = round(rows[-1]["val/loss"] / lowest["val/loss"], 4)
+    assert result.overfits == Overfits(times=times, step=lowest["step"])
     said = summary(load_study(planned.results, planned.manifest.study), planned.results)
     assert "overfits: 1 run" in said and "0 diverged" in said
 

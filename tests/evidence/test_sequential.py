@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_studies import fabricate
+from fake_studies import a_manifest, fabricate
 from scipy import stats
 
 from ablate import evidence
 from ablate.evidence.sequential import looks_until, nominal, overall
 from ablate.evidence.statistics import detectable_factor
+from ablate.results.records import Look, Sequential
 from ablate.results.study import Study, load_study
 
 LOOKS = (5, 8, 12, 20)
@@ -260,13 +261,14 @@ OTHER = [5, 8]
 def test_only_the_looks_of_one_plan_are_allowed_for(
     auto: list[int] | None, seeds: int, looks: list[Any], said: str | None
 ) -> None:
-    log = [{"seeds": list(range(n)), "when": ""} | ({"planned": plan} if plan else {}) for n, plan in looks]
-    sequential = {"looks": auto, "at": seeds, "max": auto[-1]} if auto else None
-    found = evidence.unadjusted({"seeds": list(range(seeds)), "looks": log, "sequential": sequential})
+    log = [Look(seeds=list(range(n)), planned=plan) for n, plan in looks]
+    sequential = Sequential(looks=auto, at=seeds, max=auto[-1]) if auto else None
+    found = evidence.unadjusted(a_manifest(seeds=list(range(seeds)), looks=log, sequential=sequential))
     assert (found is None) if said is None else (found is not None and said in found)
 
 
 def test_a_seed_beside_the_plan_is_accused() -> None:
-    looks = [{"seeds": [0, 1, 2, 30], "when": ""}, {"seeds": [0, 1, 2, 3, 4], "when": "", "planned": PLAN}]
-    manifest = {"seeds": [0, 1, 2, 3, 4, 30], "looks": looks, "sequential": {"looks": PLAN, "at": 5, "max": 20}}
+    looks = [Look(seeds=[0, 1, 2, 30]), Look(seeds=[0, 1, 2, 3, 4], planned=PLAN)]
+    sequential = Sequential(looks=PLAN, at=5, max=20)
+    manifest = a_manifest(seeds=[0, 1, 2, 3, 4, 30], looks=looks, sequential=sequential)
     assert "a look at 4 seeds was not" in (evidence.unadjusted(manifest) or "")

@@ -18,6 +18,7 @@ from ablate.evidence.statistics import interval, paired
 from ablate.planning.plan import PlanError
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import read_manifest
+from ablate.results.records import Manifest
 from ablate.results.run import Run
 from ablate.results.study import load_study
 
@@ -32,11 +33,11 @@ def score(levels: dict[str, Any], lr: float, seed: int) -> float:
     return 2 + abs(lr - own) + seed % 7 / 1000
 
 
-def chosen(manifest: dict[str, Any]) -> dict[str, list[float]]:
-    labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
+def chosen(manifest: Manifest) -> dict[str, list[float]]:
+    labels = {cell.id: cell.label for cell in manifest.cells}
     found: dict[str, list[float]] = {}
-    for run in manifest["runs"]:
-        found.setdefault(labels[run["cell"]], []).append(run["tuned"]["optim.lr"])
+    for run in manifest.runs:
+        found.setdefault(labels[run.cell], []).append(run.tuned["optim.lr"])
     return found
 
 
@@ -49,10 +50,10 @@ def test_each_seed_is_tuned_on_seeds_of_its_own(plan: Any, capsys: Any) -> None:
     study = done[-1].manifest
     assert chosen(study) == {"ln": [3e-3] * 4, "rms": [OWN[seed] for seed in range(4)]}
     plain = plan("norm=ln,rms", "optim.lr=3e-3", "seeds=4").manifest
-    ours = {run["path"] for run in study["runs"]}
-    assert len(ours & {run["path"] for run in plain["runs"]}) == 6, "runs are those of the value that they have"
-    assert not {cell["id"] for cell in study["cells"]} & {cell["id"] for cell in plain["cells"]}
-    assert {len(cell["values"]) for cell in study["tuning"]["cells"].values()} == {4}
+    ours = {run.path for run in study.runs}
+    assert len(ours & {run.path for run in plain.runs}) == 6, "runs are those of the value that they have"
+    assert not {cell.id for cell in study.cells} & {cell.id for cell in plain.cells}
+    assert {len(cell.values) for cell in study.tuning.cells.values()} == {4}
     out = capsys.readouterr().out
     assert "given these tuned values" not in out
     assert "tuned anew for each seed: lrs 3e-3, 1e-3, 0.01" in out
@@ -98,7 +99,7 @@ def test_a_confirmation_is_tuned_anew_for_its_fresh_seeds(plan: Any) -> None:
     rounds(plan, "norm=ln,rms", *EACH, "study=mine", score=score)
     code, done, trained = rounds(plan, "norm=ln,rms", *EACH, "study=mine", "confirm=3", score=score)
     manifest = done[-1].manifest
-    assert code == 0 and trained == 36 + 6 and manifest["seeds"] == [3, 4, 5] and manifest["confirms"] == "mine"
+    assert code == 0 and trained == 36 + 6 and manifest.seeds == [3, 4, 5] and manifest.confirms == "mine"
     assert chosen(manifest)["rms"] == [OWN[seed] for seed in (3, 4, 5)]
     tuning = read_manifest(done[-1].results, "mine-confirm-3-tune")
     assert tuning.seeds == list(range(1_000_006, 1_000_012)) and tuning.tunes == "mine-confirm-3"
