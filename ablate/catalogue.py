@@ -1,7 +1,7 @@
 """`python -m ablate.catalogue`."""
 
-from ablate.cli.catalogue import renew
-from ablate.config.groups import PACKAGE
+from ablate.cli.catalogue import main as main
+from ablate.format.streams import exit_with
 
 if __name__ == "__main__":
-    renew(PACKAGE.parent / "README.md")
+    exit_with(main)

@@ -34,6 +34,24 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def composed_once() -> Iterator[None]:
+    """Each choice of our groups is composed once for all tests: it depends on files that no test changes."""
+    from ablate.config.compose import Composer
+
+    made: dict[Any, Any] = {}
+    plain = Composer.__init__
+
+    def sharing(self: Composer, config_dir: str | None) -> None:
+        plain(self, config_dir)
+        if config_dir is None:
+            self.made = made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Composer, "__init__", sharing)
+        yield
+
+
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text with structure to learn: sentences from a small grammar."""
@@ -50,7 +68,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def nothing_left_running() -> Iterator[None]:
     """Whatever a test started and did not end, having failed say, ends with it."""
     yield
-    hazard = sys.modules.get("hazard")
+    hazard = sys.modules.get("crashing_norm")
     while hazard and hazard.STARTED:
         hazard.kill_session(hazard.STARTED.pop())
 
@@ -72,7 +90,6 @@ def plan(small: list[str]) -> Callable[..., Any]:
     from ablate.planning.plan import Plan, plan_study
 
     def planned(*overrides: str) -> Plan:
-        plan_study.cache_clear()
         return plan_study(tuple(latest(*small, *overrides)))
 
     return planned

@@ -27,7 +27,8 @@ ABLATE = {
     "evidence": "format config results",
     "execution": "format config results model data training",
     "planning": "format config results model data training evidence execution",
-    "cli": "format config results model data training evidence execution planning",
+    "api": "config results planning execution",
+    "cli": "__init__ format config results model data training evidence execution planning api",
 }
 ANALYSIS = {
     "escape": "",
@@ -40,7 +41,7 @@ ANALYSIS = {
     "cli": "escape sources case writing figures report",
 }
 FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
-DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue")  # python -m ablate.status
+DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue")  # of python -m
 
 
 def modules(package: str) -> dict[str, Path]:
@@ -124,6 +125,8 @@ def test_no_module_imports_itself_by_way_of_others():
         "ablate.cli.summary",
         "ablate.cli.monitor.live_view",
         "ablate.execution.tracking.wandb",
+        "ablate.cli.main",
+        "ablate.cli.completion",
         "ablate.sync",
         "ablate.evaluate",
         "ablate.status",

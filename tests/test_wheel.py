@@ -52,7 +52,7 @@ def test_the_wheel_holds_every_file_of_the_checkout_that_runs_need(wheel: Path) 
         expected |= {to + name.removeprefix(place) for name in listed if name.startswith(place)}
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == {name for name in expected if name.startswith(tuple(PLACES.values())) or (ROOT / name).exists()}
-    assert {"analysis/papers.yaml", "ablate/py.typed", "ablate/_conf/config.yaml"} <= held
+    assert {"analysis/writing/papers.yaml", "ablate/py.typed", "ablate/_conf/config.yaml"} <= held
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_everything_works_from_the_wheel_alone(wheel: Path, text: Path, tmp_path
     assert where.count(f"'{site}{os.sep}") == 3
     shown = said(str(site / "bin" / "ablate"), "--help")
     assert "Root mean square" in shown or "RMS" in shown
-    assert "8 cells x 8 seeds" in said("-m", "ablate", "+experiment=glu_variants", "dry_run=true")
+    assert "8 cells × 8 seeds" in said("-m", "ablate", "+experiment=glu_variants", "dry_run=true")
     assert [path.name for path in folder.iterdir()] == []
 
     quick = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "seeds=2"]
@@ -97,17 +97,17 @@ def own_norm(folder: Path) -> None:
 def test_code_installed_below_a_repository_is_not_of_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ablate.execution import run_facts, worker
+    from ablate.execution import run_facts
 
-    for name in ("theirs.py", ".venv/worker.py"):
+    for name in ("theirs.py", ".venv/run_facts.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     name = ["-c", "user.name=x", "-c", "user.email=x@y.z", "-c", "commit.gpgsign=false"]
     done("git", "init", "-q", folder=tmp_path)
     done("git", "add", "theirs.py", folder=tmp_path)
     done("git", *name, "commit", "-qm", "theirs", folder=tmp_path)
-    for file, known in (("theirs.py", True), (".venv/worker.py", False)):
-        monkeypatch.setattr(worker, "__file__", str(tmp_path / file))
+    for file, known in (("theirs.py", True), (".venv/run_facts.py", False)):
+        monkeypatch.setattr(run_facts, "__file__", str(tmp_path / file))
         found = run_facts.git.__wrapped__()
         assert (found is not None) == known and (found is None or len(found["commit"]) == 40)
 
@@ -115,7 +115,7 @@ def test_code_installed_below_a_repository_is_not_of_its_commit(
 def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ablate.execution import run_facts, worker
+    from ablate.execution import run_facts
 
     def dirty() -> bool:
         found = run_facts.git.__wrapped__()
@@ -128,7 +128,7 @@ def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
         file.write_text(text)
         return file
 
-    monkeypatch.setattr(worker, "__file__", str(write("ablate/worker.py")))
+    monkeypatch.setattr(run_facts, "__file__", str(write("ablate/execution/run_facts.py")))
     write("notes.md")
     name = ["-c", "user.name=x", "-c", "user.email=x@y.z", "-c", "commit.gpgsign=false"]
     done("git", "init", "-q", folder=tmp_path)

@@ -1,18 +1,44 @@
-"""python -m ablate.catalogue: the tables of variants in the documentation, written from `conf/`."""
+"""`ablate catalogue`: the pages of `docs/` that the code knows best, the variants and the keys."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from ablate.config.groups import PACKAGE, defaults, first_line, groups
+from ablate.cli.key_tables import key_tables, setting_tables
+from ablate.config.arguments import Parser, conclude
+from ablate.config.groups import CHECKOUT, PACKAGE, defaults, first_line, groups
 
 SHOWN = ("norm", "ffn", "residual", "position", "attention", "init", "model", "preset", "data", "scale", "optim")
-BEGIN, END = "<!-- catalogue: written by `make catalogue` from conf/ -->", "<!-- /catalogue -->"
+WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
+CATALOGUE = """\
+# Catalogue
+
+Every variant with its source: the first line of its YAML in [conf/](../conf). `ablate --help` prints the same.
+A variant of your own: [how to](how-to/own-component.md).
+"""
+KEYS = """\
+# Keys
+
+Every key of a command line or a study file. Any of them but those of the study can be swept: `optim.lr=1e-3,3e-3`.
+"""
+SETTINGS = """\
+## Settings of variants
+
+`group.setting=value` changes one of a variant's settings: `norm.eps=1e-6`, `attention.kv_heads=1`, `data.length=40`.
+"""
 
 
-def markdown() -> str:
-    """Every group as a table of its variants, as the README shows it."""
+def pages() -> dict[str, str]:
+    """Each generated page of `docs/` by its name, as it ought to be."""
+    return {
+        "catalogue.md": "\n".join([WRITTEN, "", CATALOGUE, catalogue()]),
+        "keys.md": "\n".join([WRITTEN, "", KEYS, key_tables(), SETTINGS, setting_tables(SHOWN)]),
+    }
+
+
+def catalogue() -> str:
+    """Every group as a table of its variants: name, what it is, source."""
     found = groups()
     return "\n".join(_table(group, found[group]) for group in SHOWN)
 
@@ -30,12 +56,21 @@ def _row(name: str, line: str, default: bool) -> str:
     return f"| `{name}`{' (default)' * default} | {what.removesuffix('.').replace('|', chr(92) + '|')} | {source} |\n"
 
 
-def renew(readme: Path) -> None:
-    """Write the tables anew between the README's two marks."""
-    before, _, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    readme.write_text(f"{before}{BEGIN}\n\n{markdown()}\n{END}{after}", encoding="utf-8")
+def main(arguments: list[str] | None = None) -> int:
+    """Write the generated pages of a checkout, or print the catalogue of an installed package; the exit code."""
+    parser = Parser("ablate catalogue", "Every variant with its source, as tables; in a checkout, written to docs/.")
+    parser.parse_args(arguments)
+    return conclude(parser.prog, _write if CHECKOUT else _show)
 
 
-if __name__ == "__main__":
-    renew(PACKAGE.parent / "README.md")
+def _write() -> int:
+    for name, text in pages().items():
+        file = PACKAGE.parent / "docs" / name
+        file.write_text(text, encoding="utf-8")
+        print(file)
+    return 0
+
+
+def _show() -> int:
+    print(catalogue())
+    return 0

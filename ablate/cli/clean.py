@@ -1,6 +1,6 @@
 """Frees space in a results folder: says what it would remove, and removes it with --yes alone.
 
-    python -m ablate.clean [--yes] [--weights] [--orphans] [--cache] [--results-dir DIR]
+    ablate clean [--yes] [--weights] [--orphans] [--cache] [--results-dir DIR]
 
 Removes what nothing needs: checkpoints of ended runs, leftovers of interrupted writes, files set aside as corrupt, unit
 files of studies with nothing left to do.  Runs that are being trained and studies that cannot be read stay untouched.
@@ -237,7 +237,7 @@ SIZES = ("bytes", "kB", "MB", "GB", "TB")
 
 def main(arguments: list[str] | None = None) -> int:
     """Show, or remove; the exit code."""
-    parser = Parser("python -m ablate.clean", "Free space: shows what it would remove; --yes removes it.")
+    parser = Parser("ablate clean", "Free space: shows what it would remove; --yes removes it.")
     parser.add_argument("--yes", action="store_true", help="remove it; without this nothing is touched")
     parser.add_argument("--weights", action="store_true", help="trained weights, too: no tests at new lengths then")
     parser.add_argument("--orphans", action="store_true", help="runs that no study refers to, too, with their results")

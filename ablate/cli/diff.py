@@ -1,6 +1,6 @@
 """What differs between two cells or runs: configuration, size, provenance, result.
 
-    python -m ablate.diff A B [--study NAME] [--results-dir DIR]
+    ablate diff A B [--study NAME] [--results-dir DIR]
 
 A and B are a run's folder, the beginning of its path below results/runs, or of a study (the newest by default) a cell's
 label or id, or `label s3`.  In Python: `differences("ln + mlp", "rms + mlp", Path("results"))`.
@@ -56,7 +56,7 @@ class Row(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> int:
     """Print what differs; the exit code."""
-    parser = Parser("python -m ablate.diff", "What differs between two cells or runs.")
+    parser = Parser("ablate diff", "What differs between two cells or runs.")
     said = "a run's folder, the beginning of <cell>/<key>, or of a study a cell's label or id, or 'label s3'"
     parser.add_argument("first", metavar="A", help=said)
     parser.add_argument("second", metavar="B", help="likewise")

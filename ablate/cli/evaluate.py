@@ -1,6 +1,6 @@
 """Evaluates kept weights again: of a study's runs that are done, or of one run.
 
-    python -m ablate.evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
+    ablate evaluate [STUDY|RUN_FOLDER] [eval.lengths=[64,128]] [eval.tokens=N] [--results-dir DIR]
 
 With `user=[my_package]` where the models are built from packages of one's own: what lies in results allows none.
 
@@ -42,7 +42,7 @@ class Named(NamedTuple):
 
 def main(arguments: list[str] | None = None) -> int:
     """Evaluate, print a table and what is to be said about each run; the exit code."""
-    parser = Parser("python -m ablate.evaluate", "Evaluate the kept weights of runs again.")
+    parser = Parser("ablate evaluate", "Evaluate the kept weights of runs again.")
     said = "a study's name (default: the newest) or results/runs/<cell>/<key>; eval.lengths=[64,128], eval.tokens=N"
     parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
     given = parser.parse_intermixed_args(arguments)

@@ -1,31 +1,40 @@
-"""`python -m ablate [-m] key=value ...`: checks the whole command line, then hands it to Hydra.
+"""`ablate [-m] key=value ...`, or `ablate status ...`: which command it is, and what it ends with.
 
-Exit codes: 0 every run ended with a result, 1 some run failed, 2 the command line was wrong and nothing was trained,
-130 interrupted, 143 ended by SIGTERM.
+Exit codes of a study: 0 every run ended with a result, 1 some run failed, 2 the command line was wrong and nothing was
+trained, 130 interrupted, 143 ended by SIGTERM.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
 import sys
 from typing import Any
 
+from ablate import __version__
 from ablate.execution.signals import heeding_signals, ignore_signals
-from ablate.format.streams import prepare
+from ablate.format.streams import exit_with, prepare
 
 USAGE = """\
-usage: python -m ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR]
+usage: ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR]
+       ablate COMMAND [...]
 
 A comma makes a factor: every combination is trained with every seed, paired, and compared.
-  python -m ablate -m norm=ln,rms ffn=mlp,swiglu          a sweep of four cells, three seeds each
-  python -m ablate -m norm=ln,rms dry_run=true            what it would train, and what that costs
-  python -m ablate -m +preset=llama norm=rms,ln           the same in a published model family
-  python -m ablate +experiment=glu_variants               a study file: question, factors, claims
-  python -m analysis                                      figures, tables and a report of the newest study
-  python -m ablate.status [STUDY] [--watch]               what is done, running, left; and what is not compared
-  python -m ablate.diff A B                               what differs between two cells or runs
-  python -m ablate.clean                                  what could be removed, and how much space it takes
-  python -m ablate.evaluate [STUDY]                       kept weights evaluated again, at other lengths too
+  ablate -m norm=ln,rms ffn=mlp,swiglu     a sweep of four cells, three seeds each
+  ablate -m norm=ln,rms dry_run=true       what it would train, and what that costs
+  ablate -m +preset=llama norm=rms,ln      the same in a published model family
+  ablate +experiment=glu_variants          a study file: question, factors, claims
+
+commands (each has --help)
+  ablate analyse [STUDY]                   figures, tables and a report of the newest study
+  ablate status [STUDY] [--watch]          what is done, running, left; and what is not compared
+  ablate diff A B                          what differs between two cells or runs
+  ablate clean                             what could be removed, and how much space it takes
+  ablate evaluate [STUDY]                  kept weights evaluated again, at other lengths too
+  ablate sync [STUDY]                      runs replayed to the tracking service
+  ablate catalogue                         every variant and its source, as tables
+ablate --version; tab completion in bash or zsh: eval "$(register-python-argcomplete ablate)"
 """
 KEYS = """\
 keys (see conf/config.yaml and conf/scale/ for the values)
@@ -58,16 +67,26 @@ ORDER = (
     "track",
     "preset",
 )
-HYDRAS = ("--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc", "--version")
+COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue")}
+COMMANDS["analyse"] = "analysis.cli.main"
+HYDRAS = ("--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
 
 
 def main() -> None:
     """The command line; ends the process with an exit code of the module's list."""
+    sys.path += [os.getcwd()] * (os.getcwd() not in sys.path)  # last: a user's package is found there, no random.py
+    if "_ARGCOMPLETE" in os.environ:
+        from ablate.cli.completion import complete
+
+        complete(COMMANDS)
+    words = sys.argv[1:]
+    if words and words[0] in COMMANDS:
+        exit_with(lambda: importlib.import_module(COMMANDS[words[0]]).main(words[1:]))
     prepare(told=False)
     code: Any = 0
     try:
         with heeding_signals():
-            code = command(sys.argv[1:])
+            code = command(words)
             ignore_signals()
     except KeyboardInterrupt:
         code = 130
@@ -80,7 +99,9 @@ def main() -> None:
 
 def command(arguments: list[str]) -> int:
     """Help, Hydra's own questions, or a study: the exit code."""
-    if "--help" in arguments or "-h" in arguments:
+    if "--version" in arguments:
+        print(f"ablate {__version__}")
+    elif "--help" in arguments or "-h" in arguments:
         print(help_text(config_dir(arguments)))
     elif any(argument.split("=")[0] in HYDRAS for argument in arguments):
         return question(arguments)
@@ -103,14 +124,12 @@ def question(arguments: list[str]) -> int:
 
 
 def study(arguments: list[str]) -> int:
-    """Plan the command line, then show it, carry it out through Hydra, or sum up what is done already."""
-    from ablate.planning.plan import COMMAND, FOLDERS, PlanError, plan_study
+    """Plan the command line, then show it, or carry it out."""
+    from ablate import api
+    from ablate.config.errors import PlanError
 
     try:
-        overrides = read_arguments(arguments)
-        if problems := hydra_problems([o for o in overrides if is_hydras(o)]):
-            raise PlanError(problems)
-        plan = plan_study(tuple(o for o in overrides if not is_hydras(o)), config_dir(arguments))
+        plan = api.plan(read_arguments(arguments), config_dir(arguments))
     except PlanError as error:
         for problem in error.problems:
             print(f"ablate: {problem}", file=sys.stderr)
@@ -120,23 +139,15 @@ def study(arguments: list[str]) -> int:
 
         print(preview(plan))
         return 0
-    if plan.todo:
-        # Hydra reads what concerns itself; the rest would be applied to the reference model, whose variants lack keys
-        # that others have.  Its parser takes no override after an option.
-        COMMAND[:] = [o for o in overrides if not is_hydras(o)]
-        FOLDERS[:] = filter(None, [config_dir(arguments)])
-        sys.argv[1:] = [o for o in overrides if is_hydras(o)]
-        run_hydra()
-        return 0
-    from ablate.cli.sweep import carry_out
+    from ablate.cli.sweep import sweep
 
-    return carry_out(plan, None, lambda: plan)
+    return sweep(plan)
 
 
 def read_arguments(arguments: list[str]) -> list[str]:
     """The overrides among the arguments, in order.  Raises PlanError for an option that there is not."""
-    from ablate.config.errors import Problem
-    from ablate.planning.plan import PlanError
+    from ablate.config.errors import PlanError, Problem
+    from ablate.format.suggest import near
 
     overrides: list[str] = []
     folders: list[str] = []
@@ -149,7 +160,9 @@ def read_arguments(arguments: list[str]) -> list[str]:
         elif argument.startswith("--config-dir="):
             folders.append(argument)
         elif argument not in ("-m", "--multirun"):
-            raise PlanError([Problem(argument, "no such option; see python -m ablate --help")])
+            raise PlanError([Problem(argument, "no such option; see ablate --help")])
+    if arguments and re.fullmatch(r"[\w-]+", arguments[0]) and not arguments[0].startswith("-"):
+        raise PlanError([Problem(arguments[0], f"no such command{near(arguments[0], list(COMMANDS))}")])
     if len(folders) > 1:
         raise PlanError([Problem("--config-dir", "is given twice; there is one folder of your own variants")])
     return overrides
@@ -163,49 +176,18 @@ def config_dir(arguments: list[str]) -> str | None:
             given = arguments[i + 1] if i + 1 < len(arguments) else ""
         elif argument.startswith("--config-dir="):
             given = argument.partition("=")[2]
-    return os.path.abspath(given) if given else given
-
-
-def is_hydras(override: str) -> bool:
-    """Whether an override is about Hydra itself: a launcher, say."""
-    return override.lstrip("+~").startswith(("hydra.", "hydra/"))
-
-
-def hydra_problems(overrides: list[str]) -> list[Any]:
-    """What Hydra would refuse of its own settings."""
-    if not overrides:
-        return []
-    from ablate.config.compose import COMPOSING, Composer
-    from ablate.config.errors import Problem
-
-    fixed = [o for o in overrides if o.lstrip("+~").startswith(("hydra.mode", "hydra/sweeper", "hydra.sweeper"))]
-    if fixed:
-        return [Problem(text, "a study is always planned by ablate's own sweeper; leave it out") for text in fixed]
-    with Composer(None) as composer:
-        try:
-            composer.compose(overrides)
-        except (*COMPOSING, TypeError, AttributeError) as error:  # of its own settings Hydra checks no types
-            return [Problem(" ".join(overrides), f"Hydra cannot read this ({str(error).strip().splitlines()[0]})")]
-    return []
+    return given
 
 
 def run_hydra() -> None:
-    """Hydra's own run, in which the sweeper carries the study out."""
+    """Hydra's answer to a question about one configuration."""
     import hydra
 
     from ablate.config.compose import CONF
     from ablate.config.schema import register
 
     register()
-    hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(job)()
-
-
-def job(config: Any) -> list[str]:
-    """One Hydra job of any launcher: the unit of a study that its overrides name."""
-    from ablate.execution.jobs import run_alone
-
-    with heeding_signals():
-        return run_alone(str(config.results_dir), config.study, config.unit, list(config.user))
+    hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(lambda config: None)()
 
 
 def help_text(folder: str | None) -> str:

@@ -18,7 +18,7 @@ def preview(plan: Plan) -> str:
     tasks = ", ".join(task.title for task in plan.manifest.tasks.values())
     test = sum(status == "untested" for status in plan.statuses.values())
     cell, seed, run = counted(len(cells), "cell"), counted(len(seeds), "seed"), counted(len(plan.statuses), "run")
-    runs = f"{cell} x {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
+    runs = f"{cell} × {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
     where = f"study {plan.manifest.study} in {plan.folder}"
     held = evidence.also_lines(plan.manifest)
     held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []

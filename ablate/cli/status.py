@@ -1,6 +1,6 @@
 """Where a study stands, read from the results on disk alone, whatever trains it and wherever.
 
-    python -m ablate.status [STUDY] [--watch] [--all] [--results-dir DIR]
+    ablate status [STUDY] [--watch] [--all] [--results-dir DIR]
 
 Exit codes: 0 shown; 2 there is no such study; 130 Ctrl-C.
 """
@@ -45,7 +45,7 @@ WIDTH = 160  # of the table where there is no terminal
 
 def main(arguments: list[str] | None = None) -> int:
     """Show one study, or a line about each; the exit code."""
-    parser = Parser("python -m ablate.status", "Where a study stands: what has ended, runs, waits or failed.")
+    parser = Parser("ablate status", "Where a study stands: what has ended, runs, waits or failed.")
     parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
     parser.add_argument("--watch", action="store_true", help="look again every 2 s until all runs have ended")
     parser.add_argument("--all", action="store_true", help="one line for each study")

@@ -107,7 +107,7 @@ def _matched(row: Any) -> str:
 
 
 def _beside(study: Study) -> list[str]:
-    """Beside the endpoint: the same metric at other lengths, and with other statistics where norms keep some."""
+    """Beside the endpoint: other metrics that its task shows, other lengths, and other statistics of norms."""
     metric = evidence.endpoint(study.manifest)
     known = [name for name in study.runs if name.startswith(metric) and study.runs[name].notna().any()]
     asked = {length for cell in study.manifest.cells for length in cell.config.get("eval", {}).get("lengths", [])}
@@ -118,7 +118,10 @@ def _beside(study: Study) -> list[str]:
         for name in measured
         if name in study.runs and study.runs[name].notna().any()
     }
+    also = dict.fromkeys(name for task in study.manifest.tasks.values() for name in task.beside)
+    measured_too = {name: f"test/{name}" for name in also if f"test/{name}" in study.runs and f"test/{name}" != metric}
     return [
+        *_others(study, "also measured", measured_too),
         *_others(study, "tested at other lengths", {f"@{length}": lengths[length] for length in sorted(lengths)}),
         *_others(study, "with statistics other than the running ones", statistics),
     ]
@@ -258,7 +261,7 @@ def _trouble(study: Study, results: Path) -> list[str]:
 def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     manifest, status = study.manifest, study.runs["status"]
     where = shlex.quote(str(results))
-    figures = "figures: python -m analysis" + f" --results-dir {where}" * (results != Path("results"))
+    figures = "figures: ablate analyse" + f" --results-dir {where}" * (results != Path("results"))
     open_runs = int(status.isin(["missing", "failed"]).sum())
     again = (
         f"the same command again trains the {format.counted(open_runs, 'run')} without a number\n" if open_runs else ""
@@ -289,4 +292,4 @@ def _columns(*columns: list[str]) -> list[str]:
 
 
 def _more(count: int, noun: str) -> list[str]:
-    return [f"  … {format.counted(count, f'more {noun}')}: python -m analysis"] if count > 0 else []
+    return [f"  … {format.counted(count, f'more {noun}')}: ablate analyse"] if count > 0 else []

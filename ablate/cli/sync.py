@@ -1,4 +1,4 @@
-"""python -m ablate.sync [STUDY]: replays a study's runs to its tracking service, each once."""
+"""ablate sync [STUDY]: replays a study's runs to its tracking service, each once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ablate.results.run import Run
 
 def main(arguments: list[str] | None = None) -> int:
     """Replay a study, the newest by default; 2 and one line where there is none that can be read."""
-    parser = argparse.ArgumentParser(prog="python -m ablate.sync", description="Replay a study to its tracking service")
+    parser = argparse.ArgumentParser(prog="ablate sync", description="Replay a study to its tracking service")
     said = "default: the newest; user=[my_package] for a tracking service of your own"
     parser.add_argument("words", nargs="*", metavar="STUDY|user=[PACKAGE]", help=said)
     parser.add_argument("--results-dir", type=Path, default=os.environ.get("ABLATE_RESULTS", "results"))

@@ -83,8 +83,16 @@ def is_of_kind(group: str, found: Any) -> bool:
         return is_sink(found)
     if inspect.isclass(found):
         return issubclass(found, kind_of(group)) and (group != "model" or hasattr(found, "kinds"))
-    own = within(found.__module__, OURS)  # of which a group's functions stand in the module of its name
-    return group in FUNCTIONS and (not own or found.__module__.endswith(f".{group}"))
+    return group in FUNCTIONS and (not within(found.__module__, OURS) or makes(found, kind_of(group)))
+
+
+def makes(function: Callable[..., Any], kind: type) -> bool:
+    """Whether a function of ours says that it returns one of a kind."""
+    try:
+        said = typing.get_type_hints(function).get("return")
+    except NameError:  # a name that only type checkers import
+        return False
+    return any(inspect.isclass(one) and issubclass(one, kind) for one in (said, *typing.get_args(said)))
 
 
 def bind(group: str, node: dict[str, Any], offered: dict[str, Any], user: Iterable[str] = ()) -> Callable[..., Any]:

@@ -142,11 +142,11 @@ def _aliases(names: list[str], words: list[str], signs: np.ndarray) -> dict[str,
     defined = zip(names[len(letters) :], words, strict=True)
     columns: dict[bytes, list[str]] = {}
     for one, other in itertools.combinations(range(len(names)), 2):
-        columns.setdefault((signs[:, one] * signs[:, other]).tobytes(), []).append(f"{names[one]} x {names[other]}")
+        columns.setdefault((signs[:, one] * signs[:, other]).tobytes(), []).append(f"{names[one]} × {names[other]}")
     together = [pairs for pairs in columns.values() if len(pairs) > 1]
     return {
         "resolution": "IV" if together else "V",
-        "generators": [f"{name} = {' x '.join(spelt[letter] for letter in word)}" for name, word in defined],
+        "generators": [f"{name} = {' × '.join(spelt[letter] for letter in word)}" for name, word in defined],
         "together": together,
     }
 

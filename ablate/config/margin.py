@@ -12,7 +12,7 @@ SPELLING = "write a number above 0 in the metric's unit (margin=0.01) or a share
 
 
 def fraction_of(margin: Any) -> float | None:
-    """A margin such as '2 %' as a fraction, .02, of the reference's training steps; None for any other."""
+    """A margin such as '2 %' as a fraction, 0.02, of the reference's training steps; None for any other."""
     found = PER_CENT.fullmatch(margin.strip()) if isinstance(margin, str) else None
     return float(found[1]) / 100 if found else None
 

@@ -71,7 +71,7 @@ def twice(key: str, first: str, second: str) -> str:
 def unreadable(text: str, error: Exception) -> str:
     """What to say of an override that Hydra's grammar refuses."""
     if "=" not in text:
-        return "is no key=value; see python -m ablate --help"
+        return "is no key=value; see ablate --help"
     if text.rstrip().endswith(","):
         return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
     return f"cannot be read ({_first(error)}); write key=value"

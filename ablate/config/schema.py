@@ -220,7 +220,7 @@ def plain(value: float) -> str:
     if abs(value) < 1e12 or not math.isfinite(value):
         return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
     power = math.floor(math.log10(abs(value)))
-    return f"{value / 10**power:.1f} x 10^{power}"
+    return f"{value / 10**power:.1f} × 10^{power}"
 
 
 def _check_fields(section: Any, values: dict[str, Any], prefix: str) -> list[Problem]:

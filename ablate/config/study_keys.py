@@ -13,7 +13,7 @@ from ablate.config.errors import Problem
 from ablate.config.margin import wrong_margin
 from ablate.config.schema import MOST_SEEDS, TUNING_SEEDS
 
-TAKEN = ("export", "verify")  # commands of `python -m analysis`, which takes a study's name in the same place
+TAKEN = ("export", "verify")  # commands of `ablate analyse`, which takes a study's name in the same place
 NO_SEEDS = "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
 
 
@@ -34,7 +34,7 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
         found.append(Problem("seeds", message))
     if name in TAKEN or (name or "").startswith("-"):
         told = "is a command" if name in TAKEN else "begins as an option does"
-        message = f"{name!r} {told}, so that python -m analysis would not take it for a study; write another name"
+        message = f"{name!r} {told}, so that ablate analyse would not take it for a study; write another name"
         found.append(Problem("study", message))
     elif name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
         found.append(Problem("study", f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"))

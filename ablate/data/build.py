@@ -23,4 +23,6 @@ def build_task(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
     if kind is None:
         kinds = [" or ".join(KINDS[kind] for kind in one.kinds) for one in (task, form)]  # type: ignore[attr-defined]
         raise BadComponent("data", f"{task.__name__} is a task {kinds[0]}, and {form.__name__} does tasks {kinds[1]}")
-    return bind("data", config["data"], {"kind": kind}, user)()
+    made = bind("data", config["data"], {"kind": kind}, user)()
+    made.measured()  # raises for a metric that nothing computes
+    return made

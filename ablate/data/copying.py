@@ -7,14 +7,14 @@ import math
 import numpy as np
 
 from ablate.data.sequence import FIRST, PAD, Sequence
-from ablate.data.synthetic import at_least
+from ablate.data.synthetic import sizes
 
 
 class Copy(Sequence):
     """The source again (Graves 2014, arXiv 1410.5401)."""
 
     def __init__(self, kind: str, context: int, length: int, symbols: int):
-        at_least(2, symbols=symbols)
+        sizes(2, symbols=symbols)
         super().__init__(type(self).__name__.lower(), kind, context, length, symbols, {})
 
     def answers(self, sources: np.ndarray, width: int) -> np.ndarray:
@@ -52,8 +52,8 @@ class SelectiveCopy(Sequence):
     padded = False
 
     def __init__(self, kind: str, context: int, length: int, tokens: int, symbols: int):
-        at_least(1, tokens=tokens)
-        at_least(3, symbols=symbols)  # noise and two others
+        sizes(1, tokens=tokens)
+        sizes(3, symbols=symbols)  # noise and two others
         self.tokens = tokens
         super().__init__("selective_copy", kind, context, length, symbols, {"tokens": tokens})
         self.outcomes(FIRST + symbols, symbols)  # any symbol but noise, or the end

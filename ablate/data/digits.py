@@ -29,7 +29,7 @@ class Digits(Task):
 
     def __init__(self, context: int, patch: int):
         if patch < 1 or SIDE % patch:
-            raise ValueError(f"data.patch={patch} does not divide the pictures' {SIDE} pixels; write 1, 2, 4 or 8")
+            raise ValueError(f"data.patch={patch} must divide the pictures' {SIDE} pixels: 1, 2, 4 or 8")
         found = extra("sklearn.datasets", "data=digits").load_digits()
         self.places = split_by_class(found.target)
         self.labels = torch.from_numpy(found.target.astype(np.int64))  # (N,)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ablate.config.ranges import at_least
 from ablate.data.corpus import SPLITS, Document, load_corpus
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 
@@ -31,8 +32,7 @@ class LanguageModelling(Task):
         vocab_size: int | None = None,
         source: str = "",
     ):
-        if context < 1:
-            raise ValueError(f"data.context={context} must be at least 1")
+        at_least("data.context", context, 1)
         self.corpus = load_corpus(documents, tokenizer, vocab_size)
         self.name, self.token = name, tokenizer
         self.context = self.positions = self.length = context

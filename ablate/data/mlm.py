@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ablate.config.ranges import within
 from ablate.data.lm import LanguageModelling
 from ablate.data.stdlib import stdlib_documents, stdlib_name
 from ablate.data.task import IGNORE, Batch, HeldOut, generator
@@ -28,8 +29,7 @@ class MaskedText(LanguageModelling):
     verb = "MLM"
 
     def __init__(self, path: str | None, context: int, tokenizer: str, vocab_size: int | None, mask_rate: float):
-        if not 0 < mask_rate <= 1:
-            raise ValueError(f"data.mask_rate={mask_rate} is out of range; it must be above 0 and at most 1")
+        within("data.mask_rate", mask_rate, 0, 1, "(]")
         name = stdlib_name() if path is None else text_name(path)
         documents = stdlib_documents() if path is None else read_documents(path)
         super().__init__(name, documents, context, tokenizer, vocab_size, "" if path is None else f"data.path={path}")

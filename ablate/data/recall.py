@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ablate.data.synthetic import Synthetic, at_least, ids
+from ablate.config.ranges import above
+from ablate.data.synthetic import Synthetic, ids, sizes
 from ablate.data.task import IGNORE, generator
 
 
@@ -30,14 +31,12 @@ class MQAR(Synthetic):
     kinds = ("lm",)
 
     def __init__(self, kind: str, context: int, length: int, pairs: int, symbols: int, power_a: float):
-        at_least(1, pairs=pairs)
+        sizes(1, pairs=pairs)
         if symbols < 2 * pairs:
             least = f"data.pairs={pairs} needs data.symbols of at least {2 * pairs}"
             raise ValueError(f"data.symbols={symbols} has too few keys; {least}")
         even(symbols=symbols)
-        if power_a <= 0:
-            raise ValueError(f"data.power_a={power_a} is out of range; it must be above 0")
-        self.pairs, self.half, self.power_a = pairs, symbols // 2, power_a
+        self.pairs, self.half, self.power_a = pairs, symbols // 2, above("data.power_a", power_a, 0)
         super().__init__("mqar", kind, context, length, {"pairs": pairs, "symbols": symbols, "power_a": power_a})
         self.outcomes(symbols, self.half)
 
@@ -76,7 +75,7 @@ class Memorisation(Synthetic):
     kinds = ("lm",)
 
     def __init__(self, kind: str, context: int, length: int, symbols: int):
-        at_least(4, symbols=symbols)
+        sizes(4, symbols=symbols)
         even(symbols=symbols, length=length)
         self.half = symbols // 2
         super().__init__("memorisation", kind, context, length, {"symbols": symbols})

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ablate.config.ranges import at_least, at_most
 from ablate.data.task import Batch, HeldOut, Task, generator
 
 VERSION = 2  # raised when the same parameters come to mean other examples
@@ -75,13 +76,10 @@ class Synthetic(Task):
 MOST = 10_000_000  # symbols, places, pairs: tables of them are made
 
 
-def at_least(least: int, **given: int) -> None:
+def sizes(least: int, **given: int) -> None:
     """Raise ValueError for settings of `data` that are below the least that makes sense, or beyond all tables."""
     for name, value in given.items():
-        if value > MOST:
-            raise ValueError(f"data.{name}={value} is out of range; it must be at most {MOST}")
-        if value < least:
-            raise ValueError(f"data.{name}={value} is out of range; it must be at least {least}")
+        at_least(f"data.{name}", at_most(f"data.{name}", value, MOST), least)
 
 
 def ids(array: np.ndarray) -> Tensor:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from ablate.data.metrics import METRICS, Metric
 
 IGNORE = -100  # a target that is not scored; cross_entropy's own default
 
@@ -38,6 +40,7 @@ class Task:
 
     kinds        what it can be to a model form: lm, mlm, classification, seq2seq; `kind` is the one that was asked for
     metrics      name -> min or max; the first is what variants are compared by
+    own_metrics  name -> Metric, of those that are not in ablate.data.metrics
     token        what one target is called: byte, char, token, class
     vocab        ids that inputs can have; `outputs` ids that targets can have
     features     numbers per position where inputs are no ids, else None
@@ -51,6 +54,7 @@ class Task:
 
     kinds: tuple[str, ...]
     metrics: dict[str, str]
+    own_metrics: dict[str, Metric] = {}  # noqa: RUF012 (never written to)
     name: str
     title: str
     kind: str
@@ -78,6 +82,23 @@ class Task:
         length that there are no examples of.
         """
         raise NotImplementedError
+
+    def measured(self) -> dict[str, Metric]:
+        """What is measured: the loss first, which training minimises.  Raises ValueError for what nothing computes."""
+        known = METRICS | self.own_metrics
+        if unknown := sorted(self.metrics.keys() - known.keys()):
+            how = f"write own_metrics = {{{unknown[0]!r}: Metric(...)}}, with ablate.data.metrics.Metric"
+            raise ValueError(f"data: nothing computes the metric {unknown[0]} of {type(self).__name__}; {how}")
+        return {name: known[name] for name in dict.fromkeys(("loss", *self.metrics))}
+
+    def metric_facts(self) -> dict[str, Any]:
+        """What readers of its metrics have to know, as plain data: see Metric."""
+        measured = self.measured()
+        return {
+            "shares": [name for name, metric in measured.items() if metric.share],
+            "units": {name: metric.unit for name, metric in measured.items() if metric.unit},
+            "beside": [name for name in self.metrics if measured[name].beside],
+        }
 
     def trained_on(self, length: int, examples: int) -> float:
         """The share of test examples of a length that is expected among so many training examples."""

@@ -20,7 +20,17 @@ from ablate.evidence.family import ALPHA, families, registered
 from ablate.evidence.noise_floor import Floor, floors, placebo_lines, seeds_needed, split
 from ablate.evidence.normality import CHECKED, LEVEL, assumed, assuming
 from ablate.evidence.overfitting import overfit, overfitting
-from ablate.evidence.scores import cells, endpoint, endpoints, lower_is_better, matched, measures, scores, unadjusted
+from ablate.evidence.scores import (
+    cells,
+    endpoint,
+    endpoints,
+    is_share,
+    lower_is_better,
+    matched,
+    measures,
+    scores,
+    unadjusted,
+)
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, overall, standing, undecided
 from ablate.evidence.setting_interactions import crossings
 from ablate.evidence.statistics import (
@@ -81,6 +91,7 @@ __all__ = [
     "headline",
     "holm",
     "interval",
+    "is_share",
     "looks_until",
     "lower_is_better",
     "margin_line",

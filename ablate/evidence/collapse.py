@@ -19,8 +19,9 @@ from scipy import stats
 from ablate import format
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS, inside
-from ablate.evidence.estimates import SHARES, Scored, estimate_of, groups, sums
+from ablate.evidence.estimates import Scored, estimate_of, groups, sums
 from ablate.evidence.normality import alarmed, normality
+from ablate.evidence.scores import is_share
 from ablate.evidence.statistics import Estimate, interval
 from ablate.results.records import TaskFacts
 
@@ -57,7 +58,7 @@ def guess_of(task: TaskFacts, metric: str) -> float:
     """What a model that has learnt nothing scores: e^−c or 0 of a share, the largest yardstick c of a loss, or NaN."""
     name = metric.split("/")[-1].split("@")[0]
     known = {name: value for name, value in task.yardsticks.items() if value is not None}
-    if name in SHARES:
+    if is_share(task, metric):
         return math.exp(-known["chance"]) if "chance" in known and name == "accuracy" else 0.0
     return max(map(float, known.values()), default=math.nan) if name.startswith("loss") else math.nan
 

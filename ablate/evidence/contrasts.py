@@ -151,7 +151,7 @@ def _trend(
     weights = {cell: weight for cell, weight in weights.items() if abs(weight) > 1e-12}
     if told and _clear(own, weights, list(manifest.factors)):
         keys = " x ".join(names), f"{show(level)}, {told[1]}", show(first)
-        label = f"{' x '.join(named(manifest, each) for each in names)}: {named(manifest, level)}, {told[1]}"
+        label = f"{' × '.join(named(manifest, each) for each in names)}: {named(manifest, level)}, {told[1]}"
         yield Contrast("trend", *keys, stratum, label + f" at {stratum}" * bool(stratum), weights)
 
 
@@ -225,7 +225,7 @@ def _effect(
 ) -> Contrast:
     base, where = [manifest.reference[name] for name in names], f" at {stratum}" * bool(stratum)
     keys = " x ".join(names), ", ".join(map(show, levels)), ", ".join(map(show, base))
-    factor = " x ".join(named(manifest, name) for name in names)
+    factor = " × ".join(named(manifest, name) for name in names)
     level, other = (", ".join(named(manifest, each) for each in those) for those in (levels, base))
     if len(names) == 1:
         return Contrast("main", *keys, stratum, f"{factor}: {level} − {other}{where}", weights)

@@ -57,9 +57,9 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """A row per contrast of the design, in the metric's unit, level minus reference.
 
     Family rows (main effects and two-way interactions, whatever is claimed: claims are a family of their own) have
-    simultaneous 95 % intervals: level 1 − .05/m, Bonferroni-t.
+    simultaneous 95 % intervals: level 1 − 0.05/m, Bonferroni-t.
     Other rows are exploratory: p after Benjamini & Hochberg, and intervals of 5 % false coverage rate, level
-    1 − .05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides
+    1 − 0.05·R/m with R rejections (Benjamini & Yekutieli 2005), which agree with that p.  The interval decides
     the verdict, which of an exploratory row begins with "looks".  Intervals of differences between shares (accuracies)
     end at −1 and 1.
 
@@ -194,7 +194,7 @@ def noise(table: pandas.DataFrame) -> list[Noise]:
     """By kind of effect: pooled SD, √(Σ (nᵢ−1)·sdᵢ² / Σ (nᵢ−1)), and from where to where each effect's own numbers go.
 
     Over the paired rows that have an interval, those of each metric by themselves; the level of what is found is
-    theirs: .05/m in a family, less with seeds=auto.
+    theirs: 0.05/m in a family, less with seeds=auto.
     """
     usable = table[(table["kind"] != "cell") & table["paired"].astype(bool) & np.isfinite(table["low"].astype(float))]
     found = []

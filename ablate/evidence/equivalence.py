@@ -47,7 +47,7 @@ def inside(row: Any) -> bool:
 
 
 def margin_words(manifest: Manifest) -> str:
-    """The margin of a study as it is read: "±.01", "±2 % of the training steps"; nothing without one."""
+    """The margin of a study as it is read: "±0.01", "±2 % of the training steps"; nothing without one."""
     return _value(manifest.margin) if manifest.margin else ""
 
 

@@ -11,14 +11,13 @@ import pandas
 
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.normality import normality
-from ablate.evidence.scores import endpoints, lower_is_better, scores
+from ablate.evidence.scores import endpoints, is_share, lower_is_better, scores
 from ablate.evidence.sequential import sizes
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
 from ablate.format import CROSSED
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 
-SHARES = ("accuracy", "exact")  # metrics that are shares, of which no two differ by more than 1
 MATCHED = "match_difference"  # of a matched study: the largest in size among the cells of a contrast
 Ends = dict[tuple[str, str], int]  # how many runs of a cell ended in a way
 
@@ -92,7 +91,8 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
 
 def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
     """How far from zero a contrast of shares can be; inf of other metrics, and of shares in per cent."""
-    shares = all(metric.split("/")[-1].split("@")[0] in SHARES for metric in metrics)
+    tasks = found.study.manifest.tasks.values()
+    shares = all(any(is_share(task, metric) for task in tasks) for metric in metrics)
     values = found.of(contrast.weights) if shares else np.array([])
     if not shares or not (np.isnan(values) | (values >= 0) & (values <= 1)).all():
         return math.inf

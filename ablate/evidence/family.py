@@ -52,8 +52,8 @@ def _texts(entry: ClaimEntry) -> list[bool]:
 def corrected(p: np.ndarray, family: np.ndarray, manifest: Manifest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Holm p of registered claims, Benjamini & Hochberg's of the others (NaN elsewhere), and the level of each.
 
-    Claims that are there no more count as if they had p = 1.  Levels: .05/m, Bonferroni's, for the m registered ones;
-    .05·R/k with R rejections for the k others (Benjamini & Yekutieli 2005).
+    Claims that are there no more count as if they had p = 1.  Levels: 0.05/m, Bonferroni's, for the m registered ones;
+    0.05·R/k with R rejections for the k others (Benjamini & Yekutieli 2005).
     """
     m, others = registered(manifest), exploratory(manifest)
     first, second = np.full(len(p), np.nan), np.full(len(p), np.nan)

@@ -49,7 +49,7 @@ def _floor(kind: str, differences: np.ndarray) -> Floor:
 
 
 def upper_bound(sd: float, n: int) -> float:
-    """One-sided 95 % upper bound of the SD of normal values, sd · √((n − 1) / χ²_{.05, n − 1}); NaN below n = 2."""
+    """One-sided 95 % upper bound of the SD of normal values, sd · √((n − 1) / χ²_{0.05, n − 1}); NaN below n = 2."""
     return sd * math.sqrt((n - 1) / float(stats.chi2.ppf(0.05, n - 1))) if n > 1 else math.nan
 
 

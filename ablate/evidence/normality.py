@@ -2,7 +2,7 @@
 
 Lognormal noise (σ = 1) in one of two variants that are equal on average: without the check one contrast is called
 different in 16 % of studies at 12 seeds and in 13 % at 20; with it in 9 and 3 %; one of fifteen in 61 and 55 %, with it
-in 46 and 21 % (by simulation; README has more).  So after an alarm the other verdicts of its family name what they
+in 46 and 21 % (docs/statistics.md).  So after an alarm the other verdicts of its family name what they
 assume, as all do below 12 seeds, where no check sees enough and no interval of useful width holds.
 """
 

@@ -13,7 +13,7 @@ from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuned import tuned
-from ablate.results.records import Cell, Look, Manifest
+from ablate.results.records import Cell, Look, Manifest, TaskFacts
 from ablate.results.study import Study
 
 
@@ -58,6 +58,11 @@ def lower_is_better(manifest: Manifest, metric: str) -> bool:
     if name not in known:
         raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(known)}")
     return bool(known[name] == "min")
+
+
+def is_share(task: TaskFacts, metric: str) -> bool:
+    """Whether a metric lies in [0, 1] and is best at 1, at any length, as its task says."""
+    return metric.split("/")[-1].split("@")[0] in task.shares
 
 
 def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:

@@ -1,4 +1,4 @@
-"""Differences told in training steps of the reference, from its runs at .8, 1 and 1.25 times its steps.
+"""Differences told in training steps of the reference, from its runs at 0.8, 1 and 1.25 times its steps.
 
 Of each seed, b is the slope of the reference's metric in log(steps), and D the row's difference: g = D / b is the
 logarithm of the factor by which the reference's steps would have to grow for the same gain, and exp(g) − 1 what the
@@ -31,7 +31,7 @@ Parts = list[np.ndarray]
 
 
 class Worth(NamedTuple):
-    """A difference in steps of the reference, as a fraction: +.09 is worth 9 % more; [−1, inf] where nothing bounds it.
+    """A difference in steps of the reference, as a fraction: +0.09 is 9 % more; [−1, inf] where nothing bounds it.
 
     NaN where it cannot be told; the note says what to know.
     """
@@ -211,7 +211,7 @@ def bent(curve: Slope) -> str:
 
 
 def within(low: float, high: float, margin: float) -> bool:
-    """Whether worths from `low` to `high` are less than a margin, .02 for 2 % of the steps, in both directions.
+    """Whether worths from `low` to `high` are less than a margin, 0.02 for 2 % of the steps, in both directions.
 
     Directions are alike in the logarithm: 1 / 1.02 − 1 < low and high < 1.02 − 1.
     """

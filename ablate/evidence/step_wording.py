@@ -13,7 +13,7 @@ BEYOND = "beyond what was measured"  # which "more than 25 %" says, too
 def worth_words(row: Any, steps: str = "training steps") -> str:
     """An effect in steps of its reference: "worth 9 % [6, 13] more training steps"; nothing without exchange runs.
 
-    What was measured ends at .8 and 1.25 times the steps: beyond, only that is said.
+    What was measured ends at 0.8 and 1.25 times the steps: beyond, only that is said.
     """
     share, low, high = (float(value) for value in (row.worth, row.worth_low, row.worth_high))
     if not (math.isfinite(share) and low <= high):

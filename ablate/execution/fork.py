@@ -122,7 +122,7 @@ def spawned(body: Body, ours: socket.socket, theirs: socket.socket) -> Child:
     os.set_inheritable(theirs.fileno(), True)
     told = json.dumps([theirs.fileno(), os.getpid(), sys.path, sys.argv])
     streams = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, 2, 1)]
-    command = [sys.executable, "-c", BEGIN, told]
+    command = [sys.executable, "-P", "-c", BEGIN, told]
     pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setpgroup=0)
     order = pickle.dumps(body)
     with contextlib.suppress(OSError):  # it has ended already, which whoever listens learns

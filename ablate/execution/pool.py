@@ -9,12 +9,12 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from typing import IO, Any
 
+from ablate.execution.child_process import program
 from ablate.execution.fork import how_it_died
 from ablate.execution.signals import LEAVE, DiskFull
 
@@ -97,8 +97,8 @@ class Pool:
         """Start a worker with its environment."""
         environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} | self.environments[index]
         pipe = subprocess.PIPE
-        command = [sys.executable, "-m", "ablate.execution.worker"]
         # In a group of its own: Ctrl-C is for the parent, which closes the worker's input.
+        command = program("ablate.execution.worker")
         worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, process_group=0)
         self.workers[index] = worker
         return worker

@@ -86,7 +86,7 @@ def git() -> Commit | None:
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    dirty = _changed(Path(top), status, [file.parents[1] / name for name in CODE])
+    dirty = _changed(Path(top), status, [file.parents[2] / name for name in CODE])
     return Commit(commit=commit, dirty=dirty)
 
 

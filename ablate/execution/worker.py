@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
 import json
 import os
 import queue
@@ -246,7 +245,8 @@ def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Even
     orders.put("")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Be what the pool starts."""
     prepare(told=False)
     code_of({})  # read once for all forks, which ask for it to know whether a run is the planned one
-    tend(importlib.import_module("ablate.execution.worker").serve)  # by a name that other processes find it under
+    tend(serve)

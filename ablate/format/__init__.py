@@ -104,7 +104,7 @@ def over(row: Any) -> str:
 
 
 def margin(row: Any) -> str:
-    """The margin of a row of effects: "±.01", "±2 % of the training steps"; nothing without one."""
+    """The margin of a row of effects: "±0.01", "±2 % of the training steps"; nothing without one."""
     return bounds(row.margin, row.margin_steps)
 
 
@@ -116,7 +116,7 @@ def bounds(size: float, steps: float) -> str:
 
 
 def between(least: float, most: float) -> str:
-    """Two positive numbers as a range: ".0031", ".012 to .031"."""
+    """Two positive numbers as a range: "0.0031", "0.012 to 0.031"."""
     known = dict.fromkeys(number(value, decimals([value])) for value in (least, most))
     return " to ".join(known)
 
@@ -153,7 +153,7 @@ def said_metric(metric: str) -> str:
 
 
 def p_words(p: float, correction: str = "") -> str:
-    """A p-value in a sentence: "Holm p = .0003", "p < .0001"; nothing where there is none."""
+    """A p-value in a sentence: "Holm p = 0.0003", "p < 0.0001"; nothing where there is none."""
     if not known(p):
         return ""
     return f"{correction} p {'= ' * (p >= 1e-4)}{p_text(p)}".strip()

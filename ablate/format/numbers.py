@@ -1,9 +1,8 @@
-"""Numbers as people read them: a typographic minus, no leading zero, and no sign where nothing is left but zero."""
+"""Numbers as people read them: a typographic minus, and no sign where nothing is left but zero."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 
 MINUS = "−"
@@ -25,11 +24,11 @@ def decimals(widths: Iterable[float]) -> int:
 
 
 def number(value: float, places: int, signed: bool = False) -> str:
-    """A number with a typographic minus and no leading zero: 2.061, .053, −.053; .000, by `plus`; "–" for none."""
+    """A number with a typographic minus: 2.061, 0.053, −0.053; 0.000, by `plus`; "–" for none."""
     if not math.isfinite(value):
         return "–"
     text = plus(value, f".{places}f")
-    return re.sub(rf"^([+{MINUS}]?)0\.", r"\1.", text if signed else text.removeprefix("+"))
+    return text if signed else text.removeprefix("+")
 
 
 def plus(value: float, form: str) -> str:
@@ -49,12 +48,12 @@ def remainder(fraction: float) -> str:
 
 
 def p_text(p: float) -> str:
-    """A p-value with more digits where it is small or just below 5 %: .031, .0497, .0003, "< .0001"; "–" for none."""
-    return "< .0001" if p < 1e-4 else number(p, 4 if p < 1e-3 or 0.0495 <= p < 0.05 else 3)
+    """A p-value, with more digits if small or just below 5 %: 0.031, 0.0497, 0.0003, "< 0.0001"; "–" for none."""
+    return "< 0.0001" if p < 1e-4 else number(p, 4 if p < 1e-3 or 0.0495 <= p < 0.05 else 3)
 
 
 def span(mean: float, low: float, high: float, places: int) -> str:
-    """A difference with its interval, −.053 [−.079, −.027]; without one the difference alone."""
+    """A difference with its interval, −0.053 [−0.079, −0.027]; without one the difference alone."""
     text = number(mean, places, signed=True)
     if not math.isfinite(low):
         return text
@@ -62,8 +61,8 @@ def span(mean: float, low: float, high: float, places: int) -> str:
 
 
 def ends(low: float, high: float, places: int, signed: bool = False) -> str:
-    """The ends of an interval: "−.079, −.027".  An end so near to zero that it would be shown as that has the digits
-    that it takes, where the interval does not hold zero: "+.0003, +.027", since that is what decides.
+    """The ends of an interval: "−0.079, −0.027".  An end so near to zero that it would be shown as that has the digits
+    that it takes, where the interval does not hold zero: "+0.0003, +0.027", since that is what decides.
     """
     return ", ".join(number(end, _clear_of_zero(end, places, low * high > 0), signed) for end in (low, high))
 
@@ -75,6 +74,5 @@ def _clear_of_zero(end: float, places: int, needed: bool) -> int:
 
 
 def plain(size: float) -> str:
-    """A positive number with the digits that it has and no leading zero: .01, 2, .0005."""
-    text = f"{size:.10f}".rstrip("0").rstrip(".")
-    return text[1:] if text.startswith("0.") else text
+    """A positive number with the digits that it has: 0.01, 2, 0.0005."""
+    return f"{size:.10f}".rstrip("0").rstrip(".")

@@ -8,9 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from ablate.config.ranges import at_least
 from ablate.model.attend import attend
 from ablate.model.dropout import Dropout
-from ablate.model.init import at_least, tag
+from ablate.model.init import tag
 from ablate.model.norm import RMSNorm
 from ablate.model.position import Places, rotate
 from ablate.model.shape import Shape
@@ -30,7 +31,7 @@ class GQA(nn.Module):
         dim, heads, head_dim = shape.dim, shape.heads, shape.head_dim
         kv_heads = heads if kv_heads is None else kv_heads
         if kv_heads < 1 or heads % kv_heads:
-            raise ValueError(f"attention.kv_heads={kv_heads} does not divide model.heads={heads}; write one that does")
+            raise ValueError(f"attention.kv_heads={kv_heads} must divide model.heads={heads}")
         self.head_dim, self.groups = head_dim, heads // kv_heads
         self.scale = 1 / math.sqrt(head_dim) if scale is None else scale
         self.query = tag(nn.Linear(dim, heads * head_dim, bias), "in")
@@ -134,7 +135,7 @@ class Window(GQA):
 
     def __init__(self, shape: Shape, kv_heads: int | None, bias: bool, scale: float | None, window: int):
         super().__init__(shape, kv_heads, bias, scale)
-        self.window = int(at_least("attention.window", window, 1))
+        self.window = at_least("attention.window", window, 1)
 
 
 class Gated(GQA):

@@ -7,6 +7,8 @@ import hashlib
 import torch
 from torch import Tensor, nn
 
+from ablate.config.ranges import within
+
 
 class Dropout(nn.Module):
     """y = x · m / (1 − p), m ~ Bernoulli(1 − p), while training (Srivastava 2014).
@@ -18,9 +20,7 @@ class Dropout(nn.Module):
 
     def __init__(self, p: float):
         super().__init__()
-        if not 0 <= p < 1:
-            raise ValueError(f"model.dropout={p} must lie in [0, 1)")
-        self.p = p
+        self.p = within("model.dropout", p, 0, 1, "[)")
         self.key: Tensor
         self.register_buffer("key", torch.zeros((), dtype=torch.int64), persistent=False)
         self.first: Tensor

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.config.ranges import at_least
 from ablate.model.init import tag
 
 
@@ -137,14 +138,14 @@ class SwiGLU(GLU):
         return F.silu(a)
 
 
-def none() -> None:
+def none() -> nn.Module | None:
     """No feed-forward network: the block leaves it and its norm out."""
+    return None
 
 
 def width(dim: int, hidden: int | None, mult: float, multiple_of: int = 1) -> int:
     """`hidden` where it is given, else ⌊mult · dim⌋ rounded up to a multiple.  Raises ValueError below 1."""
-    if multiple_of < 1:
-        raise ValueError(f"ffn.multiple_of={multiple_of} must be at least 1")
+    at_least("ffn.multiple_of", multiple_of, 1)
     if hidden is None:
         hidden = -(-int(mult * dim + 1e-9) // multiple_of) * multiple_of
     if hidden < 1:

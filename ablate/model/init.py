@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ablate.config.ranges import at_least
+
 FIXED = ("bias", "constant")
 
 
@@ -130,13 +132,6 @@ def embedding(rows: int, dim: int, role: str) -> nn.Embedding:
     table = nn.Embedding.from_pretrained(torch.zeros(rows, dim), freeze=False)
     tag(table, role)
     return table
-
-
-def at_least(key: str, value: float, low: float) -> float:
-    """The value of a setting.  Raises ValueError, naming its key, below `low`."""
-    if value < low:
-        raise ValueError(f"{key}={value} is out of range; it must be at least {low:g}")
-    return value
 
 
 def role_of(parameter: Tensor) -> str:

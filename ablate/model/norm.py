@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.model.init import at_least
+from ablate.config.ranges import above, at_least, within
 from ablate.model.running import BatchNorm, InstanceNorm, PowerNorm, RunningNorm, running_norms, widened
 
 __all__ = ["BatchNorm", "InstanceNorm", "PowerNorm", "RunningNorm", "running_norms"]
@@ -48,7 +48,7 @@ class GroupNorm(LayerNorm):
     def __init__(self, dim: int, eps: float, groups: int):
         super().__init__(dim, eps)
         if groups < 1 or dim % groups:
-            raise ValueError(f"norm.groups={groups} does not divide {dim} features; write a divisor of them")
+            raise ValueError(f"norm.groups={groups} must divide model.dim={dim}")
         self.groups = groups
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
@@ -75,9 +75,7 @@ class PartialRMSNorm(RMSNorm):
 
     def __init__(self, dim: int, eps: float, share: float):
         super().__init__(dim, eps)
-        if not 0 < share <= 1:
-            raise ValueError(f"norm.share={share} is out of range; it must lie in (0, 1]")
-        self.first = math.ceil(share * dim - 1e-9)
+        self.first = math.ceil(within("norm.share", share, 0, 1, "(]") * dim - 1e-9)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:  # (B, T, C) -> (B, T, C)
         wide = widened(x)
@@ -103,9 +101,7 @@ class DynamicTanh(nn.Module):
 
     def __init__(self, dim: int, alpha: float):
         super().__init__()
-        if alpha <= 0:
-            raise ValueError(f"norm.alpha={alpha} is out of range; it must be above 0")
-        self.alpha = nn.Parameter(torch.full((1,), float(alpha)))
+        self.alpha = nn.Parameter(torch.full((1,), float(above("norm.alpha", alpha, 0))))
         self.weight = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim))
 

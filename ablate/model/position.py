@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ablate.model.init import at_least, embedding
+from ablate.config.ranges import at_least
+from ablate.model.init import embedding
 
 
 class Places(NamedTuple):
@@ -41,7 +42,7 @@ class Sinusoidal(Position):
     def __init__(self, dim: int, base: float):
         super().__init__()
         if dim % 2:
-            raise ValueError(f"position=sinusoidal needs an even model.dim, not {dim}")
+            raise ValueError(f"model.dim={dim} must be even for position=sinusoidal")
         self.dim, self.base = dim, at_least("position.base", base, 1)
 
     def embed(self, x: Tensor) -> Tensor:  # (B, T, C) -> (B, T, C)
@@ -71,8 +72,7 @@ class RoPE(Position):
         super().__init__()
         if head_dim % 2:
             raise ValueError(
-                f"position=rope turns pairs and needs an even head size, not model.dim / model.heads = {head_dim}; "
-                "choose other heads"
+                f"model.dim / model.heads = {head_dim} must be even for position=rope, which turns pairs of features"
             )
         self.turned, self.base = head_dim, at_least("position.base", base, 1)
 
@@ -131,7 +131,7 @@ class T5Bias(Position):
         if buckets < 4 or buckets % 4 or max_distance <= buckets // 2:
             raise ValueError(
                 f"position.buckets={buckets} must be a multiple of 4, "
-                f"and position.max_distance={max_distance} more than half of it"
+                f"and position.max_distance={max_distance} must be more than half of it"
             )
         self.buckets, self.max_distance = buckets, max_distance
         self.table = embedding(buckets, heads, "position")

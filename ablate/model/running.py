@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from ablate.model.init import at_least
+from ablate.config.ranges import at_least, within
 
 
 class RunningNorm(nn.Module):
@@ -25,10 +25,8 @@ class RunningNorm(nn.Module):
 
     def __init__(self, dim: int, eps: float, momentum: float):
         super().__init__()
-        if not 0 <= momentum <= 1:
-            raise ValueError(f"norm.momentum={momentum} is out of range; it must lie in [0, 1]")
         self.eps, self.frozen = at_least("norm.eps", eps, 0), False
-        self.momentum: float | None = momentum
+        self.momentum: float | None = within("norm.momentum", momentum, 0, 1)
         self.weight = nn.Parameter(torch.ones(dim))
         self.bias = nn.Parameter(torch.zeros(dim))
         self.register_buffer("updates", torch.zeros((), dtype=torch.long))
@@ -149,7 +147,7 @@ class PowerNorm(RunningNorm):
 
     def __init__(self, dim: int, eps: float, momentum: float, warmup: int):
         super().__init__(dim, eps, momentum)
-        self.warmup = int(at_least("norm.warmup", warmup, 0))
+        self.warmup = at_least("norm.warmup", warmup, 0)
         self.register_buffer("running_square", torch.ones(dim))
         self.register_buffer("nu", torch.zeros(dim))
 

@@ -124,7 +124,7 @@ def held(seed: dict[str, Any]) -> list[str]:
 def describe_task(task: Any) -> TaskFacts:
     """What the manifest keeps of a task."""
     keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
-    return TaskFacts(**{key: getattr(task, key) for key in keys})
+    return TaskFacts(**({key: getattr(task, key) for key in keys} | task.metric_facts()))
 
 
 def slow_starts(configs: list[dict[str, Any]]) -> list[str]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import platform
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -48,11 +47,6 @@ from ablate.results.run import now
 from ablate.results.run_key import FORMAT, run_key, settings, without_user
 from ablate.results.tables import as_planned
 
-# What this process was asked for, for the sweeper: Hydra is told only what concerns itself, and never the folder of the
-# user's variants, where files named like a launcher of Hydra's would take its place.
-COMMAND: list[str] = []
-FOLDERS: list[str] = []
-
 
 @dataclasses.dataclass
 class Plan:
@@ -66,6 +60,8 @@ class Plan:
     user: list[str] = dataclasses.field(default_factory=list)  # the packages that the command line allows
     more: bool = False  # whether another round of the same command comes after this one
     ended: list[Plan] = dataclasses.field(default_factory=list)  # the rounds before it, with nothing left to train
+    words: list[str] = dataclasses.field(default_factory=list)  # of the command line, as `ablate.plan` was given them
+    config_dir: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -79,8 +75,7 @@ class Plan:
         return [path for path, status in self.statuses.items() if status in ("missing", "failed", "untested")]
 
 
-@functools.lru_cache(maxsize=4)
-def plan_study(overrides: tuple[str, ...], config_dir: str | None = None) -> Plan:
+def plan_study(overrides: Sequence[str], config_dir: str | None = None) -> Plan:
     """Compose and check a whole command line, and plan its next round; nothing is trained or written.
 
     Raises PlanError.  A round is a study of its own: tuning, placebos, the study that was asked for, its exchange runs.

@@ -23,12 +23,12 @@ def assigned(manifest: Manifest, factor: str, level: Any) -> str:
 
 
 def title(manifest: Manifest) -> str:
-    """What a study varies, and how where it is no grid: "norm x ffn", "norm, ffn, init one at a time"."""
+    """What a study varies, and how where it is no grid: "norm × ffn", "norm, ffn, init one at a time"."""
     factors, design = [named(manifest, name) for name in manifest.factors], manifest.design
     if not factors:
         return str(manifest.study)
     if design == "grid":
-        return " x ".join(factors)
+        return " × ".join(factors)
     varied = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
     return f"{varied}, {design.replace('_', ' ')}"
 
@@ -68,10 +68,12 @@ def matched(manifest: Manifest) -> str:
 
 def unit(manifest: Manifest, metric: str) -> str:
     """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
-    tasks = [task for task in manifest.tasks.values() if "loss" in task.metrics]
-    tasks = [task for task in tasks if next(iter(task.metrics)) == "loss"] or tasks  # what others are compared by
+    name = metric.partition("/")[2]
+    tasks = [task for task in manifest.tasks.values() if name in task.metrics]
+    tasks = [task for task in tasks if next(iter(task.metrics)) == name] or tasks  # what others are compared by
     tokens = ", ".join(dict.fromkeys(task.token for task in tasks))
-    return f", nats per {tokens}" if tokens and metric.endswith("/loss") else ""
+    units = {task.units.get(name) for task in tasks} - {None}
+    return f", {units.pop()} per {tokens}" if tokens and len(units) == 1 else ""
 
 
 def scope(manifest: Manifest, among: Iterable[str], base: Iterable[str] | None = None) -> str:

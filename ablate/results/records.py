@@ -15,7 +15,12 @@ Levels = dict[str, Level]  # one of each factor
 
 @record
 class TaskFacts(Record):
-    """What a study keeps of a task; `metrics` says of each whether less ("min") or more is better."""
+    """What a study keeps of a task; `metrics` says of each whether less ("min") or more is better.
+
+    shares           metrics between 0 and 1
+    units            of metrics that are per token
+    beside           metrics that the summary shows beside the first
+    """
 
     name: str = ""
     title: str = ""
@@ -25,6 +30,9 @@ class TaskFacts(Record):
     yardsticks: dict[str, Number | None] = dataclasses.field(default_factory=dict)
     train_tokens: Number | None = None
     positions: int | None = later(default=None)
+    shares: list[str] = dataclasses.field(default_factory=lambda: ["accuracy", "exact"])
+    units: dict[str, str] = dataclasses.field(default_factory=lambda: {"loss": "nats"})
+    beside: list[str] = dataclasses.field(default_factory=list)
 
 
 @record

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from ablate.data.metrics import Scores, exact, loss
 from ablate.data.task import HeldOut, Task
 from ablate.model.norm import running_norms
 from ablate.training.greedy_decoding import decoded
-from ablate.training.metrics import Scores, autocast, by_document, exact, loss, named, score, summarise
+from ablate.training.metrics import autocast, by_document, named, score, summarise
 
 
 class Setting(NamedTuple):
@@ -37,7 +38,7 @@ def measure(
     tokens, device, precision = setting
     held_out = task.held_out(split, tokens, length)
     scores = score(model, held_out, device, precision)
-    found = summarise(scores, split, task.metrics, task.bytes_per_token.get(split), length)
+    found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
         of_its_own = scores._replace(right=decoded(model, held_out, device, precision))
         found[named("test/exact", length)] = exact(of_its_own)

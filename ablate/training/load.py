@@ -58,7 +58,7 @@ class LoadedRun(NamedTuple):
         if unlike := misfits({first[tensor.data_ptr()]: tensor for tensor in state.values()}, kept):
             raise ValueError(
                 f"{self.run.weights_file} {unlike}; it was trained by other code: go back to that "
-                f"(python -m ablate.diff shows which), or give the study's command again"
+                f"(ablate diff shows which), or give the study's command again"
             )
         model.load_state_dict({name: kept[first[tensor.data_ptr()]] for name, tensor in state.items()})
         return model.eval()
@@ -75,7 +75,7 @@ class LoadedRun(NamedTuple):
             return dict(load_file(file))
         except (Corrupt, SafetensorError) as error:
             damaged = error if isinstance(error, Corrupt) else Corrupt(f"{file} is damaged: {error}", file)
-            damaged.add_note("python -m ablate.evaluate sets it aside; the study's command then trains the run again")
+            damaged.add_note("ablate evaluate sets it aside; the study's command then trains the run again")
             raise damaged from None
 
     def task(self) -> Task:
@@ -104,7 +104,7 @@ def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
         if name not in kept:
             return f"has no {name}, which the model needs"
         if kept[name].shape != tensor.shape:
-            shapes = (" x ".join(map(str, one.shape)) or "a number" for one in (kept[name], tensor))
+            shapes = (" × ".join(map(str, one.shape)) or "a number" for one in (kept[name], tensor))
             return f"has {name} as {next(shapes)}, and the model needs {next(shapes)}"
     return ""
 

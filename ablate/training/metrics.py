@@ -1,30 +1,23 @@
-"""Held-out metrics: the loss of every scored target, whether it was predicted, and what is summed up from both."""
+"""Held-out scores: the loss of every target and whether it was predicted, and what is summed up from both."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.data.metrics import Metric, Scores
 from ablate.data.task import IGNORE, HeldOut
 from ablate.model.norm import running_norms
 
 CHUNK = 4096  # positions of one forward pass
 T = TypeVar("T")
-
-
-class Scores(NamedTuple):
-    """Of every target, shaped as the targets: its loss in nats, whether the argmax hits it, whether it is scored."""
-
-    loss: np.ndarray
-    right: np.ndarray
-    scored: np.ndarray
 
 
 @torch.no_grad()
@@ -104,36 +97,20 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
-def loss(scores: Scores) -> float:
-    """Mean loss of the scored targets, in nats."""
-    return float(scores.loss[scores.scored].mean())
-
-
-def accuracy(scores: Scores) -> float:
-    """Share of the scored targets that are the argmax."""
-    return float(scores.right[scores.scored].mean())
-
-
-def exact(scores: Scores) -> float:
-    """Share of the examples all of whose scored targets are the argmax; examples without any do not count."""
-    examples = scores.scored.reshape(len(scores.scored), -1)
-    whole = (scores.right | ~scores.scored).reshape(examples.shape).all(1)
-    return float(whole[examples.any(1)].mean())
-
-
-METRICS: dict[str, Callable[[Scores], float]] = {"loss": loss, "accuracy": accuracy, "exact": exact}
-
-
 def summarise(
-    scores: Scores, split: str, metrics: Iterable[str], bytes_per_token: float | None, length: int | None = None
+    scores: Scores,
+    split: str,
+    metrics: Mapping[str, Metric],
+    bytes_per_token: float | None = None,
+    length: int | None = None,
 ) -> dict[str, float]:
-    """`split/metric` of the loss and the metrics that a task names, at a length `split/metric@length`.
+    """`split/metric` of metrics by name, at a length `split/metric@length`.
 
     Beside the loss, where targets stand for bytes: bits per byte.  Raises ValueError where nothing is scored.
     """
     if not scores.scored.any():
         raise ValueError(f"eval.tokens is too small: no target of the {split} split is scored; write more")
-    found = {name: METRICS[name](scores) for name in dict.fromkeys(("loss", *metrics))}
+    found = {name: metric.compute(scores) for name, metric in metrics.items()}
     found |= {"bpb": found["loss"] / math.log(2) / bytes_per_token} if bytes_per_token else {}
     return {named(f"{split}/{name}", length): value for name, value in found.items()}
 

@@ -71,7 +71,7 @@ def study_of(given: argparse.Namespace) -> Study:
         asked = asked._replace(described=read_study_file(given.study_file))
     elif given.study_file:
         told = "is a study file beside --runs or --wandb; a study of ours is named without it"
-        raise Refused(f"--study {given.study_file} {told}: python -m analysis NAME")
+        raise Refused(f"--study {given.study_file} {told}: ablate analyse NAME")
     if given.runs:
         from analysis.sources.csv_file import read_csv
 

@@ -1,4 +1,4 @@
-"""python -m analysis export [STUDY]: runs.csv and curves.parquet, to go on with elsewhere.
+"""ablate analyse export [STUDY]: runs.csv and curves.parquet, to go on with elsewhere.
 
 runs.csv has a row per run and is read again by `--runs`; curves.parquet has a row per logged step.  In CSV a text that
 a spreadsheet would run as a formula has an apostrophe before it.  Exit codes: 0 written; 2 refused in one line.
@@ -21,7 +21,7 @@ from analysis.writing.runs_table import runs_table
 
 def main(arguments: list[str] | None = None) -> int:
     """Write a study's runs and curves; the exit code."""
-    parser = Parser("python -m analysis export", "Runs and curves of a study as tables: runs.csv and curves.parquet.")
+    parser = Parser("ablate analyse export", "Runs and curves of a study as tables: runs.csv and curves.parquet.")
     arguments_.add_arguments(parser)
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")
     given = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""python -m analysis [STUDY]: figures, tables and report of a study, the newest by default.
+"""ablate analyse [STUDY]: figures, tables and report of a study, the newest by default.
 
 Exit codes: 0 written; 2 nothing to analyse, or nowhere to write, said in one line.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 COMMANDS = {"export": "analysis.cli.export", "verify": "analysis.cli.verify"}
 EPILOG = """also:
-  python -m analysis export [STUDY]     runs.csv and curves.parquet, to go on with elsewhere
-  python -m analysis verify FILE        whether a figure still matches the results on disk
+  ablate analyse export [STUDY]     runs.csv and curves.parquet, to go on with elsewhere
+  ablate analyse verify FILE        whether a figure still matches the results on disk
 """
 LINES = 16  # effects that are printed; all are in the files
 NOTES = 12
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments and arguments[0] in COMMANDS:
         code: int = importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
         return code
-    parser = Parser("python -m analysis", "Figures, tables and report of a study.")
+    parser = Parser("ablate analyse", "Figures, tables and report of a study.")
     parser.formatter_class, parser.epilog = argparse.RawDescriptionHelpFormatter, EPILOG
     arguments_.add_arguments(parser)
     parser.add_argument("--to", metavar="FOLDER", type=Path, help="where to write (default: RESULTS/figures/STUDY)")

@@ -1,4 +1,4 @@
-"""python -m analysis verify FILE: whether a figure still is what the results on disk give.
+"""ablate analyse verify FILE: whether a figure still is what the results on disk give.
 
 Exit codes: 0 it matches; 1 it does not; 2 it cannot be told.
 """
@@ -26,8 +26,8 @@ SHOWN = 6  # changed runs that are named
 
 def main(arguments: list[str] | None = None) -> int:
     """Verify one file; the exit code."""
-    parser = Parser("python -m analysis verify", "Whether a figure still is what the results on disk give.")
-    parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that python -m analysis has made")
+    parser = Parser("ablate analyse verify", "Whether a figure still is what the results on disk give.")
+    parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that ablate analyse has made")
     parser.epilog = "A figure in RESULTS/figures/STUDY is held against RESULTS, unless --results-dir says otherwise."
     usual = Path(parser.get_default("results_dir"))
     given = parser.parse_args(arguments, argparse.Namespace(results_dir=None))
@@ -58,7 +58,7 @@ def _stamped(file: Path) -> dict[str, Any]:
         raise Refused(f"{file} cannot be read ({error.strerror})") from None
     found = read_stamp(data)
     if found is None:
-        raise Refused(f"{file} is no figure of python -m analysis, or a program has taken its metadata away")
+        raise Refused(f"{file} is no figure of ablate analyse, or a program has taken its metadata away")
     return found
 
 
@@ -66,7 +66,7 @@ def _case(stamped: dict[str, Any], results: Path, folder: Path | None) -> Case:
     """The study that the figure is of, as it is now, with the edits of `folder`.  Raises `Refused` where it is gone."""
     if not stamped.get("source"):
         return arguments_.case(results, sources.read(results, choose_study(results, str(stamped["study"]))), folder)
-    parser = Parser("python -m analysis", "")
+    parser = Parser("ablate analyse", "")
     arguments_.add_arguments(parser)
     given = parser.parse_args(shlex.split(str(stamped["command"]))[3:])
     given.results_dir = results  # where runs of W&B are kept

@@ -43,7 +43,7 @@ def metadata(stamped: dict[str, Any]) -> dict[str, str]:
 
 def command(manifest: Manifest) -> str:
     """The command that makes the figures of a study, or of runs that are none of ours."""
-    return str(manifest.command) if manifest.source else f"python -m analysis {manifest.study}"
+    return manifest.command if manifest.source else f"ablate analyse {manifest.study}"
 
 
 def content(typed: str) -> str:

@@ -148,7 +148,7 @@ def _number(text: Any) -> Any:
 
 
 def level_of(text: Any, known: list[Any]) -> Any:
-    """The one level among `known` that a text means, 1e-3 for .001 say; the text itself where none or several are."""
+    """The one level among `known` that a text means, 1e-3 for 0.001 say; the text itself where none or several are."""
     if not isinstance(text, str):
         return text
     value = _number(text)

@@ -22,7 +22,7 @@ CHOICES = math.comb(20, 10)  # of one side's runs among all
 def solved(study: Study) -> pandas.DataFrame | None:
     """A row per cell of a task that is scored between 0 and 1: the share of runs that solved it, and when; exploratory.
 
-    A run has solved its task at the first evaluation on the validation split with at least .99 of its task's first
+    A run has solved its task at the first evaluation on the validation split with at least 0.99 of its task's first
     metric.  One that has not is censored at the end of the schedule, a diverged one, too: it never will.  Failed and
     missing runs are left out.  Columns: label, stratum, n, solved, share with Wilson's 95 % interval (share_low,
     share_high), median (steps, Kaplan-Meier; NaN where fewer than half got there), restricted (mean steps up to the end
@@ -31,10 +31,11 @@ def solved(study: Study) -> pandas.DataFrame | None:
     batches are the same.  None where no run of such a task solved it.
     """
     manifest, curves = study.manifest, study.curves
+    tasks = {cell.id: cell.task for cell in manifest.cells}
     metrics = {
         cell: metric.replace("test/", "val/")
         for cell, metric in evidence.endpoints(manifest).items()
-        if metric.split("/")[-1] in ("accuracy", "exact")
+        if evidence.is_share(manifest.tasks[tasks[cell]], metric)
     }
     times = {cell: times_of(study, cell, metric) for cell, metric in metrics.items() if metric in curves}
     if not any(found["solved"].any() for found in times.values()):

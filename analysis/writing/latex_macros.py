@@ -20,7 +20,7 @@ from analysis.writing.latex import escape
 
 PREFIX = "abl"
 DIGITS = ["Zero", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"]
-HEAD = """% Numbers of the study {study}, written by python -m analysis.
+HEAD = """% Numbers of the study {study}, written by ablate analyse.
 % \\input this file, then write \\{first}{{}} in the text.  Values are rounded as in the tables.
 % Before each group: what it is about.
 """

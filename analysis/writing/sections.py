@@ -102,7 +102,7 @@ def plan(case: Case) -> Section:
     ]
     reference = ", ".join(naming.assigned(manifest, *each) for each in manifest.reference.items())
     seeds, cells = manifest.seeds, manifest.cells
-    count = f"{format.counted(len(cells), 'cell')} x {format.counted(len(seeds), 'seed')} = "
+    count = f"{format.counted(len(cells), 'cell')} × {format.counted(len(seeds), 'seed')} = "
     tuned, sequence = manifest.tuning, manifest.sequential
     metrics = [f"{metric}{naming.unit(manifest, metric)}" for metric in evidence.measures(manifest)]
     facts = [

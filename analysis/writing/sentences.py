@@ -27,7 +27,7 @@ def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
 
 
 def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast | None = None) -> str:
-    """One row of effects in words: "swiglu in place of mlp lowers the test loss by .053 nats per byte [.027, …] (…)."
+    """One row of effects in words: "swiglu in place of mlp lowers the test loss by 0.053 nats per byte [0.027, …] (…)."
 
     `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
     """

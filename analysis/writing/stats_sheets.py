@@ -89,7 +89,7 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         p = format.p_text(row.p_bh) if row.p_bh == row.p_bh else ""
         rows.append([row.label, f"{row.solved} of {row.n}", share, *steps, saved, p])
     said = [
-        "Solved: at least .99 of the task's first metric on the validation split, at the first evaluation that has it. "
+        "Solved: at least 0.99 of the task's first metric on the validation split, at the first evaluation with it. "
         "A run that has not solved its task is censored at the end of its schedule, a diverged one, too.",
         f"Mean steps are restricted to {', '.join(f'{steps:,}' for steps in sorted(set(table['within'])))}; the median "
         "is Kaplan and Meier's. Where both cells saw the same batches, the log-rank test compares them within "

@@ -1,1 +1,1 @@
-"""Hydra's doors into `ablate`: a sweeper that plans a study and a launcher for one machine."""
+"""Hydra's door into `ablate`: a launcher for one machine."""

@@ -210,7 +210,7 @@ def test_mistakes_are_one_line_and_remove_nothing(tmp_path: Path, arguments: lis
     file = put(tmp_path / "mine" / "runs" / "precious" / "s" / "x.corrupt")
     ended = run_module("ablate.clean", *arguments, *["--yes"] * ("--yes" not in arguments), cwd=tmp_path)
     assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1
-    assert ended.stderr.startswith("python -m ablate.clean: ") and file.exists()
+    assert ended.stderr.startswith("ablate clean: ") and file.exists()
 
 
 def test_the_command_line_and_what_it_loads(results: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, run_module
+from conftest import SHAPE, STEPS, run_module
+from one_run import sweep_here
 
 import ablate
+from ablate.cli.main import command
 from ablate.results.manifest import newest_study, read_manifest
 from ablate.results.run import Run
 
@@ -20,53 +23,61 @@ def runs_of(results: Path) -> dict[str, dict]:
     return {file.parent.name: json.loads(file.read_text()) for file in results.glob("runs/*/*/result.json")}
 
 
-def test_a_sweep_from_command_to_figures(cli, small, tmp_path):
-    done = cli(*SWEEP, *small)
+@pytest.fixture(scope="module")
+def swept(text, tmp_path_factory) -> tuple[Path, list[str], subprocess.CompletedProcess[str]]:
+    """A folder in which a sweep was carried out by processes, the overrides beside it, and how it ended."""
+    folder = tmp_path_factory.mktemp("swept")
+    small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder / 'results'}"]
+    return folder, small, run_module("ablate", *SWEEP, *small, cwd=folder)
+
+
+def test_a_sweep_from_command_to_figures(swept):
+    folder, _, done = swept
     assert done.returncode == 0, done.stderr
     assert "ln + swiglu" in done.stdout and "ffn: swiglu − mlp" in done.stdout
-    results = tmp_path / "results"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["results"], "something else was written"
+    results = folder / "results"
+    assert sorted(path.name for path in folder.iterdir()) == ["results"], "something else was written"
     manifest = read_manifest(results, newest_study(results))
     assert manifest.factors == {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
     assert len(manifest.runs) == 8
     for planned in manifest.runs:
         run = Run(results, planned.path)
         result, (rows, torn) = run.result(), run.metrics()
-        assert result["status"] == "done" and torn == 0
+        assert result.status == "done" and torn == 0
         assert [row["step"] for row in rows] == [0, 2, 3, 4, 6]
-        assert result["final"]["test/loss"] == rows[-1]["test/loss"]
+        assert result.final["test/loss"] == rows[-1]["test/loss"]
         assert rows[-1]["tokens"] == 6 * 4 * 16
-        documents = result["documents"]["test"]
-        total = sum(n * loss for n, loss in zip(documents["tokens"], documents["loss"], strict=True))
-        assert total / sum(documents["tokens"]) == pytest.approx(result["final"]["test/loss"])
+        documents = result.documents["test"]
+        total = sum(n * loss for n, loss in zip(documents.tokens, documents.loss, strict=True))
+        assert total / sum(documents.tokens) == pytest.approx(result.final["test/loss"])
         assert run.weights_file.exists() and not run.checkpoint_file.exists()
-    analysis = run_module("analysis", "--results-dir", str(results), cwd=tmp_path)
+    analysis = run_module("analysis", "--results-dir", str(results), cwd=folder)
     assert analysis.returncode == 0, analysis.stderr
     figures = results / "figures" / manifest.study
     assert {path.suffix for path in figures.iterdir()} >= {".png", ".pdf", ".csv", ".md"}
 
 
-def test_again_trains_nothing_and_one_more_trains_only_that(cli, small, tmp_path):
-    results = tmp_path / "results"
-    first = cli("-m", "norm=ln,rms", "seeds=2", *small)
-    stamps = {path: path.stat().st_mtime_ns for path in results.glob("runs/*/*/result.json")}
-    again = cli("-m", "norm=ln,rms", "seeds=2", *small)
+def test_again_trains_nothing_and_one_more_trains_only_that(swept):
+    folder, small, first = swept
+    stamps = {path: path.stat().st_mtime_ns for path in folder.glob("results/runs/*/*/result.json")}
+    assert len(stamps) == 8
+    again = run_module("ablate", *SWEEP, *small, cwd=folder)
     assert again.returncode == 0
     table = first.stdout[first.stdout.index("scope:") : first.stdout.index("intervals cover")]
     assert table in again.stdout, "the summary of the same results differs"
     assert "seeds were added" not in again.stdout
-    more = cli("-m", "norm=ln,rms,bn", "seeds=3", *small)
-    assert more.returncode == 0, more.stderr
-    assert len(list(results.glob("runs/*/*/result.json"))) == 9
+    assert sweep_here("norm=ln,rms", "seeds=3", *small) == 0
+    assert len(list(folder.glob("results/runs/*/*/result.json"))) == 10, "two cells have a third seed"
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items()), "a finished run was trained again"
 
 
-def test_dry_run_shows_the_plan_and_writes_nothing(cli, small, tmp_path):
-    done = cli(*SWEEP, *small, "dry_run=true")
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+def test_dry_run_shows_the_plan_and_writes_nothing(small, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command([*SWEEP, *small, "dry_run=true"]) == 0
+    said = capsys.readouterr().out
+    lines = said.splitlines()
     assert "ln + mlp (reference)" in lines[1] and "100 %" in lines[1]
-    assert "8 runs, 8 to do" in done.stdout
+    assert "8 runs, 8 to do" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -99,7 +110,7 @@ def test_a_diverging_and_a_failing_run_leave_the_others_alone(cli, small, tmp_pa
         path.parent.parent.name.split("-")[0]: json.loads(path.read_text())
         for path in tmp_path.glob("results/runs/*/*/result.json")
     }
-    assert {name: result["status"] for name, result in status.items()} == {
+    assert {name: result.status for name, result in status.items()} == {
         "ln": "done",
         "bomb": "failed",
         "void": "diverged",
@@ -107,12 +118,12 @@ def test_a_diverging_and_a_failing_run_leave_the_others_alone(cli, small, tmp_pa
     assert "no norm today" in status["bomb"]["error"]["traceback"]
     assert status["void"]["final"] == {}
     assert "failed: bomb, seed 0" in done.stdout and "diverged: void, seed 0" in done.stdout
-    again = cli("-m", "norm=ln,bomb,void", "seeds=1", *own, *small, PYTHONPATH=str(tmp_path))
-    assert again.returncode == 1 and "[1/1] bomb s0" in again.stdout, "only the failed run is tried again"
+    again = cli("-m", "norm=ln,bomb,void", "seeds=1", "dry_run=true", *own, *small, PYTHONPATH=str(tmp_path))
+    assert again.returncode == 0 and "3 runs, 1 to do" in again.stdout, "only the failed run is tried again"
 
 
-def test_load_gives_the_model_that_was_evaluated(cli, small, tmp_path):
-    cli("norm=bn", "position=learned", "seeds=1", *small)
+def test_load_gives_the_model_that_was_evaluated(small, tmp_path):
+    assert sweep_here("norm=bn", "position=learned", "seeds=1", *small) == 0
     folder = next((tmp_path / "results").glob("runs/*/*"))
     loaded = ablate.load(folder)
     from ablate.data.build import build_task
@@ -121,7 +132,7 @@ def test_load_gives_the_model_that_was_evaluated(cli, small, tmp_path):
     torch.set_num_threads(1)
     task = build_task(loaded.config)
     scores = score(loaded.model(), task.held_out("test", 256), torch.device("cpu"), "fp32")
-    assert float(scores.loss.mean()) == loaded.result["final"]["test/loss"]
+    assert float(scores.loss.mean()) == loaded.result.final["test/loss"]
     with pytest.raises(FileNotFoundError, match="is no run and no study"):
         ablate.load(tmp_path)
 
@@ -136,14 +147,3 @@ def test_help_lists_every_variant_without_loading_anything_heavy(cli):
         for variant, file in variants.items():
             assert variant in done.stdout and first_line(file) in done.stdout
             assert first_line(file), f"{file} does not say what it is"
-
-
-def test_the_catalogue_of_the_readme_is_what_is_on_disk():
-    from ablate.cli.catalogue import BEGIN, END, SHOWN, markdown
-    from ablate.config.groups import groups
-
-    text = (ROOT / "README.md").read_text()
-    shown = text.partition(BEGIN)[2].partition(END)[0].strip()
-    assert shown == markdown().strip(), "make catalogue"
-    for group in SHOWN:
-        assert f"`{group}=`" in shown and all(f"| `{name}`" in shown for name in groups()[group])

@@ -61,7 +61,7 @@ def test_runs_differ_by_seed_code_and_metrics_too(results: Path) -> None:
     assert rows["provenance", "code of ablate.model.ffn.SwiGLU"][2:4] == ("absent", "c" * 8)
     assert ("provenance", "code of ablate.model.norm.LayerNorm") not in rows and ("provenance", "data") not in rows
     metric = rows["result", "test/loss"]
-    assert float(metric.change) == pytest.approx(second.result["final"]["test/loss"] - metric.first, rel=1e-3)
+    assert float(metric.change) == pytest.approx(second.result.final["test/loss"] - metric.first, rel=1e-3)
 
 
 def test_versions_data_status_and_keys_without_effect(results: Path) -> None:
@@ -124,13 +124,13 @@ def test_what_is_the_same_is_said_to_be(results: Path, capsys: pytest.CaptureFix
 def test_a_cell_or_run_has_many_names(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = read_manifest(results, "fabricated")
     cell, run = manifest.cells[0], manifest.runs[0]
-    for text in ("mlp + 0.001", "mlp+0.001", cell["id"], cell["name"]):
+    for text in ("mlp + 0.001", "mlp+0.001", cell.id, cell.name):
         assert find(results, text).run is None and find(results, text).name == "mlp + 0.001"
     monkeypatch.chdir(results / "runs")
-    names = ("mlp + 0.001 s0", "c0 s0", "c0/s0", run["path"], run["path"][:-4], f"./{run['path']}/")
+    names = ("mlp + 0.001 s0", "c0 s0", "c0/s0", run.path, run.path[:-4], f"./{run.path}/")
     for text, study in itertools.product(names, (None, "fabricated")):
         found = find(results, text, study).run
-        assert found and found.folder.samefile(results / "runs" / run["path"]), text
+        assert found and found.folder.samefile(results / "runs" / run.path), text
 
 
 def test_a_prefix_of_several_is_refused(results: Path) -> None:
@@ -166,7 +166,7 @@ def test_mistakes_are_one_line(results: Path, arguments: list[str], line: str) -
     (cell / "s0-fabricated" / "config.yaml").write_text("[")
     ended = run_module("ablate.diff", *arguments, "--results-dir", str(results), cwd=results)
     assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1, ended.stderr
-    assert ended.stderr.startswith("python -m ablate.diff: " + line.format(folder=results, cwd=results))
+    assert ended.stderr.startswith("ablate diff: " + line.format(folder=results, cwd=results))
 
 
 def test_the_keys_said_to_have_no_effect_have_none(plan: Callable[..., Any]) -> None:
@@ -175,5 +175,5 @@ def test_the_keys_said_to_have_no_effect_have_none(plan: Callable[..., Any]) -> 
     [cell] = plan("seeds=1").manifest.cells
     for key in (*STUDY_KEYS, *CARRIED):
         section, _, name = key.partition(".")
-        changed = cell["config"] | {section: cell["config"][section] | {name: "other"} if name else "other"}
-        assert numbers(changed) == numbers(cell["config"]), key
+        changed = cell.config | {section: cell.config[section] | {name: "other"} if name else "other"}
+        assert numbers(changed) == numbers(cell.config), key

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import run_module
+from conftest import SHAPE, STEPS, run_module
 from fake_studies import edit_json
+from one_run import sweep_here
 
 from ablate.cli.evaluate import main
 from ablate.results.atomic import write_json
@@ -17,32 +19,33 @@ from ablate.results.run import Run
 @pytest.fixture(scope="module")
 def trained(text, tmp_path_factory) -> Path:
     """A folder with three studies: two cells and seeds; one run without weights; one of learned positions."""
-    from conftest import SHAPE, STEPS
-
     folder = tmp_path_factory.mktemp("trained")
-    small = [*SHAPE, *STEPS, "data=text", f"data.path={text}"]
+    small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder / 'results'}"]
     for arguments in (
-        ["-m", "norm=ln,bn", "model.dropout=0.1", "seeds=2", "study=norms"],
+        ["norm=ln,bn", "model.dropout=0.1", "seeds=2", "study=norms"],
         ["study=bare", "keep=none", "seeds=1", "ffn=gelu"],
         ["study=learned", "seeds=1", "position=learned"],
     ):
-        done = run_module("ablate", *arguments, *small, cwd=folder)
-        assert done.returncode == 0, done.stderr
+        assert sweep_here(*arguments, *small) == 0
     return folder
 
 
-def evaluate(*arguments: str, cwd: Path):
-    return run_module("ablate.evaluate", *arguments, cwd=cwd)
+@pytest.fixture
+def evaluate(trained, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
+    """The command from the folder of the studies: its exit code and what it printed."""
+    monkeypatch.chdir(trained)
+    return lambda *arguments: (main([*arguments]), capsys.readouterr().out)
 
 
 def runs(folder: Path) -> dict[str, Run]:
     manifest = json.loads((folder / "results/studies/norms/manifest.json").read_text())
-    labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
-    return {f"{labels[r['cell']]} {r['seed']}": Run(folder / "results", r["path"]) for r in manifest["runs"]}
+    labels = {cell.id: cell.label for cell in manifest.cells}
+    return {f"{labels[r['cell']]} {r['seed']}": Run(folder / "results", r["path"]) for r in manifest.runs}
 
 
 def test_a_study_gives_the_numbers_that_training_wrote(trained):
-    done = evaluate("norms", cwd=trained)
+    """In a process of its own, which trained nothing."""
+    done = run_module("ablate.evaluate", "norms", cwd=trained)
     assert done.returncode == 0, done.stderr
     head, *rows, said = done.stdout.splitlines()
     assert said == "equal to what training wrote" and len(rows) == 4
@@ -60,29 +63,29 @@ def test_a_study_gives_the_numbers_that_training_wrote(trained):
     assert not list(trained.glob("results/runs/*/*/evaluation.json"))
 
 
-def test_other_numbers_than_training_wrote_are_named(trained):
+def test_other_numbers_than_training_wrote_are_named(trained, evaluate):
     run = runs(trained)["bn 1"]
     whole = run.result_file.read_text()
     changed = run.result().final["test/loss_batch"] + 1e-9  # of another machine, say
     edit_json(run.result_file, lambda result: result["final"].update({"test/loss_batch": changed}))
     try:
-        done = evaluate("norms", cwd=trained)
+        code, shown = evaluate("norms")
     finally:
         run.result_file.write_text(whole)
-    *_, said = done.stdout.splitlines()
-    assert done.returncode == 1 and said.startswith("bn, seed 1: test/loss_batch is ") and "training wrote" in said
-    assert "equal to what" not in done.stdout
+    *_, said = shown.splitlines()
+    assert code == 1 and said.startswith("bn, seed 1: test/loss_batch is ") and "training wrote" in said
+    assert "equal to what" not in shown
 
 
-def test_lengths_of_one_run_are_kept_where_the_tokens_are_trainings(trained):
+def test_lengths_of_one_run_are_kept_where_the_tokens_are_trainings(trained, evaluate):
     run = runs(trained)["bn 0"]
     before = run.result_file.read_bytes()
-    done = evaluate(str(run.folder), "eval.lengths=[8]", "eval.tokens=128", cwd=trained)
-    assert done.returncode == 0 and "other eval.tokens" in done.stdout and not run.evaluation_file.exists()
-    done = evaluate(str(run.folder), "eval.lengths=[8]", cwd=trained)
-    assert done.returncode == 0 and "test/loss@8" in done.stdout and done.stdout.endswith("what training wrote\n")
+    code, shown = evaluate(str(run.folder), "eval.lengths=[8]", "eval.tokens=128")
+    assert code == 0 and "other eval.tokens" in shown and not run.evaluation_file.exists()
+    code, shown = evaluate(str(run.folder), "eval.lengths=[8]")
+    assert code == 0 and "test/loss@8" in shown and shown.endswith("what training wrote\n")
     try:
-        assert f"{run.evaluation()['test/loss@8']:.4f}" in done.stdout
+        assert f"{run.evaluation()['test/loss@8']:.4f}" in shown
         assert (
             run.evaluation().keys() == {"test/loss@8", "test/bpb@8", "test/accuracy@8"}
             and run.result_file.read_bytes() == before
@@ -116,7 +119,7 @@ def test_mistakes_are_told_in_one_line(trained, monkeypatch, capsys, arguments, 
         code = end.code
     shown = capsys.readouterr()
     assert code == 2 and shown.out == "" and len(shown.err.splitlines()) == 1
-    assert said in shown.err and shown.err.startswith("python -m ablate.evaluate: ")
+    assert said in shown.err and shown.err.startswith("ablate evaluate: ")
 
 
 def test_runs_that_cannot_be_evaluated_do_not_keep_the_others(trained, monkeypatch, capsys):
@@ -151,5 +154,5 @@ def test_other_data_are_refused(trained, monkeypatch, capsys, tmp_path):
 
 
 def test_help(trained):
-    done = evaluate("--help", cwd=trained)
+    done = run_module("ablate.evaluate", "--help", cwd=trained)
     assert done.returncode == 0 and "eval.lengths" in done.stdout and "--results-dir" in done.stdout

@@ -168,7 +168,7 @@ def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
 
 
 def test_a_pace_waits_for_the_evaluations_that_it_has_to_count(tmp_path: Path) -> None:
-    """A step takes .1 s but for the first ones, an evaluation every 40 steps 2 s."""
+    """A step takes 0.1 s but for the first ones, an evaluation every 40 steps 2 s."""
     rows, file, seconds = [], tmp_path / "metrics.jsonl", 9.0
     for step in range(0, 161, 10):
         seconds += 0.0 if step == 0 else 5.0 if step == 10 else 1.0

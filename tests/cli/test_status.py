@@ -55,7 +55,7 @@ def said(results: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> 
 def test_each_state_is_counted_and_what_runs_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = every(tmp_path)
     lines = said(tmp_path, capsys)
-    assert lines[0] == "fabricated: norm=ln,rms; 2 cells x 3 seeds; byte LM on stdlib-3.11"
+    assert lines[0] == "fabricated: norm=ln,rms; 2 cells × 3 seeds; byte LM on stdlib-3.11"
     counts, left = lines[1].split(", about ")
     assert counts == "6 runs: 1 done, 1 diverged, 1 failed, 1 running, 1 interrupted, 1 queued"
     # 400 steps of the running one are left, as many of the interrupted one, and all 800 of the last, at 50 a second.
@@ -268,7 +268,7 @@ def test_mistakes_are_one_line(tmp_path: Path, arguments: list[str], line: str) 
     (tmp_path / "empty").mkdir()
     ended = run_module("ablate.status", *arguments, cwd=tmp_path, ABLATE_RESULTS="results")
     assert ended.returncode == 2 and ended.stdout == "" and ended.stderr.count("\n") == 1, ended.stderr
-    assert ended.stderr.startswith("python -m ablate.status: " + line.format(folder="results"))
+    assert ended.stderr.startswith("ablate status: " + line.format(folder="results"))
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:

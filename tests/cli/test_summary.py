@@ -9,6 +9,7 @@ import pytest
 from fake_studies import TASK, edit_json, fabricate, with_cells
 
 from ablate.cli.summary import summary
+from ablate.evidence import is_share, lower_is_better
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -22,7 +23,7 @@ def text(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) ->
 
 
 def scored(levels: dict[str, Any], seed: int) -> float:
-    """Losses with a spread of .01 over seeds, an effect of swiglu of .05, none of rms."""
+    """Losses with a spread of 0.01 over seeds, an effect of swiglu of 0.05, none of rms."""
     place = ["ln", "rms"].index(levels["norm"]) + 2 * (levels["ffn"] == "swiglu")
     own = [0.003, -0.002, 0.0, 0.004, 0.001][(seed * (place + 1) + place) % 5]
     return 2.061 + 0.01 * (seed % 3 - 1) - 0.05 * (levels["ffn"] == "swiglu") + own
@@ -31,25 +32,23 @@ def scored(levels: dict[str, Any], seed: int) -> float:
 def test_whole_text(tmp_path: Path) -> None:
     study = load_study(tmp_path, fabricate(tmp_path, GRID, score=scored))
     lines = summary(study, wall_seconds=108.2).splitlines()
-    assert lines[0] == "norm x ffn · byte LM on stdlib-3.11 · 12 runs, 0 diverged, 0 failed · 1 min 48 s"
+    assert lines[0] == "norm × ffn · byte LM on stdlib-3.11 · 12 runs, 0 diverged, 0 failed · 1 min 48 s"
     assert lines[1] == "scope: 0.12 M parameters, 800 steps (8 % of one pass), one untuned lr 1e-3"
     assert lines[2] == "test/loss, nats per byte, last step (uniform 5.55, unigram 3.24, bigram 2.46)"
-    assert lines[3] == "  ln + mlp (reference)  2.061 ± .009 SD  0.12 M"
+    assert lines[3] == "  ln + mlp (reference)  2.061 ± 0.009 SD  0.12 M"
     assert lines[4].startswith("  ln + swiglu           2.01") and lines[4].endswith("+0.1 %")
     normal = ", if differences are roughly normal"
     assert lines[7] == f"effects, paired over 3 seeds, simultaneous 95 % intervals{normal}"
-    assert lines[8].startswith("  ffn: swiglu − mlp  −.0")
+    assert lines[8].startswith("  ffn: swiglu − mlp  −0.0")
     assert lines[8].endswith(f"better (lower loss) at this scale{normal}")
     assert lines[9].startswith("  norm: rms − ln     ") and lines[9].endswith("undecided (not shown equal)")
-    assert lines[10].startswith("  norm x ffn         ") and lines[10].endswith("  undecided")
+    assert lines[10].startswith("  norm × ffn         ") and lines[10].endswith("  undecided")
     assert (
-        lines[11].startswith("smoke test: a fresh study of 3 seeds would find effects of .0")
-        and " four times in five (SD of an effect .0" in lines[11]
+        lines[11].startswith("smoke test: a fresh study of 3 seeds would find effects of 0.0")
+        and " four times in five (SD of an effect 0.0" in lines[11]
     )
     assert lines[12] == "intervals cover seeds only; speed not compared (runs shared the machine)"
-    assert (
-        lines[13] == "next: python -m ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: python -m analysis"
-    )
+    assert lines[13] == "next: python -m ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: ablate analyse"
     assert len(lines) == 14
 
 
@@ -155,7 +154,7 @@ def test_question_tier_and_claims_are_named(tmp_path: Path) -> None:
 def test_a_confirmation_says_of_what_and_asks_for_no_other(tmp_path: Path) -> None:
     said = text(tmp_path, confirms="norm-ffn-3fa94c", seeds=range(8))
     assert "confirmation of norm-ffn-3fa94c on fresh seeds" in said.splitlines()[0]
-    assert "confirm=" not in said and said.splitlines()[-1] == f"figures: python -m analysis --results-dir {tmp_path}"
+    assert "confirm=" not in said and said.splitlines()[-1] == f"figures: ablate analyse --results-dir {tmp_path}"
 
 
 def test_notes_of_cells_are_said_once(tmp_path: Path) -> None:
@@ -178,7 +177,7 @@ def test_a_large_study_stays_readable_and_says_what_is_left(tmp_path: Path) -> N
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "gelu", "geglu", "swiglu"], "optim.lr": [5e-4, 1e-3]}
     said = text(tmp_path, factors)
     assert len(said.splitlines()) < 45
-    assert "… 8 more cells: python -m analysis" in said and "… 11 more effects: python -m analysis" in said
+    assert "… 8 more cells: ablate analyse" in said and "… 11 more effects: ablate analyse" in said
     heading = "effects, paired over 3 seeds, simultaneous 95 % intervals, if differences are roughly normal"
     first = said.splitlines()[said.splitlines().index(heading) + 1]
     assert "better" in first  # what is decided is not what is cut
@@ -195,6 +194,24 @@ def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
     said = summary(study).splitlines()
     assert said[1] == "scope: 124 M parameters, 800 steps (8.2 passes), one untuned lr 1e-3"
     assert said[2] == "test/loss, nats per byte, last step"
+
+
+def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -> None:
+    """Nothing but its task names it; it is read with the direction, the unit and the bounds that it has there."""
+    task = TASK | {"metrics": {"loss": "min", "f1": "max"}, "shares": ["f1"], "units": {"loss": "bits"}}
+    name = fabricate(tmp_path, {"norm": ["ln", "rms"]}, tasks={"f0": task | {"beside": ["f1"]}})
+    for planned in read_manifest(tmp_path, name).runs:
+        run = Run(tmp_path, planned.path)
+        result = run.result() or {}
+        write_json(run.result_file, result | {"final": result["final"] | {"test/f1": 0.25}})
+    study = load_study(tmp_path, name)
+    lines = summary(study).splitlines()
+    at = lines.index("also measured")
+    shown = lines[at + 1].split()
+    assert shown[-4] == "f1" and (float(shown[-3]), float(shown[-1])) == (0.25, 0.0)
+    assert any(line.startswith("test/loss, bits per byte") for line in lines)
+    assert not lower_is_better(study.manifest, "test/f1") and is_share(task, "test/f1@8")
+    assert not is_share(task, "test/accuracy"), "what a task says of its metrics counts alone"
 
 
 def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> None:
@@ -215,10 +232,10 @@ def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> Non
     lines = summary(load_study(tmp_path, name), tmp_path).splitlines()
     at = lines.index("tested at other lengths")
     assert lines[at + 1 : at + 5] == [
-        "  ln (reference)  @64  3.020 ± .020          @128  4.020 ± .020",
-        "  bn              @64  3.030 ± .014 (n = 2)  @128  4.030 ± .014 (n = 2)",
+        "  ln (reference)  @64  3.020 ± 0.020          @128  4.020 ± 0.020",
+        "  bn              @64  3.030 ± 0.014 (n = 2)  @128  4.030 ± 0.014 (n = 2)",
         "with statistics other than the running ones",
-        "  bn  recalibrated  1.920 ± .020  batch  1.520 ± .020",
+        "  bn  recalibrated  1.920 ± 0.020  batch  1.520 ± 0.020",
     ]
 
 
@@ -230,16 +247,16 @@ def test_what_never_repeats_is_no_share_of_a_pass(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("design", "said", "unsaid"),
     [
-        ("grid", ["norm x ffn x residual x attention · ", "norm x ffn "], "interactions are not measured"),
+        ("grid", ["norm × ffn × residual × attention · ", "norm × ffn "], "interactions are not measured"),
         (
             "one_at_a_time",
             ["norm, ffn, residual, attention, one at a time · ", "one at a time: each cell is the reference with"],
-            "norm x ffn",
+            "norm × ffn",
         ),
         (
             "leave_one_out",
             ["norm, ffn, residual, attention, leave one out · ", "norm: ln − rms", "ffn: mlp − swiglu"],
-            "norm x ffn",
+            "norm × ffn",
         ),
         (
             "cumulative",
@@ -254,9 +271,9 @@ def test_what_never_repeats_is_no_share_of_a_pass(tmp_path: Path) -> None:
             "fractional",
             [
                 "norm, ffn, residual, attention, fractional · ",
-                "norm x ffn + residual x attention ",
-                "aliased with residual x attention",
-                "generators: attention = norm x ffn x residual",
+                "norm × ffn + residual × attention ",
+                "aliased with residual × attention",
+                "generators: attention = norm × ffn × residual",
             ],
             "interactions are not measured",
         ),

@@ -7,8 +7,8 @@ from conftest import latest
 
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import job_overrides, record
 from ablate.planning.plan import PlanError
+from ablate.planning.units import job_overrides, record
 from ablate.results.study import load_study
 
 MANY = ["norm=ln,rms", "ffn=mlp,gelu,swiglu"]
@@ -67,7 +67,7 @@ def test_a_fraction_holds_its_reference_and_keeps_its_aliases(plan):
         assert ("swiglu" in reference(planned)) == bool(asked)
         assert len(planned.manifest.aliases["together"]) == 3
         shown = preview(planned)
-        assert "norm x ffn = optim.lr x residual" in shown and "8 of 16 combinations, resolution IV" in shown
+        assert "norm × ffn = optim.lr × residual" in shown and "8 of 16 combinations, resolution IV" in shown
 
 
 def test_zipped_keys_are_one_factor(plan):

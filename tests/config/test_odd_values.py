@@ -8,7 +8,6 @@ import pytest
 from conftest import SHAPE, STEPS, latest
 
 from ablate.cli.main import command
-from ablate.planning.plan import plan_study
 
 HUGE = "734543839430499934233706"
 
@@ -20,7 +19,6 @@ def typed(text, tmp_path, monkeypatch, capsys):
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results", "dry_run=true"]
 
     def act(*words: str) -> tuple[int, list[str]]:
-        plan_study.cache_clear()
         monkeypatch.setattr("sys.argv", ["ablate", *words])
         own = [word for word in latest(*small, *words) if word not in words] if "--cfg" not in words else []
         own = [word for word in own if "data=memorisation" not in words or not word.startswith("data.path=")]
@@ -42,7 +40,7 @@ REFUSED = [
     (["eval=${model.dim}"], "eval=${model.dim}: is a section of keys; set one of them, as in eval.KEY=VALUE"),
     (["optim.betas=${model.dim}"], "optim.betas=${model.dim}: takes a list; write [...]"),
     (["eval.lengths=${model.dim}"], "eval.lengths=${model.dim}: takes a list; write [...]"),
-    (["data=memorisation", "data.symbols=999999998"], "data.symbols=999999998 is out of range; it must be at most"),
+    (["data=memorisation", "data.symbols=999999998"], "data.symbols must be ≤ 10,000,000, not 999999998"),
     (["user=???"], "user: has no value; write one"),
     (["user=${model.dim}"], "user=${model.dim}: takes a list; write [...]"),
     *(
@@ -53,17 +51,17 @@ REFUSED = [
     (["zip=${optim.betas}"], "zip=${optim.betas}: takes a list of names"),
     (["user=${optim.betas}"], "user=${optim.betas}: takes a list of names"),
     (["model._target_=ablate.model.norm.LayerNorm"], "model._target_: 'ablate.model.norm.LayerNorm' is no model form"),
-    ([f"model.layers={HUGE}"], "model.layers: 7.3 x 10^23 is out of range; it must be at least 1 and at most 1000"),
+    ([f"model.layers={HUGE}"], "model.layers: 7.3 × 10^23 is out of range; it must be at least 1 and at most 1000"),
     (["model.heads=1000000"], "model.heads: 1,000,000 is out of range; it must be at least 1 and at most 10,000"),
     (["model.dim=10000000"], "model.dim: 10,000,000 is out of range; it must be at least 1 and at most 1,000,000"),
-    (["model.dim=1000000", "model.layers=1000"], "model: would have about 1.2 x 10^16 parameters"),
-    (["ffn.hidden=10000000000000"], "ffn.hidden: 1.0 x 10^13 is too large; write 1,000,000,000 at most"),
-    ([f"train.batch_size={HUGE}"], "train.batch_size: 7.3 x 10^23 is out of range"),
-    ([f"train.steps={HUGE}"], "train.steps: 7.3 x 10^23 is too large"),
-    ([f"data.context={HUGE}"], "data.context: 7.3 x 10^23 is too large"),
+    (["model.dim=1000000", "model.layers=1000"], "model: would have about 1.2 × 10^16 parameters"),
+    (["ffn.hidden=10000000000000"], "ffn.hidden: 1.0 × 10^13 is too large; write 1,000,000,000 at most"),
+    ([f"train.batch_size={HUGE}"], "train.batch_size: 7.3 × 10^23 is out of range"),
+    ([f"train.steps={HUGE}"], "train.steps: 7.3 × 10^23 is too large"),
+    ([f"data.context={HUGE}"], "data.context: 7.3 × 10^23 is too large"),
     ([f"eval.lengths=[{HUGE}]"], "eval.lengths: "),
     (["seeds=100000000000"], "seeds: more than 1,000 seeds are no study; write fewer"),
-    ([f"seeds=[{HUGE}]"], "seeds: 7.3 x 10^23 is too large"),
+    ([f"seeds=[{HUGE}]"], "seeds: 7.3 × 10^23 is too large"),
     (["confirm=1000000000"], "confirm: 1,000,000,000 is out of range; it must be at least 1 and at most 1000"),
     (["aa=1000000000"], "aa: 1,000,000,000 is out of range; it must be at least 0 and at most 1000"),
 ]

@@ -14,10 +14,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
-from ablate.cli.sweep import record
 from ablate.config.groups import experiments, first_line, groups
 from ablate.config.study_file import read_study, value_text
 from ablate.planning.plan import Plan, PlanError, plan_study
+from ablate.planning.units import record
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -54,7 +54,6 @@ class Folder:
         (self.path / "experiment" / "mine.yaml").write_text(text)
 
     def plan(self, *overrides: str) -> Plan:
-        plan_study.cache_clear()
         return plan_study(("+experiment=mine", f"results_dir={self.results}", *overrides), str(self.path))
 
     def refused(self, *overrides: str, **changes: Any) -> list[str]:
@@ -123,9 +122,9 @@ def test_presets_nested_keys_references_and_awkward_words_reach_the_configuratio
         **{"optim.warmup": None},
     )
     manifest = folder.plan().manifest
-    assert manifest["reference"] == {"norm": "rms"} and manifest["cells"][0]["name"].startswith("ln-swiglu")
-    assert [json.loads(level) for level in manifest["factors"]["optim.betas"]] == betas
-    assert {cell["config"]["optim"]["lr"] for cell in manifest["cells"]} == {5e-4}
+    assert manifest.reference == {"norm": "rms"} and manifest.cells[0].name.startswith("ln-swiglu")
+    assert [json.loads(level) for level in manifest.factors["optim.betas"]] == betas
+    assert {cell.config["optim"]["lr"] for cell in manifest.cells} == {5e-4}
     folder.write(zip=["norm", "ffn"], factors={"norm": ["ln", "rms"], "ffn": ["mlp", "gelu"]}, claims=None)
     assert folder.plan().manifest.factors == {"norm+ffn": ["ln+mlp", "rms+gelu"]}
 
@@ -321,7 +320,6 @@ def test_every_study_file_of_ours_says_what_it_is_and_can_be_planned(name, tmp_p
     for tier in [None, *content.get("tiers", {})]:
         asked = read_study([f"+experiment={name}", *([f"tier={tier}"] if tier else [])], None)
         assert asked.problems == [] and asked.claims == content.get("claims", {})
-    plan_study.cache_clear()
     planned = plan_study((f"+experiment={name}", f"results_dir={tmp_path}", "data=memorisation", "scale=tiny"), None)
     assert planned.manifest.factors == content["factors"] and len(planned.manifest.claims) == len(asked.claims)
 

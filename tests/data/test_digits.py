@@ -72,7 +72,7 @@ def test_documents_are_the_digits() -> None:
 
 @pytest.mark.parametrize("patch", [0, -2, 3, 16])
 def test_patches_that_do_not_fit_are_refused(patch: int) -> None:
-    with pytest.raises(ValueError, match=rf"^data\.patch={patch} does not divide"):
+    with pytest.raises(ValueError, match=rf"^data\.patch={patch} must divide"):
         build("digits", "classification", patch=patch)
 
 

@@ -170,7 +170,7 @@ def test_splits_share_no_token() -> None:
 
 @pytest.mark.parametrize("context", [0, -1])
 def test_impossible_contexts_are_refused(context: int) -> None:
-    with pytest.raises(ValueError, match=rf"data\.context={context}"):
+    with pytest.raises(ValueError, match=rf"data\.context must be ≥ 1, not {context}"):
         ruler(context=context)
 
 

@@ -48,12 +48,12 @@ def test_mqar_keys_and_values_are_uniform() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"pairs": 0}, r"data\.pairs=0 is out of range; it must be at least 1"),
+        ({"pairs": 0}, r"data\.pairs must be ≥ 1, not 0"),
         ({"symbols": 6}, r"data\.symbols=6 has too few keys; data\.pairs=4 needs data\.symbols of at least 8"),
         ({"symbols": 99}, r"data\.symbols=99 is odd"),
         ({"length": 15}, r"data\.length=15 is too short; mqar needs at least 16"),
         ({"length": 80}, r"data\.length=80 needs data\.context of at least 80, not 64"),
-        ({"power_a": 0.0}, r"data\.power_a=0.0 is out of range; it must be above 0"),
+        ({"power_a": 0.0}, r"data\.power_a must be > 0, not 0.0"),
     ],
 )
 def test_mqar_refuses_what_makes_no_sense(more: dict[str, int], message: str) -> None:
@@ -87,7 +87,7 @@ def test_memorisation_shows_no_value() -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"symbols": 2}, r"data\.symbols=2 is out of range; it must be at least 4"),
+        ({"symbols": 2}, r"data\.symbols must be ≥ 4, not 2"),
         ({"symbols": 9}, r"data\.symbols=9 is odd"),
         ({"length": 7}, r"data\.length=7 is odd"),
         ({"length": 0}, r"data\.length=0 is too short"),

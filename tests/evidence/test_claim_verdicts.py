@@ -35,13 +35,13 @@ def entry(claim: dict[str, Any], registered: bool = True, earlier: Sequence[Any]
 
 
 def noisy(levels: Levels, seed: int) -> float:
-    """swiglu lowers the loss by .05; seeds share noise, and each cell has its own."""
+    """swiglu lowers the loss by 0.05; seeds share noise, and each cell has its own."""
     own = NOISE[seed, 2 * FFN.index(levels.get("ffn", "mlp")) + (levels.get("norm") == "rms")]
     return float(2.0 - 0.05 * (levels.get("ffn") == "swiglu") + NOISE[seed].sum() + own)
 
 
 def made(folder: Path, claims: dict[str, Any], **kwargs: Any) -> Study:
-    """A study of norm x ffn with claims."""
+    """A study of norm × ffn with claims."""
     kwargs = {"score": noisy, "seeds": range(8), "factors": {"norm": ["ln", "rms"], "ffn": FFN}} | kwargs
     return load_study(folder, fabricate(folder, kwargs.pop("factors"), claims=claims, **kwargs))
 
@@ -64,7 +64,7 @@ SIDES = [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}]
 
 
 def test_a_difference_is_that_of_the_means_of_both_sides_within_seeds(tmp_path):
-    """At level 1 − .05/2, against SciPy's own interval; `less` and `greater` of the same sides contradict."""
+    """At level 1 − 0.05/2, against SciPy's own interval; `less` and `greater` of the same sides contradict."""
     study = made(tmp_path, {"less": entry({"less": SIDES}), "greater": entry({"greater": SIDES})})
     table = evidence.claims(study)
     one = scores_of(study, ffn="swiglu")
@@ -149,7 +149,7 @@ def test_equivalence_needs_the_interval_inside_the_margin_and_five_seeds(tmp_pat
     others = (scores_of(study, ffn="mlp") + scores_of(study, ffn="gelu")) / 2
     outside = stats.ttest_1samp(scores_of(study, ffn="swiglu") - others, -0.01)
     assert row(table, "far").p == pytest.approx(outside.pvalue)
-    assert "inside ±.01 (" in row(table, "wide").sentence and "all outside ±.01 (" in row(table, "far").sentence
+    assert "inside ±0.01 (" in row(table, "wide").sentence and "all outside ±0.01 (" in row(table, "far").sentence
 
 
 def test_a_margin_of_training_steps_waits_for_exchange_runs(tmp_path):
@@ -159,7 +159,7 @@ def test_a_margin_of_training_steps_waits_for_exchange_runs(tmp_path):
 
 
 def by_steps(folder: Path, n: int = 8, **claims: dict[str, Any]) -> Any:
-    """Claims about norm, whose reference gains .1 nats per unit of log(steps); rms is worse by what 1 % are worth."""
+    """Claims about norm, whose reference gains 0.1 nats per unit of log(steps); rms is worse by what 1 % are worth."""
 
     def score(levels: Levels, seed: int) -> float:
         steps, norm = levels.get("train.steps", 800), levels.get("norm") == "rms"
@@ -186,7 +186,7 @@ def test_a_margin_may_be_a_share_of_the_training_steps(tmp_path):
     assert two.worth == pytest.approx(math.exp(-0.01) - 1, abs=0.002) and two.worth_low < two.worth < two.worth_high < 0
     assert two.margin == pytest.approx(units.margin, rel=0.01)
     assert 0 < two.p < 0.01 and row(table, "half").p < 0.01 < 0.05 < row(table, "one").p
-    assert "inside ±.00198 (2 % of the training steps)" in two.sentence
+    assert "inside ±0.00198 (2 % of the training steps)" in two.sentence
     assert re.search(r"worth \.?\d.* % \[.*\] more training steps", row(table, "less").sentence)
     few = by_steps(tmp_path / "few", 4, two={"equivalent": sides, "margin": "2 %"})
     assert row(few, "two").verdict == "undecided" and "fewer than 5 seeds" in row(few, "two").note
@@ -226,7 +226,7 @@ def test_unequal_divergence_withholds_the_verdict_and_shows_ranks(tmp_path):
 
 
 def test_claims_that_are_left_are_corrected_for_those_that_were_taken_back(tmp_path):
-    """Five registered ones, of which one was edited after results and one withdrawn: every level is .05/5."""
+    """Five registered ones, of which one was edited after results and one withdrawn: every level is 0.05/5."""
     claims = {name: entry({"less": SIDES}) for name in "abc"} | {"d": entry({"greater": SIDES}, False, [True])}
     gone = {"e": entry({"less": SIDES}) | {"seen": True}, "f": entry({"less": SIDES}) | {"seen": False}}
     study = made(tmp_path, claims, withdrawn=gone)
@@ -260,7 +260,7 @@ def test_a_ranking_says_no_number_where_it_says_nothing_and_where_chance_decides
     found = row(evidence.claims(made(tmp_path / "all", ranks, **kwargs)), "a")
     assert found.verdict == "undecided" and found.p == pytest.approx(2 / 24)
     assert "Spearman −1.00 [−1.00, −1.00] over the seeds" in found.sentence
-    assert "as good an order by chance: p = .083" in found.note
+    assert "as good an order by chance: p = 0.083" in found.note
     lost = lambda levels, seed: "diverged" if levels["ffn"] == "glu" and seed else "done"  # noqa: E731
     for more in ({"seeds": [0]}, {"status": lost}):
         found = row(evidence.claims(made(tmp_path / str(len(more)) / next(iter(more)), ranks, **kwargs, **more)), "a")
@@ -364,7 +364,7 @@ def test_a_ranking_of_levels_that_diverge_unequally_is_withheld(tmp_path):
     )
     found = row(evidence.claims(study), "rank")
     assert found.verdict == "undecided" and not found.waits
-    assert "levels diverged unequally often; diverged ranked worst: ." in found.note
+    assert "levels diverged unequally often; diverged ranked worst: 0." in found.note
 
 
 def test_one_level_that_makes_a_ranking_is_named(tmp_path):
@@ -393,7 +393,7 @@ def test_sides_of_unequal_size_diverge_as_every_deal_of_the_cells_says():
 
 @pytest.mark.parametrize("rate", [0.1, 0.2, 0.5])
 def test_one_cell_against_many_is_seldom_said_to_diverge_more_or_less(rate):
-    """Changing the sides' places, right for sides of as many cells, would be wrong in 13 % of these at .2."""
+    """Changing the sides' places, right for sides of as many cells, would be wrong in 13 % of these at 0.2."""
     runs = np.random.default_rng(5).random((1000, 8, 8)) < rate
     found = [redealt(study[:, 0], study[:, 1:].sum(1), 1, 7) <= 0.05 for study in runs.astype(int)]
     assert np.mean(found) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / len(runs))

@@ -27,7 +27,7 @@ PAIR = {"norm": ["ln", "rms"]}
 
 
 def solved(levels: dict[str, Any], seed: int) -> float:
-    """.999 ± .0003, whatever the norm."""
+    """0.999 ± 0.0003, whatever the norm."""
     return float(0.999 + 0.0003 * NOISE[seed, int(levels.get("norm") == "rms")])
 
 
@@ -47,7 +47,7 @@ def row(found: Study) -> Any:
 
 def test_a_share_that_so_few_seeds_rule_out() -> None:
     assert bound(0, 20, 0.05) == pytest.approx(1 - 0.05 ** (1 / 20)) == pytest.approx(0.1391, abs=1e-4)
-    assert bound(0, 74, 0.05) < 0.04 < bound(0, 73, 0.05), "so that a collapse of .5 fits into .02"
+    assert bound(0, 74, 0.05) < 0.04 < bound(0, 73, 0.05), "so that a collapse of 0.5 fits into 0.02"
     for count, n in ((1, 5), (3, 20)):
         assert stats.binom.cdf(count, n, bound(count, n, 0.05)) == pytest.approx(0.05)
     assert bound(4, 4, 0.05) == 1
@@ -63,8 +63,8 @@ def test_what_a_guess_scores() -> None:
 def test_equal_and_clean_seeds_are_equal_among_solved_seeds_only(tmp_path: Path) -> None:
     found = study(tmp_path, 20)
     said = "equivalent among solved seeds; collapse in fewer than 14 % of seeds (95 %, 0 of 20)"
-    assert format.verdict(row(found)) == f"{said}; within ±.02"
-    assert f"{said}; within ±.02" in summary(found)
+    assert format.verdict(row(found)) == f"{said}; within ±0.02"
+    assert f"{said}; within ±0.02" in summary(found)
 
 
 def test_plainly_equal_once_the_bound_fits_into_the_margin(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def ends(values: np.ndarray, level: float) -> tuple[float, float]:
 
 
 def collapsing(rng: np.random.Generator, studies: int, n: int, q: float) -> tuple[np.ndarray, np.ndarray]:
-    """Which seeds collapse, and differences of .999 ± .0003 without collapses."""
+    """Which seeds collapse, and differences of 0.999 ± 0.0003 without collapses."""
     return rng.random((studies, n)) < q, 0.0003 * (rng.normal(size=(studies, n)) - rng.normal(size=(studies, n)))
 
 

@@ -83,7 +83,7 @@ def test_summary_tables_methods_and_sentences_say_it(tmp_path: Path) -> None:
     loaded = load_study(tmp_path, study)
     table = evidence.effects(loaded).set_index("label")["also"]
     assert table["ffn: swiglu − mlp"] == table["ln + swiglu against ln + mlp"] == BIAS
-    assert table["norm: rms − ln"] == table["norm x ffn"] == table["rms + mlp against ln + mlp"] == ""
+    assert table["norm: rms − ln"] == table["norm × ffn"] == table["rms + mlp against ln + mlp"] == ""
     said = [line for line in summary(loaded, tmp_path).splitlines() if "also:" in line]
     assert len(said) == 1 and said[0].startswith("  ffn: swiglu − mlp") and said[0].endswith(f"; also: {BIAS}")
     case = case_of(tmp_path, loaded)

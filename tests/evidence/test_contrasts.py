@@ -100,7 +100,7 @@ def test_under_two_way_interactions_main_effects_stay_clear_and_aliased_ones_are
             if len(members) == 1:
                 true = interaction(contrast.factor.split(" x "), contrast.level.split(", "))
             else:  # of two-level factors alone
-                split = [member.split(" x ") for member in members]
+                split = [member.split(" × ") for member in members]
                 true = sum(interaction(names, [other(study, name) for name in names]) for names in split)
                 assert contrast.note == f"aliased with {', '.join(members[1:])}"
             assert expected(contrast, means) == pytest.approx(true)
@@ -126,9 +126,9 @@ def test_an_aliased_interaction_of_the_other_sign_is_taken_off():
     study = replace(study, reference=study.reference | {first: levels[1]})
     one, *_ = (c for c in contrasts(study) if c.note)
     own, off = one.label.split(" − ")
-    assert own.startswith(f"{first} x ") and one.note == f"aliased with {off}"
+    assert own.startswith(f"{first} × ") and one.note == f"aliased with {off}"
     means = {cell.id: 0.0 for cell in study.cells}
-    for names, effect in ((own.split(" x "), 0.3), (off.split(" x "), 0.1)):
+    for names, effect in ((own.split(" × "), 0.3), (off.split(" × "), 0.1)):
         for cell in study.cells:
             means[cell.id] += effect * all(cell.levels[name] == other(study, name) for name in names)
     assert expected(one, means) == pytest.approx(0.3 - 0.1)

@@ -62,7 +62,7 @@ def test_effects_tell_it_row_by_row_and_the_summary_from_the_least_to_the_most(t
     assert interaction.finds == pytest.approx((expected[2], expected[2]))
     line = next(line for line in summary(study, tmp_path).splitlines() if "four times in five" in line)
     assert line.startswith("noise: a fresh study of 6 seeds would find effects of ")
-    assert " and interactions of ." in line
+    assert " and interactions of 0." in line
 
 
 @pytest.mark.parametrize(("n", "batches", "finds"), [(2, "b0", False), (3, "b0", True), (4, "", False), (5, "", True)])

@@ -61,7 +61,7 @@ def test_more_seeds_than_64_bits_can_count_ways_for() -> None:
 
 
 def test_exact_tests_err_no_more_often_than_they_say() -> None:
-    """Over every outcome of 7 seeds, with shared and own causes of divergence, P(p <= .05) stays below .05."""
+    """Over every outcome of 7 seeds, with shared and own causes of divergence, P(p <= 0.05) stays below 0.05."""
     chance = {(0, 0): 0.1, (1, 1): 0.1, (1, 0): 0.4, (0, 1): 0.4}
     wrong = 0.0
     for pairs in itertools.product(chance, repeat=7):

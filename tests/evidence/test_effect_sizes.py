@@ -79,7 +79,7 @@ def test_superiority_ranks_diverged_runs_last_and_ties_count_half(tmp_path: Path
     found = of(study, "norm: rms − ln")
     assert found.superiority == pytest.approx((1 + 0.5 + 0 + 0) / 4)
     assert found.verdict == "withheld" and math.isnan(found.smallest) and math.isnan(found.d_z)
-    assert math.isnan(of(made(tmp_path / "grid", GRID), "norm x ffn").superiority), "no runs of one kind with another's"
+    assert math.isnan(of(made(tmp_path / "grid", GRID), "norm × ffn").superiority), "no runs of one kind with another's"
 
 
 @pytest.mark.parametrize("batches", [lambda levels: "b0", str])

@@ -64,7 +64,7 @@ def test_main_effect_is_the_paired_t_over_seeds_of_the_average_over_the_other_fa
 
 def test_interaction_is_the_difference_of_differences(tmp_path: Path) -> None:
     study = made(tmp_path, GRID, seeds=range(6), score=noisy)
-    found = row(evidence.effects(study), "norm x ffn")
+    found = row(evidence.effects(study), "norm × ffn")
     gain_rms = values(study, norm="rms", ffn="swiglu") - values(study, norm="rms", ffn="mlp")
     gain_ln = values(study, norm="ln", ffn="swiglu") - values(study, norm="ln", ffn="mlp")
     assert found.mean == pytest.approx((gain_rms - gain_ln).mean())
@@ -80,13 +80,13 @@ def test_effects_of_a_grid_by_hand(tmp_path: Path) -> None:
     }
     study = made(tmp_path, GRID, seeds=[0, 1], score=lambda levels, seed: losses[levels["norm"], levels["ffn"]][seed])
     table = evidence.effects(study)
-    # seed 0: (1.9 + 1.7 − 2.0 − 2.1)/2 = −.25; seed 1: (2.0 + 2.0 − 2.2 − 2.2)/2 = −.20
+    # seed 0: (1.9 + 1.7 − 2.0 − 2.1)/2 = −0.25; seed 1: (2.0 + 2.0 − 2.2 − 2.2)/2 = −0.20
     assert row(table, "ffn: swiglu − mlp").mean == pytest.approx(-0.225)
-    # seed 0: (1.7 − 2.1) − (1.9 − 2.0) = −.3; seed 1: (2.0 − 2.2) − (2.0 − 2.2) = 0
-    assert row(table, "norm x ffn").mean == pytest.approx(-0.15)
-    assert row(table, "norm x ffn").sd == pytest.approx(0.3 / np.sqrt(2))
-    # t of one degree of freedom at 1 − .05/6, error .15
-    assert row(table, "norm x ffn").high == pytest.approx(-0.15 + stats.t.ppf(1 - 0.05 / 6, 1) * 0.15)
+    # seed 0: (1.7 − 2.1) − (1.9 − 2.0) = −0.3; seed 1: (2.0 − 2.2) − (2.0 − 2.2) = 0
+    assert row(table, "norm × ffn").mean == pytest.approx(-0.15)
+    assert row(table, "norm × ffn").sd == pytest.approx(0.3 / np.sqrt(2))
+    # t of one degree of freedom at 1 − 0.05/6, error 0.15
+    assert row(table, "norm × ffn").high == pytest.approx(-0.15 + stats.t.ppf(1 - 0.05 / 6, 1) * 0.15)
 
 
 def test_labels_name_levels_of_larger_factors_and_strata(tmp_path: Path) -> None:
@@ -100,10 +100,10 @@ def test_labels_name_levels_of_larger_factors_and_strata(tmp_path: Path) -> None
             "norm: rms − ln",
             "norm: bn − ln",
             "ffn: swiglu − mlp",
-            "norm x ffn: rms, swiglu",
-            "norm x ffn: bn, swiglu",
+            "norm × ffn: rms, swiglu",
+            "norm × ffn: bn, swiglu",
         )
-    ] + ["norm x optim.lr: rms, 0.0003", "norm x optim.lr: bn, 0.0003", "ffn x optim.lr"]
+    ] + ["norm × optim.lr: rms, 0.0003", "norm × optim.lr: bn, 0.0003", "ffn × optim.lr"]
 
 
 def noisy_lr(levels: dict[str, Any], seed: int) -> float:
@@ -119,7 +119,7 @@ def test_a_stratum_never_mixes(tmp_path: Path) -> None:
     table = evidence.effects(study)
     assert row(table, "ffn: swiglu − mlp at optim.lr=0.001").verdict == "better"
     assert row(table, "ffn: swiglu − mlp at optim.lr=0.0003").verdict == "worse"
-    assert len(table) == 3 and row(table, "ffn x optim.lr").mean == pytest.approx(0.1)
+    assert len(table) == 3 and row(table, "ffn × optim.lr").mean == pytest.approx(0.1)
 
 
 def test_all_factors_are_factorial_where_no_component_varies(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_factor_is_paired_inside_each_level_of_one_that_changes_the_batches(tm
     )
     table = evidence.effects(study)
     assert row(table, "optim.lr: 0.002 − 0.001").paired
-    assert row(table, "optim.lr x train.batch_size").paired
+    assert row(table, "optim.lr × train.batch_size").paired
     assert not row(table, "train.batch_size: 16 − 8").paired
 
 
@@ -250,7 +250,7 @@ def test_nothing_done_has_no_number_and_no_verdict(tmp_path: Path) -> None:
 
 
 def test_cells_that_are_equal_in_every_seed_are_undecided(tmp_path: Path) -> None:
-    # .1 + .2 − .3 is 5.6e-17 in floating point, in every seed alike: a t statistic would be infinite.
+    # 0.1 + 0.2 − 0.3 is 5.6e-17 in floating point, in every seed alike: a t statistic would be infinite.
     factors = {"norm": ["ln", "rms", "bn"], "ffn": ["mlp", "swiglu"]}
     study = made(tmp_path, factors, score=lambda levels, seed: 0.1 * (seed + 1) + 2)
     table = evidence.effects(study)
@@ -326,7 +326,7 @@ def test_wilson(count: int, n: int) -> None:
 
 def test_holm_by_hand() -> None:
     assert evidence.holm(np.array([0.01, 0.04, 0.03, 0.005]), 0.05) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    # Holm alone would give .04 to the second, which the Bonferroni interval leaves open: it keeps 3 · .02.
+    # Holm alone would give 0.04 to the second, which the Bonferroni interval leaves open: it keeps 3 · 0.02.
     assert evidence.holm(np.array([0.001, 0.02, 0.055]), 0.05) == pytest.approx([0.003, 0.06, 0.06])
     assert evidence.holm(np.array([0.01, np.nan, 0.02]), 0.05) == pytest.approx([0.03, np.nan, 0.06], nan_ok=True)
     assert len(evidence.holm(np.array([]), 0.05)) == 0
@@ -359,7 +359,7 @@ def test_noise_pools_the_spread_of_the_main_effects(tmp_path: Path) -> None:
     spread = table.loc[table["kind"] == "main", "sd"]
     assert main.sd == pytest.approx(np.sqrt((spread**2).mean())) and main.n == 6
     assert main.spread == (spread.min(), spread.max())
-    assert interaction.kind == "interaction" and interaction.sd == pytest.approx(row(table, "norm x ffn").sd)
+    assert interaction.kind == "interaction" and interaction.sd == pytest.approx(row(table, "norm × ffn").sd)
 
 
 @pytest.mark.parametrize(
@@ -409,6 +409,6 @@ def test_intervals_hold_the_truth_together_in_95_of_100_studies(tmp_path: Path) 
         drawn = truth[:, None] + rng.normal(0, 1, 4) + rng.normal(0, 0.5, (len(levels), 4))
         table = evidence.effects(dataclasses.replace(study, runs=study.runs.assign(**{"test/loss": drawn.ravel()})))
         missed += bool(((table["low"] > truth[1:]) | (table["high"] < truth[1:])).any())
-    # Bonferroni over four: the miss rate is at most .05; three standard errors on top.  Without correction it is .16.
+    # Bonferroni over four: the miss rate is at most 0.05; three standard errors on top.  Without correction it is 0.16.
     assert missed / rounds <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / rounds)
     assert missed > 0

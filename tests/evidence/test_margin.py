@@ -25,7 +25,7 @@ from ablate.results.run import Run
 from ablate.results.study import Study, load_study
 
 EQUAL, SMALL = "equivalent among seeds that trained", "negligible among seeds that trained"
-FEW = "collapse in fewer than 46 % of seeds (95 %, 0 of 5)"  # 1 − .05^(1/5) = .451
+FEW = "collapse in fewer than 46 % of seeds (95 %, 0 of 5)"  # 1 − 0.05^(1/5) = 0.451
 PATTERN = np.array([-1.0, 1.0, -1.0, 1.0, 0.0]) / np.sqrt(4 / 5)  # over five seeds: mean 0, SD 1 but for n − 1
 
 
@@ -65,7 +65,7 @@ def test_verdicts_follow_the_interval_the_margin_and_the_seeds(
 def test_an_interval_that_leaves_the_margin_is_undecided_and_says_so(tmp_path: Path) -> None:
     found = row(study(tmp_path, 0.0, 0.01, margin=entry(0.01)))
     assert found.low < -0.01 and found.verdict == "undecided"
-    assert format.verdict(found) == "undecided (not shown within ±.01)"
+    assert format.verdict(found) == "undecided (not shown within ±0.01)"
 
 
 def test_without_a_margin_nothing_is_equal(tmp_path: Path) -> None:
@@ -97,11 +97,11 @@ def test_what_is_inside_the_margin_is_open_for_seeds_auto_while_seeds_may_collap
 
 def test_words_say_how_large_and_whether_afterwards(tmp_path: Path) -> None:
     found = row(study(tmp_path, 0.0, 0.001, margin=entry(0.01)))
-    assert format.verdict(found) == f"{EQUAL}; {FEW}; within ±.01"
+    assert format.verdict(found) == f"{EQUAL}; {FEW}; within ±0.01"
     late = study(tmp_path / "late", 0.004, 0.001, margin=entry(0.01, False, [entry(0.003)]))
-    assert format.verdict(row(late)) == f"{SMALL}; {FEW}; by a margin written after results; within ±.01"
-    said = "margin: ±.01, post hoc: written 2026-02-03, after results; "
-    said += "earlier: ±.003 (registered 2026-02-03, before any result)"
+    assert format.verdict(row(late)) == f"{SMALL}; {FEW}; by a margin written after results; within ±0.01"
+    said = "margin: ±0.01, post hoc: written 2026-02-03, after results; "
+    said += "earlier: ±0.003 (registered 2026-02-03, before any result)"
     assert said in summary(late) and evidence.margin_line(late) == said
 
 

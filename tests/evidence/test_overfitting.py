@@ -14,7 +14,7 @@ from test_weight_averaging import trainer
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.cli.sweep import record
+from ablate.planning.units import record
 from ablate.results.atomic import read_json, write_json
 from ablate.results.result import Overfits
 from ablate.results.run import Run

@@ -100,7 +100,7 @@ def test_a_step_is_the_cell_minus_the_one_before_it(tmp_path: Path) -> None:
 
 
 def test_the_family_counts_rows_that_have_no_p(tmp_path: Path) -> None:
-    """A diverged run leaves one of three comparisons without a number: the others keep their .05/3."""
+    """A diverged run leaves one of three comparisons without a number: the others keep their 0.05/3."""
 
     def status(levels: dict[str, Any], seed: int) -> str:
         return "diverged" if levels["residual"] == "post" and seed == 0 else "done"
@@ -137,7 +137,7 @@ def test_a_pooled_spread_weighs_each_effect_by_its_degrees_of_freedom(tmp_path: 
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_exploratory_rows_have_a_false_coverage_rate_of_one_in_twenty(lost: bool, tmp_path: Path) -> None:
-    """Level 1 − .05·R/k of k rows, R of them with p ≤ .05 after Benjamini & Hochberg; rows without a p count in k."""
+    """Level 1 − 0.05·R/k of k rows, R of them with p ≤ 0.05 after Benjamini & Hochberg; rows without a p count in k."""
 
     def status(levels: dict[str, Any], seed: int) -> str:
         here = levels == {"norm": "rms", "ffn": "gelu"}

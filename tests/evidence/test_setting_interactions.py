@@ -31,12 +31,12 @@ def noise(levels: Levels, seed: int) -> float:
 
 
 def warmed(levels: Levels, seed: int) -> float:
-    """post is as good as pre with warm-up, and .05 worse without."""
+    """post is as good as pre with warm-up, and 0.05 worse without."""
     return 2 + 0.05 * (levels["residual"] == "post") * (levels["optim.warmup"] == 0) + noise(levels, seed)
 
 
 def rated(levels: Levels, seed: int) -> float:
-    """post gains .03 with each doubling of the rate."""
+    """post gains 0.03 with each doubling of the rate."""
     doublings = np.log2(levels["optim.lr"] / 1e-3)
     return float(2 - 0.03 * doublings * (levels["residual"] == "post") + noise(levels, seed))
 
@@ -60,9 +60,9 @@ def test_a_component_and_a_setting_have_a_difference_of_differences_in_the_famil
     assert list(table.index) == [
         "residual: post − pre at optim.warmup=0",
         "residual: post − pre at optim.warmup=40",
-        "residual x optim.warmup",
+        "residual × optim.warmup",
     ]
-    found = table.loc["residual x optim.warmup"]
+    found = table.loc["residual × optim.warmup"]
     gains = [
         values(study, **{"residual": "post", "optim.warmup": at})
         - values(study, **{"residual": "pre", "optim.warmup": at})
@@ -101,7 +101,7 @@ def test_what_is_no_axis_has_no_trend(levels: list[Any]) -> None:
 
 def test_a_setting_of_numbers_has_a_trend(tmp_path: Path) -> None:
     table = evidence.effects(made(tmp_path, RATES, rated)).set_index("label")
-    found = table.loc["residual x optim.lr: post, per doubling"]
+    found = table.loc["residual × optim.lr: post, per doubling"]
     assert found.kind == "trend" and found.family and found.verdict == "better"
     assert found.low < -0.03 < found.high and found["mean"] == pytest.approx(-0.03, abs=0.005)
     assert list(table["kind"]) == ["main"] * 3 + ["interaction"] * 2 + ["trend"]
@@ -121,7 +121,7 @@ def test_zipped_sizes_are_crossed_without_a_trend(tmp_path: Path) -> None:
     factors = {"norm": ["ln", "rms"], "model.layers+model.dim": ["1+16", "2+32", "4+64"]}
     table = evidence.effects(made(tmp_path, factors, lambda v, s: 2 + noise(v, s)))
     crossed = table[table["kind"] != "main"]
-    assert list(crossed["label"]) == [f"norm x model.layers+model.dim: rms, {size}" for size in ("2+32", "4+64")]
+    assert list(crossed["label"]) == [f"norm × model.layers+model.dim: rms, {size}" for size in ("2+32", "4+64")]
 
 
 def test_each_pair_is_counted_once_and_three_together_never(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_each_pair_is_counted_once_and_three_together_never(tmp_path: Path) -> N
     family = evidence.effects(made(tmp_path, factors, lambda v, s: 2 + noise(v, s), 3)).query("family")
     assert (family["stratum"] != "").sum() == 4 * 3
     assert list(family.loc[family["stratum"] == "", "label"]) == [
-        *("norm x optim.lr", "ffn x optim.lr", "norm x model.layers", "ffn x model.layers")
+        *("norm × optim.lr", "ffn × optim.lr", "norm × model.layers", "ffn × model.layers")
     ]
 
 
@@ -141,7 +141,7 @@ def test_strata_of_other_tasks_have_no_interaction_and_other_settings_one_in_eac
     study = made(tmp_path, factors, lambda v, s: 0.5 + noise(v, s), 3, task=task, tasks=tasks)
     table = evidence.effects(study)
     assert list(table.loc[table["kind"] == "interaction", "label"]) == [
-        f"norm x optim.lr at data={name}" for name in ("stdlib", "copy")
+        f"norm × optim.lr at data={name}" for name in ("stdlib", "copy")
     ]
     assert set(table.loc[table["kind"] == "interaction", "metric"]) == {"test/loss", "test/accuracy"}
 
@@ -157,7 +157,7 @@ def test_seeds_auto_waits_for_the_interaction_at_the_level_of_the_whole_family(t
     table = evidence.effects(study)
     assert list(table["verdict"]) == ["worse", "worse", "undecided"]
     assert table["alpha"].to_numpy() == pytest.approx([nominal(tuple(looks), 0.05 / 3)] * 3)
-    assert list(evidence.undecided(table)["label"]) == ["residual x optim.warmup"]
+    assert list(evidence.undecided(table)["label"]) == ["residual × optim.warmup"]
     assert not decided(tmp_path, study.manifest)
 
 
@@ -165,7 +165,7 @@ def test_unequal_divergence_withholds_an_interaction(tmp_path: Path) -> None:
     lost = {"residual": "post", "optim.warmup": 0}
     study = made(tmp_path, WARM, warmed, status=lambda v, s: "diverged" if v == lost and s < 2 else "done")
     found = evidence.effects(study).set_index("label")["verdict"]
-    assert found["residual x optim.warmup"] == "withheld" and found.iloc[1] == "undecided"
+    assert found["residual × optim.warmup"] == "withheld" and found.iloc[1] == "undecided"
     assert "interaction" not in set(evidence.divergence(study)["kind"])
 
 
@@ -173,9 +173,9 @@ def test_interactions_and_trends_reach_every_output(tmp_path: Path) -> None:
     study = made(tmp_path, RATES, rated)
     given = case_of(tmp_path, study)
     said = summary(study, tmp_path)
-    assert "residual x optim.lr: post, per doubling" in said and "n = 6  better (lower loss per doubling)" in said
+    assert "residual × optim.lr: post, per doubling" in said and "n = 6  better (lower loss per doubling)" in said
     sheet = tables.effects_sheet(given)
-    assert [row[0] for row in sheet.rows][-1] == "residual x optim.lr: post, per doubling"
+    assert [row[0] for row in sheet.rows][-1] == "residual × optim.lr: post, per doubling"
     told = sentences(given)
     assert told[-1].startswith(
         "trend of post in place of pre over optim.lr: the difference to the test loss is lower by "
@@ -187,7 +187,7 @@ def test_interactions_and_trends_reach_every_output(tmp_path: Path) -> None:
     drawn = figures.tables(given)
     made_of = drawn["interactions"]
     assert set(made_of["factor"]) == {"residual x optim.lr"} and len(made_of[made_of["one"].notna()]) == 6
-    assert list(drawn["effects"]["label"])[-1] == "residual x optim.lr: post, per doubling"
+    assert list(drawn["effects"]["label"])[-1] == "residual × optim.lr: post, per doubling"
 
 
 @pytest.mark.parametrize("n", [3, 5])

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import run_module
+from conftest import latest, run_module
 from crashing_norm import processes, start
+from one_run import sweep_here
 
 from ablate.config.errors import PlanError
 from ablate.planning.plan import plan_study
@@ -43,7 +44,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-TRAINS = sys.argv[0].endswith("worker.py")
+TRAINS = "ablate.execution.worker" in sys.modules
 
 
 def raise_(error):
@@ -113,7 +114,7 @@ def test_what_a_component_does_to_its_process_reaches_no_other_run(small: list[s
     """Neither while the sweep is planned nor while it trains."""
     own = write(tmp_path, "TRAINS")
     clean, dirty = tmp_path / "clean", tmp_path / "dirty"
-    sweep(tmp_path, *small, "norm=ln,rms", f"results_dir={clean}")
+    assert sweep_here(*latest(*small, "norm=ln,rms", "seeds=1", f"results_dir={clean}")) == 0
     words = [*own, f"norm=ln,{','.join([*DEEDS, *ENDING])},rms"]
     code, said = sweep(tmp_path, *small, *words, f"results_dir={dirty}")
     assert code == 1 and "stopped" not in said, said

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from one_run import train
 from torch import nn
 
-from ablate.cli.sweep import record
 from ablate.execution.process_state import Changed, unchanged
 from ablate.model.norm import LayerNorm
 from ablate.planning.checks.user_code import apart
+from ablate.planning.units import record
 
 CHANGES: dict[str, Callable[[], Any]] = {
     "default dtype (from torch.float32 to torch.float64)": lambda: torch.set_default_dtype(torch.float64),

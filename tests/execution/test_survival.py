@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -13,13 +14,15 @@ import time
 from pathlib import Path
 
 import pytest
+from carried_out import carry_out
 from conftest import ROOT, latest
 from crashing_norm import hazard, kill_session, processes, session_is_gone, start, training, wait_for
+from one_run import sweep_here
 
-from ablate.cli.sweep import carry_out
+from ablate.execution.launcher import launch
 from ablate.results.run import Run
 
-SWEEP = ["-m", "norm=ln,bn", "train.steps=300", "train.eval_every=100", "train.checkpoint_seconds=0.1", "seeds=2"]
+SWEEP = ["-m", "norm=ln,bn", "train.steps=150", "train.eval_every=50", "train.checkpoint_seconds=0.1", "seeds=2"]
 VOLATILE = ("seconds",)
 
 
@@ -70,7 +73,7 @@ def test_kill_9_at_any_moment_loses_nothing_but_time(kills, small, tmp_path):
     last = start(*few, cwd=tmp_path)
     out, err = last.communicate(timeout=600)
     assert last.returncode == 0 and "undecided" in out, out + err
-    start(*few, f"results_dir={whole}", cwd=tmp_path).communicate(timeout=600)
+    assert sweep_here(*latest(*few, f"results_dir={whole}")) == 0
     assert len(numbers(whole)) == (6 if kills > 2 else 4) and numbers(results) == numbers(whole)
     wait_for(lambda: session_is_gone(last.pid), 30)
 
@@ -102,7 +105,7 @@ LONG = "(HERE / 'on').exists() and not self.training and ((HERE / 'here').touch(
 @pytest.mark.parametrize("whose", ["command", pytest.param("its parent", marks=pytest.mark.slow)])
 def test_a_long_evaluation_holds_nobody_up(whose, small, tmp_path):
     """Told to stop, or left by its parent, a worker ends in the midst of one; its last checkpoint stays."""
-    own = [*hazard(tmp_path, LONG), "norm=hazard", "seeds=1", "train.steps=200", "train.checkpoint_seconds=0"]
+    own = [*hazard(tmp_path, LONG), "norm=hazard", "seeds=1", "train.steps=80", "train.checkpoint_seconds=0"]
     process = start(*small, *own, cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 10))
     (tmp_path / "mine" / "on").touch()
@@ -141,12 +144,12 @@ def test_a_cell_that_dies_hard_takes_no_other_down_under_another_launcher(strike
     assert reason in failed["error"]["message"]
 
 
-def test_a_launcher_that_fails_is_one_line_and_the_summary_is_shown(plan, capfd):
-    def launch(jobs: list, first: int) -> None:
+def test_a_launcher_that_fails_is_one_line_and_the_summary_is_shown(plan, capfd, monkeypatch):
+    def die(jobs: list) -> None:
         raise RuntimeError("workers were\nterminated")
 
-    planned = plan("norm=ln,rms", "seeds=1")
-    assert carry_out(planned, launch, lambda: planned) == 1
+    monkeypatch.setattr("ablate.execution.jobs.run_here", die)
+    assert carry_out(plan("norm=ln,rms", "seeds=1"), functools.partial(launch, [])) == 1
     shown = capfd.readouterr()
     assert "ablate: the launcher failed (RuntimeError: workers were terminated)" in shown.err
     assert "missing" in shown.out

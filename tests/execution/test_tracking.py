@@ -17,12 +17,13 @@ import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
 
-from ablate.cli import mirror, sweep
+from ablate.execution.child_process import program
+from ablate.execution.tracking import process
 from ablate.execution.tracking.mirror import Mirror
 from ablate.execution.tracking.run_card import settings
 from ablate.execution.tracking.wandb import wandb_mode
 from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest, write_manifest
+from ablate.results.manifest import write_manifest
 from ablate.results.metrics_writer import MetricsWriter
 from ablate.results.run import Run
 
@@ -114,15 +115,7 @@ def sync(results: Path, *arguments: str, **environment: str) -> subprocess.Compl
 
 
 def start_mirror(results: Path, **environment: str) -> subprocess.Popen[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "ablate.execution.tracking.wandb",
-        STUDY,
-        "--follow",
-        "--results-dir",
-        str(results),
-    ]
+    command = [*program("ablate.execution.tracking.process"), STUDY, str(results)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
 
@@ -206,18 +199,18 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
 
 def test_a_sweep_names_packages_of_ones_own_to_its_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_study(tmp_path)
-    plan = SimpleNamespace(manifest=read_manifest(tmp_path, STUDY), results=tmp_path, user=["mine"])
     started = SimpleNamespace(stdin=io.BytesIO(), wait=lambda seconds: 0)
     commands: list[list[str]] = []
-    monkeypatch.setattr(sweep.subprocess, "Popen", lambda command, **_: commands.append(command) or started)
-    with sweep.mirror(plan):
+    monkeypatch.setattr(process.subprocess, "Popen", lambda command, **_: commands.append(command) or started)
+    with process.mirrored(tmp_path, STUDY, ["mine"], print):
         pass
     mirrors: list[Mirror] = []
-    monkeypatch.setattr(mirror, "follow", mirrors.append)
-    monkeypatch.setattr(mirror.os, "nice", lambda _: None)
-    monkeypatch.setattr(mirror.os, "setsid", lambda: None)
-    monkeypatch.setattr(sys, "argv", commands[0][2:])
-    assert mirror.main() == 0 and (mirrors[0].study, mirrors[0].user) == (STUDY, ["mine"])
+    monkeypatch.setattr(process, "follow", mirrors.append)
+    monkeypatch.setattr(process.os, "nice", lambda _: None)
+    monkeypatch.setattr(process.os, "setsid", lambda: None)
+    monkeypatch.setattr(sys, "argv", commands[0][3:])
+    process.main()
+    assert (mirrors[0].study, mirrors[0].user) == (STUDY, ["mine"])
 
 
 def test_mirroring_again_adds_nothing_and_a_retried_run_replaces_its_failure(tmp_path: Path) -> None:
@@ -424,10 +417,10 @@ def test_a_wandb_that_hangs_ends_with_the_grace_of_the_mirror(tmp_path: Path, se
     (tmp_path / "fake" / "wandb.py").write_text("import time\ntime.sleep(1000)")
     end(tmp_path, make_study(tmp_path)[0])
     code = "from ablate.execution.tracking import wandb; wandb.GRACE = 0.5"
-    program = f"import sys; from ablate.cli import mirror; {code}; sys.exit(mirror.main())"
-    command = [sys.executable, "-c", program, STUDY, "--follow", "--results-dir", str(tmp_path)]
+    start = f"from ablate.execution.tracking import process; {code}; process.main()"
+    command = [sys.executable, "-c", start, STUDY, str(tmp_path)]
     answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
-    assert answer.returncode == 0 and f"`python -m ablate.sync {STUDY}` mirrors the rest" in answer.stderr
+    assert answer.returncode == 0 and f"`ablate sync {STUDY}` mirrors the rest" in answer.stderr
 
 
 def test_the_mode_is_decided_without_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,10 @@ NAN = float("nan")
 
 @pytest.mark.parametrize("zero", [0.0, -0.0, -0.0003, 0.0004, -1e-17])
 def test_what_is_shown_as_zero_has_no_sign(zero: float) -> None:
-    assert format.number(zero, 3) == format.number(zero, 3, signed=True) == ".000"
+    assert format.number(zero, 3) == format.number(zero, 3, signed=True) == "0.000"
     assert format.number(zero, 0, signed=True) == "0"
-    assert format.span(zero, NAN, NAN, 3) == ".000"
-    assert format.span(zero, -0.0002, 0.0001, 3) == ".000 [.000, .000]"
+    assert format.span(zero, NAN, NAN, 3) == "0.000"
+    assert format.span(zero, -0.0002, 0.0001, 3) == "0.000 [0.000, 0.000]"
     assert format.percent(zero / 10) == "0.0 %" and format.remainder(zero / 100) in ("0.00 %", "0 %")
     assert left_over({"difference": zero, "quantity": "parameters"}) == "0.0 % parameters"
     row = SimpleNamespace(worth=zero, worth_low=-0.12, worth_high=0.14)
@@ -28,8 +28,8 @@ def test_what_is_shown_as_zero_has_no_sign(zero: float) -> None:
 
 
 def test_what_is_not_zero_has_its_sign() -> None:
-    assert [format.number(value, 3, signed=True) for value in (0.053, -0.053, 12.5)] == ["+.053", "−.053", "+12.500"]
-    assert (format.number(0.053, 3), format.number(-10.05, 2), format.number(NAN, 2)) == (".053", "−10.05", "–")
+    assert [format.number(value, 3, signed=True) for value in (0.053, -0.053, 12.5)] == ["+0.053", "−0.053", "+12.500"]
+    assert (format.number(0.053, 3), format.number(-10.05, 2), format.number(NAN, 2)) == ("0.053", "−10.05", "–")
     assert (format.percent(-0.12), format.percent(0.001), format.remainder(-0.0167)) == ("−12.0 %", "+0.1 %", "−1.67 %")
     assert left_over({"difference": -0.031, "quantity": "FLOPs"}) == "−3.1 % FLOPs"
 
@@ -37,11 +37,11 @@ def test_what_is_not_zero_has_its_sign() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "shown"),
     [
-        (-0.028, -0.0003, "−.028, −.0003"),
-        (0.00049, 0.03, "+.0005, +.030"),
-        (-0.028, 0.0003, "−.028, .000"),
-        (0.0, 0.03, ".000, +.030"),
-        (1e-30, 0.03, ".000000000, +.030"),
+        (-0.028, -0.0003, "−0.028, −0.0003"),
+        (0.00049, 0.03, "+0.0005, +0.030"),
+        (-0.028, 0.0003, "−0.028, 0.000"),
+        (0.0, 0.03, "0.000, +0.030"),
+        (1e-30, 0.03, "0.000000000, +0.030"),
         (NAN, NAN, "–, –"),
     ],
 )

@@ -38,13 +38,13 @@ def streamed(encoding: str, *texts: str) -> bytes:
 @pytest.mark.parametrize(
     ("encoding", "shown"),
     [
-        ("utf-8", "rms − ln  −.061 ± .002 … é".encode()),
-        ("latin-1", b"rms - ln  -.061 \xb1 .002 ... \xe9"),
-        ("ascii", b"rms - ln  -.061 +/- .002 ... e"),
+        ("utf-8", "rms − ln  −0.061 ± 0.002 … é".encode()),
+        ("latin-1", b"rms - ln  -0.061 \xb1 0.002 ... \xe9"),
+        ("ascii", b"rms - ln  -0.061 +/- 0.002 ... e"),
     ],
 )
 def test_what_an_encoding_lacks_is_said_in_plain_letters(encoding: str, shown: bytes) -> None:
-    assert streamed(encoding, "rms − ln  −.061 ± .002 … é") == shown
+    assert streamed(encoding, "rms − ln  −0.061 ± 0.002 … é") == shown
 
 
 def test_what_a_terminal_would_obey_is_spelled_out_and_an_undecodable_name_is_no_error() -> None:

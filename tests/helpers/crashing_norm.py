@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).parent
-WORKS = sys.argv[0].endswith("worker.py")  # and is not the process that plans
+WORKS = "ablate.execution.worker" in sys.modules  # and is not the process that plans
 
 
 class Hazard(torch.nn.Module):

@@ -1,8 +1,13 @@
-"""A study of one run, trained in this process, and what it logged."""
+"""Runs and whole sweeps in this process, where processes are not what a test is about, and what a run logged."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from carried_out import carry_out
+
 from ablate.execution.worker import run_unit
+from ablate.planning.plan import plan_study
 from ablate.results.run import Run
 
 VOLATILE = ("seconds",)
@@ -16,3 +21,16 @@ def train(plan, stop=lambda: False) -> tuple[str, Run]:
 
 def rows_of(run: Run) -> list[dict]:
     return [{key: value for key, value in row.items() if key not in VOLATILE} for row in run.metrics()[0]]
+
+
+def here(jobs: list[list[str]]) -> None:
+    """Carries jobs out in this process, one after another: a launcher."""
+    for job in jobs:
+        told = {key: value.strip("'") for key, _, value in (override.partition("=") for override in job)}
+        run_unit(Path(told["results_dir"]), told["study"], told["unit"], True, lambda: False)
+
+
+def sweep_here(*words: str) -> int:
+    """A command line carried out as `python -m ablate` does, but for its processes: the exit code."""
+    overrides = [word for word in words if word != "-m"]
+    return carry_out(plan_study(overrides), here, lambda: plan_study(overrides))

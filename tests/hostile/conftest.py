@@ -19,8 +19,8 @@ STUDY = "theirs"
 @pytest.fixture(scope="session")
 def original(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of two cells with one seed, trained in this process."""
-    from ablate.cli.sweep import record
     from ablate.planning.plan import plan_study
+    from ablate.planning.units import record
 
     folder = tmp_path_factory.mktemp("original") / "results"
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder}"]

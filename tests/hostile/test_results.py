@@ -87,7 +87,7 @@ def test_a_unit_whose_runs_lie_elsewhere_is_refused(path: Any, place: Path, resu
 def test_a_tracking_service_is_one_that_the_command_names(place: Path, results: Path, tried: Tried) -> None:
     for shot in (
         {"_target_": f"{PACKAGE}.Sink"},
-        {"_target_": "ablate.cli.mirror.main"},
+        {"_target_": "ablate.execution.tracking.process.main"},
         {"_target_": "os.system"},
         7,
         [1],
@@ -147,7 +147,7 @@ def test_a_checkpoint_that_fires_is_set_aside(place: Path, plan: Any) -> None:
     folder = planned.results / "runs" / planned.manifest.runs[0].path
     folder.mkdir(parents=True)
     (folder / "checkpoint.pt").write_bytes(bullet(place))
-    from ablate.cli.sweep import record
+    from ablate.planning.units import record
 
     record(planned)
     assert train(planned)[0] == "done"

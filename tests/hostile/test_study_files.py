@@ -28,7 +28,6 @@ def theirs(place: Path) -> Path:
 
 def problems(theirs: Path | None, *overrides: str) -> list[str]:
     """What a command line is refused for."""
-    plan_study.cache_clear()
     with pytest.raises(PlanError) as told:
         plan_study((*overrides, "dry_run=true"), str(theirs) if theirs else None)
     found = [str(problem) for problem in told.value.problems]
@@ -126,7 +125,6 @@ def test_hydras_own_settings_belong_on_the_command_line(
 ) -> None:
     (theirs / file).parent.mkdir(parents=True, exist_ok=True)
     (theirs / file).write_text("# @package _global_\n" * (file == "norm/evil.yaml") + yaml.safe_dump(HYDRAS[file]))
-    plan_study.cache_clear()
     arguments = [asked, *["job"] * (asked == "--cfg"), f"--config-dir={theirs}"]
     monkeypatch.setattr(sys, "argv", ["ablate", *arguments])
     assert command(arguments) == 2
@@ -157,7 +155,9 @@ def test_a_study_file_sets_nothing_of_hydras(key: str, place: Path, theirs: Path
         assert "evil.yaml" in problems(theirs, "+experiment=evil")[0]
 
 
-def test_the_real_command_line_runs_nothing(cli: Cli, place: Path, theirs: Path) -> None:
+def test_the_real_command_line_runs_nothing(
+    cli: Cli, place: Path, theirs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """All of it at once, to be trained, with the package where Python finds it."""
     node = {"_target_": f"{PACKAGE}.Norm", "_partial_": True}
     (theirs / "norm" / "evil.yaml").write_text(
@@ -165,13 +165,14 @@ def test_the_real_command_line_runs_nothing(cli: Cli, place: Path, theirs: Path)
     )
     (theirs / "experiment" / "evil.yaml").write_text(yaml.safe_dump({"user": [PACKAGE], "norm": "evil"}))
     for asked in (["+experiment=evil"], ["norm=evil"], ["-m", "norm=ln,evil", "dry_run=true"]):
-        done = cli(*asked, "--config-dir", str(theirs), PYTHONPATH=str(place))
-        assert done.returncode == 2 and "Traceback" not in done.stderr and done.stderr.startswith("ablate: ")
+        assert command([*asked, "--config-dir", str(theirs)]) == 2
+        assert capsys.readouterr().err.startswith("ablate: ")
+    done = cli(*asked, "--config-dir", str(theirs), PYTHONPATH=str(place))
+    assert done.returncode == 2 and "Traceback" not in done.stderr and done.stderr.startswith("ablate: ")
     assert not (place / "results").exists()
 
 
 def test_yaml_below_the_current_folder_is_nobodys_business(place: Path) -> None:
     (place / "notes").mkdir()
     (place / "notes" / "broken.yaml").write_text("a: [")
-    plan_study.cache_clear()
     assert plan_study(("dry_run=true", "norm=ln"), None).manifest.study

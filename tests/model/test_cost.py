@@ -163,7 +163,7 @@ def test_flops_by_hand(ffn: str, matrices: int, position: str, context: int) -> 
 
 
 def test_the_model_of_tiny() -> None:
-    """As the README and the plan's preview show it."""
+    """As README.md, docs/ and the plan's preview show it."""
     config = sized(dim=64, heads=4, layers=2)
     found = count(config, Blank(256, 64))
     assert found.params == 115_968 and found.flops_per_token == 262_144

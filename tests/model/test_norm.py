@@ -270,5 +270,5 @@ def test_statistics_are_of_more_than_half_precision(
 )
 def test_impossible_settings_are_refused(variant: str, key: str, value: float) -> None:
     make = bind("norm", read("norm", variant) | {key: value}, OFFERED)
-    with pytest.raises(ValueError, match=rf"^norm\.{key}={value} [^\n]*$"):
+    with pytest.raises(ValueError, match=rf"^norm\.{key}[= ][^\n]*{value}[^\n]*$"):
         make()

@@ -233,7 +233,7 @@ PUBLISHED = [
     ("decoder", 8, "", 2.0, 0.3536),
     ("encoder_decoder", 2, "encoder.", 1.0059, 0.7006),  # N⁴M = 2⁵
     ("encoder_decoder", 2, "decoder.", 1.5651, 0.4518),
-    ("encoder_decoder", 6, "encoder.", 1.4179, 0.4970),  # .81 · 6^(5/16)
+    ("encoder_decoder", 6, "encoder.", 1.4179, 0.4970),  # 0.81 · 6^(5/16)
     ("encoder_decoder", 6, "decoder.", 2.0598, 0.3433),
 ]
 

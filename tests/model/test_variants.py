@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import re
 from collections.abc import Iterable
@@ -38,6 +39,12 @@ def variants(group: str) -> list[str]:
 
 def read(group: str, variant: str) -> dict[str, Any]:
     """A variant's YAML."""
+    return copy.deepcopy(parsed(group, variant))
+
+
+@functools.cache
+def parsed(group: str, variant: str) -> dict[str, Any]:
+    """A variant's YAML, parsed once for all tests."""
     node = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{variant}.yaml"))
     assert isinstance(node, dict)
     return {str(key): value for key, value in node.items()}
@@ -326,8 +333,14 @@ def check_compiled(cell: dict[str, str], form: tuple[str, str], backend: str, **
         torch.testing.assert_close(mine, theirs)
 
 
-@each_cell
+@covering
 def test_compiled_in_place_it_computes_the_same(cell: dict[str, str]) -> None:
+    check_compiled(cell, LM, "aot_eager", layers=1)
+
+
+@pytest.mark.slow
+@each_cell
+def test_each_variant_compiles_beside_the_reference(cell: dict[str, str]) -> None:
     check_compiled(cell, LM, "aot_eager", layers=1)
 
 

@@ -32,7 +32,7 @@ def by_label(planned: Plan) -> dict[str, dict[str, Any]]:
 
 def amount(cell: dict[str, Any], how: str, hidden: int | None = None) -> float:
     """A cell's parameters without embedding and head, or its FLOPs, summed over the layers of a model that is built."""
-    config = cell["config"]
+    config = cell.config
     config = config | {"ffn": config["ffn"] | ({"hidden": hidden} if hidden else {})}
     task = build_task(config)
     with torch.device("meta"):
@@ -68,18 +68,18 @@ def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> 
     planned = plan(f"match={how}", f"ffn=mlp,{ffn}", f"model.dim={dim}", "data.context=7")
     cells = by_label(planned)
     reference, cell = cells["mlp"], cells[ffn]
-    assert reference["config"]["ffn"]["hidden"] == 4 * dim, "the reference stays as it is"
+    assert reference.config["ffn"]["hidden"] == 4 * dim, "the reference stays as it is"
     target = amount(reference, how)
     same = amount(cell, how, 4 * dim) == target
     expected = 4 * dim if same else brute_force(cell, how, target, range(1, 6 * dim))
-    assert cell["config"]["ffn"]["hidden"] == expected
-    assert cell["matched"] == {
-        "quantity": reference["matched"]["quantity"],
+    assert cell.config["ffn"]["hidden"] == expected
+    assert cell.matched == {
+        "quantity": reference.matched.quantity,
         "value": amount(cell, how),
         "reference": target,
         "difference": amount(cell, how) / target - 1,
     }
-    assert reference["matched"]["difference"] == 0
+    assert reference.matched.difference == 0
 
 
 @pytest.mark.parametrize("how", ["params", "flops"])
@@ -95,9 +95,9 @@ def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> 
 def test_what_other_components_cost_is_made_up_for(plan, how: str, factor: str, reference: str, other: str) -> None:
     cells = by_label(plan(f"match={how}", f"{factor}={reference},{other}", "data.context=40", "model.layers=2"))
     cell, target = cells[other], amount(cells[reference], how)
-    width = cell["config"]["ffn"]["hidden"]
+    width = cell.config["ffn"]["hidden"]
     if how == "flops":
-        assert width == 64 and cell["matched"]["difference"] == 0, "none of these multiplies matrices"
+        assert width == 64 and cell.matched.difference == 0, "none of these multiplies matrices"
     else:
         assert width == brute_force(cell, how, target, range(1, 130))
         assert target != amount(cell, how, 64)
@@ -105,7 +105,7 @@ def test_what_other_components_cost_is_made_up_for(plan, how: str, factor: str, 
 
 def test_position_tables_count_and_embeddings_do_not(plan) -> None:
     cell = by_label(plan("match=params", "position=learned,rope"))["rope"]
-    assert cell["config"]["ffn"]["hidden"] > 64, "the table's parameters went into the FFN"
+    assert cell.config["ffn"]["hidden"] > 64, "the table's parameters went into the FFN"
     tied = plan("match=params", "ffn=mlp,swiglu", "model.tie_embeddings=false")
     assert by_label(tied)["swiglu"]["matched"] == by_label(plan("match=params", "ffn=mlp,swiglu"))["swiglu"]["matched"]
 
@@ -113,9 +113,9 @@ def test_position_tables_count_and_embeddings_do_not(plan) -> None:
 def test_shared_layers_count_once_in_parameters_and_each_in_flops(plan) -> None:
     shared = ["ffn=mlp,swiglu", "model.layers=3", "model.share_layers=true"]
     cell = by_label(plan("match=params", *shared))["swiglu"]
-    assert cell["matched"]["value"] < 2 * (4 * 16**2 + 3 * 16 * cell["config"]["ffn"]["hidden"])
+    assert cell.matched.value < 2 * (4 * 16**2 + 3 * 16 * cell.config["ffn"]["hidden"])
     three, one = (by_label(plan("match=flops", *shared, f"model.layers={n}"))["mlp"]["matched"] for n in (3, 1))
-    head = 2 * 16 * build_task(cell["config"]).vocab
+    head = 2 * 16 * build_task(cell.config).vocab
     assert three["value"] - head == pytest.approx(3 * (one["value"] - head))
 
 
@@ -142,7 +142,7 @@ def test_another_reference_is_what_the_others_are_brought_to(plan) -> None:
 def test_a_cell_that_is_equal_keeps_its_width(plan) -> None:
     """Even one that is no multiple of 8."""
     cells = by_label(plan("match=flops", "ffn=swiglu", "ffn.multiple_of=1", "norm=ln,rms"))
-    assert {cell["config"]["ffn"]["hidden"] for cell in cells.values()} == {42}
+    assert {cell.config["ffn"]["hidden"] for cell in cells.values()} == {42}
 
 
 @pytest.mark.parametrize("rule", [lambda w: w, lambda w: w * w, lambda w: -(-w // 24) * 24, lambda w: 3 * w + 7])
@@ -243,8 +243,8 @@ def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(small, own_ff
 def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(small, own_ffns) -> None:
     planned = plan_study((*small, "user=[narrow]", "ffn=mlp,rounded", "match=params"), own_ffns)
     cell = by_label(planned)["rounded"]
-    assert cell["config"]["ffn"]["hidden"] == 72, "of 48 and 72, for 64"
-    assert any("rounded: +" in note and "nothing comes nearer" in note for note in cell["notes"])
+    assert cell.config["ffn"]["hidden"] == 72, "of 48 and 72, for 64"
+    assert any("rounded: +" in note and "nothing comes nearer" in note for note in cell.notes)
 
 
 def test_a_width_written_by_rule_or_by_number_is_one_run(plan) -> None:

@@ -14,7 +14,6 @@ from test_tuning import rounds
 from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import record
 from ablate.config.schema import PLACEBOS
 from ablate.data.build import build_task
 from ablate.evidence.noise_floor import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
@@ -22,6 +21,7 @@ from ablate.execution.worker import run_unit
 from ablate.model.build import initialised_model
 from ablate.model.placebo import component_of, data_seed
 from ablate.planning.plan import PlanError, plan_study
+from ablate.planning.units import record
 from ablate.results.run import Run
 from ablate.results.study import load_study
 from analysis.writing.tables import remarks
@@ -111,8 +111,7 @@ def test_runs_differ_by_what_is_drawn_anew_and_by_nothing_else(plan):
     for unit in planned.manifest.units:
         assert run_unit(planned.results, planned.manifest.study, unit, True, lambda: False) == ["done"]
     labels = {
-        run["path"]: cell["levels"][KIND]
-        for run, cell in zip(planned.manifest.runs, planned.manifest.cells, strict=True)
+        run.path: cell.levels[KIND] for run, cell in zip(planned.manifest.runs, planned.manifest.cells, strict=True)
     }
     losses = {}
     for path, kind in labels.items():
@@ -136,15 +135,15 @@ def test_runs_differ_by_what_is_drawn_anew_and_by_nothing_else(plan):
 )
 def test_kinds_are_the_studied_components_that_draw_something(plan, overrides, kinds):
     manifest = plan(*overrides, "aa=4", "eval.lengths=[8]").manifest
-    assert manifest["factors"] == {KIND: [None, *kinds, "data", "init", "chaos"]}
-    assert manifest["seeds"] == [0, 1, 2, 3] and manifest["reference"] == {KIND: None}
-    shares = [cell["shared_draws"] for cell in manifest["cells"]]
+    assert manifest.factors == {KIND: [None, *kinds, "data", "init", "chaos"]}
+    assert manifest.seeds == [0, 1, 2, 3] and manifest.reference == {KIND: None}
+    shares = [cell.shared_draws for cell in manifest.cells]
     assert shares[0] == shares[-1] == 1 and shares[-2] == 0 and all(0 < share < 1 for share in shares[1:-3])
-    assert [cell["reference"] for cell in manifest["cells"]] == [True] + [False] * (len(kinds) + 3)
+    assert [cell.reference for cell in manifest.cells] == [True] + [False] * (len(kinds) + 3)
     study = plan(*overrides, "eval.lengths=[8]").manifest
-    assert manifest["placebo_of"] == study["study"] and manifest["study"] == f"{study['study']}-aa"
-    plain = {run["path"] for run in manifest["runs"] if run["cell"] == manifest["cells"][0]["id"]}
-    own = {run["path"] for run in study["runs"] if run["cell"] == study["cells"][0]["id"]}
+    assert manifest.placebo_of == study.study and manifest.study == f"{study.study}-aa"
+    plain = {run.path for run in manifest.runs if run.cell == manifest.cells[0].id}
+    own = {run.path for run in study.runs if run.cell == study.cells[0].id}
     assert own < plain, "the study's own runs of its reference are the placebos' reference"
 
 
@@ -154,14 +153,14 @@ def test_the_placebos_are_a_round_before_the_study_at_its_tuned_values(plan):
     )
     tuning, placebos, study = (planned.manifest for planned in done)
     assert code == 0 and trained == 8 + 4 * 3 + 3
-    assert {cell["config"]["optim"]["lr"] for cell in placebos["cells"]} == {3e-3}
-    assert study["placebos"] == placebos["study"] and tuning["tunes"] == study["study"]
-    assert study["components"] == ["norm"] and study["seeds"] == [0, 1, 2]
+    assert {cell.config["optim"]["lr"] for cell in placebos.cells} == {3e-3}
+    assert study.placebos == placebos.study and tuning.tunes == study.study
+    assert study.components == ["norm"] and study.seeds == [0, 1, 2]
 
 
 def test_a_dry_run_shows_the_placebos_that_come_first(plan):
     shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", "design=leave_one_out", "zip=[norm,ffn]", "aa=4"))
-    assert "perturbed by 1e-7" in shown and "5 cells x 4 seeds = 20 runs" in shown
+    assert "perturbed by 1e-7" in shown and "5 cells × 4 seeds = 20 runs" in shown
     assert "leave one out" not in shown and "zip" not in shown, "of the study, not of its placebos"
 
 
@@ -277,7 +276,7 @@ def test_the_summary_says_what_noise_alone_makes(tmp_path):
     table = evidence.effects(load_study(tmp_path, "mine"))
     seen = evidence.noise(table)[0]
     spread = max((found["ffn"].sd, upper), (seen.sd, seen.sd * math.sqrt(4 / stats.chi2.ppf(0.05, 4))))[1]
-    assert f"a difference of .05 needs about {seeds_needed(0.05, spread, 0.05 / 3)} seeds, .02 about" in needed
+    assert f"a difference of 0.05 needs about {seeds_needed(0.05, spread, 0.05 / 3)} seeds, 0.02 about" in needed
 
 
 def test_a_spread_too_small_for_its_digits_is_not_called_nothing(tmp_path):
@@ -287,7 +286,7 @@ def test_a_spread_too_small_for_its_digits_is_not_called_nothing(tmp_path):
     fabricate(tmp_path, {KIND: [None, "chaos"]}, range(8), score, reference={KIND: None}, study="a", placebo_of="b")
     study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(5), study="b"))
     said = placebo_lines(evidence.effects(study), load_study(tmp_path, "a"))[0]
-    assert "SD < .000001 (chaos; 95 % upper bound < .000001)" in said
+    assert "SD < 0.000001 (chaos; 95 % upper bound < 0.000001)" in said
     assert "placebos of b: what noise does, no effects of variants" in remarks(load_study(tmp_path, "a"))
 
 
@@ -324,7 +323,7 @@ def test_steps_of_a_cumulative_design_are_effects_seen(tmp_path):
     table = evidence.effects(study)
     said = placebo_lines(table, load_study(tmp_path, "a"))[-1]
     spread = upper_bound(evidence.noise(table)[0].sd, 5)
-    assert f"a difference of .05 needs about {seeds_needed(0.05, spread, 0.05 / 2)} seeds" in said
+    assert f"a difference of 0.05 needs about {seeds_needed(0.05, spread, 0.05 / 2)} seeds" in said
     assert "the SD of the effects seen" in said
 
 
@@ -335,7 +334,7 @@ def test_seeds_needed_with_looks_are_those_of_their_smaller_level(tmp_path):
     table = evidence.effects(load_study(tmp_path, name))
     spread = upper_bound(evidence.noise(table)[0].sd, 5)
     fixed, looked = (seeds_needed(0.02, spread, alpha) for alpha in (0.05, float(table["alpha"].iloc[0])))
-    assert fixed < looked and f".02 about {looked}," in placebo_lines(table, load_study(tmp_path, "a"))[-1]
+    assert fixed < looked and f"0.02 about {looked}," in placebo_lines(table, load_study(tmp_path, "a"))[-1]
 
 
 def test_nothing_is_said_of_what_is_not_there(tmp_path):

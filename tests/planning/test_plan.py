@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from carried_out import carry_out
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from ablate.cli.sweep import carry_out, conclude, job_overrides, record
 from ablate.config.study_file import quoted
 from ablate.planning.plan import Plan, PlanError
+from ablate.planning.units import job_overrides, record
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -99,7 +100,7 @@ def test_another_command_cannot_take_seeds_out_of_a_running_study(plan):
     record(running)
     record(plan("norm=ln,rms", "seeds=1"))
     write_results(running, "done")
-    assert conclude(running, None) == 0
+    assert carry_out(running) == 0
     assert read_manifest(running.results, running.manifest.study).seeds == [0, 1, 2]
 
 

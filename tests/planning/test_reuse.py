@@ -11,9 +11,9 @@ import yaml
 from conftest import ROOT, run_module
 
 import ablate.results.run_key
-from ablate.cli.sweep import record
 from ablate.execution.worker import run_unit
 from ablate.planning.plan import Plan, PlanError
+from ablate.planning.units import record
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import Code
 from ablate.results.manifest import log_look, read_manifest, study_folder
@@ -263,7 +263,7 @@ def test_a_worker_goes_by_the_code_that_it_imported(package, small, tmp_path):
 import pathlib
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
-from ablate.cli.sweep import job_overrides, record
+from ablate.planning.units import job_overrides, record
 from ablate.execution.jobs import run_here
 from ablate.execution.worker import run_unit
 plan = plan_study(("norm=half", "seeds=2", "train.parallel=1", "user=[mine]", *{small!r}), {package[1][13:]!r})

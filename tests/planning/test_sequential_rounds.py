@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from carried_out import carry_out
 
 from ablate.cli.preview import preview
-from ablate.cli.sweep import carry_out, record
 from ablate.planning.plan import Plan, PlanError
+from ablate.planning.units import record
 from ablate.results.atomic import write_json
 from ablate.results.manifest import log_look, newest_study, read_manifest
 from ablate.results.run import Run
@@ -52,7 +53,7 @@ def sweep(plan: Callable[..., Plan], capsys: pytest.CaptureFixture[str]) -> Call
             rounds.append(plan(*overrides))
             return rounds[-1]
 
-        def launch(jobs: list[list[str]], first: int) -> None:
+        def launch(jobs: list[list[str]]) -> None:
             trained.append(len(jobs))
             write(rounds[-1], score)
 
@@ -169,7 +170,7 @@ def test_a_common_reference_alone_is_no_look_at_a_comparison(plan, sweep):
 
 
 def test_divergence_is_not_waited_for(plan, capsys):
-    def write_diverged(jobs: list[list[str]], first: int) -> None:
+    def write_diverged(jobs: list[list[str]]) -> None:
         planned = plan(*AUTO)
         write(planned, alike)
         bad = next(run.path for run in planned.manifest.runs if run.path.startswith("rms"))

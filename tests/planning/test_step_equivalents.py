@@ -35,7 +35,7 @@ def noise(*key: int) -> float:
 
 
 def planted(levels: dict, lr: float, seed: int) -> float:
-    """A loss that falls by the slope times log(steps / 6), and by .02 more for rms."""
+    """A loss that falls by the slope times log(steps / 6), and by 0.02 more for rms."""
     falls = RATES[lr] * math.log(levels.get("train.steps", 6) / 6)
     gain = 0.02 * (levels.get("norm") == "rms")
     return 2.0 + seed / 100 - falls - gain + noise(seed, levels.get("norm") == "rms")
@@ -44,7 +44,7 @@ def planted(levels: dict, lr: float, seed: int) -> float:
 def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_runs_are_shared(plan, capsys):
     command = ["norm=ln,rms", "optim.lr=1e-3,1e-2", "exchange=true"]
     shown = preview(plan(*command))
-    assert "4 cells x 3 seeds = 12 runs" in shown
+    assert "4 cells × 3 seeds = 12 runs" in shown
     assert "then exchange runs: 2 reference cells at 5 and 8 steps, with the same seeds" in shown
     code, done, trained = rounds(plan, *command, score=planted)
     study, exchange = done[-1].manifest, done[-1].ended[-1].manifest
@@ -59,7 +59,7 @@ def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_r
     assert len(plain & all_of_it) == 2 * 3, "the runs at the study's own steps are its own"
     out = capsys.readouterr().out
     assert out.count("simultaneous 95 % intervals") == 1, "one summary, of the study itself, when all is there"
-    assert "exchange rate: 25 % more steps of ln + optim.lr=0.001: −.0669" in out
+    assert "exchange rate: 25 % more steps of ln + optim.lr=0.001: −0.0669" in out
     assert rounds(plan, *command, score=planted)[2] == 0
 
 
@@ -154,7 +154,7 @@ def test_strata_of_other_lengths_are_each_scaled(text):
     steps = [cell.config["train"]["steps"] for cell in draft.rows if cell.reference]
     made = exchange_study(draft, {"study": "s", "seeds": [0]})
     assert made.factors == {"scale": ["tiny", "small"], "train.steps": ["x0.8", "x1", "x1.25"]}
-    found = [cell["config"]["train"]["steps"] for cell in made.rows]
+    found = [cell.config["train"]["steps"] for cell in made.rows]
     assert len(set(steps)) == 2
     assert found == [round(each * ratio) for each in steps for ratio in (0.8, 1, 1.25)]
 

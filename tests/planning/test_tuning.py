@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from carried_out import carry_out
 from conftest import SHAPE, STEPS
 from fake_studies import edit_json
+from one_run import sweep_here
 
 from ablate import evidence
 from ablate.cli.summary import summary
-from ablate.cli.sweep import carry_out
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.planning.rounds.tuning_grid import at_edge, choose, extended
 from ablate.results.atomic import write_json
@@ -115,13 +116,13 @@ def test_differences_at_common_values_stand_beside_the_scored_ones(plan, capsys)
     expected = [bowl({"norm": "rms"}, lr, 10**6) - bowl({"norm": "ln"}, lr, 10**6) for lr in (1e-3, 3e-3, 1e-2)]
     assert found["norm: rms − ln"] == pytest.approx(expected)
     assert found["ffn: gelu − mlp"] == pytest.approx([0, 0, 0], abs=1e-12)
-    assert found["norm x ffn"] == pytest.approx([0, 0, 0], abs=1e-12)
+    assert found["norm × ffn"] == pytest.approx([0, 0, 0], abs=1e-12)
     own = evidence.effects(load_study(done[0].results, done[0].manifest.study))
     own = own[(own["kind"] == "main") & (own["factor"] == "norm")]
     assert list(own["mean"]) == pytest.approx(expected), "as the tuning study says by itself"
     text = capsys.readouterr().out
     assert "at each common optim.lr, validation split, 2 tuning seeds" in text
-    assert "norm: rms − ln   1e-3 +.0250  3e-3 +.0210  0.01 −.0070" in text
+    assert "norm: rms − ln   1e-3 +0.0250  3e-3 +0.0210  0.01 −0.0070" in text
 
 
 def test_a_diverged_value_counts_as_worst_and_is_never_a_number(plan, capsys):
@@ -163,7 +164,6 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
         return [run.path for run in manifest().runs if run.cell == cell]
 
     def planned():
-        plan_study.cache_clear()
         done.append(plan_study((*shape, *TUNE)))
         return done[-1]
 
@@ -283,33 +283,33 @@ def test_a_confirmation_takes_the_tuned_values_as_they_are(plan):
     _, done, _ = rounds(plan, "norm=ln,rms", *TUNE)
     code, confirmed, trained = rounds(plan, "norm=ln,rms", *TUNE, "confirm=4")
     manifest = confirmed[-1].manifest
-    assert code == 0 and trained == 8 and manifest["seeds"] == [3, 4, 5, 6], "tuning seeds are none that were scored"
-    assert manifest["confirms"] == done[-1].manifest.study and manifest["tuning"] == done[-1].manifest.tuning
+    assert code == 0 and trained == 8 and manifest.seeds == [3, 4, 5, 6], "tuning seeds are none that were scored"
+    assert manifest.confirms == done[-1].manifest.study and manifest.tuning == done[-1].manifest.tuning
 
 
 def test_matched_widths_are_matched_at_each_value(plan):
     manifest = plan(
         "ffn=mlp,swiglu", "tune.key=model.tie_embeddings", "tune.values=[true,false]", "match=params"
     ).manifest
-    for cell, reference in zip(manifest["cells"][1::2], manifest["cells"][::2], strict=True):
-        assert cell["matched"]["reference"] == reference["matched"]["value"]
-        assert abs(cell["matched"]["difference"]) < 0.05
+    for cell, reference in zip(manifest.cells[1::2], manifest.cells[::2], strict=True):
+        assert cell.matched.reference == reference.matched.value
+        assert abs(cell.matched.difference) < 0.05
 
 
 def test_a_study_of_one_cell_compares_the_values_with_the_first(plan):
     manifest = plan("tune.key=optim.betas", "tune.values=[[0.9,0.95],[0.9,0.99]]").manifest
     levels = ["[0.9, 0.95]", "[0.9, 0.99]"]
-    assert manifest["factors"] == {"optim.betas": levels} and manifest["reference"] == {"optim.betas": levels[0]}
-    assert [cell["reference"] for cell in manifest["cells"]] == [True, False]
-    assert [cell["config"]["optim"]["betas"] for cell in manifest["cells"]] == [json.loads(level) for level in levels]
+    assert manifest.factors == {"optim.betas": levels} and manifest.reference == {"optim.betas": levels[0]}
+    assert [cell.reference for cell in manifest.cells] == [True, False]
+    assert [cell.config["optim"]["betas"] for cell in manifest.cells] == [json.loads(level) for level in levels]
 
 
 def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
     from ablate.cli.preview import preview
 
     shown = preview(plan("norm=ln,rms", "ffn=mlp,gelu", *TUNE, "dry_run=true", "aa=4"))
-    assert "12 cells x 2 seeds = 24 runs, 24 to do" in shown
-    assert "then: placebos and 4 cells x 3 seeds at the tuned values" in shown
+    assert "12 cells × 2 seeds = 24 runs, 24 to do" in shown
+    assert "then: placebos and 4 cells × 3 seeds at the tuned values" in shown
     assert not plan("norm=ln").results.exists()
 
 
@@ -352,10 +352,9 @@ def test_what_cannot_be_tuned_is_refused_in_one_line(plan, overrides, message):
     assert len({problem.key for problem in error.value.problems}) == 1
 
 
-def test_the_real_command_tunes_places_placebos_and_scores(cli, small, tmp_path):
-    command = ["-m", *small, "norm=ln,rms", *TUNE, "tune.seeds=1", "aa=3", "seeds=2", "train.parallel=1"]
-    done = cli(*command)
-    assert done.returncode == 0, done.stderr
+def test_real_runs_are_tuned_beside_placebos_and_scored(small, tmp_path, capsys):
+    assert sweep_here(*small, "norm=ln,rms", *TUNE, "tune.seeds=1", "aa=3", "seeds=2") == 0
+    said = capsys.readouterr().out
     names = sorted(path.parent.name for path in tmp_path.glob("results/studies/*/manifest.json"))
     name = names[0]
     assert names == [name, f"{name}-aa", f"{name}-tune"]
@@ -365,15 +364,13 @@ def test_the_real_command_tunes_places_placebos_and_scores(cli, small, tmp_path)
     for norm, group in tuned.groupby("norm"):
         best[norm] = group.loc[group["val/loss"].idxmin(), "optim.lr"]
     assert {cell.label: cell.config["optim"]["lr"] for cell in study.manifest.cells} == best
-    assert "at each common optim.lr" in done.stdout and "placebos (aa=3, ln)" in done.stdout
-    assert "data order" in done.stdout and "needs" in done.stdout
+    assert "at each common optim.lr" in said and "placebos (aa=3, ln)" in said
+    assert "data order" in said and "needs" in said
     plain = {run.path for run in study.manifest.runs}
     shared = plain & {run.path for run in read_manifest(tmp_path / "results", f"{name}-aa").runs}
     assert len(shared) == 2, "the placebos' reference runs are the study's own"
-    assert (
-        summary(study, tmp_path / "results").splitlines()[1:-1]
-        == [line for line in done.stdout.splitlines() if not line.startswith("[")][1:-1]
-    )
+    shown = [line for line in said.splitlines() if not line.startswith("[")]
+    assert summary(study, tmp_path / "results").splitlines()[1:-1] == shown[1:-1]
 
 
 def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(plan, capsys):
@@ -385,7 +382,7 @@ def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(pl
 
     _, done, _ = rounds(plan, "norm=ln,rms", "ffn=mlp,gelu", *TUNE)
     lines = capsys.readouterr().out.splitlines()
-    about = [line for line in lines if line.startswith(("  norm: ", "  ffn: ", "  norm x ffn")) and "1e-3" not in line]
+    about = [line for line in lines if line.startswith(("  norm: ", "  ffn: ", "  norm × ffn")) and "1e-3" not in line]
     assert len(about) == 3 and all("given these tuned values" in line for line in about)
     study = load_study(done[-1].results, done[-1].manifest.study)
     case = case_of(done[-1].results, study)

@@ -13,9 +13,9 @@ from test_tuning import GRID, TUNE, rounds
 from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import record
 from ablate.evidence.statistics import interval, paired
 from ablate.planning.plan import PlanError
+from ablate.planning.units import record
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Manifest

@@ -224,6 +224,65 @@ def test_what_a_part_of_a_users_package_uses(target, names, package):
     assert set(own(package, target)) == {f"mine.{name}" for name in names}
 
 
+USING = "class Plain:\n    def forward(self, x):\n        return {}(x)\n"
+IMPORTS = {
+    "from mine.deep.more import twice": "twice",
+    "from mine.deep.more import twice as double": "double",
+    "from .deep.more import twice": "twice",
+    "from mine.deep import more": "more.twice",
+    "import mine.deep.more": "mine.deep.more.twice",
+    "import mine.deep.more as elsewhere": "elsewhere.twice",
+    "from mine.shown import twice": "twice",
+    "": "twice",  # in the same module
+}
+
+
+def content(folder: Path, target: str, edited: dict[str, str]) -> str:
+    """What a run passes through that has a target of the user's package, with files edited."""
+    edits = {folder / "mine" / f"{name}.py": text.encode() for name, text in edited.items()}
+    return Sources({"ablate": [PACKAGE], "mine": [folder / "mine"]}, edits).code({"norm": target}).content
+
+
+def test_where_code_stands_and_how_it_is_imported_does_not_count(package):
+    files = {"shown": "from mine.deep.more import twice\n"}
+    found = set()
+    for line, name in IMPORTS.items():
+        moved = "" if line else OWN["mine/deep/more.py"]
+        found.add(content(package, "mine.new.Plain", files | {"new": f"{moved}{line}\n{USING.format(name)}"}))
+    inside = (
+        "class Plain:\n    def forward(self, x):\n        from mine.deep.more import twice\n        return twice(x)\n"
+    )
+    found.add(content(package, "mine.other.place.Plain", {"other/place": inside}))
+    hinted = (
+        "import torch\nfrom mine.deep.more import twice\nclass Plain:\n    size: torch.Size\n    def f(self): twice\n"
+    )
+    other = hinted.replace("import torch", "from torch import Size").replace("torch.Size", "Size")
+    assert len(found) == 1
+    assert content(package, "mine.new.Plain", {"new": hinted}) == content(package, "mine.new.Plain", {"new": other})
+
+
+def test_of_two_definitions_with_one_name_the_one_that_is_used_counts(package):
+    """Both are used here, each by another function; then each by the other."""
+    files = {"left": "def helper(x):\n    return x\n", "right": "def helper(x):\n    return -x\n"}
+    text = (
+        "from mine import left, right\ndef one(x):\n    return left.helper(x)\n"
+        "def two(x):\n    return 2 * right.helper(x)\ndef both(x):\n    return one(x) + two(x)\n"
+    )
+    swapped = text.replace("left.", "other.").replace("right.", "left.").replace("other.", "right.")
+    found = [content(package, "mine.new.both", files | {"new": one}) for one in (text, swapped)]
+    assert found[0] != found[1]
+
+
+def test_local_names_lead_nowhere(package):
+    text = (
+        "from mine.deep.more import helper, twice\nSIZE = 1\nclass Plain:\n    SIZE = 2\n"
+        "    def forward(self, helper, *twice):\n        return [SIZE for SIZE in helper(twice)]\n"
+    )
+    assert set(own(package, "mine.new.Plain", {"new": text})) == {"mine.new.Plain"}
+    used = text.replace("helper, *twice", "x").replace("SIZE for SIZE in", "SIZE + y for y in")
+    assert set(own(package, "mine.new.Plain", {"new": used})) >= {"mine.new.SIZE", "mine.deep.more.twice"}
+
+
 def test_a_users_sources_count_where_they_are_used(package):
     before = own(package, "mine.Scaled")
     tools = OWN["mine/tools.py"]

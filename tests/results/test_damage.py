@@ -17,11 +17,11 @@ from safetensors.torch import load_file, save_file
 
 from ablate import load
 from ablate.cli import clean, diff, evaluate, status
-from ablate.cli.sweep import record
 from ablate.config.errors import Corrupt
 from ablate.data.corpus import Document, cache_folder, load_corpus
 from ablate.execution.tracking import mirror as sync
 from ablate.planning.plan import plan_study
+from ablate.planning.units import record
 from ablate.results.checksum import sealed_archive, unsealed_archive
 from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.run import Run
@@ -71,7 +71,6 @@ def planned(command, results):
     """Plans the study's command again, as a new process would."""
 
     def plan():
-        plan_study.cache_clear()
         return plan_study((*command, f"results_dir={results}"))
 
     return plan

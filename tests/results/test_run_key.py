@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,15 @@ import numpy
 import pytest
 import torch
 import yaml
-from conftest import SHAPE, STEPS
+from conftest import ROOT, SHAPE, STEPS
 
 from ablate.config.components import RESERVED
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS, SECTIONS, Config
+from ablate.config.schema import COMPONENTS, LATER, LATER_GROUPS, SECTIONS, Config
 from ablate.planning.plan import draft_study
 from ablate.results import run_key as identity
 from ablate.results.code_hash import Code
-from ablate.results.run_key import batches, run_key
+from ablate.results.run_key import batches, cell_id, run_key
 
 # Settings that change no number of a run.
 NO_PART = {
@@ -155,6 +156,60 @@ def test_seeds_data_versions_and_code_change_the_key(config: dict[str, Any], mon
 def test_the_order_of_settings_changes_no_key(config: dict[str, Any]) -> None:
     turned = {name: dict(reversed(node.items())) if isinstance(node, dict) else node for name, node in config.items()}
     assert run_key(dict(reversed(turned.items())), 0, "f") == run_key(config, 0, "f")
+
+
+def frame() -> set[str]:
+    """Every key and group of the configuration that is part of the key, but for what variants hold."""
+    keys = {f"{section}.{name}".lstrip(".") for section, name in settings()}
+    return keys - NO_PART.keys() | {*COMPONENTS, "data"}
+
+
+def written() -> dict[str, list[str]]:
+    """The settings of every variant, by group=variant."""
+    found: dict[str, list[str]] = {}
+    for group, variant, name in variants():
+        found.setdefault(f"{group}={variant}", []).append(name)
+    return found
+
+
+def test_what_came_after_the_first_release_says_what_was_so_before() -> None:
+    """`tests/recorded/settings.json` is what the first release had; it is never added to."""
+    first = json.loads((ROOT / "tests" / "recorded" / "settings.json").read_text(encoding="utf-8"))
+    for key in sorted(frame() - set(first["frame"]) - LATER.keys() - LATER_GROUPS.keys()):
+        pytest.fail(
+            f"{key} came after the first release: so that finished runs stay done, write in ablate/config/schema.py "
+            f"LATER[{key!r}] = the value, or of a group LATER_GROUPS[{key!r}] = the variant, that changes nothing"
+        )
+    for variant, names in written().items():
+        for name in names:
+            key = f"{variant.partition('=')[0]}.{name}"
+            assert variant not in first["variants"] or name in first["variants"][variant] or key in LATER, (
+                f"{name} of {variant} came after the first release: so that finished runs stay done, write in "
+                f"ablate/config/schema.py LATER[{key!r}] = the value that changes nothing"
+            )
+    assert not LATER.keys() & set(first["frame"]), "what the first release had is always part of the key"
+    assert all(variant in groups()[group] for group, variant in LATER_GROUPS.items())
+
+
+def test_a_later_key_counts_where_it_is_not_as_before(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "plain.yaml").write_text("# Plain.\n_target_: ablate.model.mixer.Plain\nsize: 2\n")
+    monkeypatch.setattr(identity, "LATER", {"train.extra": 0.5, "norm.offset": 0, "far": [1]})
+    monkeypatch.setattr(identity, "LATER_GROUPS", {"mixer": "plain"})
+    monkeypatch.setattr(identity, "groups", lambda: {"mixer": {"plain": tmp_path / "plain.yaml"}})
+    monkeypatch.setattr(identity, "neutral_groups", identity.neutral_groups.__wrapped__)
+    mixer = {"_target_": "ablate.model.elsewhere.Plain", "size": 2}
+    same = altered(altered(config, "train", "extra", 0.5), "norm", "offset", 0) | {"far": [1], "mixer": mixer}
+    assert run_key(same, 0, "f") == run_key(config, 0, "f") and cell_id("x", same, "f") == cell_id("x", config, "f")
+    others = [altered(same, "train", "extra", 0.7), altered(same, "norm", "offset", 1), same | {"far": [2]}]
+    others += [altered(same, "mixer", "size", 3), altered(same, "mixer", "_target_", "ablate.model.mixer.Other")]
+    assert len({run_key(one, 0, "f") for one in (same, *others)}) == 6
+
+
+def test_a_class_that_moved_is_the_same_part(config: dict[str, Any]) -> None:
+    moved = altered(config, "norm", "_target_", config["norm"]["_target_"].replace("ablate.model.norm", "ablate.moved"))
+    assert cell_id("x", moved, "f") == cell_id("x", config, "f") != cell_id("y", config, "f")
 
 
 @pytest.mark.parametrize("half", ["init", "data"])

@@ -10,10 +10,10 @@ import torch
 from test_evaluation import CPU, SETTING, VOCAB, Cycles, model, same, state
 from torch import Tensor, nn
 
-from ablate.cli.sweep import record
 from ablate.execution.worker import run_unit
 from ablate.model.norm import running_norms
 from ablate.planning.plan import plan_study
+from ablate.planning.units import record
 from ablate.results.run import Run
 from ablate.training.diagnostics import diagnose, largest_logit, rms
 

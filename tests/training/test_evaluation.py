@@ -12,12 +12,13 @@ from empty_task import Blank
 from test_components import CONFIG, component
 from torch import Tensor, nn
 
+from ablate.data.metrics import exact
 from ablate.data.task import IGNORE, Batch, HeldOut, generator
 from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
 from ablate.training.evaluation import BATCHES, Setting, at_lengths, endpoint, measure, recalibrated
 from ablate.training.greedy_decoding import decoded, greedy
-from ablate.training.metrics import exact, score
+from ablate.training.metrics import score
 
 VOCAB, CPU = 9, torch.device("cpu")
 SETTING = Setting(400, CPU, "fp32")

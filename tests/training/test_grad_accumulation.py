@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from crashing_norm import hazard, start
 from torch import nn
 
-from ablate.cli.sweep import record
 from ablate.data.build import build_task
 from ablate.data.task import IGNORE, Batch, HeldOut
 from ablate.execution.worker import run_unit
 from ablate.model.build import initialised_model
 from ablate.model.dropout import begin_at, rekey
+from ablate.planning.units import record
 from ablate.results.run import Run
 from ablate.training.grad_accumulation import TooLarge, backward_by_parts
 from ablate.training.metrics import score

@@ -6,16 +6,18 @@ import json
 
 import pytest
 import torch
+from carried_out import carry_out
 from conftest import Cli, latest
 from test_components import CONFIG, component
 
 from ablate import load
 from ablate.cli import evaluate
+from ablate.cli.main import command
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.cli.sweep import conclude, record
 from ablate.execution.worker import run_unit
 from ablate.planning.plan import PlanError, plan_study
+from ablate.planning.units import record
 from ablate.results.atomic import write_json
 from ablate.results.run import Run
 from ablate.results.study import load_study
@@ -27,7 +29,6 @@ from analysis.writing import tables
 def carried_out(*overrides: str) -> tuple[list[str], Run, object]:
     """Plan a study of one run and do what there is to do, in this process."""
     torch.set_num_threads(1)
-    plan_study.cache_clear()
     plan = plan_study((*overrides, "seeds=1", "study=one"))
     record(plan)
     [unit] = plan.manifest.units
@@ -67,7 +68,7 @@ def test_readers_put_them_beside_the_endpoint(small):
     _, run, plan = carried_out(*small, "eval.lengths=[8]")
     table = load_study(plan.results, "one").runs
     assert table["test/loss@8"].item() == run.evaluation()["test/loss@8"]
-    final = load(run.folder).result["final"]
+    final = load(run.folder).result.final
     assert final == run.result().final | run.evaluation()
 
 
@@ -102,11 +103,11 @@ def test_without_weights_the_result_stands_and_the_command_says_what_to_do(small
     assert statuses == ["done"] and lacking(run, [8]) == [], "what is known when training starts needs no weights"
     before = run.result_file.read_bytes()
     _, _, plan = carried_out(*small, "keep=none", "eval.lengths=[8,24]")
-    assert plan.todo == [] and conclude(plan, None) == 1
+    assert plan.todo == [] and carry_out(plan) == 1
     [note] = [note for note in plan.notes if "eval.lengths" in note]
     assert "keep=none" in note and str(run.folder) in note and "\n" not in note
     assert "not tested at eval.lengths=[24]; its result stands" in capsys.readouterr().err
-    assert run.result_file.read_bytes() == before and conclude(carried_out(*small)[2], None) == 0
+    assert run.result_file.read_bytes() == before and carry_out(carried_out(*small)[2]) == 0
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -122,7 +123,7 @@ def test_a_failing_test_loses_nothing(small, monkeypatch, capfd, trained):
     assert run.result().status == "done" and not run.evaluation_file.exists() and run.weights_file.exists()
     said = capfd.readouterr().err.splitlines()
     assert [line for line in said if "cannot be tested at eval.lengths=[8] (out of memory at this length)" in line]
-    assert conclude(plan, None) == 1
+    assert carry_out(plan) == 1
     monkeypatch.undo()
     assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"] and lacking(run, [8]) == []
 
@@ -177,10 +178,10 @@ def test_lengths_that_are_none_are_refused(small, override):
     assert len(error.value.problems) == 1 and "eval.lengths" in str(error.value) and "\n" not in str(error.value)
 
 
-def test_learned_positions_are_refused_on_the_command_line(cli: Cli, small, tmp_path):
-    done = cli("-m", "position=rope,learned", "eval.lengths=[8,32]", *small)
-    [line] = done.stderr.splitlines()
-    assert done.returncode == 2 and "position=learned has 16 positions" in line and not (tmp_path / "results").exists()
+def test_learned_positions_are_refused_on_the_command_line(small, tmp_path, capsys):
+    assert command(["-m", "position=rope,learned", "eval.lengths=[8,32]", *small]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "position=learned has 16 positions" in line and not (tmp_path / "results").exists()
 
 
 @pytest.mark.slow

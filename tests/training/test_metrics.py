@@ -12,15 +12,21 @@ from empty_task import Blank
 from test_components import CONFIG, component
 from torch import Tensor, nn
 
+from ablate.data.metrics import METRICS, Metric, Scores
 from ablate.data.task import IGNORE, HeldOut
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.norm import RunningNorm, running_norms
 from ablate.training import metrics
-from ablate.training.metrics import Scores, autocast, by_document, score, summarise
+from ablate.training.metrics import autocast, by_document, score, summarise
 
 VOCAB, WINDOWS, LENGTH = 11, 13, 12
 CPU = torch.device("cpu")
+
+
+def some(*names: str) -> dict[str, Metric]:
+    """The loss and other metrics by name."""
+    return {name: METRICS[name] for name in ("loss", *names)}
 
 
 def held_out(seed: int = 0) -> HeldOut:
@@ -149,7 +155,7 @@ def test_a_loss_that_is_no_number_stays_one() -> None:
         table.logits[3, 4] = math.nan
     scores = score(table, held_out(), CPU, "fp32")
     assert (np.isnan(scores.loss) == (held_out().inputs["tokens"] == 3).numpy()).all()
-    assert math.isnan(summarise(scores, "val", {"loss": "min"}, 1.0)["val/loss"])
+    assert math.isnan(summarise(scores, "val", some(), 1.0)["val/loss"])
 
 
 def partly_scored() -> HeldOut:
@@ -168,7 +174,7 @@ def test_only_scored_targets_count() -> None:
     """Every metric against its definition, one target after another."""
     windows, table = partly_scored(), Table()
     scores = score(table, windows, CPU, "fp32")
-    found = summarise(scores, "test", {"exact": "max", "accuracy": "max"}, None)
+    found = summarise(scores, "test", some("exact", "accuracy"), None)
     losses, hits, perfect = [], [], []
     for tokens, targets in zip(windows.inputs["tokens"], windows.targets, strict=True):
         rows = [(table.logits[a].detach().double(), int(b)) for a, b in zip(tokens, targets, strict=True) if b >= 0]
@@ -186,7 +192,7 @@ def test_what_is_predicted_for_no_score_changes_nothing() -> None:
         def forward(self, tokens: Tensor) -> Tensor:
             return super().forward(tokens) + 9 * (windows.targets == IGNORE)[..., None] * torch.arange(VOCAB)
 
-    windows, metrics_of = partly_scored(), {"loss": "min", "accuracy": "max", "exact": "max"}
+    windows, metrics_of = partly_scored(), some("accuracy", "exact")
     usual, odd = (summarise(score(made, windows, CPU, "fp32"), "val", metrics_of, None) for made in (Table(), Odd()))
     assert usual == odd
 
@@ -201,7 +207,7 @@ def test_classes_are_scored_by_example() -> None:
     windows = held_out()._replace(targets=classes, names=[])
     scores = score(Last(), windows, CPU, "fp32")
     logits = Table().logits[windows.inputs["tokens"][:, -1], :3].detach()
-    found = summarise(scores, "test", {"accuracy": "max", "exact": "max"}, None)
+    found = summarise(scores, "test", some("accuracy", "exact"), None)
     assert scores.loss.shape == (WINDOWS,)
     assert found["test/accuracy"] == found["test/exact"] == float((logits.argmax(1) == classes).double().mean())
     assert found["test/loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, classes)), rel=1e-6)
@@ -212,7 +218,7 @@ def test_nothing_to_score_is_an_error() -> None:
     windows = held_out()
     scores = score(Table(), windows._replace(targets=torch.full_like(windows.targets, IGNORE)), CPU, "fp32")
     with pytest.raises(ValueError, match=r"eval\.tokens is too small"):
-        summarise(scores, "val", {"loss": "min"}, None)
+        summarise(scores, "val", some(), None)
 
 
 def test_batch_statistics_are_those_of_the_chunk_and_move_nothing() -> None:
@@ -232,10 +238,10 @@ def test_batch_statistics_are_those_of_the_chunk_and_move_nothing() -> None:
 
 def test_summaries() -> None:
     scores = Scores(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([[True, True], [True, False]]), np.ones((2, 2), bool))
-    assert summarise(scores, "val", {"loss": "min"}, 1.0) == {"val/loss": 3.0, "val/bpb": 3 / math.log(2)}
-    assert summarise(scores, "val", {"loss": "min"}, 2.5)["val/bpb"] == pytest.approx(3 / math.log(2) / 2.5, rel=1e-12)
-    assert summarise(scores, "test", {"accuracy": "max"}, None) == {"test/loss": 3.0, "test/accuracy": 0.75}
-    assert summarise(scores, "test", {"exact": "max"}, None, 64) == {"test/loss@64": 3.0, "test/exact@64": 0.5}
+    assert summarise(scores, "val", some(), 1.0) == {"val/loss": 3.0, "val/bpb": 3 / math.log(2)}
+    assert summarise(scores, "val", some(), 2.5)["val/bpb"] == pytest.approx(3 / math.log(2) / 2.5, rel=1e-12)
+    assert summarise(scores, "test", some("accuracy"), None) == {"test/loss": 3.0, "test/accuracy": 0.75}
+    assert summarise(scores, "test", some("exact"), None, 64) == {"test/loss@64": 3.0, "test/exact@64": 0.5}
 
 
 def test_documents_add_up() -> None:
@@ -249,3 +255,29 @@ def test_documents_add_up() -> None:
         own = scores.loss[windows.documents == windows.names.index(name)]
         assert tokens == own.size and loss == pytest.approx(own.mean(), rel=1e-12)
     assert all(isinstance(n, int) for n in found["tokens"]) and all(isinstance(x, float) for x in found["loss"])
+
+
+class Perplexed(Blank):
+    """A task with a metric of its own."""
+
+    metrics = {"perplexity": "min", "accuracy": "max"}  # noqa: RUF012
+    own_metrics = {"perplexity": Metric(lambda scores: float(np.exp(scores.loss[scores.scored].mean())), unit="e")}  # noqa: RUF012
+
+
+def test_a_task_brings_metrics_of_its_own() -> None:
+    task, flat = Perplexed(VOCAB), Scores(np.zeros((2, 3)), np.ones((2, 3), bool), np.ones((2, 3), bool))
+    assert list(task.measured()) == ["loss", "perplexity", "accuracy"]
+    assert summarise(flat, "test", task.measured()) == {
+        "test/loss": 0.0,
+        "test/perplexity": 1.0,
+        "test/accuracy": 1.0,
+    }
+    expected = {"shares": ["accuracy"], "units": {"loss": "nats", "perplexity": "e"}, "beside": ["perplexity"]}
+    assert task.metric_facts() == expected
+
+
+def test_a_metric_that_nothing_computes_is_told_before_anything_trains() -> None:
+    task = Blank(VOCAB)
+    task.metrics = {"f1": "max"}
+    with pytest.raises(ValueError, match=r"f1 .*own_metrics"):
+        task.measured()

@@ -15,10 +15,10 @@ from conftest import latest
 from crashing_norm import hazard, session_is_gone, start, training, wait_for
 from one_run import rows_of, train
 
-from ablate.cli.sweep import record
 from ablate.execution.signals import DiskFull, Terminated
 from ablate.execution.worker import run_unit
 from ablate.planning.plan import plan_study
+from ablate.planning.units import record
 from ablate.results.run import Run
 
 LONG = ["train.steps=60", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
@@ -133,7 +133,6 @@ def test_a_full_disk_is_no_failure_of_the_run(planned, undisturbed, name, monkey
 def test_a_corrupt_result_is_named_set_aside_and_trained_again(planned, undisturbed, content, capfd):
     _, run = train(planned)
     run.result_file.write_text(content)
-    plan_study.cache_clear()
     again = plan_study(tuple(planned.manifest.command.split()[3:]))
     assert again.todo == [run.path] and any("result.json" in note for note in again.notes)
     assert train(planned)[0] == "done"
@@ -206,17 +205,17 @@ def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
     counting = [*hazard(tmp_path, "self.training and os.write(COUNT, b'.')"), "norm=hazard", "ffn=mlp,gelu"]
     with open(tmp_path / "mine" / "norms.py", "a") as file:
         file.write("\nCOUNT = os.open(HERE / 'count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n")
-    few = [*MANY, "seeds=1", "train.checkpoint_seconds=1000"]
+    few = [*MANY, "seeds=1", "train.steps=150", "train.checkpoint_seconds=1000"]
     both = [start(*small, *few, *counting, cwd=tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
     for path in tmp_path.glob("results/runs/*/*/metrics.jsonl"):
         steps = [json.loads(line)["step"] for line in path.read_text().splitlines()]
-        assert steps == sorted(set(steps)) and steps[-1] == 400
+        assert steps == sorted(set(steps)) and steps[-1] == 150
     results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
     assert len(results) == 2 and all(result["resumed"] == 0 for result in results)
     norms = 3  # of a model of one layer: before attention, before the FFN, before the head
-    assert (tmp_path / "mine" / "count").stat().st_size == 2 * 400 * norms
+    assert (tmp_path / "mine" / "count").stat().st_size == 2 * 150 * norms
 
 
 def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):

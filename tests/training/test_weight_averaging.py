@@ -10,11 +10,12 @@ from conftest import latest
 from one_run import rows_of, train
 
 import ablate
-from ablate.cli.sweep import record
+from ablate.data.metrics import loss
 from ablate.planning.plan import plan_study
+from ablate.planning.units import record
 from ablate.results.run import Run
 from ablate.training import weight_averaging
-from ablate.training.metrics import loss, score
+from ablate.training.metrics import score
 from ablate.training.trainer import Diverged, Trainer
 
 LONG = ["train.steps=40", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
@@ -28,7 +29,6 @@ def half(monkeypatch):
 
 
 def planned(small: list[str], *overrides: str):
-    plan_study.cache_clear()
     plan = plan_study(tuple(latest(*small, *LONG, *PARTS, *overrides)))
     record(plan)
     return plan
@@ -75,9 +75,9 @@ def test_what_is_kept_is_what_was_scored(kind, small):
     assert status == "done"
     loaded = ablate.load(run.folder)
     scores = score(loaded.model(), loaded.task().held_out("test", 256), torch.device("cpu"), "fp32")
-    assert loss(scores) == loaded.result["final"]["test/loss"]
+    assert loss(scores) == loaded.result.final["test/loss"]
     shorter = score(loaded.model(), loaded.task().held_out("test", 256, 8), torch.device("cpu"), "fp32")
-    assert loss(shorter) == loaded.result["final"]["test/loss@8"]
+    assert loss(shorter) == loaded.result.final["test/loss@8"]
 
 
 @pytest.mark.parametrize("stops", [[1], [21, 10]])

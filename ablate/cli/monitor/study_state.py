@@ -123,7 +123,7 @@ def _title(manifest: Manifest) -> str:
     factors = " ".join(f"{key}={','.join(map(str, levels))}" for key, levels in manifest.factors.items())
     cells, seeds = len(manifest.cells), len(manifest.seeds)
     tasks = ", ".join(dict.fromkeys(task.title or key for key, task in manifest.tasks.items()))
-    size = f"{counted(cells, 'cell')} x {counted(seeds, 'seed')}"
+    size = f"{counted(cells, 'cell')} × {counted(seeds, 'seed')}"
     looks = manifest.sequential.looks if manifest.sequential else []
     auto = f"looks at {', '.join(map(str, looks))} seeds" * bool(looks)
     return "; ".join(filter(None, [f"{base_of(manifest)}: {factors}".rstrip(": "), size, auto, tasks]))

@@ -30,7 +30,7 @@ COLUMNS = [
 def claims(study: Study) -> pandas.DataFrame:
     """A row per claim of a study: side one minus side two, in the metric's unit, and its verdict.
 
-    Registered claims are the family: intervals of level 1 − .05/m, Bonferroni-t, over all m that were registered, Holm
+    Registered claims are the family: intervals of level 1 − 0.05/m, Bonferroni-t, over all m that were registered, Holm
     p.  Claims that were written or edited after results are exploratory: p after Benjamini & Hochberg over all that
     there were, intervals of 5 % false coverage rate, verdicts that begin with "looks".  The interval decides; `less`
     and `greater` are about the number itself, whether or not less is better.  With `seeds=auto` all levels allow for

@@ -197,7 +197,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
 
     Supported (contradicted): the t interval of the seeds' ρ lies above (below) zero, so that seeds agree, *and* so few
     orders of the levels would do as well that p, twice the exact tail over all orders, is below the level: with four
-    levels none is (2/24 > .05), with five only nearly perfect ones.  p is the larger of the two.  Higher numbers go
+    levels none is (2/24 > 0.05), with five only nearly perfect ones.  p is the larger of the two.  Higher numbers go
     with higher numbers: published scores for which more is better stand with a minus against a loss.
     """
     sides = weighed(claim, study.manifest.cells)

@@ -81,7 +81,7 @@ def _levels(call: Callable[[Any], str], asked: Any) -> str:
 
 
 def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
-    """One claim: "gated (registered): supported. swiglu lowers the test loss by .053 nats per byte [.027, …] (…)."""
+    """One claim: "gated (registered): supported. swiglu lowers the test loss by 0.053 nats per byte [0.027, …] (…)."""
     parts = [", ".join(_grounds(row)), row.note, _where(manifest, entry.claim)]
     grounds = "; ".join(filter(None, parts))
     return f"{row.name} ({_standing(entry)}): {row.verdict}. {row.says} ({grounds})."
@@ -114,7 +114,7 @@ def _grounds(row: Any) -> list[str]:
 
 
 def moved(manifest: Manifest, row: Any, side: str, against: str, plural: bool = False) -> str:
-    """A decided difference: "swiglu lowers the test loss by .053 nats per byte [.027, .079] against mlp".
+    """A decided difference: "swiglu lowers the test loss by 0.053 nats per byte [0.027, 0.079] against mlp".
 
     An exploratory one "seems to lower" it.
     """
@@ -124,7 +124,7 @@ def moved(manifest: Manifest, row: Any, side: str, against: str, plural: bool = 
 
 
 def sized(manifest: Manifest, row: Any) -> str:
-    """A difference without its sign: ".053 nats per byte [.027, .079]"."""
+    """A difference without its sign: "0.053 nats per byte [0.027, 0.079]"."""
     places = decimals([(row.high - row.low) / 2])
     near, far = sorted((abs(row.low), abs(row.high)))
     measure = unit(manifest, row.metric).removeprefix(",")
@@ -132,7 +132,7 @@ def sized(manifest: Manifest, row: Any) -> str:
 
 
 def spread(manifest: Manifest, row: Any) -> str:
-    """A difference as it is: "test loss −.053 nats per byte [−.079, −.027]", without interval where there is none."""
+    """A difference as it is: "test loss −0.053 nats per byte [−0.079, −0.027]", alone where there is no interval."""
     measure = unit(manifest, row.metric).removeprefix(",")
     mean, bracket, rest = span(row.mean, row.low, row.high, decimals([(row.high - row.low) / 2])).partition(" [")
     return f"{said_metric(row.metric)} {mean}{measure}{bracket}{rest}"

@@ -1,6 +1,6 @@
 """Replays the runs of one study on disk to its tracking service, each once:
 
-    python -m ablate.sync [STUDY] [--results-dir DIR]
+    ablate sync [STUDY] [--results-dir DIR]
 
 With `user=[my_package]` where the tracking service is one's own: what lies in results allows none.
 
@@ -108,7 +108,7 @@ class Mirror:
             self._say_once(f"{error}; not replayed, and trained again by its study's command")
             return False
         except Exception as error:  # whatever a tracking service raises, the other runs go on
-            self._say_once(f"tracking failed ({one_line(error)}); nothing is lost, `python -m ablate.sync` tries again")
+            self._say_once(f"tracking failed ({one_line(error)}); nothing is lost, `ablate sync` tries again")
             return False
 
     def _show(self, sink: Sink, run: Run, card: Card, result: Result | None) -> bool:

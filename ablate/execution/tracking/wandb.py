@@ -4,7 +4,7 @@
 
 Training never calls it, so nothing that it does can block or lose a step.  It goes on until its standard input ends:
 the sweep's parent process holds the other end, so it ends in whatever way the parent does.  Without `--follow` it is
-`python -m ablate.sync`.
+`ablate sync`.
 """
 
 from __future__ import annotations
@@ -172,5 +172,5 @@ def _wait_for_end(ended: threading.Event, study: str) -> None:
             pass
     ended.set()
     time.sleep(GRACE)
-    say(f"tracking is not finished; `python -m ablate.sync {study}` mirrors the rest")
+    say(f"tracking is not finished; `ablate sync {study}` mirrors the rest")
     os._exit(0)  # whatever the tracking service waits for, its handlers at exit included

@@ -8,12 +8,12 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ablate.config.errors import Corrupt, PlanError, Problem
+from ablate.config.groups import PACKAGE
 from ablate.data.corpus import cache_folder
 from ablate.planning.checks import duplicate_cells, probes, small_models, unused_settings
 from ablate.planning.checks.memory import memory_problems
@@ -121,9 +121,8 @@ def kept_json(kind: str, what: Any, make: Callable[[], Record]) -> Record:
 
 @functools.cache
 def own_code() -> str:
-    """Hash of the code that tries cells out."""
-    folder = Path(__file__).parent
-    sources = [file.read_bytes() for file in sorted(folder.glob("*.py"))]
+    """Hash of the code that tries cells out, and of all that it uses."""
+    sources = [file.read_bytes() for file in sorted(PACKAGE.rglob("*.py"))]
     return hashlib.sha256(b"".join(sources)).hexdigest()
 
 

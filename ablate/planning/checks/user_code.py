@@ -95,15 +95,20 @@ def facts_of(task: Task, config: dict[str, Any]) -> dict[str, Any]:
     examples = config["train"]["steps"] * config["train"]["batch_size"]
     seen = {str(length): task.trained_on(length, examples) for length in config["eval"]["lengths"]}
     blank = {name: [list(x.shape), str(x.dtype).partition(".")[2]] for name, x in task.blank().items()}
-    return {name: getattr(task, name) for name in FACTS} | {"inputs": blank, "seen": seen}
+    found = {name: getattr(task, name) for name in FACTS}
+    return found | {"inputs": blank, "seen": seen, "metric_facts": task.metric_facts()}
 
 
 class Described(Task):
     """A task from outside as its own process described it: all but its examples."""
 
     def __init__(self, facts: dict[str, Any]):
-        self.inputs, self.seen = facts["inputs"], facts["seen"]
+        self.inputs, self.seen, self.told = facts["inputs"], facts["seen"], facts["metric_facts"]
         vars(self).update({name: facts[name] for name in FACTS})
+
+    def metric_facts(self) -> dict[str, Any]:
+        """See Task, as its own process told it."""
+        return self.told
 
     def trained_on(self, length: int, examples: int) -> float:
         """The share of a length's test examples that training has seen, as it was asked for."""

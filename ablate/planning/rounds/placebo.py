@@ -48,7 +48,7 @@ def placebo_study(draft: Draft, name: str) -> Draft:
     rows = [dataclasses.replace(row, shared_draws=share) for row, share in zip(rows, shared, strict=True)]
     changed = {"study": f"{name}-aa", "seeds": list(range(count)), "confirm": None, "match": "none"}
     changed |= {"design": "grid", "zip": []}
-    told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo x {count} seeds; then: {what_follows(draft)}"
+    told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {what_follows(draft)}"
     return dataclasses.replace(
         draft,
         settings=draft.settings | changed,

@@ -1,4 +1,4 @@
-"""Exchange runs: each reference cell at .8, 1 and 1.25 times its steps, so that effects can be told in training steps.
+"""Exchange runs: each reference cell at 0.8, 1 and 1.25 times its steps, so that effects can be told in training steps.
 
 They are a study of their own, trained after the study with the seeds that it has; with seeds=auto after the runs of
 each look and before its results are read, so that whatever is decided can be decided in steps, too.  Nobody has seen a
@@ -36,7 +36,7 @@ def exchange_problems(draft: Draft) -> list[Problem]:
     if draft.settings["match"] == "flops_total":
         found.append("match=flops_total gives cells other steps than their reference; write another match")
     if len({scaled(least, ratio) for ratio in RATIOS}) < len(RATIOS):
-        found.append(f"{KEY}={least} is too few to be told from .8 or 1.25 times as many; write at least 3")
+        found.append(f"{KEY}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3")
     return [Problem("exchange", message) for message in found]
 
 

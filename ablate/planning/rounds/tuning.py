@@ -117,7 +117,7 @@ def what_follows(draft: Draft) -> str:
     seeds = draft.settings["confirm"] or draft.settings["seeds"]
     count = len(seeds) if isinstance(seeds, list) else seeds
     times = format.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
-    return f"{format.counted(len(draft.rows), 'cell')} x {times}" + ", and exchange runs" * draft.settings["exchange"]
+    return f"{format.counted(len(draft.rows), 'cell')} × {times}" + ", and exchange runs" * draft.settings["exchange"]
 
 
 def without_lengths(config: dict[str, Any]) -> dict[str, Any]:

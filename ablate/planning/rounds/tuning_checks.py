@@ -64,7 +64,7 @@ def key_problems(draft: Draft, key: str) -> list[Problem]:
     elif key in CHOSEN.get(match, ()):
         message = f"match={match} chooses {key} for each cell; tune another key, or write match=none"
     elif len(lacking) == len(draft.rows):
-        message = f"no such key: {key}; see python -m ablate --help"
+        message = f"no such key: {key}; see ablate --help"
     elif lacking:
         message = f"{lacking[0]} has no {key}; tune a key that every cell has"
     return [Problem("tune.key", message)] if message else []

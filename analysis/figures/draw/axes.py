@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFor
 
 
 class Short(ScalarFormatter):
-    """Ticks in the manner of the numbers beside them: −.05, 0, .05."""
+    """Ticks in the manner of the numbers beside them: −0.05, 0, 0.05."""
 
     def __call__(self, x: float, pos: int | None = None) -> str:
         """The text of one tick."""
@@ -21,7 +21,7 @@ class Short(ScalarFormatter):
 
 
 def numbers(values: Iterable[float]) -> list[str]:
-    """Settings in one form: 1e-4, 3e-4, 1e-2 where one is below .001, else 0.001, 0.01, 3, 128."""
+    """Settings in one form: 1e-4, 3e-4, 1e-2 where one is below 0.001, else 0.001, 0.01, 3, 128."""
     known = list(values)
     if all(value == 0 or 0.001 <= abs(value) < 1e5 for value in known):
         return [f"{value:g}" for value in known]

@@ -49,7 +49,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     told = parts.by_cell(shown, page) | {"style": None}
     seaborn.scatterplot(shown, x="share", y="y", ax=axis, s=22, linewidth=0, clip_on=False, zorder=3, **told)
     axis.set(xlim=(0, 1), xlabel="share of runs that diverged", ylabel="")
-    axis.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
+    axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axis.axvline(0, color=style.INK, lw=0.6)
     rows.draw(axis)
     return drawn

@@ -194,7 +194,7 @@ def _height(kind: str, rows: pandas.DataFrame) -> float:
 
 def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
     """The pair, and what is known of its interaction: all of one, the largest of several."""
-    pair = " x ".join(map(page.label, rows["factor"].iloc[0].split(" x ")))
+    pair = " × ".join(map(page.label, rows["factor"].iloc[0].split(" x ")))
     where = " at ".join(filter(None, [pair, rows["facet"].iloc[0]]))
     every = list(rows[rows["one"].isna()].itertuples())
     trends = [row for row in every if row.level.split(", ")[-1].startswith(format.PER)]

@@ -14,7 +14,6 @@ from analysis.figures.kind import Kind, Page
 from analysis.stats.solve_times import SOLVED, times_of
 
 COLUMNS = ["facet", "cell", "name", "step", "share", "low", "high", "n"]
-METRICS = ("accuracy", "exact")
 PANELS = 6
 
 
@@ -29,8 +28,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     names, rows = case.cells.set_index("cell")["name"], []
     for stratum, cells in evidence.strata(study.manifest)[:PANELS]:
         for cell in cells:
-            metric = metrics[cell.id]
-            if metric.split("/")[-1] in METRICS and metric in study.curves:
+            metric, task = metrics[cell.id], study.manifest.tasks[cell.task]
+            if evidence.is_share(task, metric) and metric in study.curves:
                 found = times_of(study, cell.id, metric)
                 rows += [_point(stratum, cell.id, names[cell.id], *point) for point in _curve(found)]
     made = pandas.DataFrame(rows, columns=COLUMNS)
@@ -92,7 +91,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         faint = min(0.15, 0.6 / len(cells))
         axis.fill_between(line["step"], line["low"], line["high"], step="post", color=look.colour, alpha=faint, lw=0)
     axis.set(ylim=(-0.03, 1.03), xlabel="step", ylabel="share solved", xlim=(0, rows["step"].max()))
-    axis.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
+    axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
 KIND = Kind("solved", "how many runs have solved their task, over steps", table, parts.drawn(draw), most=12)

@@ -35,7 +35,7 @@ def test_everything_is_written_and_listed(
     assert written >= set(FIGURES + TABLES)
     assert all((folder / name).stat().st_size > 100 for name in FIGURES + TABLES)
     end = "better (lower loss), if differences are roughly normal"
-    assert any(line.startswith("ffn: swiglu − mlp  −.05") and line.endswith(end) for line in said)
+    assert any(line.startswith("ffn: swiglu − mlp  −0.05") and line.endswith(end) for line in said)
 
 
 def test_of_sides_that_diverged_unequally_no_mean_of_the_survivors_is_told(

@@ -41,7 +41,7 @@ def verify(file: Path, results: Path, capsys: Capture) -> tuple[int, str]:
 def test_both_files_carry_the_study_the_hashes_and_the_command(drawn: Path) -> None:
     found = [stamp.read_stamp((drawn / f"effects.{kind}").read_bytes()) for kind in ("pdf", "png")]
     assert found[0] == found[1] and found[0] is not None
-    assert found[0]["study"] == "fabricated" and found[0]["command"] == "python -m analysis fabricated"
+    assert found[0]["study"] == "fabricated" and found[0]["command"] == "ablate analyse fabricated"
     assert found[0]["analysis"] == stamp.source_hash() and len(found[0]["runs"].split(",")) == 6
     assert b"CreationDate" not in (drawn / "effects.pdf").read_bytes()
     with Image.open(drawn / "effects.png") as image:
@@ -96,7 +96,7 @@ def test_what_cannot_be_told(drawn: Path, tmp_path: Path, capsys: Capture) -> No
     torn.write_bytes((drawn / "effects.pdf").read_bytes()[:200])
     for file in (foreign, torn):
         code, said = verify(file, tmp_path, capsys)
-        assert code == 2 and "is no figure of python -m analysis" in said and said.count("\n") == 1
+        assert code == 2 and "is no figure of ablate analyse" in said and said.count("\n") == 1
     assert verify(tmp_path / "none.pdf", tmp_path, capsys)[0] == 2
     (tmp_path / "studies" / "fabricated" / "manifest.json").unlink()
     code, said = verify(drawn / "effects.pdf", tmp_path, capsys)

@@ -26,7 +26,7 @@ from analysis.figures.draw.wrap import SIZE, fold, width_of
 KINDS = {kind.name: kind for kind in figures.KINDS}
 TEXTS = [
     "val/loss: mean over 3 seeds, band ± 1 SD over seeds; enlarged: the end",
-    "−.0539 [−.0595, −.0482]  n = 5  better",
+    "−0.0539 [−0.0595, −0.0482]  n = 5  better",
     "iiiiiiiiii llllllllll",
     "WWWWWWWWWW MMMMMMMMMM",
     "a-rather-long-name-of-a-variant-0 + another_one.with.dots",
@@ -110,12 +110,12 @@ def test_texts_above_rows_take_the_room_that_they_need(tmp_path: Path) -> None:
     page = page_of(made(tmp_path).study.manifest, Edits(width=3.25))
     names, results = (
         ["short", "a name that is much too long for one line with its result"],
-        ["+.01", "−.02 [−.03, +.01]"],
+        ["+0.01", "−0.02 [−0.03, +0.01]"],
     )
     assert crowded(page, names, results) and not crowded(page, names, ["", ""])
     assert not crowded(page._replace(width=6.9), names, results)
     rows = rows_of(names, results, page, 0.18, above=True)
-    assert rows.names[0] == "short" and rows.results == ["+.01", ""] and rows.names[1].endswith("\n" + results[1])
+    assert rows.names[0] == "short" and rows.results == ["+0.01", ""] and rows.names[1].endswith("\n" + results[1])
     assert rows.places[1] - rows.places[0] > rows.places[0]
 
 

@@ -53,8 +53,8 @@ def test_a_sweep_of_rates_is_a_line_per_variant_with_its_best_and_its_sensitivit
     assert list(ln["x"]) == RATES and ln["mean"].tolist() == pytest.approx([2.31, 2.01, 2.31])
     assert (ln["high"] - ln["mean"]).tolist() == pytest.approx([0.01] * 3)
     assert list(ln["best"]) == [False, True, False] and drawn.axes[0].get_xscale() == "log"
-    # min(l, l0) - l* is .3, 0, .3: all losses are below those at the start.
-    assert set(ln["label"]) == {"ln (sensitivity .200)"}
+    # min(l, l0) - l* is 0.3, 0, 0.3: all losses are below those at the start.
+    assert set(ln["label"]) == {"ln (sensitivity 0.200)"}
     expected = list(zip(ln["x"], ln["mean"], strict=True))
     assert any(np.allclose(line, expected) for line in points(drawn.axes[0]) if len(line) == 3)
 

@@ -79,7 +79,7 @@ def test_strata_and_one_at_a_time_read_back(tmp_path: Path) -> None:
     native = load_study(tmp_path, fabricate(tmp_path, factors, seeds=range(4)))
     foreign = read_csv(exported(native, tmp_path / "runs.csv"), Asked(within=("optim.lr",)))
     one, other = evidence.effects(native), evidence.effects(foreign)
-    assert list(one["label"]) == list(other["label"]) and one["label"].iloc[-1] == "ffn x optim.lr: swiglu, 3e-05"
+    assert list(one["label"]) == list(other["label"]) and one["label"].iloc[-1] == "ffn × optim.lr: swiglu, 3e-05"
     pandas.testing.assert_frame_equal(one, other, check_exact=True)
     native = load_study(tmp_path, fabricate(tmp_path, GRID, study="oat", design="one_at_a_time", seeds=range(4)))
     foreign = read_csv(exported(native, tmp_path / "oat.csv"), Asked())
@@ -94,7 +94,7 @@ def write(file: Path, text: str) -> Path:
 
 
 def rows(cells: dict[str, float], seeds: int, head: str, row: str) -> str:
-    """A CSV with a row for each cell and seed: its loss + .001·seed² + .0001·seed·number of the cell."""
+    """A CSV with a row for each cell and seed: its loss + 0.001·seed² + 0.0001·seed·number of the cell."""
     found = [
         row.format(cell=cell, seed=seed, loss=loss + 0.001 * seed**2 + 1e-4 * seed * number)
         for (number, (cell, loss)), seed in itertools.product(enumerate(cells.items()), range(seeds))
@@ -109,7 +109,7 @@ def test_the_command_line_writes_figures_and_prints_a_page(tmp_path: Path, capsy
     assert main(["--runs", str(file), "--results-dir", str(tmp_path / "results")]) == 0
     said = capsys.readouterr().out.splitlines()
     folder = tmp_path / "results" / "figures" / "glu"
-    assert said[0].startswith("ffn: swiglu − mlp  −.09") and "better (lower loss), if" in said[0]
+    assert said[0].startswith("ffn: swiglu − mlp  −0.09") and "better (lower loss), if" in said[0]
     assert "paired by seed, which is valid whatever runs of one seed share" in said[1]
     assert said[-1].endswith(f"in {folder}") and len(said) < 40
     assert {"effects.pdf", "effects.csv", "runs.csv"} <= {path.name for path in folder.iterdir()}

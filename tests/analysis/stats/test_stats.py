@@ -224,10 +224,10 @@ def test_ranks_and_one_number_over_three_tasks(tmp_path):
 @pytest.mark.parametrize("means", [(0.4, 0.5, 0.6), (0.5, 0.5, 0.5)])
 def test_the_interval_of_few_runs_over_all_tasks_is_wide_enough(monkeypatch, means):
     """Of three runs of three tasks the plain percentiles hold the truth in 82 and 87 %."""
-    monkeypatch.setattr(stats.tasks, "RESAMPLES", 400)
+    monkeypatch.setattr(stats.multi_task, "RESAMPLES", 400)
     rng, times = np.random.default_rng(0), 400
     truth = scipy_stats.trim_mean(rng.normal(np.repeat(means, 50_000), 0.02), 0.25)
-    spans = [stats.tasks.bootstrap([rng.normal(mean, 0.02, 3) for mean in means], rng) for _ in range(times)]
+    spans = [stats.multi_task.bootstrap([rng.normal(mean, 0.02, 3) for mean in means], rng) for _ in range(times)]
     assert 0.91 < np.mean([low <= truth <= high for low, high in spans]) < 0.99
 
 
@@ -243,7 +243,7 @@ def test_one_task_has_no_tables_of_several(tmp_path):
 
 
 def solving(tmp_path, when: dict[str, list[int | None]]):
-    """A study of an accuracy task whose runs reach .99 at given steps, or never."""
+    """A study of an accuracy task whose runs reach 0.99 at given steps, or never."""
     name = fabricate(
         tmp_path,
         {"norm": list(when)},

@@ -82,7 +82,7 @@ def test_every_special_character_comes_out_as_it_went_in() -> None:
         "~~",
     ):
         assert read(latex.escape(text)) == text
-    for text in ("−.053 ± .004 × 2", "α = β² ≤ ε", "naïve Delétang", "≥ … ⊙ √"):
+    for text in ("−0.053 ± 0.004 × 2", "α = β² ≤ ε", "naïve Delétang", "≥ … ⊙ √"):
         assert read(latex.escape(text)) == text
 
 
@@ -136,7 +136,7 @@ def test_the_tables_of_studies_parse(tmp_path: Path, options: dict[str, Any]) ->
 
 
 def test_columns_of_numbers_are_flush_right() -> None:
-    found = Sheet("x", "T", ["a", "b", "c"], [["ln", "−.05", "< .001"], ["rms", "1,234", "–"]], [])
+    found = Sheet("x", "T", ["a", "b", "c"], [["ln", "−0.05", "< 0.001"], ["rms", "1,234", "–"]], [])
     assert found.numeric == [False, True, True]
     assert r"\begin{tabular}{@{}lrr@{}}" in latex.table(found) and "| --- | ---: | ---: |" in sheet.markdown(found)
 
@@ -149,7 +149,7 @@ def test_columns_of_sentences_are_broken_into_lines() -> None:
 
 
 def test_a_head_is_no_wider_than_its_column() -> None:
-    text = latex.table(Sheet("x", "T", ["a", "p (Holm; exploratory: BH)"], [["ln", ".001"]], []))
+    text = latex.table(Sheet("x", "T", ["a", "p (Holm; exploratory: BH)"], [["ln", "0.001"]], []))
     assert r"\begin{tabular}[b]{@{}r@{}}p (Holm; \\ exploratory: \\ BH)\end{tabular} \\" in text
     assert tabular(text)[0] == ["a", "p (Holm; exploratory: BH)"]
 
@@ -187,4 +187,4 @@ def test_markdown_shows_texts_as_they_are() -> None:
     assert not re.search(r"<[a-z/]|\*|`|\]\(|!\[|\b_|_\b", bare), bare
     assert sheet.paragraph("# no head") == r"\# no head" and sheet.paragraph("1. no list") == r"1\. no list"
     assert sheet.paragraph("+ swiglu") == r"\+ swiglu" and sheet.inline("+ swiglu") == "+ swiglu"
-    assert sheet.inline("test/loss_batch < .001") == "test/loss_batch < .001"
+    assert sheet.inline("test/loss_batch < 0.001") == "test/loss_batch < 0.001"

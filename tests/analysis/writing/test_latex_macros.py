@@ -111,7 +111,7 @@ def test_a_withheld_effect_has_no_number_to_cite(tmp_path: Path) -> None:
 def test_values_are_set_alike_in_text_and_in_formulas() -> None:
     assert (
         latex_macros.either_mode("−1.6 %") == r"\ensuremath{-}1.6 \%"
-        and latex_macros.either_mode("< .001") == r"\ensuremath{<} .001"
+        and latex_macros.either_mode("< 0.001") == r"\ensuremath{<} 0.001"
     )
     assert (
         latex_macros.either_mode("undecided") == r"\mbox{undecided}" and latex_macros.either_mode("–") == r"\mbox{--}"
@@ -171,7 +171,7 @@ def test_claims_have_their_numbers(tmp_path: Path) -> None:
         delta, low, high = (read[f"{stem}{field}"] for field in ("Delta", "Low", "High"))
         assert [f"{delta} [{low}, {high}]", read[f"{stem}P"]] == rows[name][3:5]
         assert rows[name][-1].startswith(read[f"{stem}Verdict"]) and read[f"{stem}N"] == rows[name][2]
-    assert read["ablClaimGatedBetterVerdict"] == f"supported, {NORMAL}" and read["ablClaimSameTwoMargin"] == ".010"
+    assert read["ablClaimGatedBetterVerdict"] == f"supported, {NORMAL}" and read["ablClaimSameTwoMargin"] == "0.010"
     assert len([name for name in read if name.startswith("ablClaim") and name.endswith("Sd")]) == 2
 
 

@@ -83,7 +83,7 @@ FEATURES: list[tuple[str, dict[str, Any], str]] = [
     ("matching", {"change": matched}, r"FFN widths were chosen so that parameters .* within 0\.4 % of the reference's"),
     ("looks", {"change": set_of("sequential", SEQUENCE), "seeds": range(5)}, r"looks planned at 5, 8, 12 and 20 seeds"),
     ("later seeds", {"looks": [{"seeds": [0, 1], "when": ""}], "seeds": range(5)}, r"Unadjusted: seeds were added"),
-    ("a margin", {"change": set_of("margin", MARGIN)}, r"within a margin of ±?\.01 count as negligible"),
+    ("a margin", {"change": set_of("margin", MARGIN)}, r"within a margin of ±?0\.01 count as negligible"),
     ("claims", {"change": set_of("claims", {"a": CLAIM})}, r"makes 1 claim, of which 1 was registered"),
     ("post hoc claims", {"change": set_of("claims", {"a": CLAIM | {"registered": False}})}, r"of which none were reg"),
     ("a confirmation", {"confirms": "first"}, r"had not been scored in first, which this study confirms"),

@@ -33,8 +33,8 @@ def test_a_decided_effect_is_told_by_its_size_its_interval_its_grounds_and_its_s
     row = next(found.effects.query("factor == 'ffn'").itertuples())
     said = sentences(found)[1]
     pattern = (
-        r"swiglu in place of mlp lowers the test loss by \.(\d+) nats per byte \[\.(\d+), \.(\d+)\], averaged over "
-        r"norm \(8 seeds, if differences are roughly normal, Holm p < \.0001, "
+        r"swiglu in place of mlp lowers the test loss by 0\.(\d+) nats per byte \[0\.(\d+), 0\.(\d+)\], averaged over "
+        r"norm \(8 seeds, if differences are roughly normal, Holm p < 0\.0001, "
         r"\+0\.1 % parameters; 0\.12 M parameters, stdlib-3\.11, 800 steps\)\."
     )
     shown = re.fullmatch(pattern, said)
@@ -56,18 +56,18 @@ def test_parameters_are_those_of_the_sides_that_are_compared(tmp_path: Path) -> 
     ("changed", "said"),
     [
         ({"verdict": "equivalent", "margin": 0.01, "mean": 0.001, "low": -0.004, "high": 0.006},
-         "swiglu in place of mlp: equivalent within ±.01, test loss +.0010 nats per byte [−.0040, +.0060] ("),
+         "swiglu in place of mlp: equivalent within ±0.01, test loss +0.0010 nats per byte [−0.0040, +0.0060] ("),
         ({"verdict": "equivalent among seeds that trained", "margin": 0.01, "mean": 0.001, "low": -0.004, "high": 0.006,
           "note": "collapse in fewer than 46 % of seeds (95 %, 0 of 5)"},
          "swiglu in place of mlp: equivalent among seeds that trained; collapse in fewer than 46 % of seeds "
-         "(95 %, 0 of 5); within ±.01, test loss +.0010 nats per byte [−.0040, +.0060] ("),
+         "(95 %, 0 of 5); within ±0.01, test loss +0.0010 nats per byte [−0.0040, +0.0060] ("),
         ({"verdict": "negligible", "margin": 0.02, "mean": 0.006, "low": 0.002, "high": 0.010},
-         "swiglu in place of mlp raises the test loss by .0060 nats per byte [.0020, .0100], averaged over norm, "
-         "a difference within ±.02: negligible ("),
+         "swiglu in place of mlp raises the test loss by 0.0060 nats per byte [0.0020, 0.0100], averaged over norm, "
+         "a difference within ±0.02: negligible ("),
         ({"verdict": "undecided", "mean": 0.06, "low": -0.04, "high": 0.16, "smallest": 0.09, "note": "",
           "assumes": ""},
-         "swiglu in place of mlp: undecided, test loss +.060 nats per byte [−.040, +.160] (3 seeds, Holm p < .0001, "
-         "a fresh study would find .090 four times in five;"),
+         "swiglu in place of mlp: undecided, test loss +0.060 nats per byte [−0.040, +0.160] (3 seeds, Holm "
+         "p < 0.0001, a fresh study would find 0.090 four times in five;"),
         ({"verdict": "withheld", "note": "2 diverged", "diverged": 2, "lower": 0, "higher": 2, "tied": 1},
          "swiglu in place of mlp: withheld, 2 diverged; diverged ranked worst: lower 0, higher 2, tied 1 ("),
     ],
@@ -84,15 +84,15 @@ def test_an_interaction_is_told_as_a_difference_of_differences(tmp_path: Path) -
     both = found.effects.set_index("label").loc["rms + swiglu against ln + mlp", "mean"]
     assert mean["norm: rms − ln"] + mean["ffn: swiglu − mlp"] == pytest.approx(both)
     numbers: dict[str, Any] = {"mean": -0.01, "low": -0.015, "high": -0.005}
-    said = about(found, "norm x ffn", verdict="better", **numbers)
+    said = about(found, "norm × ffn", verdict="better", **numbers)
     assert said.startswith(
         "interaction of rms and swiglu: the difference that swiglu in place of mlp makes to the test loss is lower by "
-        ".0100 nats per byte [.0050, .0150] with rms than with ln ("
+        "0.0100 nats per byte [0.0050, 0.0150] with rms than with ln ("
     ), said
-    said = about(found, "norm x ffn", verdict="undecided", note="", mean=0.01, low=-0.01, high=0.03)
+    said = about(found, "norm × ffn", verdict="undecided", note="", mean=0.01, low=-0.01, high=0.03)
     assert said.startswith(
-        "interaction of rms and swiglu: undecided, test loss +.010 nats per byte [−.010, +.030]: the difference that "
-        "swiglu in place of mlp makes with rms, minus that with ln ("
+        "interaction of rms and swiglu: undecided, test loss +0.010 nats per byte [−0.010, +0.030]: the difference "
+        "that swiglu in place of mlp makes with rms, minus that with ln ("
     ), said
 
 
@@ -102,7 +102,7 @@ def test_the_number_of_an_interaction_is_the_difference_of_the_two_differences_t
     found = case(tmp_path, seeds=range(5))
     mean = found.cells.set_index("label")["mean"]
     with_rms, with_ln = (mean[f"{norm} + swiglu"] - mean[f"{norm} + mlp"] for norm in ("rms", "ln"))
-    row = found.effects.set_index("label").loc["norm x ffn"]
+    row = found.effects.set_index("label").loc["norm × ffn"]
     assert row["mean"] == pytest.approx(with_rms - with_ln)
 
 
@@ -136,7 +136,7 @@ def test_interactions_and_bare_levels(tmp_path: Path) -> None:
     assert sentences(found)[0].startswith("norm=none in place of ln: ")
     assert sentences(found)[1].startswith("optim.lr=0.002 in place of 0.001: ")
     both = case(tmp_path, study="both", seeds=range(8))
-    said = about(both, "norm x ffn", verdict="better", mean=-0.03, low=-0.04, high=-0.02, note="")
+    said = about(both, "norm × ffn", verdict="better", mean=-0.03, low=-0.04, high=-0.02, note="")
     assert said.startswith("interaction of rms and swiglu: the difference that swiglu in place of mlp makes to the ")
 
 
@@ -148,12 +148,12 @@ def test_accuracy_has_no_unit_and_rises(tmp_path: Path) -> None:
         return 0.5 + 0.001 * seed + (0.2 + 0.001 * seed) * (levels["ffn"] == "swiglu")
 
     said = sentences(case(tmp_path, seeds=range(6), tasks=task, score=score))[1]
-    assert said.startswith("swiglu in place of mlp raises the test accuracy by .20") and "nats" not in said
+    assert said.startswith("swiglu in place of mlp raises the test accuracy by 0.20") and "nats" not in said
 
 
 def test_small_p_keep_a_digit() -> None:
     assert [p_words(p, "Holm") for p in (0.0003, 0.031, 1e-9, 1.0)] == [
-        "Holm p = .0003", "Holm p = .031", "Holm p < .0001", "Holm p = 1.000",
+        "Holm p = 0.0003", "Holm p = 0.031", "Holm p < 0.0001", "Holm p = 1.000",
     ]  # fmt: skip
     assert p_words(math.nan, "Holm") == ""
-    assert [p_text(p) for p in (0.0003, 0.031, 1e-9, 1.0, math.nan)] == [".0003", ".031", "< .0001", "1.000", "–"]
+    assert [p_text(p) for p in (0.0003, 0.031, 1e-9, 1.0, math.nan)] == ["0.0003", "0.031", "< 0.0001", "1.000", "–"]

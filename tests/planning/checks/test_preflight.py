@@ -36,7 +36,6 @@ def conf(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def planned(small: list[str], conf: str | None, *overrides: str) -> Plan:
-    plan_study.cache_clear()
     return plan_study(tuple(latest(*small, *overrides)), conf)
 
 

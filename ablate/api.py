@@ -1,0 +1,138 @@
+"""Plan a study, and run it: what Python calls and the command line alike.
+
+    import ablate
+
+    study = ablate.run(["norm=ln,rms", "scale=tiny", "seeds=2"])
+    study.runs      # a table: one row per run, with its final metrics
+    study.curves    # a table: one row per logged step
+
+    ablate.evidence.effects(study)      # the differences, with intervals and verdicts
+
+The words are those of `python -m ablate`.  `ablate.plan` checks them and says what would be trained.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from ablate.config.errors import Corrupt, PlanError, Refused
+from ablate.execution.launcher import is_hydras, launch, launcher_problems
+from ablate.execution.signals import refusing_full_disks
+from ablate.execution.tracking.process import mirrored
+from ablate.planning.plan import Plan, plan_study
+from ablate.planning.units import job_overrides, record
+from ablate.results.manifest import log_look
+from ablate.results.run import now
+from ablate.results.study import Study, load_study
+
+Launch = Callable[[Sequence[Sequence[str]]], str | None]
+
+
+class Reporter(Protocol):
+    """Who is told how a study goes."""
+
+    def remark(self, text: str) -> None:
+        """Something that a person should know, in one line."""
+
+    def training(self, plan: Plan) -> AbstractContextManager[None]:
+        """A context that lasts while the runs of a plan are trained."""
+
+    def ended(self, plan: Plan, study: Study, seconds: float | None) -> None:
+        """The study has ended, after some seconds; None where nothing was left to train."""
+
+
+class Silent:
+    """A reporter that keeps everything to itself."""
+
+    def remark(self, text: str) -> None:
+        """Nothing."""
+
+    def training(self, plan: Plan) -> AbstractContextManager[None]:
+        """Nothing around the training."""
+        return contextlib.nullcontext()
+
+    def ended(self, plan: Plan, study: Study, seconds: float | None) -> None:
+        """Nothing."""
+
+
+def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
+    """Compose and check every cell of a study, and count its runs; nothing is trained or written.
+
+    `words` are those of the command line, `config_dir` the folder of your own variants.  Raises PlanError, whose
+    `problems` are all mistakes in them.
+    """
+    ours, hydras = [word for word in words if not is_hydras(word)], [word for word in words if is_hydras(word)]
+    if problems := launcher_problems(hydras):
+        raise PlanError(problems)
+    folder = os.path.abspath(config_dir) if config_dir else config_dir
+    return dataclasses.replace(plan_study(ours, folder), words=list(words), config_dir=folder)
+
+
+def run(study: Sequence[str] | Plan, config_dir: str | None = None, reporter: Reporter | None = None) -> Study:
+    """Train what a study still lacks, and return it as tables.
+
+    `study` is a plan, or the words of the command line.  What has ended is on disk: stopped at any moment, the same
+    call continues.  Runs that failed are rows with that status.  Raises PlanError, Refused where the results folder
+    cannot be written, and DiskFull.
+    """
+    planned = study if isinstance(study, Plan) else plan(study, config_dir)
+    hydras = [word for word in planned.words if is_hydras(word)]
+
+    def replan() -> Plan:
+        return plan(planned.words, planned.config_dir)
+
+    return carry_out(planned, functools.partial(launch, hydras), replan, reporter or Silent())
+
+
+def carry_out(plan: Plan, launch: Launch, replan: Callable[[], Plan], reporter: Reporter) -> Study:
+    """Train what a plan leaves to do, round after round; raises what `run` raises."""
+    started, trained = time.monotonic(), bool(plan.todo)
+    while True:
+        carry_out_round(plan, launch, reporter)
+        following = replan() if plan.more and plan.todo else plan
+        if following.manifest.runs == plan.manifest.runs:  # the last round, or one that did not end
+            return conclude(following, time.monotonic() - started if trained else None, reporter)
+        plan = following
+
+
+def carry_out_round(plan: Plan, launch: Launch, reporter: Reporter) -> None:
+    """Write down what one round is, and train what it leaves to do."""
+    try:
+        with refusing_full_disks(plan.results):
+            for planned in [*plan.ended, plan]:
+                record(planned)
+    except OSError as error:
+        raise Refused(f"results_dir: {plan.results} cannot be written ({error.strerror})") from None
+    for note in plan.notes:
+        reporter.remark(note)
+    if plan.todo:
+        with tracking(plan, reporter), reporter.training(plan):
+            trouble = launch(job_overrides(plan))
+        if trouble:
+            reporter.remark(f"{trouble}; the same command continues with what is missing")
+
+
+def tracking(plan: Plan, reporter: Reporter) -> AbstractContextManager[None]:
+    """The process that mirrors a study to a tracking service, where any cell asks for one."""
+    if not any(cell.config["track"] for cell in plan.manifest.cells):
+        return contextlib.nullcontext()
+    return mirrored(plan.results, plan.manifest.study, plan.user, reporter.remark)
+
+
+def conclude(plan: Plan, seconds: float | None, reporter: Reporter) -> Study:
+    """Log the look at the results that this is, and report it."""
+    study = load_study(plan.results, plan.manifest.study, plan.manifest)
+    try:
+        with refusing_full_disks(plan.results):  # what is not logged must not be seen
+            log_look(plan.results, plan.manifest, now())
+    except (OSError, Corrupt) as error:
+        reporter.remark(f"this look at the results cannot be logged ({error})")
+    reporter.ended(plan, study, seconds)
+    return study

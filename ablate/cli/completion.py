@@ -1,0 +1,47 @@
+"""Tab completion of `ablate`, from what is on disk.  In bash and zsh: eval "$(register-python-argcomplete ablate)"."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ablate.config.groups import experiments, groups
+from ablate.config.schema import SECTIONS, STUDY_KEYS
+from ablate.results.choose import studies
+
+ADDED = ("preset", "experiment")  # groups that the reference model has no variant of: +preset=llama
+
+
+def complete(commands: Iterable[str]) -> None:
+    """Answer the shell that asks, and end the process."""
+    import argcomplete
+
+    parser = argparse.ArgumentParser(add_help=False)
+    words: Any = parser.add_argument("words", nargs="*")
+    words.completer = lambda prefix, parsed_args, **_: choices(parsed_args.words or [], prefix, commands)
+    argcomplete.autocomplete(parser, always_complete_options=False)
+
+
+def choices(before: list[str], prefix: str, commands: Iterable[str]) -> list[str]:
+    """What can stand for a word that begins with `prefix`, behind the words before it."""
+    if before and before[0] in commands:
+        return studies(Path(os.environ.get("ABLATE_RESULTS", "results")))
+    key, is_set, values = prefix.partition("=")
+    if is_set:
+        head, comma, _ = values.rpartition(",")
+        return [f"{key}={head}{comma}{name}" for name in variants(key.lstrip("+")) if name not in head.split(",")]
+    keys = [f"{'+' * (name in ADDED)}{name}=" for name in [*groups(), "experiment"]]
+    own = [(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)]
+    keys += [f"{section}.{name}=" for section, name in own if not name.startswith("_")]
+    return [*([] if before else commands), *keys, *(f"{key}=" for key in STUDY_KEYS)]
+
+
+def variants(key: str) -> Iterable[str]:
+    """The values on disk of a key: a group's variants, study files, studies."""
+    if key == "experiment":
+        return experiments()
+    return studies(Path("results")) if key == "study" else groups().get(key, [])

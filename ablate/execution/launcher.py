@@ -1,0 +1,63 @@
+"""The Hydra launcher that a command line chooses: `hydra/launcher=joblib`, submitit, Ray, or this machine's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hydra import compose
+from hydra._internal.callbacks import Callbacks
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobStatus
+from hydra.types import HydraContext
+
+from ablate.config.compose import COMPOSING, Composer
+from ablate.config.errors import Problem
+from ablate.execution.jobs import run_alone
+from ablate.execution.signals import heeding_signals
+from ablate.execution.tracking.mirror import one_line
+
+OURS = ("hydra.mode", "hydra/sweeper", "hydra.sweeper")
+
+
+def is_hydras(word: str) -> bool:
+    """Whether a word of a command line is about Hydra itself: a launcher, say."""
+    return word.lstrip("+~").startswith(("hydra.", "hydra/"))
+
+
+def launcher_problems(words: Sequence[str]) -> list[Problem]:
+    """What Hydra would refuse of words about itself."""
+    if fixed := [word for word in words if word.lstrip("+~").startswith(OURS)]:
+        return [Problem(word, "ablate plans every study itself; leave it out") for word in fixed]
+    if words:
+        with Composer(None) as composer:
+            try:
+                composer.compose(list(words))
+            except (*COMPOSING, TypeError, AttributeError) as error:  # of its own settings Hydra checks no types
+                return [Problem(" ".join(words), f"Hydra cannot read this ({str(error).strip().splitlines()[0]})")]
+    return []
+
+
+def launch(words: Sequence[str], jobs: Sequence[Sequence[str]]) -> str | None:
+    """Hand jobs, each a list of overrides, to the launcher that words about Hydra choose.
+
+    Returns in words what went wrong, of whatever kind: what has ended is on disk.
+    """
+    try:
+        with Composer(None):  # never the folder of a user's variants: a launcher's file there would be Hydra's
+            config = compose("config", list(words), return_hydra_config=True)
+            context = HydraContext(config_loader=GlobalHydra.instance().config_loader(), callbacks=Callbacks(config))
+            launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)
+            for returned in launcher.launch(jobs, 0) or ():
+                if returned.status == JobStatus.FAILED:
+                    return f"a job failed ({one_line(returned._return_value)})"
+    except Exception as error:
+        return f"the launcher failed ({one_line(error)})"
+    return None
+
+
+def job(config: Any) -> list[str]:
+    """One job of any launcher: the unit of a study that its overrides name."""
+    with heeding_signals():
+        return run_alone(str(config.results_dir), config.study, config.unit, list(config.user))

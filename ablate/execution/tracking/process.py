@@ -1,0 +1,62 @@
+"""The process beside a sweep that mirrors its runs to a tracking service while they are trained."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ablate.execution.child_process import program
+from ablate.execution.signals import received
+from ablate.execution.tracking.mirror import Mirror, one_line, say
+from ablate.execution.tracking.wandb import follow
+from ablate.format.streams import prepare
+
+DRAIN = 60.0  # seconds that the process has, once training is over, to bring over what is left
+HURRY = 1.0  # seconds that it has when the command was told to stop
+
+
+@contextlib.contextmanager
+def mirrored(results: Path, study: str, user: Sequence[str], tell: Callable[[str], None]) -> Iterator[None]:
+    """Mirror a study while the context lasts; training never waits for it.  What it has to say is told at the end."""
+    command = [*program(__name__), study, str(results), *user]
+    said = tempfile.TemporaryFile()  # noqa: SIM115 (what it says must not fall into the live view)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=said, start_new_session=True)
+    try:
+        yield
+    finally:
+        assert process.stdin
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        try:
+            process.wait(HURRY if received else DRAIN)
+        except BaseException as error:  # a request to stop, too
+            process.kill()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            tell("tracking is not done yet; bring the rest over with: ablate sync")
+        said.seek(0)
+        for line in said.read().decode(errors="replace").splitlines():
+            tell(line.removeprefix("ablate: "))
+        said.close()
+
+
+def main() -> None:
+    """Mirror a study until standard input ends."""
+    parser = argparse.ArgumentParser(description="Mirror a study while it is trained")
+    parser.add_argument("study")
+    parser.add_argument("results", type=Path)
+    parser.add_argument("user", nargs="*", help="packages that a tracking service of your own may come from")
+    given = parser.parse_args()
+    prepare(told=False)
+    os.nice(5)  # training goes first
+    with contextlib.suppress(PermissionError):
+        os.setsid()  # Ctrl-C is for the sweep, which ends this by ending; and without a terminal nothing can prompt
+    try:
+        follow(Mirror(given.results, given.study, given.user))
+    except OSError as error:
+        say(f"tracking stopped ({one_line(error)})")

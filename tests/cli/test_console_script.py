@@ -1,0 +1,100 @@
+"""The installed command `ablate`: its commands, what the working folder cannot take from it, and tab completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, latest
+
+from ablate import __version__
+from ablate.cli.completion import choices
+from ablate.cli.main import COMMANDS
+
+SCRIPT = "import sys\nfrom ablate.cli.main import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+NORM = """
+import torch
+
+class Mine(torch.nn.Module):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(dim))
+
+    def forward(self, x, mask=None):
+        return x / (1 + x.abs().amax(-1, keepdim=True)) * self.weight
+"""
+
+
+@pytest.fixture
+def ablate(tmp_path: Path):
+    """What the script of an installation says, called from a folder of its own."""
+    script, folder = tmp_path / "bin" / "ablate", tmp_path / "work"
+    script.parent.mkdir()
+    script.write_text(SCRIPT)
+    folder.mkdir()
+
+    def said(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        variables = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+        command = [sys.executable, str(script), *words]
+        return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+
+    said.folder = folder
+    return said
+
+
+def test_files_of_the_working_folder_are_not_taken_for_ours_or_for_pythons(ablate, small):
+    for name in ("analysis", "ablate", "types", "typing", "random"):
+        (ablate.folder / f"{name}.py").write_text(f"raise SystemExit('the folder\\'s own {name}.py')\n")
+    (ablate.folder / "mine.py").write_text(NORM)
+    (ablate.folder / "conf" / "norm").mkdir(parents=True)
+    (ablate.folder / "conf" / "norm" / "mine.yaml").write_text("# Mine.\n_target_: mine.Mine\n_partial_: true\n")
+    own = ["--config-dir=conf", "user=[mine]"]
+    done = ablate(*own, "-m", "norm=ln,mine", "seeds=1", *latest(*small, "results_dir=results"))
+    assert done.returncode == 0 and "norm: mine − ln" in done.stdout, done.stdout + done.stderr
+    shown = ablate("analyse")
+    assert shown.returncode == 0 and (ablate.folder / "results" / "figures").is_dir(), shown.stderr
+    assert "norm: mine − ln" in shown.stdout
+
+
+def test_every_command_is_in_the_help_and_a_misspelt_one_is_told(ablate):
+    shown = ablate("--help").stdout
+    for name in COMMANDS:
+        assert f"ablate {name}" in shown
+    assert ablate("--version").stdout == f"ablate {__version__}\n"
+    wrong = ablate("statsu")
+    assert wrong.returncode == 2 and "status" in wrong.stderr and wrong.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_has_its_own_help(name, ablate):
+    shown = ablate(name, "--help")
+    assert shown.returncode == 0 and shown.stdout.startswith(f"usage: ablate {name} "), shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("ablate sta", "status"),
+        ("ablate norm=ln,r", "ln,rms"),
+        ("ablate ffn=swig", "swiglu"),
+        ("ablate status o", "one"),
+    ],
+)
+def test_a_shell_is_told_how_a_word_goes_on(line, expected, ablate, tmp_path):
+    (ablate.folder / "results" / "studies" / "one").mkdir(parents=True)
+    (ablate.folder / "results" / "studies" / "one" / "manifest.json").write_text("{}")
+    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "bash", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    asked |= {"_ARGCOMPLETE_COMP_WORDBREAKS": " \t\n\"'><=;|&(:", "_ARGCOMPLETE_IFS": "\n"}
+    ablate(**asked, _ARGCOMPLETE_STDOUT_FILENAME=str(tmp_path / "told"))
+    assert [word.rstrip() for word in (tmp_path / "told").read_text().splitlines()] == [expected]
+
+
+def test_completion_offers_commands_groups_keys_and_study_files():
+    first = choices([], "", COMMANDS)
+    assert {"status", "norm=", "train.steps=", "seeds=", "+experiment=", "+preset="} <= {*first}
+    assert "status" not in choices(["norm=rms"], "", COMMANDS)
+    assert "+experiment=glu_variants" in choices([], "+experiment=", COMMANDS)
+    assert "norm=ln,ln" not in choices([], "norm=ln,", COMMANDS)

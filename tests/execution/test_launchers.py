@@ -1,0 +1,48 @@
+"""Other launchers than our own carry a study out to the same numbers; what is not installed is skipped."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import run_module
+
+PLUGINS = {"joblib": "hydra_joblib_launcher", "submitit_local": "hydra_submitit_launcher", "ray": "hydra_ray_launcher"}
+EXTRAS = {"joblib": "joblib", "submitit_local": "slurm", "ray": "ray"}
+WITHOUT_TOKENS = {"RAY_AUTH_MODE": "disabled"}  # or Ray writes one into the home folder
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def ours(text: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the default launcher's runs leave."""
+    return swept(text, tmp_path_factory.mktemp("ours"))
+
+
+@pytest.mark.parametrize("launcher", PLUGINS)
+def test_a_launcher_gives_equal_numbers(launcher: str, text: Path, ours: dict[str, Any], tmp_path: Path) -> None:
+    if importlib.util.find_spec(f"hydra_plugins.{PLUGINS[launcher]}") is None:
+        pytest.skip(f"no hydra/launcher={launcher}: pip install 'ablate[{EXTRAS[launcher]}]'")
+    assert swept(text, tmp_path, f"hydra/launcher={launcher}") == ours
+
+
+def swept(text: Path, folder: Path, *more: str) -> dict[str, Any]:
+    """Train two cells with one seed in a folder: of each run's path, its logged rows and its weights."""
+    shape = ["model.dim=16", "model.layers=1", "model.heads=2", "data.context=16", "train.batch_size=4"]
+    steps = ["train.steps=20", "train.eval_every=10", "optim.warmup=2", "eval.tokens=256", "track=none"]
+    of_text = ["data=text", f"data.path={text}", "seeds=1"]
+    done = run_module("ablate", "-m", "norm=ln,rms", *shape, *steps, *of_text, *more, cwd=folder, **WITHOUT_TOKENS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = sorted(path.parent for path in folder.glob("results/runs/*/*/result.json"))
+    assert len(runs) == 2
+    return {str(run.relative_to(folder)): (rows(run), (run / "weights.safetensors").read_bytes()) for run in runs}
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    """The logged steps of a run but for what depends on the machine's speed."""
+    logged = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in logged]

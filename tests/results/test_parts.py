@@ -1,0 +1,54 @@
+"""Where what a stored configuration names stands now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablate.config.components import resolve
+from ablate.config.targets import MOVED, moved
+from ablate.results.parts import found_anew, is_foreign, named, targets_of
+
+STORED: dict[str, Any] = {"norm": {"_target_": "mine.norms.Half"}, "ffn": [{"_target_": "ablate.model.ffn.MLP"}]}
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package that no other test has, with one class, and one that two modules have."""
+    name = f"parts_{tmp_path.name}".replace("-", "_")
+    (tmp_path / name / "deep").mkdir(parents=True)
+    (tmp_path / name / "deep" / "layers.py").write_text("class Half:\n    pass\nclass Twice:\n    pass\n")
+    (tmp_path / name / "other.py").write_text("class Twice:\n    pass\n")
+    (tmp_path / name / "__init__.py").write_text("raise SystemExit('nothing is imported')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return name
+
+
+def target(config: dict[str, Any]) -> str:
+    return str(config["norm"]["_target_"])
+
+
+def test_a_users_class_is_found_by_its_name_where_it_is_the_only_one(package: str) -> None:
+    now = f"{package}.deep.layers.Half"
+    for old in (f"{package}.norms.Half", "gone.norms.Half", now):
+        found = found_anew(STORED | {"norm": {"_target_": old}}, [package])
+        assert target(found) == now and found["ffn"] == STORED["ffn"]
+    for old in (f"{package}.norms.Twice", f"{package}.norms.None_", "os.system", "not a name"):
+        assert target(found_anew({"norm": {"_target_": old}}, [package])) == old
+    assert found_anew(STORED, []) == STORED, "nothing that nobody named"
+    assert found_anew(STORED, [f"{package}.other"]) == STORED, "the class is not in what was named"
+
+
+def test_what_moved_between_releases_is_found_by_its_old_name() -> None:
+    for old, new in MOVED.items():
+        assert moved(f"{old}.thing") == f"{new}.thing" and moved(f"{old}y.thing") == f"{old}y.thing"
+    assert resolve("optim", "ablate.optim.adamw") is resolve("optim", "ablate.training.optim.adamw")
+    assert resolve("track", "ablate.track.WandB") is resolve("track", "ablate.execution.tracking.wandb.WandB")
+    assert list(targets_of({"optim": {"_target_": "ablate.optim.adamw"}})) == ["ablate.training.optim.adamw"]
+
+
+def test_parts_are_named_by_their_own_names() -> None:
+    assert named(STORED) == {"norm": {"_target_": "Half"}, "ffn": [{"_target_": "MLP"}]}
+    assert is_foreign(STORED) and not is_foreign({"ffn": STORED["ffn"]})

@@ -1,0 +1,151 @@
+"""The documentation: short where it must be, its links lead somewhere, and what the code knows better is up to date."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, run_module
+from fake_studies import fabricate
+
+from ablate.cli.catalogue import SHOWN, pages
+from ablate.config.groups import groups
+from ablate.results import load_study
+from analysis.case import case_of
+from analysis.case.figures_yaml import Edits
+from analysis.figures.draw.page import page_of
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SEVERAL = {"status", "diff", "clean", "sync", "evaluate", "analyse", "catalogue"}  # subcommands: no studies to plan
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def test_the_readme_is_short() -> None:
+    assert (ROOT / "README.md").stat().st_size <= 12_000
+
+
+@pytest.mark.parametrize("name", pages())
+def test_a_generated_page_is_what_the_code_says(name: str) -> None:
+    known = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert known == pages()[name], f"docs/{name} is old: run make catalogue"
+
+
+def test_the_catalogue_names_every_variant() -> None:
+    shown = pages()["catalogue.md"]
+    for group in SHOWN:
+        assert f"`{group}=`" in shown and all(f"| `{name}`" in shown for name in groups()[group])
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8").replace("\n", " ")):
+        if link.startswith(("http://", "https://")):
+            continue
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), f"{link} leads nowhere"
+        if anchor and target.suffix == ".md":
+            assert anchor in set(anchors(target)), f"{link}: no such chapter"
+
+
+def anchors(page: Path) -> Iterator[str]:
+    """What GitHub calls the chapters of a page in links."""
+    for title in re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE):
+        yield re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_the_study_file_that_is_shown_is_the_one_on_disk() -> None:
+    file = (ROOT / "experiments" / "glu_variants.yaml").read_text(encoding="utf-8")
+    assert file in (ROOT / "docs" / "how-to" / "designs.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("package", ["ablate", "analysis"])
+def test_the_map_of_the_packages_names_each(package: str) -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition(f"| package of `{package}/`")[2].partition("\n\n")[0]
+    named = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+    there = {file.parent.name for file in (ROOT / package).glob("*/__init__.py")}
+    assert named == there
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words of every sweep that a page shows, without what is behind them."""
+    for block in re.findall(r"^```\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE):
+        for line in block.splitlines():
+            if not line.startswith("ablate "):
+                continue
+            words = shlex.split(line, comments=True)[1:]
+            if words[0] not in SEVERAL and not words[0].startswith("--"):
+                yield words
+
+
+COMMANDS = {shlex.join(words): words for page in PAGES for words in commands(page)}
+# What is shown because it is refused, and what needs a launcher that may not be there.
+REFUSED = ("norm=rmss", "residual=pre,post norm=none", "scale=base train.batch_size=4096")
+ELSEWHERE = ("hydra/launcher=",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [text for text in COMMANDS if not any(part in text for part in ELSEWHERE)])
+def test_a_command_plans_as_it_is_written(command: str, tmp_path: Path) -> None:
+    dry = [] if "dry_run=true" in COMMANDS[command] else ["dry_run=true"]
+    done = run_module("ablate", *COMMANDS[command], *dry, cwd=tmp_path)
+    assert done.returncode == (2 if any(part in command for part in REFUSED) else 0), done.stdout + done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def code(page: str, language: str) -> list[str]:
+    """The blocks of one language in a how-to page."""
+    text = (ROOT / "docs" / "how-to" / page).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> list[str]:
+    """The package and the variants that the how-to pages write, and the arguments that make them known."""
+    norms, styles, weighted = code("own-component.md", "python")
+    package = {"norms.py": norms, "more.py": styles + weighted}
+    package["tasks.py"] = "\n".join(code("own-task.md", "python") + code("own-metric.md", "python"))
+    variants = {"norm/max": code("own-component.md", "yaml")[0], "data/parity": code("own-task.md", "yaml")[0]}
+    variants["data/last_parity"] = code("own-metric.md", "yaml")[0]
+    variants["residual/halved"] = "# Halved.\n_target_: my_package.more.Halved\n_partial_: true\n"
+    variants["residual/weighted"] = variants["residual/halved"].replace("Halved", "Weighted") + "weight: 0.3\n"
+    gqa = (ROOT / "conf" / "attention" / "gqa.yaml").read_text(encoding="utf-8")
+    cosine = gqa.replace("kv_heads: 2", "kv_heads: null").replace(
+        "ablate.model.attention.GQA", "my_package.more.Cosine"
+    )
+    variants["attention/cosine"] = cosine
+    files = {f"my_package/{name}": text for name, text in package.items()} | {"my_package/__init__.py": ""}
+    for name, text in (files | {f"my_conf/{name}.yaml": text for name, text in variants.items()}).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return ["--config-dir", "my_conf", "user=[my_package]"]
+
+
+@pytest.mark.slow
+def test_the_components_of_the_how_to_page_plan(own: list[str], tmp_path: Path) -> None:
+    cells = ["norm=ln,max", "attention=mha,cosine", "residual=pre,halved,weighted", "design=one_at_a_time"]
+    done = run_module("ablate", "-m", *cells, "dry_run=true", *own, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0 and "5 cells" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_task_and_the_metric_of_the_how_to_pages_train(own: list[str], tmp_path: Path) -> None:
+    task = ["data=last_parity", "position=rope,none", "seeds=1", "train.steps=10", "optim.warmup=2", "track=none"]
+    done = run_module("ablate", "-m", *task, *own, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert done.returncode == 0 and "test/last" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_figure_of_the_how_to_page_draws(tmp_path: Path) -> None:
+    scope: dict[str, Any] = {}
+    exec(code("own-figure.md", "python")[1], scope)
+    study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}))
+    case = case_of(tmp_path, study)
+    table = scope["KIND"].table(case)
+    assert list(table["name"]) == ["ln (reference)", "rms"]
+    table.attrs["title"] = "ranges"
+    scope["KIND"].draw(table, page_of(study.manifest, Edits())).savefig(tmp_path / "ranges.pdf")
