@@ -97,7 +97,7 @@ class Optim:
     """The optimiser and its schedule; `floor` is the last learning rate as a share of `lr`."""
 
     _target_: str = MISSING
-    lr: float = at_least(1e-12, 1e3)
+    lr: float = at_least(1e-12, 1000)
     betas: list[float] = MISSING
     weight_decay: float = at_least(0)
     clip: float = at_least(1e-12)
