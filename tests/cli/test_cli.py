@@ -110,7 +110,7 @@ def test_a_diverging_and_a_failing_run_leave_the_others_alone(cli, small, tmp_pa
         path.parent.parent.name.split("-")[0]: json.loads(path.read_text())
         for path in tmp_path.glob("results/runs/*/*/result.json")
     }
-    assert {name: result.status for name, result in status.items()} == {
+    assert {name: result["status"] for name, result in status.items()} == {
         "ln": "done",
         "bomb": "failed",
         "void": "diverged",

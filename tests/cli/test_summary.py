@@ -203,7 +203,7 @@ def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -
     for planned in read_manifest(tmp_path, name).runs:
         run = Run(tmp_path, planned.path)
         result = run.result() or {}
-        write_json(run.result_file, result | {"final": result["final"] | {"test/f1": 0.25}})
+        write_json(run.result_file, result | {"final": result.final | {"test/f1": 0.25}})
     study = load_study(tmp_path, name)
     lines = summary(study).splitlines()
     at = lines.index("also measured")

@@ -117,7 +117,7 @@ def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):
     assert plan("norm=ln,rms", "seeds=[0,4]", "confirm=3").manifest.seeds == [7, 8, 9]
     assert read_manifest(base.results, name).seeds == [0, 4]
     other = plan("norm=ln,bn", "confirm=1").manifest
-    assert other["seeds"] == [7], "a seed that was trained for any of the cells is not fresh"
+    assert other.seeds == [7], "a seed that was trained for any of the cells is not fresh"
 
 
 def test_a_corrupt_manifest_is_set_aside_and_written_anew(plan, capsys):
