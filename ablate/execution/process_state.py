@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 # Where compilers say for their own processes what they found out.
-COMPILERS = ("TORCHINDUCTOR_", "TRITON_", "CUDA_MODULE_LOADING", "KINETO_", "TORCH_")
+COMPILERS = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_", "CUDA_MODULE_LOADING", "KINETO_", "TORCH_")
 TORCH = str(Path(torch.__file__).parent) + os.sep
 FLAG = re.compile("_get_.*(cudnn_|cublas_|tf32|determin|sdp|matmul_precision|mkldnn_|_fp16_)")
 ODD = ("kernel", "reserve", "getter", "order")  # parts of names of what is no flag
@@ -109,7 +109,8 @@ def same(found: Any, value: Any) -> bool:
     if found is value:
         return True
     own = getattr(getattr(found, "__code__", None), "co_filename", "").startswith(TORCH)
-    return own and inspect.unwrap(found) is inspect.unwrap(value)
+    held = [cell.cell_contents for cell in getattr(found, "__closure__", None) or ()]
+    return own and any(inspect.unwrap(one) is inspect.unwrap(value) for one in (found, *held) if callable(one))
 
 
 def told(before: Any, after: Any) -> str:
