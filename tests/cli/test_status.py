@@ -19,7 +19,7 @@ from crashing_norm import wait_for
 from fake_studies import fabricate
 
 from ablate.cli import status
-from ablate.cli.monitor import study_state
+from ablate.cli.monitor import rounds as states
 from ablate.config.groups import groups
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, study_folder
@@ -76,7 +76,7 @@ def test_a_lease_that_is_torn_missing_or_stale_holds_nothing(tmp_path: Path, con
     else:
         runs[3].lease_file.write_text(content)
     assert not runs[3].holder() and not runs[0].holder()
-    assert "running" not in study_state.progress(study_state.together(study_state.rounds_of(tmp_path, "fabricated")))
+    assert "running" not in states.progress(states.together(states.rounds_of(tmp_path, "fabricated")))
 
 
 def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path)
     runs[3].lease_file.unlink()
 
     def progress() -> str:
-        return study_state.progress(study_state.together(study_state.rounds_of(tmp_path, "fabricated")))
+        return states.progress(states.together(states.rounds_of(tmp_path, "fabricated")))
 
     assert "1 interrupted, 2 queued" in progress()
     runs[3].metrics_file.touch()
@@ -106,7 +106,7 @@ def test_without_any_pace_the_time_left_is_unknown(tmp_path: Path, capsys: pytes
     fabricate(tmp_path, GRID, status=lambda *_: "missing")
     lines = said(tmp_path, capsys)
     assert lines[1] == "12 runs: 0 done, 12 queued, time left unknown"
-    command = "python -m ablate -m norm=ln,rms ffn=mlp,swiglu"
+    command = "ablate -m norm=ln,rms ffn=mlp,swiglu"
     assert lines[2] == f"nothing is running; unless a launcher is about to, go on with: {command}"
 
 
@@ -160,14 +160,14 @@ def test_all_studies_have_a_line_the_newest_last(tmp_path: Path, capsys: pytest.
 def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
     (tmp_path / "own" / "norm").mkdir(parents=True)
     (tmp_path / "own" / "norm" / "mine.yaml").write_text("# Mine.\n")
-    command = f"python -m ablate -m --config-dir '{tmp_path / 'own'}' norm=ln,rms optim.lr=1e-3,3e-3"
+    command = f"ablate -m --config-dir '{tmp_path / 'own'}' norm=ln,rms optim.lr=1e-3,3e-3"
     factors = {"norm": [name for name in groups()["norm"] if name != "bn"], "optim.lr": [1e-3, 3e-3]}
     manifest = {"command": command, "components": ["norm"], "factors": factors}
-    assert study_state.forgotten(manifest) == "not compared: norm: bn, mine"
-    assert study_state.forgotten(manifest | {"command": "python -m ablate"}) == "not compared: norm: bn"
+    assert states.forgotten(manifest) == "not compared: norm: bn, mine"
+    assert states.forgotten(manifest | {"command": "ablate"}) == "not compared: norm: bn"
     for odd in ("--config-dir", "it's", "norm=ln --config-dir"):
-        assert study_state.forgotten(manifest | {"command": odd}) == "not compared: norm: bn"
-    assert study_state.forgotten(manifest | {"components": []}) == ""
+        assert states.forgotten(manifest | {"command": odd}) == "not compared: norm: bn"
+    assert states.forgotten(manifest | {"components": []}) == ""
 
 
 def test_watching_ends_when_all_runs_have(
@@ -219,7 +219,7 @@ def test_watching_waits_for_the_next_look_of_a_sequence(
     fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential=looks)
     manifest, shown = read_manifest(tmp_path, "fabricated"), []
     for rounds in status.looks(tmp_path, "fabricated"):
-        shown.append(len(rounds[-1].view.runs))
+        shown.append(len(rounds[-1].runs.runs))
         if len(shown) == 3:
             write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest | {"seeds": [0, 1, 2, 3, 4]})
     assert len(shown) == 4, "the last look is over when its runs are"
@@ -302,4 +302,4 @@ def test_a_sweep_seen_from_outside_while_it_runs_and_when_it_was_stopped(tmp_pat
         sweep.wait()
     shown = run_module("ablate.status", cwd=tmp_path).stdout
     assert "2 runs: 0 done, 1 interrupted, 1 queued" in shown and "nothing is running" in shown
-    assert f"go on with: python -m ablate -m norm=ln,rms {overrides[0]}" in shown
+    assert f"go on with: ablate -m norm=ln,rms {overrides[0]}" in shown

@@ -131,7 +131,7 @@ def test_other_versions_and_unknown_ones_are_named(plan, monkeypatch):
     assert "trained by an ablate that did not keep what" in notes(plan("norm=rms", "seeds=1"))
 
 
-def of_an_earlier_release(results: Path, study: str) -> None:
+def by_an_earlier_release(results: Path, study: str) -> None:
     """Writes a study and its runs as releases before wrote them, whose keys and cells' names held paths of modules."""
     manifest = read_manifest(results, study)
     del manifest["format"]
@@ -151,18 +151,20 @@ def of_an_earlier_release(results: Path, study: str) -> None:
     write_manifest(results, manifest)
 
 
-def test_runs_of_an_earlier_release_are_named_and_taken_on_request(plan):
+def test_runs_of_another_release_are_named_and_taken_on_request(plan):
     first = plan("norm=ln,rms", "seeds=2", "study=mine")
     finish(first)
     log_look(first.results, first.manifest, "2025-01-02")
-    of_an_earlier_release(first.results, "mine")
+    by_an_earlier_release(first.results, "mine")
     again = plan("norm=ln,rms", "seeds=2", "study=mine")
     assert len(again.todo) == 4 and again.manifest["looks"] == read_manifest(first.results, "mine")["looks"]
-    assert "4 runs of this study were trained by an earlier release; trained again; reuse=any takes" in notes(again)
+    assert "4 runs of this study were trained by another release; trained again; reuse=any takes" in notes(again)
     other = plan("norm=ln,rms,bn", "seeds=2")
-    assert "4 runs of these cells were trained by an earlier release; trained again; reuse=any takes" in notes(other)
+    assert "4 runs of these cells were trained by another release; trained again; reuse=any takes" in notes(other)
+    for run in (Run(first.results, one["path"]) for one in read_manifest(first.results, "mine")["runs"][:1]):
+        write_json(run.provenance_file, read_json(run.provenance_file) | {"format": 3, "code": "c", "definitions": {}})
     taken = plan("norm=ln,rms", "seeds=2", "study=mine", "reuse=any")
-    assert taken.todo == [] and "2 runs of rms were trained by an earlier release, taken by reuse=any" in notes(taken)
+    assert taken.todo == [] and "2 runs of rms were trained by another release, taken by reuse=any" in notes(taken)
     with pytest.raises(PlanError, match="mine holds 1 other cell"):
         plan("norm=ln,bn", "seeds=2", "study=mine")
 
