@@ -93,8 +93,8 @@ def test_a_cell_that_cannot_fit_is_named(plan: Callable[..., Plan], monkeypatch:
     with pytest.raises(PlanError, match=r"train\.parallel=") as error:
         plan("ffn=mlp", "train.parallel=8", "train.batch_size=8000")
     fewer = str(error.value).rpartition(", or ")[2]
-    assert plan("ffn=mlp", fewer, "train.batch_size=8000").manifest["cells"], "what the message says to write"
-    assert plan("ffn=mlp,swiglu", "train.parallel=2").manifest["cells"]
+    assert plan("ffn=mlp", fewer, "train.batch_size=8000").manifest.cells, "what the message says to write"
+    assert plan("ffn=mlp,swiglu", "train.parallel=2").manifest.cells
 
 
 def test_memory_that_others_hold_is_told(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
