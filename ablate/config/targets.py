@@ -18,7 +18,18 @@ from typing import Any
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 OURS = ("ablate", "analysis", "hydra_plugins")
 # The distributions that pyproject.toml names; what these need in turn, their metadata say.
-NEEDED = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "scipy", "pyDOE3", "matplotlib", "seaborn", "plotly")
+NEEDED: tuple[str, ...] = (
+    "torch",
+    "hydra-core",
+    "omegaconf",
+    "numpy",
+    "pandas",
+    "scipy",
+    "pyDOE3",
+    "matplotlib",
+    "seaborn",
+    "plotly",
+)
 NEEDED += ("jinja2", "pyyaml", "rich", "safetensors", "wandb", "pybtex", "msgspec", "argcomplete")
 NEEDED += ("hydra-joblib-launcher", "hydra-submitit-launcher", "hydra-ray-launcher")
 NEEDED += ("babel", "scikit-learn", "tokenizers", "datasets", "pyarrow", "selenium", "hatchling")
