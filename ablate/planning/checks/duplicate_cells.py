@@ -15,15 +15,15 @@ from ablate.data.build import build_task
 from ablate.format import show
 from ablate.planning.checks.user_code import Described, beside
 from ablate.planning.checks.validate import Checked
+from ablate.results.records import Cell
 from ablate.results.run_key import numbers
 
-Row = dict[str, Any]
 Pair = tuple[int, int]
 Signature = list[list[float]] | None  # of a copy: of each of its outputs the size, then projections
 ROUNDING = 1e-10  # of the size: in float64 what sums in another order leave, and far below what float32 can tell
 
 
-def refuse_equal(rows: list[Row], checked: list[Checked], allowed: bool) -> list[str]:
+def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> list[str]:
     """Raise PlanError for cells that are the same in all that a run's numbers depend on.
 
     Cells that differ in a component that has no place are told in notes where they are allowed.
@@ -32,12 +32,12 @@ def refuse_equal(rows: list[Row], checked: list[Checked], allowed: bool) -> list
     problems, notes = [], []
     for i, (row, cell) in enumerate(zip(rows, checked, strict=True)):
         used = {key: value for key, value in numbers(cell.config).items() if key not in cell.budget.unused}
-        first = seen.setdefault(json.dumps([used, row["task"]], sort_keys=True), i)
+        first = seen.setdefault(json.dumps([used, row.task], sort_keys=True), i)
         if first == i:
             continue
         why = "".join(f", which has no place for a {group}" for group in cell.budget.unused)
-        said = f"{row['label']} is the same cell as {rows[first]['label']}{why}"
-        if allowed and row["id"] != rows[first]["id"]:
+        said = f"{row.label} is the same cell as {rows[first].label}{why}"
+        if allowed and row.id != rows[first].id:
             notes.append(f"{said}; allow_duplicates=true trains both")
         else:
             problems.append(Problem("", f"{said}; leave one of them out"))
@@ -116,9 +116,9 @@ def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     return {key: value for key, value in numbers(config).items() if key not in keys}
 
 
-def names(rows: list[Row], pair: Pair) -> tuple[str, str]:
+def names(rows: list[Cell], pair: Pair) -> tuple[str, str]:
     """Two cells by the keys in which they differ."""
-    first, second = (rows[i]["levels"] for i in pair)
+    first, second = (rows[i].levels for i in pair)
     keys = [key for key in first if first[key] != second[key]]
     left, right = (" + ".join(f"{key}={show(levels[key])}" for key in keys) for levels in (first, second))
     return left or rows[pair[0]]["label"], right or rows[pair[1]]["label"]

@@ -67,8 +67,8 @@ def test_the_newest_study_is_meant_unless_one_is_named(tmp_path: Path) -> None:
     for age, name in enumerate(["third", "first", "second"]):
         fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, study=name)
         os.utime(study_folder(tmp_path, name) / "manifest.json", (1e9 - age, 1e9 - age))
-    assert read(tmp_path, None).manifest["study"] == "third"
-    assert read(tmp_path, "second").manifest["study"] == "second"
+    assert read(tmp_path, None).manifest.study == "third"
+    assert read(tmp_path, "second").manifest.study == "second"
 
 
 def fresh_python(*arguments: str) -> subprocess.CompletedProcess[str]:
