@@ -12,6 +12,7 @@ from fake_studies import fabricate
 from ablate.results.study import load_study
 from analysis.case import case_of
 from analysis.writing import latex, sheet, tables
+from analysis.writing.sections import captioned
 from analysis.writing.sheet import Sheet
 
 SPECIAL = r"\ _ % & # $ { } ~ ^ < > | ' ` " + '"'
