@@ -127,7 +127,7 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
             raise RuntimeError("code or libraries changed after the plan was made; give the command again")
         write_json(run.provenance_file, provenance(config, seed, cell.task), run.check)
         with contextlib.nullcontext() if is_foreign(config) else unchanged():
-            trainer = new_trainer(run, config, seed, config["user"])
+            trainer = new_trainer(run, config, seed)
             if trainer.task.fingerprint != cell.task:
                 raise RuntimeError("the data changed after the plan was made; give the command again")
             files[run.config_file.name] = sum_of(written)

@@ -239,7 +239,7 @@ def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
             config["attention"]["window"] = 5
         if cell.get("attention") == "gqa":
             config["attention"]["kv_heads"] = 1
-        found = probes.examine(small_models.Spec(config, small_models.facts_of(task), 2, CONTEXT, True, []))
+        found = probes.examine(small_models.Spec(config, small_models.facts_of(task), 2, CONTEXT, True))
         assert found["problems"] == [] and found["signature"] is not None, cell
         for signature, other in seen:
             assert same(other, cell) or not alike(signature, found["signature"]), f"{cell} is {other}"
