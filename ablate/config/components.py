@@ -36,7 +36,7 @@ FUNCTIONS = ("norm", "ffn", "residual", "position", "attention", "optim")  # gro
 def allowed_by(config: Mapping[str, Any]) -> list[str]:
     """The packages of the user's own that a configuration's parts may come from.
 
-    A configuration says it itself; who reads one from a file sets `user` anew, to what the person at the keyboard allows.
+    A configuration says it itself; who reads one from a file sets `user` to what the person at the keyboard allows.
     """
     return list(config.get("user") or ())
 

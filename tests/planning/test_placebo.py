@@ -179,7 +179,7 @@ def score(levels: dict, lr: float, seed: int) -> float:
     ("overrides", "message"),
     [
         (["aa=1"], "aa: must be ≥ 3"),
-        (["aa=2"], "aa: 2 of each kind say nothing"),
+        (["aa=2"], "aa: must be ≥ 3"),
         (["aa=-1"], "aa: must be ≥ 0 .*not -1"),
         (["aa=4", f"{KIND}=ffn"], f"aa: sets {KIND} by itself"),
         (["aa=4", f"{KIND}=null,ffn"], f"aa: sets {KIND} by itself"),
