@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from conftest import ROOT
 from ablate.config.components import resolve
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS
+from ablate.config.targets import MOVED
 from ablate.results.code_hash import LOOP, NEUTRAL, PACKAGE, Sources, code_of
 from ablate.results.code_index import WHOLE
 
@@ -144,6 +146,22 @@ def test_what_is_shared_changes_all_that_share_it(file, name, expected):
 def test_what_the_hash_names_by_name_is_one_definition_each():
     found = [name for _, name in Sources({"ablate": [PACKAGE]}).named((*LOOP, *NEUTRAL))]
     assert sorted(found) == sorted((*LOOP, *NEUTRAL)), "each name in LOOP and NEUTRAL stands for one definition"
+
+
+def test_what_strings_name_of_ours_is_there():
+    """Commands, tables of packages: what a move of modules would leave behind without a word."""
+    sources = Sources({name: [PACKAGE.parent / name] for name in ("ablate", "analysis")})
+    said = re.compile(r"(ablate|analysis)(\.[a-z_]\w*)+")
+    files = [path for name in sources.packages for _, path in sources.files_below(name)]
+    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
+    named = {node.value for node in nodes if isinstance(node, ast.Constant) and said.fullmatch(str(node.value))}
+    gone = [name for name in named if not sources.module(name) and not leads_to(sources, name)]
+    assert named and set(gone) == MOVED.keys()
+
+
+def leads_to(sources: Sources, name: str) -> bool:
+    """Whether a dotted name is that of one definition."""
+    return [node[1] for node, _ in sources.follow_name(name)] == [name.rpartition(".")[2]]
 
 
 def test_no_module_of_ours_that_training_imports_does_anything_then():
