@@ -17,7 +17,7 @@ from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import preflight, probes, small_models
-from ablate.planning.checks.duplicate_cells import Signature, alike
+from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.code_hash import Code
 
@@ -209,6 +209,19 @@ def test_duplicates_go_on_where_they_are_allowed(small: list[str]) -> None:
     plan = planned(small, None, "norm=ln,rms", "residual=rezero", "allow_duplicates=true")
     assert [note for note in plan.notes if "which has no place for a norm; allow_duplicates=true" in note]
     assert "is the same cell as" in refused(small, None, "ffn=mlp,relu", "allow_duplicates=true")[0]
+
+
+def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> None:
+    """A cell is named by its variants and its classes' own names, wherever these stand: two must not be one."""
+    from ablate.planning.plan import draft_study
+
+    cells = [draft_study(small, None).checked[0]] * 2
+    nodes = [cells[0].config["norm"] | {"_target_": f"mine.{module}.Norm"} for module in ("left", "right")]
+    cells = [cell._replace(config=cell.config | {"norm": node}) for cell, node in zip(cells, nodes, strict=True)]
+    rows = [{"id": "c0", "label": label, "task": "t"} for label in ("left", "right")]
+    with pytest.raises(PlanError, match="left are classes of one name"):
+        refuse_equal(rows, cells, False)
+    assert refuse_equal([rows[0], rows[1] | {"id": "c1"}], cells, False) == []
 
 
 @pytest.mark.parametrize("group", COMPONENTS)
