@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from conftest import ROOT, run_module
 from ablate.config.citations import cited, entries
 from ablate.config.groups import CONF, groups
 from ablate.config.schema import COMPONENTS
-from ablate.format.suggest import resembling
+from ablate.config.targets import NEEDED
+from ablate.format.suggest import instead
 
 # What each package may import, in the order in which data flow; what it is for, its docstring says.
 ABLATE = {
@@ -24,7 +27,7 @@ ABLATE = {
     "config": "format",
     "results": "format config",
     "model": "config",
-    "data": "config results",
+    "data": "format config results",
     "training": "format config results model data",
     "evidence": "format config results",
     "execution": "format config results model data training",
@@ -171,7 +174,7 @@ def test_a_variant_is_one_yaml_that_names_its_source(group):
             f"{file} names no paper: write a line # cite: KEY below the first, and the entry KEY in conf/papers.bib"
         )
         for key in keys:
-            assert key in known, f"{file}: {resembling(key, list(known))}; or write the entry {key} in conf/papers.bib"
+            assert key in known, f"{file}: {instead(key, list(known))}; or write the entry {key} in conf/papers.bib"
         module = f"ablate.model.{group}"
         assert f"_target_: {module}." in text, f"{file}: its class belongs in {module}; write _target_: {module}.NAME"
 
@@ -223,3 +226,13 @@ def test_a_new_variant_is_one_class_and_one_yaml_and_nothing_else(tmp_path):
 
 def test_conf_is_found_next_to_the_package():
     assert CONF == ROOT / "conf"
+
+
+def test_every_dependency_is_pinned_and_no_package_of_a_users():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = [*project["dependencies"], *(name for group in extras for name in group)]
+    names = {re.split(r"[\[<>=]", each)[0] for each in wanted} - {"ablate"}
+    assert names == set(NEEDED), "ablate.config.targets.NEEDED is what pyproject.toml names"
+    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    assert {name.lower() for name in names} <= pinned, "constraints.txt has a version of each"

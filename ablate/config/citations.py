@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ablate.config.errors import PlanError, Problem
-from ablate.config.groups import CONF, groups
-from ablate.format.suggest import resembling
+from ablate.config.groups import CONF, Groups
+from ablate.format.suggest import instead
 
 FILE = "papers.bib"
 CITE = re.compile(r"^# cite:(.*)$", re.MULTILINE)
@@ -43,12 +43,12 @@ def entries(folder: Path) -> dict[str, Entry]:
     return {key: {"ENTRYTYPE": entry.type, **people[key], **dict(entry.fields)} for key, entry in parsed.items()}
 
 
-def papers(choices: Iterable[dict[str, str]], config_dir: str | None = None) -> dict[str, dict[str, Entry]]:
+def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[str, Entry]]:
     """The entries that the variants of these choices cite, by group=variant; nothing of those that cite none.
 
     Raises `PlanError` where a key is in no `papers.bib`.
     """
-    found, known = groups(config_dir), entries(CONF) | (entries(Path(config_dir)) if config_dir else {})
+    found, known = groups.variants, entries(CONF) | (entries(Path(groups.folder)) if groups.folder else {})
     used = sorted({(group, variant) for chosen in choices for group, variant in chosen.items()})
     files = {f"{group}={name}": found[group][name] for group, name in used if name in found.get(group, {})}
     keys = {variant: cited(file) for variant, file in files.items()}
@@ -60,7 +60,7 @@ def papers(choices: Iterable[dict[str, str]], config_dir: str | None = None) -> 
 
 def _unknown(variant: str, file: Path, key: str, known: list[str]) -> Problem:
     bib = file.parents[1] / FILE
-    return Problem(variant, f"{file} cites {key}, but {bib} has no such entry: {resembling(key, known)}")
+    return Problem(variant, f"{file} cites {key}, but {bib} has no such entry: {instead(key, known)}")
 
 
 def short(entry: Entry) -> str:

@@ -59,7 +59,7 @@ class Nursery:
         except (Corrupt, OSError) as error:
             return {"statuses": [], "leaving": False, "full": "", "died": str(error)}
         for run in runs:
-            answer = self.carry_out(job | {"run": run}, is_foreign(run["cell"]["config"]))
+            answer = self.carry_out(job | {"run": run.as_json()}, is_foreign(run.cell.config))
             if answer is None:
                 return None
             if answer["died"] or answer["full"]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from ablate.config.errors import Corrupt, Refused
-from ablate.format.suggest import resembling
+from ablate.format.suggest import instead
 from ablate.results.manifest import newest_study, read_manifest, study_folder
+from ablate.results.records import Manifest
 
 
 def studies(results: Path) -> list[str]:
@@ -27,7 +27,7 @@ def choose_study(results: Path, name: str | None, more: Iterable[str] = ()) -> s
     there = sorted({*studies(results), *more})
     if name is None or name in there:
         return name or newest
-    raise Refused(f"no study {name} in {results}: {resembling(name, there)}")
+    raise Refused(f"no study {name} in {results}: {instead(name, there)}")
 
 
 @contextlib.contextmanager
@@ -44,7 +44,7 @@ def refusing(results: Path, study: str) -> Iterator[Path]:
         raise Refused(f"{manifest}, or a result of its runs, is damaged ({type(error).__name__}: {error})") from None
 
 
-def manifest_of(results: Path, study: str) -> dict[str, Any]:
+def manifest_of(results: Path, study: str) -> Manifest:
     """A study's manifest.  Raises Refused."""
     with refusing(results, study):
         return read_manifest(results, study)

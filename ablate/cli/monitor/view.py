@@ -72,14 +72,14 @@ def counts(runs: Runs) -> str:
 
 def endings(runs: Runs) -> list[tuple[str, str]]:
     """Look at all runs; the status of each that has ended since the last look, and a line about it."""
-    fresh, lines = runs.look(), []
+    fresh, lines = runs.look(), list[tuple[str, str]]()
     for i, run in enumerate(fresh, runs.ended() - len(fresh) + 1):
         assert run.result
         count = f"[{i:{len(str(len(runs.runs)))}}/{len(runs.runs)}]"
-        seconds = (run.result.get("seconds") or {}).get("total")
+        seconds = (run.result.seconds or {}).get("total")
         took = f"  {duration(seconds)}" if isinstance(seconds, float | int) else ""
-        again = "  resumed" if run.result.get("resumed") else ""
-        lines.append((run.result["status"], printable(f"{count} {run.name} {run.ending()}{took}{again}")))
+        again = "  resumed" if run.result.resumed else ""
+        lines.append((run.result.status, printable(f"{count} {run.name} {run.ending()}{took}{again}")))
     return lines
 
 

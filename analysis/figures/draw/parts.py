@@ -12,6 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results import naming
+from ablate.results.records import Cell
 from ablate.results.study import Study
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import Short
@@ -26,9 +28,7 @@ EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # of cells
 def variant(study: Study, factor: str, level: Any) -> str:
     """A variant by itself: swiglu, optim.lr=0.001."""
     manifest = study.manifest
-    return (
-        format.named(manifest, level) if factor in manifest["components"] else format.assigned(manifest, factor, level)
-    )
+    return naming.named(manifest, level) if factor in manifest.components else naming.assigned(manifest, factor, level)
 
 
 def by_cell(rows: pandas.DataFrame, page: Page, *styles: str) -> dict[str, Any]:
@@ -86,14 +86,14 @@ def few_ticks(axis: Axes, page: Page) -> None:
 def axis_label(study: Study, metric: str | None = None) -> str:
     """The metric with its unit; without one all that cells are compared by."""
     metrics = [metric] if metric else evidence.measures(study.manifest)
-    return " or ".join(name + format.unit(study.manifest, name) for name in metrics)
+    return " or ".join(name + naming.unit(study.manifest, name) for name in metrics)
 
 
-def one_metric(study: Study) -> list[tuple[str, list[dict[str, Any]]]]:
+def one_metric(study: Study) -> list[tuple[str, list[Cell]]]:
     """The strata whose cells are scored by the study's first metric, the one that an axis of all of them can have."""
     own, metric = evidence.endpoints(study.manifest), evidence.endpoint(study.manifest)
     known = evidence.strata(study.manifest)
-    return [(name, cells) for name, cells in known if all(own[cell["id"]] == metric for cell in cells)]
+    return [(name, cells) for name, cells in known if all(own[cell.id] == metric for cell in cells)]
 
 
 def other_metrics(study: Study) -> str:

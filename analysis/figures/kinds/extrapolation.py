@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results import naming
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import spread, value_axis
@@ -26,7 +27,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     From columns such as `test/loss@128`; `trained` is the length of the cell's training.
     """
     study, metrics, rows = case.study, evidence.endpoints(case.study.manifest), []
-    trained = {cell["id"]: cell["config"].get("data", {}).get("context") for cell in study.manifest["cells"]}
+    trained = {cell.id: cell.config.get("data", {}).get("context") for cell in study.manifest.cells}
     for metric in dict.fromkeys(metrics.values()):
         for length, name in sorted(_lengths(study.runs, metric)):
             scores = evidence.scores(study, name)
@@ -37,7 +38,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     found = pandas.DataFrame(rows)
     if not rows or found["length"].nunique() < 2 or not found["n"].any():
         return None
-    found["facet"] = [metric + format.unit(study.manifest, metric) for metric in found["facet"]]
+    found["facet"] = [metric + naming.unit(study.manifest, metric) for metric in found["facet"]]
     found.attrs["caption"] = [_caption(found)]
     return found
 

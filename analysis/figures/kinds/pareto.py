@@ -34,11 +34,11 @@ def table(case: Case) -> pandas.DataFrame | None:
     which a run diverged or failed are not on it, since their mean leaves those runs out.
     """
     study, known = case.study, case.cells
-    if len({cell.get("task") for cell in study.manifest["cells"]}) > 1:
+    if len({cell.task for cell in study.manifest.cells}) > 1:
         return None  # metrics of several tasks stand on no common axis
     costs = {title: _numbers(known[name]) for name, title in BUDGETS.items() if name in known}
     costs = {title: cost for title, cost in costs.items() if _differ(cost)}
-    isolated = study.manifest.get("timing") == "isolated"
+    isolated = study.manifest.timing == "isolated"
     seconds = _seconds(study, known)
     if seconds.notna().any() and (costs or (isolated and _differ(seconds))):
         costs["seconds" if isolated else SHARED] = seconds

@@ -28,11 +28,10 @@ def table(case: Case) -> pandas.DataFrame | None:
     names, rows = case.cells.set_index("cell")["name"], []
     for stratum, cells in evidence.strata(study.manifest)[:PANELS]:
         for cell in cells:
-            metric = metrics[cell["id"]]
-            task = study.manifest["tasks"].get(cell["task"], {})
+            metric, task = metrics[cell.id], study.manifest.tasks[cell.task]
             if evidence.is_share(task, metric) and metric in study.curves:
-                found = times_of(study, cell["id"], metric)
-                rows += [_point(stratum, cell["id"], names[cell["id"]], *point) for point in _curve(found)]
+                found = times_of(study, cell.id, metric)
+                rows += [_point(stratum, cell.id, names[cell.id], *point) for point in _curve(found)]
     made = pandas.DataFrame(rows, columns=COLUMNS)
     if not made["share"].gt(0).any():
         return None

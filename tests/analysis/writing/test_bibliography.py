@@ -11,11 +11,11 @@ from pybtex.database import parse_string
 
 from ablate.config.citations import cited, entries, papers, short
 from ablate.config.errors import PlanError
-from ablate.config.groups import CONF, groups
+from ablate.config.groups import CONF, groups, read_groups
 from analysis.writing.bibliography import bibliography, cite, mention
 
 VARIANTS = [(group, name) for group, found in groups().items() for name, file in found.items() if cited(file)]
-ROOT_NORM = papers([{"norm": "rms"}])
+ROOT_NORM = papers([{"norm": "rms"}], read_groups())
 
 
 def read(text: str) -> dict[str, dict[str, str]]:
@@ -34,7 +34,9 @@ def test_every_entry_has_author_title_and_year_and_is_cited() -> None:
 
 
 def test_all_variants_together_are_one_valid_file() -> None:
-    every = {name: found for group, name_ in VARIANTS for name, found in papers([{group: name_}]).items()}
+    every = {
+        name: found for group, name_ in VARIANTS for name, found in papers([{group: name_}], read_groups()).items()
+    }
     found = read(bibliography({"papers": every}))
     assert found.keys() == entries(CONF).keys()
     for key, entry in entries(CONF).items():
@@ -96,9 +98,9 @@ def test_the_manifest_has_the_entries_of_all_parts_and_of_variants_of_the_users(
     file.write_text("# Own norm.\n# cite: doe2024norm, ba2016layer\n_target_: mine.Norm\n")
     own = [{"norm": "own", "ffn": "nowhere"}]
     with pytest.raises(PlanError, match=r"norm=own: .*own.yaml cites doe2024norm, but .*papers.bib has no such entry"):
-        papers(own, str(tmp_path))
+        papers(own, read_groups(str(tmp_path)))
     (tmp_path / "papers.bib").write_text("@misc{doe2024norm,\n  author = {Doe, Jane},\n  year = {2024}\n}\n")
     entries.cache_clear()
-    assert list(papers(own, str(tmp_path))["norm=own"]) == ["doe2024norm", "ba2016layer"]
+    assert list(papers(own, read_groups(str(tmp_path)))["norm=own"]) == ["doe2024norm", "ba2016layer"]
     file.write_text("# Own norm.\n_target_: mine.Norm\n")
-    assert papers(own, str(tmp_path)) == {}
+    assert papers(own, read_groups(str(tmp_path))) == {}

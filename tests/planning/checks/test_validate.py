@@ -20,7 +20,7 @@ def problems(*overrides: str) -> list[str]:
 
 
 MISTAKES = {
-    "norm=lnn": ["norm=lnn", "no such norm", "ln, ln_std"],
+    "norm=lnn": ["norm=lnn", "no such norm", "did you mean ln?"],
     "nrom=ln": ["nrom", "no such key", "norm"],
     "norm=ln,rms,lnn": ["norm=lnn", "no such norm"],
     "+experimnt=x": ["experimnt", "did you mean +experiment?"],
@@ -29,19 +29,19 @@ MISTAKES = {
     "+model.foo=1": ["model.foo", "no such key"],
     "+train.foo=1": ["train.foo", "no such key"],
     "model.dim=abc": ["model.dim", "'abc' is not a whole number"],
-    "model.dim=0": ["model.dim", "out of range", "at least 1"],
-    "model.layers=-1": ["model.layers", "out of range"],
+    "model.dim=0": ["model.dim", "≥ 1"],
+    "model.layers=-1": ["model.layers", "≥ 1"],
     "model.dropout=1.5": ["model.dropout", "[0, 1)"],
     "model.heads=3": ["model.dim=64 must be divisible by model.heads=3"],
     "model.heads=64": ["position=rope", "must be even", "1"],
-    "seeds=0": ["seeds", "at least 1"],
+    "seeds=0": ["seeds", "≥ 1"],
     "seeds=3,7": ["seeds=3,7", "write seeds=[3,7]"],
     "seeds=[3,3]": ["seeds", "has a seed twice; write each once"],
-    "seeds=many": ["seeds", "write seeds=5, seeds=[3,7] or seeds=auto"],
-    "seeds=-2": ["seeds", "at least 1"],
+    "seeds=many": ["seeds", "seeds=5, seeds=[3,7], seeds=auto"],
+    "seeds=-2": ["seeds", "≥ 1"],
     "optim.lr=nan": ["optim.lr", "finite"],
-    "optim.lr=0": ["optim.lr", "out of range"],
-    "optim.lr=-1e-3": ["optim.lr", "out of range"],
+    "optim.lr=0": ["optim.lr", "≥ 1e-12 and ≤ 1000"],
+    "optim.lr=-1e-3": ["optim.lr", "≥ 1e-12"],
     "optim.schedule=cosin": ["optim.schedule", "cosine, linear, constant"],
     "optim.betas=[0.9]": ["optim.betas", "two numbers"],
     "optim.betas=[0.9,1.0]": ["optim.betas", "two numbers"],
@@ -49,11 +49,11 @@ MISTAKES = {
     "ffn.mult=0": ["ffn.mult", "larger"],
     "ffn.hidden=1.5": ["ffn.hidden", "1.5", "int"],
     "norm.eps=small": ["norm.eps", "'small'", "float"],
-    "train.steps=0": ["train.steps", "at least 1"],
-    "train.parallel=0": ["train.parallel", "at least 1"],
+    "train.steps=0": ["train.steps", "≥ 1"],
+    "train.parallel=0": ["train.parallel", "must be auto or an integer ≥ 1"],
     "train.device=tpu": ["train.device", "auto, cpu, cuda"],
     "keep=everything": ["keep", "weights, all, none"],
-    "confirm=0": ["confirm", "at least 1"],
+    "confirm=0": ["confirm", "≥ 1"],
     "study=" + "x" * 101: ["study", "up to 100 letters"],
     "study=a/b": ["study", "cannot name a folder"],
     "study=verify": ["study", "'verify' is a command, so that ablate analyse would not take it for a study"],
@@ -69,12 +69,12 @@ MISTAKES = {
     "norm._target_=ablate.model.norm.LayrNorm": ["norm._target_", "cannot be found"],
     "user=[no_such_package]": ["user", "'no_such_package' cannot be imported"],
     "results_dir=/proc/nowhere": ["results_dir", "/proc"],
-    "results_dir=/dev/null/x": ["results_dir", "/dev/null is no folder"],
+    "results_dir=/dev/null/x": ["results_dir", "/dev/null is not a folder"],
     "data=text": ["data.path", "has no value"],
     "data=text data.path=/no/such/file": ["data.path=/no/such/file does not exist", "FILE, FOLDER or 'GLOB'"],
     "data.context=10000000": ["data", "too short", "data.context=10000000"],
     "data.tokenizer=word": ["data.tokenizer", "byte, char"],
-    "foo": ["foo", "is no key=value"],
+    "foo": ["foo", "must be key=value"],
     "study=a,b": ["study=a,b", "takes one value"],
     "dry_run=banana": ["dry_run", "'banana' is not true or false"],
     "confirm=abc": ["confirm", "'abc' is not a whole number"],
@@ -164,7 +164,7 @@ def test_every_variant_on_disk_passes(tmp_path):
             if group in ELSEWHERE[0] or (group, variant) in ELSEWHERE[1]:
                 continue
             plan = plan_study((f"{group}={variant}", *BESIDE.get((group, variant), ()), f"results_dir={tmp_path}"))
-            assert plan.manifest["cells"][0]["params"] > 0
+            assert plan.manifest.cells[0].params > 0
             count += 1
     assert count > 20
 
@@ -173,15 +173,15 @@ def test_a_glob_names_no_variant_twice(tmp_path):
     """relu is another name of mlp: named by hand the two are refused as one cell, a pattern means one of them."""
     assert problems("ffn=mlp,relu")[0].startswith("relu is the same cell as mlp")
     plan = plan_study(("ffn=glob(*)", f"results_dir={tmp_path}"))
-    assert {*plan.manifest["factors"]["ffn"]} == {*groups()["ffn"]} - {"relu"}
+    assert {*plan.manifest.factors["ffn"]} == {*groups()["ffn"]} - {"relu"}
 
 
 def test_glob_and_ranges_make_factors(tmp_path):
     plan = plan_study(("attention=glob(*)", "optim.lr=choice(1e-3,3e-3)", f"results_dir={tmp_path}"))
-    assert sorted(plan.manifest["factors"]["attention"]) == sorted(groups()["attention"])
-    assert plan.manifest["factors"]["optim.lr"] == [0.001, 0.003]
-    assert plan.manifest["reference"] == {"attention": "mha"}, "the reference model's own variant, not the first letter"
-    assert sum(cell["reference"] for cell in plan.manifest["cells"]) == 2, "one reference per stratum"
+    assert sorted(plan.manifest.factors["attention"]) == sorted(groups()["attention"])
+    assert plan.manifest.factors["optim.lr"] == [0.001, 0.003]
+    assert plan.manifest.reference == {"attention": "mha"}, "the reference model's own variant, not the first letter"
+    assert sum(cell.reference for cell in plan.manifest.cells) == 2, "one reference per stratum"
 
 
 def test_a_wrong_command_ends_with_2_and_leaves_nothing(cli, tmp_path):
@@ -217,9 +217,9 @@ def test_cells_that_differ_in_what_has_no_place_are_one(tmp_path):
         "rms + rezero is the same cell as ln + rezero, which has no place for a norm; leave one of them out"
     ]
     plan = plan_study(("residual=pre,rezero", f"results_dir={tmp_path}"))
-    assert "ReZero: its blocks have no norms, whatever norm= says" in plan.manifest["cells"][1]["notes"]
+    assert "ReZero: its blocks have no norms, whatever norm= says" in plan.manifest.cells[1].notes
     normed = plan_study(("norm=ln,rms", "residual=rezero", "model.norm_embeddings=true", f"results_dir={tmp_path}"))
-    assert len(normed.manifest["cells"]) == 2
+    assert len(normed.manifest.cells) == 2
 
 
 @pytest.mark.parametrize("group", [*COMPONENTS, "model", "data"])
@@ -239,9 +239,9 @@ def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monk
         plan_study(sweep, str(tmp_path / "my_conf"))
     plan = plan_study((*sweep, "allow_duplicates=true"), str(tmp_path / "my_conf"))
     assert [note for note in plan.notes if "the same" in note and note.endswith("allow_duplicates=true trains both")]
-    theirs, mine = plan.manifest["cells"]
-    assert mine["levels"] == {group: "mine"} and mine["params"] == theirs["params"] and mine["shared_draws"] == 1
-    assert len({run["path"] for run in plan.manifest["runs"]}) == 6
+    theirs, mine = plan.manifest.cells
+    assert mine.levels == {group: "mine"} and mine.params == theirs.params and mine.shared_draws == 1
+    assert len({run.path for run in plan.manifest.runs}) == 6
     with pytest.raises(PlanError, match="user"):
         plan_study((sweep[0], sweep[2]), str(tmp_path / "my_conf"))
 
