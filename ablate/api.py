@@ -26,7 +26,7 @@ from ablate.config.errors import Corrupt, PlanError, Refused
 from ablate.execution.launcher import is_hydras, launch, launcher_problems
 from ablate.execution.signals import refusing_full_disks
 from ablate.execution.tracking.process import mirrored
-from ablate.planning.plan import Plan, plan_study
+from ablate.planning.plan import Plan, plan_again, plan_study
 from ablate.planning.units import job_overrides, record
 from ablate.results.manifest import log_look
 from ablate.results.run import now
@@ -72,7 +72,7 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     if problems := launcher_problems(hydras):
         raise PlanError(problems)
     folder = os.path.abspath(config_dir) if config_dir else config_dir
-    return dataclasses.replace(plan_study(ours, folder), words=list(words), config_dir=folder)
+    return dataclasses.replace(plan_study(ours, folder), launcher=hydras)
 
 
 def run(study: Sequence[str] | Plan, config_dir: str | None = None, reporter: Reporter | None = None) -> Study:
@@ -83,12 +83,8 @@ def run(study: Sequence[str] | Plan, config_dir: str | None = None, reporter: Re
     cannot be written, and DiskFull.
     """
     planned = study if isinstance(study, Plan) else plan(study, config_dir)
-    hydras = [word for word in planned.words if is_hydras(word)]
-
-    def replan() -> Plan:
-        return plan(planned.words, planned.config_dir)
-
-    return carry_out(planned, functools.partial(launch, hydras), replan, reporter or Silent())
+    replan = functools.partial(plan_again, planned)
+    return carry_out(planned, functools.partial(launch, planned.launcher), replan, reporter or Silent())
 
 
 def carry_out(plan: Plan, launch: Launch, replan: Callable[[], Plan], reporter: Reporter) -> Study:

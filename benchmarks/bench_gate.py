@@ -54,7 +54,6 @@ def spent(commands: list[tuple[str, ...]], folder: str) -> tuple[float, int]:
 
     with mock.patch("ablate.planning.plan.try_out", timed):
         for command in commands:
-            plan_study.cache_clear()
             try:
                 plan_study((*command, "track=none", "dry_run=true", f"results_dir={folder}"))
             except PlanError as error:

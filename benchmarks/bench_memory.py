@@ -16,12 +16,12 @@ import json, sys
 import torch
 from ablate.model.build import initialised_model
 from ablate.training.optim import adamw
-from ablate.planning.plan import draft_study
+from ablate.planning.plan import check_study
 import torch.nn.functional as F
 from ablate.planning.checks.memory import needed, PROCESS
 
 torch.set_num_threads(1)
-cell = draft_study(sys.argv[1:], None).checked[0]
+cell = check_study(sys.argv[1:], None).cells.checked[0]
 estimated = needed(cell, lambda kind, what, make: make()) - PROCESS["cpu"]
 loose = torch.nn.Linear(2, 2)
 adamw(loose, 1e-3, [0.9, 0.99], 0.1)  # what the optimiser imports is no memory of the cell's

@@ -36,19 +36,23 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def composed_once() -> Iterator[None]:
-    """Each choice of our groups is composed once for all tests: it depends on files that no test changes."""
+    """Each choice of shipped variants is composed once for all tests: it depends on files that no test changes."""
     from ablate.config.compose import Composer
+    from ablate.config.groups import groups
 
-    made: dict[Any, Any] = {}
-    plain = Composer.__init__
+    made: dict[tuple[str, ...], Any] = {}
+    compose, shipped = Composer.chosen, groups()
 
-    def sharing(self: Composer, config_dir: str | None) -> None:
-        plain(self, config_dir)
-        if config_dir is None:
-            self.made = made
+    def chosen(self: Composer, choices: tuple[str, ...]) -> Any:
+        pairs = [text.lstrip("+").split("=", 1) for text in choices]
+        if not all(len(pair) == 2 and pair[1] in shipped.get(pair[0], ()) for pair in pairs):
+            return compose(self, choices)
+        if choices not in made:
+            made[choices] = compose(self, choices)
+        return made[choices]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Composer, "__init__", sharing)
+        patch.setattr(Composer, "chosen", chosen)
         yield
 
 

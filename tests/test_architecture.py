@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, run_module
 
+from ablate.config.citations import cited, entries
 from ablate.config.groups import CONF, groups
 from ablate.config.schema import COMPONENTS
+from ablate.format.suggest import instead
 
 # What each package may import, in the order in which data flow; what it is for, its docstring says.
 ABLATE = {
@@ -22,7 +24,7 @@ ABLATE = {
     "config": "format",
     "results": "format config",
     "model": "config",
-    "data": "config results",
+    "data": "format config results",
     "training": "format config results model data",
     "evidence": "format config results",
     "execution": "format config results model data training",
@@ -123,7 +125,7 @@ def test_no_module_imports_itself_by_way_of_others():
         "ablate.results",
         "ablate.evidence",
         "ablate.cli.summary",
-        "ablate.cli.monitor.live_view",
+        "ablate.cli.monitor.view",
         "ablate.execution.tracking.wandb",
         "ablate.cli.main",
         "ablate.cli.completion",
@@ -162,9 +164,14 @@ def test_a_variant_is_one_yaml_that_names_its_source(group):
     assert variants
     for file in variants.values():
         text = file.read_text()
-        example = "write a first line such as: # RMSNorm: x / √(mean x² + ε) · g.  Zhang 2019, arXiv 1910.07467."
+        example = "write a first line such as: # RMSNorm: x / √(mean x² + ε) · g."
         assert text.startswith("# "), f"{file} does not say what it is: {example}"
-        assert any(str(year) in text.splitlines()[0] for year in range(1986, 2030)), f"{file} names no paper: {example}"
+        keys, known = cited(file), entries(CONF)
+        assert keys, (
+            f"{file} names no paper: write a line # cite: KEY below the first, and the entry KEY in conf/papers.bib"
+        )
+        for key in keys:
+            assert key in known, f"{file}: {instead(key, list(known))}; or write the entry {key} in conf/papers.bib"
         module = f"ablate.model.{group}"
         assert f"_target_: {module}." in text, f"{file}: its class belongs in {module}; write _target_: {module}.NAME"
 

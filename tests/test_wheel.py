@@ -52,7 +52,7 @@ def test_the_wheel_holds_every_file_of_the_checkout_that_runs_need(wheel: Path) 
         expected |= {to + name.removeprefix(place) for name in listed if name.startswith(place)}
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == {name for name in expected if name.startswith(tuple(PLACES.values())) or (ROOT / name).exists()}
-    assert {"analysis/writing/papers.yaml", "ablate/py.typed", "ablate/_conf/config.yaml"} <= held
+    assert {"ablate/_conf/papers.bib", "ablate/py.typed", "ablate/_conf/config.yaml"} <= held
 
 
 @pytest.mark.slow

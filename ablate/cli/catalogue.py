@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from ablate.cli.key_tables import key_tables, setting_tables
 from ablate.config.arguments import Parser, conclude
-from ablate.config.groups import CHECKOUT, PACKAGE, defaults, first_line, groups
+from ablate.config.citations import Entry, cited, entries, short
+from ablate.config.groups import CHECKOUT, CONF, PACKAGE, defaults, first_line, groups
 
 SHOWN = ("norm", "ffn", "residual", "position", "attention", "init", "model", "preset", "data", "scale", "optim")
 WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
 CATALOGUE = """\
 # Catalogue
 
-Every variant with its source: the first line of its YAML in [conf/](../conf). `ablate --help` prints the same.
+Every variant: the first line of its YAML in [conf/](../conf), as `ablate --help` prints it, and the papers that it
+cites from [papers.bib](../conf/papers.bib).
 A variant of your own: [how to](how-to/own-component.md).
 """
 KEYS = """\
@@ -45,15 +46,19 @@ def catalogue() -> str:
 
 def _table(group: str, variants: dict[str, Path]) -> str:
     head = f"| `{group}=` | what it is | source |\n|---|---|---|\n"
-    return head + "".join(
-        _row(name, first_line(file), name == defaults().get(group)) for name, file in variants.items()
-    )
+    return head + "".join(_row(name, file, name == defaults().get(group)) for name, file in variants.items())
 
 
-def _row(name: str, line: str, default: bool) -> str:
-    what, _, source = line.partition("  ")
-    source = re.sub(r"arXiv (\d{4}\.\d{4,5})", r"[\1](https://arxiv.org/abs/\1)", source.removesuffix("."))
-    return f"| `{name}`{' (default)' * default} | {what.removesuffix('.').replace('|', chr(92) + '|')} | {source} |\n"
+def _row(name: str, file: Path, default: bool) -> str:
+    what = first_line(file).removesuffix(".").replace("|", "\\|")
+    sources = "; ".join(_linked(entries(CONF)[key]) for key in cited(file))
+    return f"| `{name}`{' (default)' * default} | {what} | {sources} |\n"
+
+
+def _linked(entry: Entry) -> str:
+    """A paper by author and year, with a link where it is on arXiv."""
+    named, arxiv = short(entry), entry.get("eprint")
+    return f"[{named}](https://arxiv.org/abs/{arxiv})" if arxiv else named
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -18,9 +18,10 @@ from ablate import format
 from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import STUDY_KEYS
+from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
+from ablate.format.settings import flat
 from ablate.format.streams import exit_with
-from ablate.format.suggest import resembling
+from ablate.format.suggest import instead
 from ablate.results.atomic import read_json
 from ablate.results.choose import choose_study, manifest_of, studies
 from ablate.results.records import Cell, Manifest, PlannedRun
@@ -28,7 +29,6 @@ from ablate.results.result import Result
 from ablate.results.run import Run
 from ablate.results.tables import as_planned, own_name
 
-CARRIED = ("train.parallel", "train.checkpoint_seconds", "eval.lengths")  # keys that change no number either
 SIZES = ("params", "flops_per_token")
 ABSENT, UNKNOWN = "absent", "unknown"
 SHOWN = 8  # digits of a digest
@@ -116,7 +116,7 @@ def find(results: Path, text: str, study: str | None = None) -> Side:
         raise Refused(f"{text} can be {', '.join(several[:6])}{', …' * (len(several) > 6)}; write which")
     labels = [cell.label for cell in manifest.cells] if manifest else []
     where = f"no cell of {manifest.study} and " if manifest else ""
-    raise Refused(f"{text} is {where}no run in {results}: {resembling(text, [*labels, *paths])}")
+    raise Refused(f"{text} is {where}no run in {results}: {instead(text, [*labels, *paths])}")
 
 
 def show(first: Side, second: Side, rows: list[Row]) -> str:
@@ -155,9 +155,9 @@ def _cells(manifest: Manifest, text: str) -> Iterator[tuple[Cell, PlannedRun | N
 def _of_cell(results: Path, cell: Cell, planned: PlannedRun | None) -> Side:
     sizes = {name: getattr(cell, name) for name in SIZES}
     if planned is None:
-        return Side(cell.label, _flat(cell.config), sizes)
+        return Side(cell.label, _settings(cell.config), sizes)
     run = Run(results, planned.path)
-    config = _flat(cell.config | {"seeds": [planned.seed]})
+    config = _settings(cell.config | {"seeds": [planned.seed]})
     return Side(f"{cell.label} s{planned.seed}  {run.path}", config, sizes, run, run.result())
 
 
@@ -167,26 +167,19 @@ def _of_run(run: Run) -> Side:
         raise Refused(f"{run.config_file} is no configuration")
     result = run.result()
     sizes = {name: size for name in SIZES if (size := getattr(result, name, None)) is not None}
-    return Side(run.path, _flat(config), sizes, run, result)
+    return Side(run.path, _settings(config), sizes, run, result)
 
 
-def _flat(value: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, item in value.items():
-        if f"{prefix}{key}" == "user":  # older versions kept it
-            continue
-        if isinstance(item, dict) and item:
-            found |= _flat(item, f"{prefix}{key}.")
-        elif f"{prefix}{key}" == "seeds":  # of a run: the one that it was trained with
-            found |= {"seed": item[0]} if isinstance(item, list) and len(item) == 1 else {}
-        else:
-            found[f"{prefix}{key}"] = item
-    return found
+def _settings(config: dict[str, Any]) -> dict[str, Any]:
+    """A run's settings by dotted name, with the seed that it was trained with; older versions kept `user`."""
+    found = {key: value for key, value in flat(config).items() if key not in ("user", "seeds")}
+    seeds = config.get("seeds")
+    return found | ({"seed": seeds[0]} if isinstance(seeds, list) and len(seeds) == 1 else {})
 
 
 def _is_carried(row: Row) -> bool:
     moved = row.key.endswith("_target_") and own_name(row.first) == own_name(row.second)
-    return moved or row.key.partition(".")[0] in STUDY_KEYS or row.key in CARRIED
+    return moved or row.key.partition(".")[0] in STUDY_KEYS or row.key in NO_NUMBERS
 
 
 def _unequal(section: str, first: dict[str, Any], second: dict[str, Any], lacking: str = ABSENT) -> Iterator[Row]:

@@ -215,13 +215,15 @@ def configured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, Any]:
 def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
     """The run's test metrics from its weights; at lengths they are kept, where eval.tokens is that of training."""
     from ablate.model.placebo import data_seed
-    from ablate.training.evaluation import at_lengths, endpoint, setting_of
+    from ablate.training.evaluation import at_lengths, final_evaluation, following, setting_of
     from ablate.training.length_eval import add_lengths
 
     config, [seed] = configured(loaded, asked), loaded.config["seeds"]
     setting, task, lengths = setting_of(config), loaded.task(), config["eval"]["lengths"]
     model = loaded.model().to(setting.device)
-    found, _ = endpoint(model, task, setting, data_seed(config["seed"], seed), config["train"])
+    train = config["train"]
+    batches = following(task, data_seed(config["seed"], seed), train["steps"], train["batch_size"])
+    found = final_evaluation(model, task, setting, batches).metrics
     if setting.tokens != loaded.config["eval"]["tokens"]:
         return found | at_lengths(model, task, setting, lengths)
     if lengths:

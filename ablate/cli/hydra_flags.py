@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from ablate.config.compose import COMPOSING, Composer
 from ablate.config.errors import Problem
+from ablate.config.groups import Groups, read_groups
 from ablate.config.overrides import parse
 from ablate.config.variant_files import damaged
 
@@ -24,22 +25,23 @@ SHORT = {"-c": "--cfg", "-i": "--info", "-m": "--multirun"}
 
 def question_problems(arguments: Sequence[str], config_dir: str | None) -> list[Problem]:
     """What is wrong with a question, and what in a folder of variants would change how Hydra answers it."""
-    if config_dir and (unread := list(damaged(config_dir))):
+    groups = read_groups(config_dir)
+    if unread := list(damaged(groups)):
         return unread
-    found = misasked(arguments, config_dir)
-    return found or (meddling(config_dir, split(arguments)[1]) if config_dir else [])
+    found = misasked(arguments, groups)
+    return found or (meddling(groups, split(arguments)[1]) if config_dir else [])
 
 
-def meddling(folder: str, overrides: list[str]) -> list[Problem]:
+def meddling(groups: Groups, overrides: list[str]) -> list[Problem]:
     """What in a folder of variants sets anything of Hydra's: loggers and callbacks would run before its answer."""
     try:
-        with Composer(folder) as theirs:
+        with Composer(groups) as theirs:
             seen = hydras(theirs, overrides)
-        with Composer(None) as ours:
+        with Composer(read_groups()) as ours:
             own = hydras(ours, [text for text in overrides if text.lstrip("+~").startswith(("hydra.", "hydra/"))])
     except COMPOSING as error:
         return [Problem("", str(error).strip().split("\n")[0])]
-    message = f"{folder} sets hydra; Hydra's own settings belong on the command line"
+    message = f"{groups.folder} sets hydra; Hydra's own settings belong on the command line"
     return [] if seen == own else [Problem("--config-dir", message)]
 
 
@@ -50,7 +52,7 @@ def hydras(composer: Composer, overrides: list[str]) -> dict[str, Any]:
     return {str(key): value for key, value in found.items() if key not in ASKED}
 
 
-def misasked(arguments: Sequence[str], config_dir: str | None) -> list[Problem]:
+def misasked(arguments: Sequence[str], groups: Groups) -> list[Problem]:
     """What is wrong with a question about one configuration; Hydra would tell it in a page, or a traceback."""
     options, overrides = split(arguments)
     asked = [(name, value) for name, value in options if name in ANSWERS]
@@ -59,10 +61,10 @@ def misasked(arguments: Sequence[str], config_dir: str | None) -> list[Problem]:
     name, value = asked[0]
     if value not in ANSWERS[name] and (value or name == "--cfg"):
         return [Problem(name, f"{value or 'nothing'} is no answer; write {name} {', '.join(ANSWERS[name])}")]
-    command = parse(overrides, config_dir)
+    command = parse(overrides, groups)
     if "--multirun" in dict(options) or command.swept:
         return [Problem(name, "shows one configuration; leave out -m, and write one value for each key")]
-    with Composer(config_dir) as composer:
+    with Composer(groups) as composer:
         with contextlib.suppress(*COMPOSING):
             composer.compose(command.fixed)
             return command.problems

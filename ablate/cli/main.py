@@ -147,7 +147,7 @@ def study(arguments: list[str]) -> int:
 def read_arguments(arguments: list[str]) -> list[str]:
     """The overrides among the arguments, in order.  Raises PlanError for an option that there is not."""
     from ablate.config.errors import PlanError, Problem
-    from ablate.format.suggest import near
+    from ablate.format.suggest import instead
 
     overrides: list[str] = []
     folders: list[str] = []
@@ -162,7 +162,7 @@ def read_arguments(arguments: list[str]) -> list[str]:
         elif argument not in ("-m", "--multirun"):
             raise PlanError([Problem(argument, "no such option; see ablate --help")])
     if arguments and re.fullmatch(r"[\w-]+", arguments[0]) and not arguments[0].startswith("-"):
-        raise PlanError([Problem(arguments[0], f"no such command{near(arguments[0], list(COMMANDS))}")])
+        raise PlanError([Problem(arguments[0], f"no such command; {instead(arguments[0], COMMANDS)}")])
     if len(folders) > 1:
         raise PlanError([Problem("--config-dir", "is given twice; there is one folder of your own variants")])
     return overrides

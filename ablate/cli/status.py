@@ -8,7 +8,6 @@ Exit codes: 0 shown; 2 there is no such study; 130 Ctrl-C.
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -17,9 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from ablate.cli.monitor.live_view import HEARTBEAT
-from ablate.cli.monitor.run_state import printable
-from ablate.cli.monitor.study_state import (
+from ablate.cli.monitor.rounds import (
     Round,
     base_of,
     over,
@@ -31,6 +28,7 @@ from ablate.cli.monitor.study_state import (
     together,
     unsettled,
 )
+from ablate.cli.monitor.view import HEARTBEAT, is_terminal, printable
 from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
 from ablate.format.streams import exit_with, screen
@@ -93,7 +91,7 @@ def watch(results: Path, name: str | None) -> int:
     """Show where a study stands until all of its runs have ended: a picture on a terminal, lines elsewhere."""
     wait_for_a_study(results)
     base = find(results, name)
-    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+    if not is_terminal():
         return _watch_lines(results, base)
     console = Console(file=screen(), highlight=False)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
@@ -119,7 +117,7 @@ def looks(results: Path, base: str) -> Iterator[list[Round]]:
             seen, rounds = found, rounds_of(results, base)
         else:
             for one in rounds:
-                one.view.look()
+                one.runs.look()
         yield rounds
         since = min(since, time.monotonic()) if over(rounds) else math.inf
         if time.monotonic() - since >= (PLANNING if unsettled(rounds) else 0):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from ablate import api
-from ablate.cli.monitor.live_view import follow
+from ablate.cli.monitor.view import follow
 from ablate.cli.summary import summary
 from ablate.config.errors import PlanError, Refused
 from ablate.execution.signals import DiskFull, Terminated

@@ -12,7 +12,8 @@ from typing import Any
 from ablate.config.claim_relations import RELATIONS, Leveled, holds, levels_of, relation_of, sides_of, weighed
 from ablate.config.errors import Problem
 from ablate.config.margin import fraction_of
-from ablate.format.suggest import near
+from ablate.format.settings import is_number
+from ablate.format.suggest import instead
 
 BESIDE = ("metric", "margin", "at")
 
@@ -26,7 +27,7 @@ def metric_problems(claims: dict[str, Any], tasks: list[dict[str, str]], lengths
         metric = claim.get("metric") if isinstance(claim, dict) else None
         plain, _, length = str(metric).partition("@")
         if metric is not None and plain not in known:
-            message = f"no such metric: {metric}{near(plain, sorted(known))}"
+            message = f"no such metric: {metric}; {instead(plain, sorted(known))}"
             found.append(Problem(f"claims.{name}", message))
         elif length and length not in map(str, lengths):
             message = f"metric: nothing is tested at length {length}; add it to eval.lengths"
@@ -37,7 +38,7 @@ def metric_problems(claims: dict[str, Any], tasks: list[dict[str, str]], lengths
 def claim_problems(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> list[Problem]:
     """Everything wrong with the claims of a file over these factors; `at` is what the file fixes for all of them."""
     if not isinstance(claims, dict):
-        return [Problem("claims", "is no mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
+        return [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
     found = [Problem("at", message.removeprefix("at: ")) for message in _levels(at, factors, "at") if at is not None]
     for name, claim in claims.items():
         found += [Problem(f"claims.{name}", message) for message in _claim(claim, factors)]
@@ -47,10 +48,10 @@ def claim_problems(claims: Any, factors: dict[str, list[Any]], at: Any = None) -
 def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
     """What is wrong with one claim."""
     if not isinstance(claim, dict):
-        yield f"{claim!r} is no mapping; write {{less: [SIDE, SIDE]}}"
+        yield f"{claim!r} must be a mapping; write {{less: [SIDE, SIDE]}}"
         return
     for key in sorted(map(str, claim.keys() - {*RELATIONS, *BESIDE})):
-        yield f"no such key: {key}{near(key, [*RELATIONS, *BESIDE])}"
+        yield f"no such key: {key}; {instead(key, [*RELATIONS, *BESIDE])}"
     relations = [relation for relation in RELATIONS if relation in claim]
     if len(relations) != 1:
         many = f"has {' and '.join(relations)}; make two claims of them"
@@ -89,11 +90,11 @@ def _ranked(side: Any, published: Any, factors: dict[str, list[Any]]) -> Iterato
 def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[str]:
     """What is wrong with a mapping of factors to levels."""
     if not isinstance(side, dict) or not side:
-        yield f"{where}: {side!r} is no mapping of factors to levels; write {{ffn: swiglu}} or {{ffn: [mlp, gelu]}}"
+        yield f"{where}: {side!r} must map factors to levels; write {{ffn: swiglu}} or {{ffn: [mlp, gelu]}}"
         return
     for key, asked in side.items():
         if key not in factors:
-            yield f"{where}: {key} is no factor of this study{near(str(key), list(factors))}"
+            yield f"{where}: {key} is not a factor of this study; {instead(str(key), factors)}"
             continue
         several = levels_of(asked)
         for level in (level for i, level in enumerate(several) if level in several[:i]):
@@ -101,8 +102,8 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
         for level in several:
             if level not in factors[key]:
                 known = [str(each) for each in factors[key]]
-                other = near(level, known) if isinstance(level, str) else f"; there are {', '.join(known)}"
-                yield f"{where}: {key} has no level {level}{other}"
+                other = instead(level if isinstance(level, str) else "", known)  # numbers are near by no spelling
+                yield f"{where}: {key} has no level {level}; {other}"
         if asked == []:
             yield f"{where}: {key} has no levels; write at least one"
 
@@ -114,7 +115,7 @@ def _margin(relation: str, margin: Any) -> Iterator[str]:
             yield f"margin: {relation} takes none; it goes with equivalent"
     elif margin is None:
         yield "equivalent needs a margin, the largest difference that does not matter: margin: 0.01, or margin: 2 %"
-    elif isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
+    elif not is_number(number) or not 0 < number < float("inf"):
         yield f"margin: {margin} must be a number above 0, or a share of the training steps as in 2 %"
 
 

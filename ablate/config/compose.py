@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,11 +21,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ablate.config.errors import Problem
-from ablate.config.groups import CONF, defaults, groups
-from ablate.config.overrides import KINDS, Command, refuse_misshapen
+from ablate.config.groups import CONF, Groups
+from ablate.config.overrides import KINDS, Overrides, refuse_misshapen
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import Config, register
-from ablate.format.suggest import close
+from ablate.format.suggest import instead, nearest
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
@@ -42,9 +41,10 @@ class Composed(NamedTuple):
 class Composer:
     """Hydra, initialised once for many compositions; to be used as a context manager."""
 
-    def __init__(self, config_dir: str | None):
-        self.search = [f"hydra.searchpath=['file://{Path(config_dir).resolve()}']"] if config_dir else []
-        self.known = groups(config_dir)
+    def __init__(self, groups: Groups):
+        folder = groups.folder
+        self.search = [f"hydra.searchpath=['file://{Path(folder).resolve()}']"] if folder else []
+        self.known, self.defaults = groups.variants, groups.defaults
         self.made: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
 
     def __enter__(self) -> Composer:
@@ -100,7 +100,7 @@ class Composer:
         key = text.partition("=")[0]
         return self._group(text) is not None or key.startswith(("~", "hydra.")) or "/" in key or "@" in key
 
-    def blame(self, command: Command, cells: Iterable[list[str]]) -> tuple[list[Problem], Command]:
+    def blame(self, command: Overrides, cells: Iterable[list[str]]) -> tuple[list[Problem], Overrides]:
         """The overrides that cannot be composed, and the command without them; `cells` has those of every cell."""
         problems: list[Problem] = []
         chosen: list[str] = []
@@ -119,9 +119,9 @@ class Composer:
                 fixed += good
             elif good:
                 swept[key] = good
-        return problems or self.clashes(command, cells), Command(fixed, swept, [])
+        return problems or self.clashes(command, cells), Overrides(fixed, swept, [])
 
-    def elsewhere(self, problem: Problem, text: str, command: Command) -> Problem:
+    def elsewhere(self, problem: Problem, text: str, command: Overrides) -> Problem:
         """The problem, unless it is a key that another of the variants swept does have: then which."""
         levels = command.swept.get(text.lstrip("+").partition(".")[0], [])
         having = [level for level in levels if self._group(level) and self.judge(text.lstrip("+"), [level]) is None]
@@ -131,7 +131,7 @@ class Composer:
         told = f"only {', '.join(having)} has this key, not {without}; sweep those that have it, or set it in a YAML"
         return problem._replace(message=f"{told} of your own")
 
-    def clashes(self, command: Command, cells: Iterable[list[str]]) -> list[Problem]:
+    def clashes(self, command: Overrides, cells: Iterable[list[str]]) -> list[Problem]:
         """Keys that some of the variants swept do not have, though the first ones do."""
         for overrides in cells:
             groups = [text for text in overrides if self._group(text)]
@@ -146,8 +146,8 @@ class Composer:
         key, _, value = text.partition("=")
         group = self._group(text)
         if group and value not in self.known[group] and not text.startswith("~"):
-            return Problem(text, f"no such {group}{close(value, list(self.known[group]))}")
-        if group and text.startswith(group) and group not in defaults():
+            return Problem(text, f"no such {group}; {instead(value, self.known[group])}")
+        if group and text.startswith(group) and group not in self.defaults:
             return Problem(text, f"the reference model has no {group}; write +{text}")
         try:
             self.compose([*chosen, text])
@@ -174,7 +174,7 @@ class Composer:
             node = OmegaConf.select(self.chosen(tuple(chosen))[0], head) if head else None
             top = {field.name for field in dataclasses.fields(Config)} | self.known.keys()
             names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
-            return f"no such key{close(last, [str(name) for name in names if not str(name).startswith('_')])}"
+            return f"no such key; {instead(last, sorted(str(name) for name in names if not str(name).startswith('_')))}"
         return message.strip().split("\n")[0].rstrip(".")
 
     def whereabouts(self, head: str, last: str, chosen: tuple[str, ...]) -> str | None:
@@ -188,8 +188,8 @@ class Composer:
         }
         known = [f"{name}.{key!s}" for name, node in sections.items() for key in node if not str(key).startswith("_")]
         same = [key for key in known if key.rpartition(".")[2] == last]
-        near = same or list(difflib.get_close_matches(f"{head}.{last}", known, 1, 0.75))
-        return f"no such key; did you mean {near[0]}?" if near else None
+        near = same[0] if same else nearest(f"{head}.{last}", known)
+        return f"no such key; did you mean {near}?" if near else None
 
     def _group(self, text: str) -> str | None:
         key = text.partition("=")[0].lstrip("+~").partition("@")[0]

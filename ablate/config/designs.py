@@ -15,7 +15,7 @@ import numpy as np
 Cell = tuple[int, ...]
 
 
-class Design(NamedTuple):
+class Arranged(NamedTuple):
     """The cells of a design, what a reader must know of it, and what cannot be told apart: fractional designs only."""
 
     cells: list[Cell]
@@ -23,7 +23,7 @@ class Design(NamedTuple):
     aliases: dict[str, Any]
 
 
-def lay_out(design: str, counts: dict[str, int], base: Cell) -> Design:
+def lay_out(design: str, counts: dict[str, int], base: Cell) -> Arranged:
     """The cells of a design over factors with these numbers of levels; `base` holds the reference's level of each."""
     return DESIGNS[design](counts, base)
 
@@ -37,21 +37,21 @@ def size(design: str, counts: dict[str, int]) -> int:
     return math.prod(count for count in counts.values() if count != 2) * fraction
 
 
-def grid(counts: dict[str, int], base: Cell) -> Design:
+def grid(counts: dict[str, int], base: Cell) -> Arranged:
     """Every combination, the last factor fastest."""
-    return Design(list(itertools.product(*map(range, counts.values()))), [], {})
+    return Arranged(list(itertools.product(*map(range, counts.values()))), [], {})
 
 
-def one_at_a_time(counts: dict[str, int], base: Cell) -> Design:
+def one_at_a_time(counts: dict[str, int], base: Cell) -> Arranged:
     """The reference, then each other level of each factor beside the reference's levels of all others."""
     note = "one at a time: each cell is the reference with one factor changed; interactions are not measured"
-    return Design(_changes(counts, base), [note], {})
+    return Arranged(_changes(counts, base), [note], {})
 
 
-def leave_one_out(counts: dict[str, int], base: Cell) -> Design:
+def leave_one_out(counts: dict[str, int], base: Cell) -> Arranged:
     """As one at a time, around a reference that has every factor at its last value unless it was moved."""
     note = "leave one out: each cell is the reference with one factor reverted; interactions are not measured"
-    return Design(_changes(counts, base), [note], {})
+    return Arranged(_changes(counts, base), [note], {})
 
 
 def _changes(counts: dict[str, int], base: Cell) -> list[Cell]:
@@ -61,16 +61,16 @@ def _changes(counts: dict[str, int], base: Cell) -> list[Cell]:
     return found
 
 
-def cumulative(counts: dict[str, int], base: Cell) -> Design:
+def cumulative(counts: dict[str, int], base: Cell) -> Arranged:
     """From the first values to the last, one change after another in the order given."""
     found = [(0,) * len(counts)]
     for place, count in enumerate(counts.values()):
         found += [(*found[-1][:place], level, *found[-1][place + 1 :]) for level in range(1, count)]
     note = "cumulative: each step is compared with the one before it, so its effect depends on the order of the steps"
-    return Design(found, [note], {})
+    return Arranged(found, [note], {})
 
 
-def fractional(counts: dict[str, int], base: Cell) -> Design:
+def fractional(counts: dict[str, int], base: Cell) -> Arranged:
     """A fraction of resolution IV of the factors with two levels, crossed with all levels of the others.
 
     The fraction is the one that holds the reference; where none is smaller than the full grid, it is the full grid.
@@ -79,7 +79,7 @@ def fractional(counts: dict[str, int], base: Cell) -> Design:
     twos = [place for place, count in enumerate(counts.values()) if count == 2]
     if base_factors(len(twos)) == len(twos):
         note = f"fractional: no fraction of resolution IV is smaller than the grid of {_factors(len(twos))} of two"
-        return Design(grid(counts, base).cells, [note + " levels, so all combinations are trained"], {})
+        return Arranged(grid(counts, base).cells, [note + " levels, so all combinations are trained"], {})
     from pyDOE3 import fracfact
 
     words = generators(len(twos))
@@ -95,10 +95,10 @@ def fractional(counts: dict[str, int], base: Cell) -> Design:
     aliases = _aliases([list(counts)[place] for place in twos], words, np.where(moved, -1, 1))
     told = f"fractional: {len(cells)} of {math.prod(counts.values())} combinations, resolution {aliases['resolution']}"
     notes = [f"{told}: main effects are clear of two-way interactions", *_said(aliases)]
-    return Design(sorted(cells), notes, aliases)
+    return Arranged(sorted(cells), notes, aliases)
 
 
-DESIGNS: dict[str, Callable[[dict[str, int], Cell], Design]] = {
+DESIGNS: dict[str, Callable[[dict[str, int], Cell], Arranged]] = {
     "grid": grid,
     "one_at_a_time": one_at_a_time,
     "leave_one_out": leave_one_out,

@@ -10,10 +10,10 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from ablate.config.command import Command
 from ablate.config.compose import Composed
 from ablate.config.designs import DESIGNS, Cell, lay_out, size
 from ablate.config.errors import Problem
-from ablate.config.overrides import Command
 from ablate.config.schema import COMPONENTS, LATER_GROUPS
 
 MOST = 10_000  # cells: composing more takes longer than anybody waits
@@ -22,10 +22,11 @@ BASE = "base"  # its label where there are more
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
-    """A command's design: the swept keys of each factor, the cells by level, the reference's level, what to say."""
+class Design:
+    """What a command varies: the swept keys of each factor, the cells by level, the reference's level, what to say."""
 
-    design: str
+    command: Command
+    kind: str
     keys: dict[str, list[str]]
     typed: dict[str, list[tuple[Any, ...]]]  # of each factor and level: the value of each of its keys
     base: dict[str, int]  # of the factors that are compared
@@ -34,31 +35,34 @@ class Layout:
     aliases: dict[str, Any]
     problems: list[Problem]
 
-    def overrides(self, command: Command) -> Iterator[list[str]]:
+    @property
+    def varied(self) -> list[str]:
+        """The keys of all factors."""
+        return [key for keys in self.keys.values() for key in keys]
+
+    def overrides(self) -> Iterator[list[str]]:
         """The overrides of every cell."""
         for cell in self.cells:
             at = {key: level for keys, level in zip(self.keys.values(), cell, strict=True) for key in keys}
-            yield [*command.fixed, *(levels[at[key]] for key, levels in command.swept.items())]
+            yield [*self.command.fixed, *(levels[at[key]] for key, levels in self.command.swept.items())]
 
 
-def arrange(command: Command) -> Layout:
+def arrange(command: Command) -> Design:
     """The factors and the cells of a command; where something is wrong with them, one cell for each level."""
-    design = given(command, "design")
-    design = (
-        design if isinstance(design, str) and design in DESIGNS else "grid"
-    )  # what else is wrong with it, the schema says
+    asked = given(command, "design")
+    kind = asked if isinstance(asked, str) and asked in DESIGNS else "grid"  # what is wrong with it, the schema says
     keys, problems = zipped(command)
     values = {key: [parsed(level) for level in levels] for key, levels in command.swept.items()}
     typed = {name: list(zip(*(values[key] for key in members), strict=False)) for name, members in keys.items()}
-    base, wrong = choose_base(design, typed, keys, given(command, "reference"))
+    base, wrong = choose_base(kind, typed, keys, given(command, "reference"))
     problems += wrong
     counts = {name: len(levels) for name, levels in typed.items()}
     start = tuple(base.get(name, 0) for name in counts)
-    if (cells := size(design, counts)) > MOST:
-        other = "one_at_a_time" if design == "fractional" else "fractional or one_at_a_time"
-        problems.append(Problem("design", f"{design} has {cells:,} cells here; write design={other}"))
-    made = lay_out(design if not problems else "one_at_a_time", counts, start)
-    return Layout(design, keys, typed, base, made.cells, made.notes, made.aliases, problems)
+    if (cells := size(kind, counts)) > MOST:
+        other = "one_at_a_time" if kind == "fractional" else "fractional or one_at_a_time"
+        problems.append(Problem("design", f"{kind} has {cells:,} cells here; write design={other}"))
+    made = lay_out(kind if not problems else "one_at_a_time", counts, start)
+    return Design(command, kind, keys, typed, base, made.cells, made.notes, made.aliases, command.problems + problems)
 
 
 def given(command: Command, key: str) -> Any:
@@ -105,7 +109,7 @@ def choose_base(
     if asked is None:
         return base, []
     if not isinstance(asked, dict):
-        return base, [Problem("reference", f"{asked!r} is no mapping; write reference={{norm:rms}}")]
+        return base, [Problem("reference", f"{asked!r} must be a mapping; write reference={{norm:rms}}")]
     if design == "cumulative":
         return base, [Problem("reference", "design=cumulative starts from the first values; put yours first")]
     problems = []
@@ -149,39 +153,39 @@ def level_of(cell: Composed, key: str) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else json.dumps(OmegaConf.to_container(value))
 
 
-def levels_of(cell: Composed, layout: Layout) -> dict[str, Any]:
+def levels_of(cell: Composed, design: Design) -> dict[str, Any]:
     """A cell's level of every factor."""
-    return {name: join(tuple(level_of(cell, key) for key in keys)) for name, keys in layout.keys.items()}
+    return {name: join(tuple(level_of(cell, key) for key in keys)) for name, keys in design.keys.items()}
 
 
-def factors_of(levels: list[dict[str, Any]], layout: Layout) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+def factors_of(levels: list[dict[str, Any]], design: Design) -> tuple[dict[str, list[Any]], dict[str, Any]]:
     """The factors' levels in the order given, without repetition, and the level of the reference."""
-    names = list(layout.keys)
+    names = list(design.keys)
     found = {
-        name: {cell[i]: level[name] for cell, level in zip(layout.cells, levels, strict=True)}
+        name: {cell[i]: level[name] for cell, level in zip(design.cells, levels, strict=True)}
         for i, name in enumerate(names)
     }
     factors = {name: list(dict.fromkeys(found[name][i] for i in sorted(found[name]))) for name in names}
-    return factors, {name: found[name][at] for name, at in layout.base.items()}
+    return factors, {name: found[name][at] for name, at in design.base.items()}
 
 
-def labels_of(cells: list[Composed], layout: Layout) -> list[str]:
+def labels_of(cells: list[Composed], design: Design) -> list[str]:
     """What cells are called where only what varies matters.
 
     In designs that change one factor at a time a cell is called by its change, its reference by all levels.
     """
-    if layout.design in ("grid", "fractional") or len(layout.keys) < 2:
-        return [name_cell(cell, layout.keys) for cell in cells]
-    start = layout.cells[0]
-    first = name_cell(cells[0], layout.keys) if len(layout.keys) <= FEW else BASE
+    if design.kind in ("grid", "fractional") or len(design.keys) < 2:
+        return [name_cell(cell, design.keys) for cell in cells]
+    start = design.cells[0]
+    first = name_cell(cells[0], design.keys) if len(design.keys) <= FEW else BASE
     labels, before = [first], start
-    for cell, at in zip(cells[1:], layout.cells[1:], strict=True):
-        (name,) = (name for name, one, other in zip(layout.keys, before, at, strict=True) if one != other)
-        if layout.design == "cumulative":
+    for cell, at in zip(cells[1:], design.cells[1:], strict=True):
+        (name,) = (name for name, one, other in zip(design.keys, before, at, strict=True) if one != other)
+        if design.kind == "cumulative":
             before = at
-            labels.append(f"+ {name_cell(cell, {name: layout.keys[name]})}")
+            labels.append(f"+ {name_cell(cell, {name: design.keys[name]})}")
         else:
-            labels.append(", ".join(f"{key}={spell(level_of(cell, key))}" for key in layout.keys[name]))
+            labels.append(", ".join(f"{key}={spell(level_of(cell, key))}" for key in design.keys[name]))
     return labels
 
 

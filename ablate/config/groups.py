@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+import dataclasses
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
 CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
 EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """What lies on disk, listed once: the project's own and what a folder of the user's adds."""
+
+    folder: str | None  # the user's
+    variants: dict[str, dict[str, Path]]  # by group and name
+    studies: dict[str, Path]  # study files by name
+    defaults: dict[str, str]  # the variant of each group that the reference model has
+    own: tuple[Path, ...] = ()  # the files of the user's folder
+
+    def shadowed(self) -> list[Path]:
+        """The user's files that bear the name of a variant, or a study, of the project's, and would win."""
+        own = {file: EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name for file in self.own}
+        return [file for file in self.own if (own[file] / file.name).exists()]
+
+    def plus(self, key: str) -> str:
+        """What Hydra wants before a group that the reference model does not have."""
+        return "+" if key in self.variants and key not in self.defaults else ""
+
+
+def read_groups(config_dir: str | None = None) -> Groups:
+    """The groups, variants and study files on disk."""
+    own = tuple(sorted(Path(config_dir).glob("*/*.yaml"))) if config_dir else ()
+    return Groups(config_dir, groups(config_dir), experiments(config_dir), defaults(), own)
 
 
 def groups(config_dir: str | None = None) -> dict[str, dict[str, Path]]:
@@ -36,31 +61,9 @@ def defaults() -> dict[str, str]:
     return {group: variant for entry in listed if isinstance(entry, dict) for group, variant in entry.items()}
 
 
-def shadowed(config_dir: str) -> list[Path]:
-    """Files of a user's folder that bear the name of a variant, or a study, of the project's, which would win."""
-    files = sorted(Path(config_dir).glob("*/*.yaml"))
-    own = {file: EXPERIMENTS if file.parent.name == "experiment" else CONF / file.parent.name for file in files}
-    return [file for file in files if (own[file] / file.name).exists()]
-
-
 def first_line(file: Path) -> str:
     """What a variant's YAML says it is: its first comment."""
     for line in file.read_text(encoding="utf-8").splitlines():
         if line.startswith("#") and "@package" not in line:
             return line.lstrip("# ").rstrip()
     return ""
-
-
-def source(file: Path) -> str:
-    """The papers that a variant's first comment names, "Zhang & Sennrich 2019, arXiv 1910.07467", or nothing."""
-    line = first_line(file)
-    named = line.partition("  ")[2] or line * ("arXiv" in line)
-    return named.removesuffix(".") if re.search(r"\b(19|20)\d\d\b|arXiv", named) else ""
-
-
-def papers(choices: Iterable[dict[str, str]], config_dir: str | None = None) -> dict[str, str]:
-    """What the variants of these choices name as their papers, by group=variant; nothing of those that name none."""
-    found = groups(config_dir)
-    used = sorted({(group, variant) for chosen in choices for group, variant in chosen.items()})
-    named = {f"{group}={v}": source(found[group][v]) for group, v in used if v in found.get(group, {})}
-    return {variant: text for variant, text in named.items() if text}

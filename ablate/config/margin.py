@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from ablate.format.settings import is_number
+
 PER_CENT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
-SPELLING = "write a number above 0 in the metric's unit (margin=0.01) or a share of the training steps (margin='2 %')"
+SPELLING = "a number in the metric's unit (margin=0.01) or a share of the training steps (margin='2 %')"
 
 
 def fraction_of(margin: Any) -> float | None:
@@ -23,8 +25,8 @@ def wrong_margin(margin: Any, exchange: bool) -> str | None:
     size = margin if share is None else share
     if margin is None or (isinstance(size, float) and not math.isfinite(size)):
         return None  # of numbers like nan the frame's own check speaks
-    if isinstance(size, bool) or not isinstance(size, int | float) or size <= 0:
-        return f"{margin!r} is no size of a difference; {SPELLING}"
+    if not is_number(size) or size <= 0:
+        return f"must be > 0, {SPELLING}; not {margin!r}"
     if share is not None and not exchange:
         told = f"{margin!r} is a share of the training steps, whose worth exchange runs measure"
         return f"{told}; write exchange=true, too, or a number in the metric's unit"

@@ -13,22 +13,22 @@ from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 
 from ablate.config.errors import Problem
-from ablate.config.groups import defaults, groups
+from ablate.config.groups import Groups
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config, misshapen
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 
 
-class Command(NamedTuple):
-    """A parsed command line: what is fixed, what is swept (key -> the overrides of its levels), what is wrong."""
+class Overrides(NamedTuple):
+    """Overrides taken apart: what is fixed, what is swept (key -> the overrides of its levels), what is wrong."""
 
     fixed: list[str]
     swept: dict[str, list[str]]
     problems: list[Problem]
 
 
-def parse(overrides: list[str], config_dir: str | None) -> Command:
+def parse(overrides: list[str], groups: Groups) -> Overrides:
     """Sort overrides into fixed and swept ones, and name those that cannot be parsed or make no sense."""
     fixed: list[str] = []
     swept: dict[str, list[str]] = {}
@@ -38,7 +38,7 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
     for text in overrides:
         try:
             override = OverridesParser.create().parse_override(text)
-            levels = list(expand(override, config_dir))
+            levels = list(expand(override, groups))
         except (HydraException, ValueError) as error:
             problems.append(Problem(text, unreadable(text, error)))
             continue
@@ -49,7 +49,7 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
             problems.append(Problem(text, f"{key} is swept already; write its values in one place"))
         elif first:
             problems.append(Problem(text, twice(key, first.partition("=")[2], text.partition("=")[2])))
-        elif wrong := misused(override, levels, groups(config_dir)):
+        elif wrong := misused(override, levels, groups.variants):
             problems.append(Problem(text, wrong))
         elif len(set(levels)) < len(levels) and not zipped:
             problems.append(Problem(text, "has a value twice; write each once"))
@@ -57,7 +57,7 @@ def parse(overrides: list[str], config_dir: str | None) -> Command:
             swept[key] = levels
         else:
             fixed.append(text)
-    return Command(fixed, swept, problems)
+    return Overrides(fixed, swept, problems)
 
 
 def twice(key: str, first: str, second: str) -> str:
@@ -71,7 +71,7 @@ def twice(key: str, first: str, second: str) -> str:
 def unreadable(text: str, error: Exception) -> str:
     """What to say of an override that Hydra's grammar refuses."""
     if "=" not in text:
-        return "is no key=value; see ablate --help"
+        return "must be key=value; see ablate --help"
     if text.rstrip().endswith(","):
         return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
     return f"cannot be read ({_first(error)}); write key=value"
@@ -96,17 +96,17 @@ def misused(override: Override, levels: list[str], known: Iterable[str]) -> str 
     return "matches no variant" if sweep and not levels else None
 
 
-def expand(override: Override, config_dir: str | None) -> Iterator[str]:
+def expand(override: Override, groups: Groups) -> Iterator[str]:
     """The single overrides that a sweep override stands for."""
     if not override.is_sweep_override():
         return
     name = override.get_key_element()
     value = override.value()
     if isinstance(value, Glob):
-        files = groups(config_dir).get(override.key_or_group, {})
+        files = groups.variants.get(override.key_or_group, {})
         found = distinct({str(level): files[str(level)] for level in value.filter(list(files))})
         # The first level is what the others are compared with: the reference model's own, where it is among them.
-        values = sorted(found, key=lambda level: level != defaults().get(override.key_or_group))
+        values = sorted(found, key=lambda level: level != groups.defaults.get(override.key_or_group))
     else:
         values = list(override.sweep_string_iterator())
     for level in values:

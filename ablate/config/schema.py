@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from ablate.config.errors import Problem
 
@@ -46,6 +46,9 @@ STUDY_KEYS = (
     *("results_dir", "dry_run", "reuse", "allow_duplicates", "keep", "user", "unit", "track"),
 )
 
+# Of a run's own keys: what changes no number of its training.
+NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
+
 
 def at_least(low: float, high: float = math.inf) -> Any:
     """A required number in [low, high]."""
@@ -57,7 +60,7 @@ def one_of(*choices: str) -> Any:
     return dataclasses.field(default=MISSING, metadata={"choices": choices})
 
 
-@dataclass
+@dataclass(frozen=True)
 class Model:
     """Shape of the model; `_target_` is its form."""
 
@@ -72,7 +75,7 @@ class Model:
     share_layers: bool = MISSING
 
 
-@dataclass
+@dataclass(frozen=True)
 class Train:
     """The loop; counts are in optimiser steps."""
 
@@ -89,12 +92,12 @@ class Train:
     diagnostics: bool = MISSING
 
 
-@dataclass
+@dataclass(frozen=True)
 class Optim:
     """The optimiser and its schedule; `floor` is the last learning rate as a share of `lr`."""
 
     _target_: str = MISSING
-    lr: float = at_least(1e-12, 1e3)
+    lr: float = at_least(1e-12, 1000)
     betas: list[float] = MISSING
     weight_decay: float = at_least(0)
     clip: float = at_least(1e-12)
@@ -103,7 +106,7 @@ class Optim:
     floor: float = at_least(0, 1)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Eval:
     """Held-out tokens of each evaluation, and the lengths besides training's that a trained model is tested at."""
 
@@ -111,7 +114,7 @@ class Eval:
     lengths: list[int] = MISSING
 
 
-@dataclass
+@dataclass(frozen=True)
 class Seed:
     """Fixed seeds of one half of the randomness; null follows the run's seed.
 
@@ -123,7 +126,7 @@ class Seed:
     placebo: str | None = dataclasses.field(default=None, metadata={"choices": PLACEBOS})
 
 
-@dataclass
+@dataclass(frozen=True)
 class Tune:
     """A key that is tuned for each cell with the same budget: its values, and how many seeds score each of them.
 
@@ -137,7 +140,7 @@ class Tune:
     per_seed: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class Config:
     """The whole configuration."""
 
@@ -180,9 +183,29 @@ class Config:
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
 
 
+def typed(plain: dict[str, Any]) -> Config:
+    """A resolved configuration as records; keys beyond the frame are left out, of which `check` tells."""
+    sections = {name: _record(section, plain[name]) for name, section in SECTIONS.items()}
+    found: Config = _record(Config, plain | sections)
+    return found
+
+
+def _record(frame: Any, values: dict[str, Any]) -> Any:
+    return frame(**{field.name: values[field.name] for field in dataclasses.fields(frame) if field.name in values})
+
+
 def register() -> None:
     """Put the frame into Hydra's store, where `conf/config.yaml` takes it from."""
-    ConfigStore.instance().store(name="schema", node=Config)
+    ConfigStore.instance().store(name="schema", node=writable(Config))
+
+
+def writable(frame: Any) -> DictConfig:
+    """A frame as OmegaConf composes it: what is frozen in Python is not while it is put together."""
+    node: DictConfig = OmegaConf.structured(frame)
+    for part in (node, *(node._get_node(key) for key in node)):
+        if isinstance(part, DictConfig):
+            OmegaConf.set_readonly(part, None)
+    return node
 
 
 def check(config: dict[str, Any]) -> list[Problem]:
@@ -232,10 +255,10 @@ def _check_fields(section: Any, values: dict[str, Any], prefix: str) -> list[Pro
         if value == MISSING:
             problems.append(Problem(key, "has no value; write one"))
         elif isinstance(value, int | float) and not low <= value <= high and not math.isnan(value):
-            most = "" if high == math.inf else f" and at most {plain(high)}"
-            problems.append(Problem(key, f"{plain(value)} is out of range; it must be at least {low:g}{most}"))
+            most = "" if high == math.inf else f" and ≤ {plain(high)}"
+            problems.append(Problem(key, f"must be ≥ {low:g}{most}, not {plain(value)}"))
         elif value not in choices and (value is not None or field.default is not None):
-            problems.append(Problem(key, f"{value!r} is not a choice; write one of {', '.join(choices)}"))
+            problems.append(Problem(key, f"must be one of {', '.join(choices)}; not {value!r}"))
     return problems
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
@@ -19,10 +17,10 @@ from yaml import YAMLError
 
 from ablate.config.claims import claim_problems
 from ablate.config.errors import Corrupt, Problem
-from ablate.config.groups import defaults, experiments, first_line, groups
+from ablate.config.groups import Groups
 from ablate.config.plain_yaml import calls, read_plain, unread
 from ablate.config.schema import Config
-from ablate.format.suggest import close
+from ablate.format.suggest import instead, nearest
 
 OWN = ("question", "factors", "claims", "at", "tiers")
 REFUSED = {
@@ -61,7 +59,7 @@ class Asked:
         return Problem(f"{self.file}: {problem.key}", problem.message) if mine else problem
 
 
-def read_study(overrides: list[str], config_dir: str | None) -> Asked:
+def read_study(overrides: list[str], groups: Groups) -> Asked:
     """The command line with the study file that it names, if any, as plain overrides."""
     named = [text for text in overrides if key_of(text) == "experiment"]
     rest = [text for text in overrides if text not in named]
@@ -69,16 +67,15 @@ def read_study(overrides: list[str], config_dir: str | None) -> Asked:
         tiers = [text for text in rest if key_of(text) == "tier" and text.partition("=")[2] not in ("", "null")]
         message = "is one of a study file's tiers; write +experiment=NAME beside it"
         problems = [Problem(text, message) for text in tiers]
-        meant = [text for text in rest if get_close_matches(key_of(text), ["experiment"], 1, 0.8)]
+        meant = [text for text in rest if nearest(key_of(text), ["experiment"])]
         rest = [text for text in rest if text not in meant]
         return Asked(rest, problems=problems + [Problem(text, "did you mean +experiment?") for text in meant])
-    known, name = experiments(config_dir), named[0].partition("=")[2]
+    known, name = groups.studies, named[0].partition("=")[2]
     if len(named) > 1 or "," in name:
         return Asked(rest, problems=[Problem(" ".join(named), "a study is one file; write one name")])
     if name not in known:
-        near = close(name, list(known)) if known else "; there is none"
-        return Asked(rest, problems=[Problem(named[0], f"no such study file{near}")])
-    file = str(known[name]) if config_dir and known[name].is_relative_to(config_dir) else f"experiments/{name}.yaml"
+        return Asked(rest, problems=[Problem(named[0], f"no such study file; {instead(name, known)}")])
+    file = str(known[name]) if known[name] in groups.own else f"experiments/{name}.yaml"
     try:
         call = calls(read_plain(known[name]))
         loaded = OmegaConf.load(known[name])
@@ -91,9 +88,9 @@ def read_study(overrides: list[str], config_dir: str | None) -> Asked:
     if call:
         return Asked(rest, problems=[Problem(file, f"{call!r} calls a resolver; write the value")])
     if not isinstance(found, dict):
-        return Asked(rest, problems=[Problem(file, "is no mapping; write keys and values, as in study: NAME")])
+        return Asked(rest, problems=[Problem(file, "must be a mapping; write keys and values, as in study: NAME")])
     content = {str(key): value for key, value in found.items()}
-    return _merged(name, file, content, rest, Reader(file, groups(config_dir)))
+    return _merged(name, file, content, rest, Reader(file, groups))
 
 
 def key_of(text: str) -> str:
@@ -119,7 +116,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     typed = [text for key, texts in given.items() if key not in made for text in texts]
     kept = {"experiment": name, "question": content.get("question")}
     if not isinstance(kept["question"], str | None):
-        problems.append(Problem(f"{file}: question", "is no text; write a sentence"))
+        problems.append(Problem(f"{file}: question", "must be a sentence"))
     return Asked(
         [*placed, *typed],
         name,
@@ -141,21 +138,21 @@ def _digest(changes: list[str]) -> str:
 def _tier(file: str, tiers: Any, tier: str | None, reader: Reader) -> tuple[dict[str, str], list[Problem]]:
     """The overrides of the tier that the command line names; every tier of the file is checked."""
     if not isinstance(tiers, dict) or not all(isinstance(keys, dict) for keys in tiers.values()):
-        return {}, [Problem(f"{file}: tiers", "is no mapping of mappings; write tiers: {gpu: {scale: base}}")]
+        return {}, [Problem(f"{file}: tiers", "must be a mapping of mappings; write tiers: {gpu: {scale: base}}")]
     found = {str(name): reader.entries(keys, f"tiers.{name}.") for name, keys in tiers.items()}
     if tier in (None, "null"):
         return {}, []
     if tier not in found:
-        return {}, [Problem(f"tier={tier}", f"{file} has no such tier{close(str(tier), list(found)) if found else ''}")]
+        return {}, [Problem(f"tier={tier}", f"{file} has no such tier; {instead(str(tier), found)}")]
     return found[tier], []
 
 
 class Reader:
     """Turns the mappings of one file into overrides, one per key, and collects what is wrong with them."""
 
-    def __init__(self, file: str, known: dict[str, dict[str, Path]]):
-        self.file, self.groups = file, known
-        self.top = {field.name for field in dataclasses.fields(Config)} | known.keys()
+    def __init__(self, file: str, groups: Groups):
+        self.file, self.groups, self.plus = file, groups.variants, groups.plus
+        self.top = {field.name for field in dataclasses.fields(Config)} | groups.variants.keys()
         self.problems: list[Problem] = []
 
     def entries(self, content: dict[str, Any], where: str = "") -> dict[str, str]:
@@ -180,17 +177,13 @@ class Reader:
         """Remember a problem."""
         self.problems.append(Problem(f"{self.file}: {key}", message))
 
-    def plus(self, key: str) -> str:
-        """What Hydra wants before a group that the reference model does not have."""
-        return "+" if key in self.groups and key not in defaults() else ""
-
     def is_known(self, key: str, where: str) -> bool:
         """Whether a key begins as one of the configuration does; else a problem."""
         top = key.partition(".")[0]
         if top in REFUSED:
             self.wrong(where + key, REFUSED[top])
         elif top not in self.top:
-            self.wrong(where + key, f"no such key{close(top, sorted({*self.top, *OWN} - REFUSED.keys()))}")
+            self.wrong(where + key, f"no such key; {instead(top, sorted({*self.top, *OWN} - REFUSED.keys()))}")
         return top in self.top and top not in REFUSED
 
     def settings(self, key: str, value: Any, where: str) -> list[tuple[str, str]]:
@@ -201,21 +194,21 @@ class Reader:
             nested = [(f"{key}.{name}", item) for name, item in value.items()]
             return [pair for name, item in nested for pair in self.settings(name, item, where)]
         if key in self.groups and not isinstance(value, str):
-            self.wrong(where + key, f"{value_text(value)} is no variant{close('', list(self.groups[key]))}")
+            self.wrong(where + key, f"{value_text(value)} is not a variant; {instead('', self.groups[key])}")
             return []
         return [(key, f"{self.plus(key)}{key}={value_text(value)}")]
 
     def factors(self, factors: Any, where: str) -> dict[str, list[Any]]:
         """Levels by factor."""
         if not isinstance(factors, dict):
-            self.wrong(f"{where}factors", "is no mapping; write factors: {ffn: [mlp, swiglu]}")
+            self.wrong(f"{where}factors", "must be a mapping; write factors: {ffn: [mlp, swiglu]}")
             return {}
         found = {}
         for key, levels in factors.items():
             if isinstance(levels, list) and levels:
                 found[str(key)] = levels
             else:
-                self.wrong(f"{where}factors.{key}", "is no list of levels; write [first, second]")
+                self.wrong(f"{where}factors.{key}", "must be a list of levels; write [first, second]")
         return found
 
     def levels(self, content: dict[str, Any]) -> dict[str, list[Any]]:
@@ -240,8 +233,3 @@ def quoted(text: str) -> str:
     """A string, in quotes where Hydra would read something else."""
     plain = PLAIN.fullmatch(text) and text.lower() not in WORDS
     return text if plain else QuotedString(text=text, quote=Quote.single).with_quotes()
-
-
-def listed(config_dir: str | None) -> dict[str, str]:
-    """What each study file says it is, by name: for help."""
-    return {name: first_line(file) for name, file in experiments(config_dir).items()}

@@ -11,24 +11,26 @@ from typing import Any
 
 from ablate.config.errors import Problem
 from ablate.config.margin import wrong_margin
-from ablate.config.schema import MOST_SEEDS, TUNING_SEEDS
+from ablate.config.schema import MOST_SEEDS, TUNING_SEEDS, Config
 
 TAKEN = ("export", "verify")  # commands of `ablate analyse`, which takes a study's name in the same place
-NO_SEEDS = "is neither a number of seeds nor a list; write seeds=5, seeds=[3,7] or seeds=auto"
+SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 
 
-def study_problems(config: dict[str, Any]) -> list[Problem]:
+def study_problems(config: Config) -> list[Problem]:
     """Problems of the keys that belong to the study and not to a cell."""
-    found, seeds, name = [], config["seeds"], config["study"]
+    found, seeds, name = [], config.seeds, config.study
     if seeds == "auto":
         found += looks_problems(config)
     elif isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
         twice = isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds)
-        found.append(Problem("seeds", f"{seeds!r} {'has a seed twice; write each once' if twice else NO_SEEDS}"))
+        found.append(
+            Problem("seeds", f"{seeds} has a seed twice; write each once" if twice else f"{SEEDS}; not {seeds!r}")
+        )
     elif isinstance(seeds, int) and seeds < 1:
-        found.append(Problem("seeds", f"{seeds} seeds train nothing; write at least 1"))
+        found.append(Problem("seeds", f"must be ≥ 1, not {seeds}"))
     elif (seeds if isinstance(seeds, int) else len(seeds)) > MOST_SEEDS:
-        found.append(Problem("seeds", f"more than {MOST_SEEDS:,} seeds are no study; write fewer"))
+        found.append(Problem("seeds", f"must be at most {MOST_SEEDS:,} seeds"))
     elif isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):
         message = f"{TUNING_SEEDS.start} and above are tuning's, and never scored; write smaller ones"
         found.append(Problem("seeds", message))
@@ -39,19 +41,19 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
     elif name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
         found.append(Problem("study", f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"))
     if (
-        None not in (config["seed"]["init"], config["seed"]["data"])
+        None not in (config.seed.init, config.seed.data)
         and seeds != 1
         and not (is_seed_list(seeds) and len(seeds) == 1)
     ):
         found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
-    if wrong := wrong_margin(config["margin"], config["exchange"]):
+    if wrong := wrong_margin(config.margin, config.exchange):
         found.append(Problem("margin", wrong))
-    folder = Path(config["results_dir"]).absolute()
+    folder = Path(config.results_dir).absolute()
     while not os.path.lexists(folder):
         folder = folder.parent
     if not folder.is_dir():
-        found.append(Problem("results_dir", f"{folder} is no folder; write another results_dir"))
-    elif not config["dry_run"]:
+        found.append(Problem("results_dir", f"{folder} is not a folder; write another results_dir"))
+    elif not config.dry_run:
         try:
             tempfile.TemporaryFile(dir=folder).close()  # asking for permission says little to root, or of a full disk
         except OSError as error:
@@ -59,19 +61,19 @@ def study_problems(config: dict[str, Any]) -> list[Problem]:
     return found
 
 
-def idle_problems(given: Set[str], config: dict[str, Any]) -> list[Problem]:
+def idle_problems(given: Set[str], config: Config) -> list[Problem]:
     """Keys on the command line that another one would have to switch on."""
     found = []
-    if "seeds_max" in given and config["seeds"] != "auto":
+    if "seeds_max" in given and config.seeds != "auto":
         found.append(Problem("seeds_max", "is the most that seeds=auto adds; write it too, or leave seeds_max out"))
-    if "tune.seeds" in given and config["tune"]["key"] is None:
+    if "tune.seeds" in given and config.tune.key is None:
         found.append(Problem("tune.seeds", "tunes nothing by itself; write tune.key and tune.values, or leave it out"))
     return found
 
 
-def looks_problems(config: dict[str, Any]) -> list[Problem]:
+def looks_problems(config: Config) -> list[Problem]:
     """What does not go with seeds=auto."""
-    if config["confirm"]:
+    if config.confirm:
         message = "auto and confirm do not go together: fresh seeds are counted beforehand; leave seeds=auto out"
         return [Problem("seeds", message)]
     return []

@@ -46,7 +46,7 @@ def package_problem(package: str) -> str | None:
     """Why targets may not come from a package, as the end of a sentence; None where they may."""
     top = package.partition(".")[0]
     if not NAME.fullmatch(package):
-        return "is no name of a package"
+        return "is not the name of a package"
     if top in OURS:
         return "is ablate's own; user= is for packages of yours"
     if top in sys.stdlib_module_names or top.startswith("__"):

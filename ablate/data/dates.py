@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import difflib
 import hashlib
 import math
 from collections.abc import Iterable
@@ -16,6 +15,7 @@ from torch import Tensor
 from ablate.data.extra import extra
 from ablate.data.sequence import FIRST, apart, blank, joined
 from ablate.data.task import Batch, HeldOut, Task, generator
+from ablate.format.suggest import instead
 
 SPLITS = ("train", "val", "test")
 FORMATS = ("full", "long", "medium", "short")
@@ -99,8 +99,7 @@ def writer(key: str, name: str) -> Any:
         return partial(dates.format_date, locale=core.Locale.parse(name))
     except (ValueError, TypeError, core.UnknownLocaleError):
         there = extra("babel.localedata", "data=dates").locale_identifiers()
-        close = ", ".join(difflib.get_close_matches(name, there, n=3)) or "de_DE, en_GB, hu_HU"
-        raise ValueError(f"data.{key}={name} is no locale that Babel has; write one like {close}") from None
+        raise ValueError(f"data.{key}={name} is no locale that Babel has; {instead(name, there)}") from None
 
 
 def checked(formats: list[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from ablate.data.corpus import Document
 from ablate.data.extra import extra
 from ablate.data.lm import LanguageModelling
+from ablate.format.suggest import instead
 
 PATIENCE = 5.0  # seconds that the hub has to answer
 
@@ -41,7 +41,7 @@ def read_rows(name: str, config: str | None, split: str, column: str) -> list[Do
     found = from_disk(folder, config) if folder.exists() else from_hub(name, config)
     rows = choose(found, name, split)
     if column not in rows.column_names:
-        raise ValueError(f"data.column={column} is not in {name}; {offer(column, rows.column_names)}")
+        raise ValueError(f"data.column={column} is not in {name}; {instead(column, rows.column_names)}")
     texts = rows[column]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"data.column={column} of {name} holds something else than text; name a column of strings")
@@ -115,15 +115,8 @@ def choose(found: Any, name: str, split: str) -> Any:
         own = str(found.split) if found.split else "train"  # saved without its name
         found = {own: found}
     if split not in found:
-        raise ValueError(f"data.split={split} is not in {name}; {offer(split, list(found))}")
+        raise ValueError(f"data.split={split} is not in {name}; {instead(split, found)}")
     return found[split]
-
-
-def offer(word: str, there: list[str]) -> str:
-    """What to write instead of a word: what there is, the closest first."""
-    close = difflib.get_close_matches(word, there, n=3)
-    names = [*close, *(other for other in there if other not in close)]
-    return f"write one of {', '.join(names[:20])}"
 
 
 def _line(error: Exception) -> str:

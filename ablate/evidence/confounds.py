@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
+from ablate.config.schema import NO_NUMBERS
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.format import counted, setting
+from ablate.format.settings import flat
 from ablate.results.records import Cell, Manifest
 
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
 # Widths follow from a variant's rule, and their cost is shown; the others change no run's numbers.
-ASIDE = {"ffn.hidden", "data.path", "data.name", "train.parallel", "train.checkpoint_seconds", "train.device"}
+ASIDE = {*NO_NUMBERS, "ffn.hidden", "train.device"}
 CHOSEN = {"params": {"ffn.mult", "ffn.multiple_of"}, "flops": {"ffn.mult", "ffn.multiple_of"}}
 CHOSEN |= {"flops_total": {"train.steps", "optim.warmup"}}
 NAMED = 3  # settings that a line spells out
@@ -51,17 +53,9 @@ def _values(cells: list[Cell]) -> dict[str, list[str]]:
     found: dict[str, set[str]] = {}
     for cell in cells:
         config = {name: node for name, node in (cell.config or {}).items() if name in SECTIONS}
-        for key, value in {**cell.defaults, **dict(_leaves(config))}.items():
+        for key, value in {**cell.defaults, **flat(config)}.items():
             found.setdefault(key, set()).add(setting(value))
     return {key: sorted(values) for key, values in found.items()}
-
-
-def _leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if not isinstance(node, dict):
-        yield key, node
-        return
-    for name, item in node.items():
-        yield from _leaves(item, f"{key}.{name}" if key else str(name))
 
 
 def _said(key: str, mine: bool, before: list[str], after: list[str]) -> str:

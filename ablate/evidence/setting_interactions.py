@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ablate.format import PER, show
+from ablate.format.settings import is_number
 from ablate.results.naming import assigned
 from ablate.results.records import Cell, Manifest
 
@@ -65,7 +66,7 @@ def slope(levels: list[Any]) -> tuple[np.ndarray, str] | None:
     x is log₂ of the levels, "per doubling", where that spaces them more evenly than the levels themselves do; else x
     counts the smallest gap between two of them, "per 20 more".  None of fewer than three levels, and of no numbers.
     """
-    if len(levels) < TREND or any(isinstance(level, bool) or not isinstance(level, int | float) for level in levels):
+    if len(levels) < TREND or not all(map(is_number, levels)):
         return None
     values = np.array(levels, float)
     gap = float(np.diff(np.sort(values)).min())

@@ -14,6 +14,7 @@ from hydra.types import HydraContext
 
 from ablate.config.compose import COMPOSING, Composer
 from ablate.config.errors import Problem
+from ablate.config.groups import read_groups
 from ablate.execution.jobs import run_alone
 from ablate.execution.signals import heeding_signals
 from ablate.execution.tracking.mirror import one_line
@@ -31,7 +32,7 @@ def launcher_problems(words: Sequence[str]) -> list[Problem]:
     if fixed := [word for word in words if word.lstrip("+~").startswith(OURS)]:
         return [Problem(word, "ablate plans every study itself; leave it out") for word in fixed]
     if words:
-        with Composer(None) as composer:
+        with Composer(read_groups()) as composer:
             try:
                 composer.compose(list(words))
             except (*COMPOSING, TypeError, AttributeError) as error:  # of its own settings Hydra checks no types
@@ -45,7 +46,7 @@ def launch(words: Sequence[str], jobs: Sequence[Sequence[str]]) -> str | None:
     Returns in words what went wrong, of whatever kind: what has ended is on disk.
     """
     try:
-        with Composer(None):  # never the folder of a user's variants: a launcher's file there would be Hydra's
+        with Composer(read_groups()):  # never the folder of a user's variants: a launcher's file there would be Hydra's
             config = compose("config", list(words), return_hydra_config=True)
             context = HydraContext(config_loader=GlobalHydra.instance().config_loader(), callbacks=Callbacks(config))
             launcher = Plugins.instance().instantiate_launcher(hydra_context=context, task_function=job, config=config)

@@ -47,7 +47,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     if trainer is None:
         return found
     seconds = {phase: round(value, 4) for phase, value in trainer.seconds.items()}
-    tokens = trainer.progress.step * trainer.keys["batch_size"] * trainer.task.positions
+    tokens = trainer.progress.step * trainer.loop.batch_size * trainer.task.positions
     rate = tokens / trainer.seconds["train"] if trainer.seconds["train"] else None
     name = device_name(trainer.device)
     return dataclasses.replace(
@@ -58,7 +58,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         accumulation=trainer.progress.accumulation,
         seconds=seconds | {"total": round(sum(seconds.values()), 4)},
         tokens_per_second=rate,
-        mfu=utilisation(cell.flops_per_token, rate, name, trainer.keys["precision"]) if rate else None,
+        mfu=utilisation(cell.flops_per_token, rate, name, trainer.loop.precision) if rate else None,
         peak_memory=peak_memory(trainer.device),
         device=name,
         documents={"test": Documents(**dict[str, Any](trainer.documents))},

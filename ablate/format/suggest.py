@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
+
+MOST = 12  # names that are listed
 
 
-def close(word: str, choices: list[str]) -> str:
-    """What to write instead of a misspelt word, as the end of a line."""
-    near = difflib.get_close_matches(word, choices, 1)
-    if near and len(choices) > 12:
-        return f"; did you mean {near[0]}?"
-    return f"; write one of {', '.join(sorted(set(choices)))}"
+def nearest(name: str, choices: Iterable[str]) -> str | None:
+    """The name among those that there are which is most like this one, if any is."""
+    return next(iter(difflib.get_close_matches(name, list(choices), 1)), None)
 
 
-def resembling(name: str, there: list[str]) -> str:
-    """What to write instead of a name that is not there."""
-    near = difflib.get_close_matches(name, there, n=3, cutoff=0.4)
-    if near:
-        return f"did you mean {', '.join(near)}?"
-    return f"there are {', '.join(there[:8])}" + ", …" * (len(there) > 8)
-
-
-def near(word: str, choices: list[str]) -> str:
-    """What to write instead of a word that is no choice."""
-    found = difflib.get_close_matches(word, choices, 1)
-    return f"; did you mean {found[0]}?" if found else f"; there are {', '.join(choices) or 'none'}"
+def instead(name: str, choices: Iterable[str]) -> str:
+    """What to write instead of a name that is not there, as the end of a line: the nearest one, else what there is."""
+    there = list(dict.fromkeys(choices))
+    if near := nearest(name, there):
+        return f"did you mean {near}?"
+    return f"there are {', '.join(there[:MOST])}" + ", …" * (len(there) > MOST) if there else "there is none"

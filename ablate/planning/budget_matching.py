@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Iterable
 from functools import cache
 
-from ablate.config.errors import Problem
+from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import COMPONENTS
 from ablate.format import percent
-from ablate.planning.checks.validate import Checked, Gate, Refused
+from ablate.planning.checks.validate import Checked, Refused, Validator
 from ablate.results.records import Matched
 
 STEP = 8  # widths that hardware likes
@@ -45,21 +45,21 @@ def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list
 
 
 def match_cells(
-    how: str, cells: list[Checked], names: list[str], at: list[int], gate: Gate
+    how: str, cells: list[Checked], names: list[str], at: list[int], validator: Validator
 ) -> tuple[list[Checked], list[Matched | None]]:
-    """The cells brought nearest to their references, `cells[at[i]]`, and what is left; problems go to the gate's."""
+    """The cells brought nearest to their references, `cells[at[i]]`, and what is left.  Raises PlanError."""
     if how == "none":
         return cells, [None] * len(cells)
     if how != "flops_total" and (found := widthless(cells, names)):
-        gate.problems.append(found)
-        return cells, [None] * len(cells)
-    brought: list[Checked] = []
+        raise PlanError([found])
+    brought, problems = list[Checked](), list[Problem]()
     for i, cell in enumerate(cells):
         try:
-            brought.append(cell if at[i] == i else bring(how, cell, cells[at[i]], gate))
+            brought.append(cell if at[i] == i else bring(how, cell, cells[at[i]], validator))
         except Refused as error:
-            brought.append(cell)
-            gate.problems.append(Problem(error.problem.key or "match", f"{names[i]}: {error.problem.message}"))
+            problems.append(Problem(error.problem.key or "match", f"{names[i]}: {error.problem.message}"))
+    if problems:
+        raise PlanError(problems)
     return brought, [remainder(how, cell, cells[at[i]]) for i, cell in enumerate(brought)]
 
 
@@ -89,12 +89,12 @@ def left_over(matched: Matched) -> str:
     return f"{percent(matched.difference)} {matched.quantity}"
 
 
-def bring(how: str, cell: Checked, reference: Checked, gate: Gate) -> Checked:
+def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> Checked:
     """A cell with the width, or the steps, that come nearest to its reference.  Raises Refused beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
         raise Refused("match", "its data are not its reference's, so nothing can be held equal; write match=none")
     target = AMOUNTS[how](reference)
-    found = lengthen(cell, target) if how == "flops_total" else widen(how, cell, target, gate)
+    found = lengthen(cell, target) if how == "flops_total" else widen(how, cell, target, validator)
     left = remainder(how, found, reference)
     train, ffn = found.config["train"], found.config["ffn"]
     changed = (found.budget.hidden or 1) / (cell.budget.hidden or 1)
@@ -105,12 +105,12 @@ def bring(how: str, cell: Checked, reference: Checked, gate: Gate) -> Checked:
     return found
 
 
-def widen(how: str, cell: Checked, target: float, gate: Gate) -> Checked:
+def widen(how: str, cell: Checked, target: float, validator: Validator) -> Checked:
     """A cell with the FFN width that comes nearest to a target."""
 
     @cache
     def at(width: int) -> Checked:
-        return gate.checked(cell.config | {"ffn": cell.config["ffn"] | {"hidden": width}}, cell.task)
+        return validator.checked(cell.config | {"ffn": cell.config["ffn"] | {"hidden": width}}, cell.task)
 
     if AMOUNTS[how](cell) == target:
         return cell

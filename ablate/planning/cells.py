@@ -7,39 +7,37 @@ from typing import Any
 
 from ablate.config.components import defaults_of
 from ablate.config.errors import PlanError
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, Config
 from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark
 from ablate.planning.checks.duplicate_cells import refuse_equal
-from ablate.planning.checks.validate import Checked, Gate
-from ablate.results.records import Cell, ClaimEntry, Matched, TaskFacts
+from ablate.planning.checks.validate import Checked, Validator
+from ablate.results.records import Cell, Matched, TaskFacts
 from ablate.results.run_key import batches, cell_id
 from ablate.training.length_eval import seen_in_training, seen_lengths
 
 
 @dataclasses.dataclass(frozen=True)
-class Draft:
-    """A study whose cells are checked: all that a plan needs but seeds, runs and what is on disk."""
+class Cells:
+    """Cells composed, checked and counted, beside the factors in whose levels they differ."""
 
-    command: str
-    settings: dict[str, Any]  # the configuration that holds the study's own keys
     factors: dict[str, list[Any]]
-    reference: dict[str, Any]
-    rows: list[Cell]  # the manifest's cells, and in the same order
+    reference: dict[str, Any]  # the level of each factor that is compared
+    rows: list[Cell]  # as manifests keep them, and in the same order
     checked: list[Checked]  # what they were made of
     raw: list[dict[str, Any]]  # their configurations as they were composed, before anything was resolved or matched
     at: list[int]  # which cell each one is compared with
-    extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # fields of the manifest beside the usual
-    claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; of no placebos
-    written: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)  # claims in the tuning's manifest
-    notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
-    more: bool = False  # whether another round of the same command comes after this one
-    looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at
+    notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before any of them trains
 
+    @property
+    def labels(self) -> list[str]:
+        """What people call them."""
+        return [row.label for row in self.rows]
 
-def references(levels: list[dict[str, Any]], reference: dict[str, Any]) -> list[int]:
-    """Which cell each one is compared with: the reference within its stratum."""
-    return [levels.index(level | reference) for level in levels]
+    @property
+    def references(self) -> list[tuple[Cell, Checked]]:
+        """The reference of each stratum: its row, and what it was made of."""
+        return [pair for pair in zip(self.rows, self.checked, strict=True) if pair[0].reference]
 
 
 def describe_cells(
@@ -92,26 +90,25 @@ def filled_in(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def recomposed(
-    draft: Draft,
-    settings: dict[str, Any],
+    cells: Cells,
+    settings: Config,
     factors: dict[str, list[Any]],
     reference: dict[str, Any],
     raw: list[dict[str, Any]],
     levels: list[dict[str, Any]],
     labels: list[str],
     at: list[int],
-) -> Draft:
-    """A study of a draft's cells, once or several times over, with other settings.  Raises PlanError."""
-    gate = Gate()
-    checked = [cell for cell in map(gate.admit, raw) if cell is not None]
-    if not gate.problems:
-        checked, matched = match_cells(settings["match"], checked, labels, at, gate)
-    if gate.problems:
-        raise PlanError(gate.problems)
-    names = [row.name for row in draft.rows] * (len(raw) // len(draft.rows))
+) -> Cells:
+    """Cells, once or several times over, from other configurations.  Raises PlanError."""
+    validator = Validator()
+    checked, problems = validator.validate(raw)
+    if problems:
+        raise PlanError(problems)
+    checked, matched = match_cells(settings.match, checked, labels, at, validator)
+    names = [row.name for row in cells.rows] * (len(raw) // len(cells.rows))
     rows = describe_cells(checked, names, levels, labels, at, matched)
-    refuse_equal(rows, checked, settings["allow_duplicates"])
-    return Draft(draft.command, settings, factors, reference, rows, checked, raw, at, draft.extra)
+    refuse_equal(rows, checked, settings.allow_duplicates)
+    return Cells(factors, reference, rows, checked, raw, at)
 
 
 def held(seed: dict[str, Any]) -> list[str]:

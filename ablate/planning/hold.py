@@ -23,7 +23,7 @@ def hold_equal(
     """
     asked = cells[0].config["hold"]
     if asked != "all" and not (isinstance(asked, list) and all(isinstance(name, str) for name in asked)):
-        return cells, [], [Problem("hold", f"{asked!r} is neither all nor a list of arguments; {SAYS}")]
+        return cells, [], [Problem("hold", f"must be all or a list of arguments, not {asked!r}; {SAYS}")]
     groups = [group for group in COMPONENTS if group in swept]
     if not asked:
         return cells, [], []
@@ -72,7 +72,9 @@ def held_names(
         having = [each for each in groups if name in known[each] and group in ("", each)]
         if not having:
             there = ", ".join(dict.fromkeys(name for names in known.values() for name in names)) or "none"
-            problems.append(Problem("hold", f"{word} is no argument of {' or '.join(groups)} here; there are {there}"))
+            problems.append(
+                Problem("hold", f"{word} is not an argument of {' or '.join(groups)} here; there are {there}")
+            )
         for each in having:
             without = [cell.choices[each] for cell, mine in zip(cells, own, strict=True) if name not in mine[each]]
             if without:

@@ -10,38 +10,39 @@ from typing import Any
 
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.plain_yaml import read_plain
+from ablate.planning.earlier_runs import Earlier
 from ablate.results.atomic import read_json
 from ablate.results.parts import named
-from ablate.results.records import Cell, Manifest, PlannedRun
+from ablate.results.records import Cell, PlannedRun
 from ablate.results.run import Run
 from ablate.results.run_key import FORMAT, provenance, settings, settings_of
 from ablate.results.tables import as_planned
 
 ALIKE = ("versions", "data", "study")  # of a run that differs in code only
 SHOWN = 3  # definitions that are named
-EARLIER = "by an earlier release"
+OTHER = "by another release"
 
 Row = dict[str, Any]
 
 
-def refuse_replacing(name: str, earlier: Manifest | None, rows: list[Cell]) -> None:
+def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
     """Raise PlanError for a study whose cells would not be added to but replaced, or whose data have changed."""
     new = {row.id for row in rows}
-    gone = [cell for cell in earlier.cells if cell.id not in new] if earlier else []
-    if not earlier or not gone:
+    gone = [cell for cell in earlier.manifest.cells if cell.id not in new] if earlier.manifest else []
+    if not earlier.manifest or not gone:
         return
     known = {_settings(row): row for row in rows}
     now = [known.get(_settings(cell), cell).task for cell in gone]
     if all(task != cell.task for cell, task in zip(gone, now, strict=True)):
         old = gone[0].task
-        title = earlier.tasks[old].title or "the text"
+        title = earlier.manifest.tasks[old].title or "the text"
         message = (
-            f"{name} was trained on other data: {title} is no longer {old[:8]} but {now[0][:8]}; "
+            f"{earlier.name} was trained on other data: {title} is no longer {old[:8]} but {now[0][:8]}; "
             "write another name, or restore the data"
         )
     else:
         cells = f"{len(gone)} other cell{'s' * (len(gone) > 1)}"
-        message = f"{name} holds {cells}; add to its cells, or write another name"
+        message = f"{earlier.name} holds {cells}; add to its cells, or write another name"
     raise PlanError([Problem("study", message)])
 
 
@@ -50,7 +51,7 @@ def _settings(cell: Cell) -> str:
     try:
         return json.dumps([cell.name, settings(cell.config)], sort_keys=True)
     except (KeyError, TypeError):
-        return str(cell.id)
+        return cell.id
 
 
 def kept_apart(name: str, rows: list[Cell]) -> list[Cell]:
@@ -134,12 +135,13 @@ def read_provenance(run: Run) -> dict[str, Any] | None:
 
 
 def as_now(told: Row, run: Run) -> Row:
-    """What an earlier release said that a run came from, its settings hashed as they are now.  Raises `Corrupt`."""
+    """What another release said that a run came from, its settings hashed as they are now.  Raises `Corrupt`."""
     config = read_plain(run.config_file)
     seed = run.path.rpartition("/")[2][1:].partition("-")[0]
     try:
         hashed = settings_of(config, int(seed))
-        return told | {"numbers": hashed, "definitions": told["code"], "source": named(told.get("source"))}
+        code = told.get("definitions", told["code"])
+        return told | {"numbers": hashed, "definitions": code, "source": named(told.get("source"))}
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Corrupt(f"{run.config_file} is no configuration ({error})") from None
 
@@ -149,7 +151,7 @@ def changed_names(old: Row, new: Row) -> set[str]:
     release, that it is one.
     """
     if old.get("format") != new.get("format"):
-        return {EARLIER}
+        return {OTHER}
     one, other = old["definitions"], new["definitions"]
     alone = set(one.values()) ^ set(other.values())
     return {name for side in (one, other) for name, digest in side.items() if digest in alone}
@@ -161,8 +163,8 @@ def _taken(label: str, found: list[set[str]]) -> str:
 
 def _by(names: set[str], end: str = "") -> str:
     """Whose code trained runs, by the definitions that are other ones."""
-    if EARLIER in names:
-        return EARLIER
+    if OTHER in names:
+        return OTHER
     return f"with other code ({listed(names)}{end})" if names else "with other code"
 
 
@@ -178,16 +180,12 @@ def listed(names: Iterable[str]) -> str:
 
 
 def trained_again(
-    results: Path,
-    earlier: Manifest | None,
-    runs: list[PlannedRun],
-    rows: list[Cell],
-    statuses: dict[str, str],
-    reuse: str,
+    earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], statuses: dict[str, str], reuse: str
 ) -> list[str]:
     """A sentence for each reason that runs are trained again: runs that this study had, or whose data have changed."""
-    paths, cells, told = {run.path for run in runs}, {row.id: row for row in rows}, Told(results)
-    past = earlier.runs if earlier else []
+    results, paths, cells = earlier.results, {run.path for run in runs}, {row.id: row for row in rows}
+    told = Told(results)
+    past = earlier.manifest.runs if earlier.manifest else []
     had = {(run.cell, run.seed): run.path for run in past if run.path not in paths}
     reasons: dict[str, list[set[str]]] = {}
     moved = before = 0
@@ -200,12 +198,12 @@ def trained_again(
             came = read_provenance(old)
             names = changed_names(came, planned) if came else set()
             reasons.setdefault(_reason(came, planned), []).append(names)
-        elif (other := _newest(planned, like)) and EARLIER in other[1]:
+        elif (other := _newest(planned, like)) and OTHER in other[1]:
             before += 1
         else:
             moved += _data_changed([came for _, came in like], planned)
     again = [_again("of this study", reason, found, reuse) for reason, found in reasons.items()]
-    again += [_again("of these cells", "", [{EARLIER}] * before, reuse)] * (before > 0)
+    again += [_again("of these cells", "", [{OTHER}] * before, reuse)] * (before > 0)
     return again + [f"{_counted(moved, 'of these cells')} trained before the data changed; trained again"] * (moved > 0)
 
 

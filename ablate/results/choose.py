@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ablate.config.errors import Corrupt, Refused
-from ablate.format.suggest import resembling
+from ablate.format.suggest import instead
 from ablate.results.manifest import newest_study, read_manifest, study_folder
 from ablate.results.records import Manifest
 
@@ -27,7 +27,7 @@ def choose_study(results: Path, name: str | None, more: Iterable[str] = ()) -> s
     there = sorted({*studies(results), *more})
     if name is None or name in there:
         return name or newest
-    raise Refused(f"no study {name} in {results}: {resembling(name, there)}")
+    raise Refused(f"no study {name} in {results}: {instead(name, there)}")
 
 
 @contextlib.contextmanager

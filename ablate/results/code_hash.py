@@ -33,9 +33,10 @@ from ablate.results.code_index import MARK, WHOLE, Chain, Import, Module, import
 PACKAGE = Path(str(files(__name__.partition(".")[0])))
 # Definitions of this package, wherever they stand, each name once: what every run's numbers pass through,
 LOOP = ("Trainer", "new_trainer")
-# and what changes none of them: what finds a part by its `_target_`, what puts numbers where they are kept.
-KEEPING: tuple[str, ...] = ("resolve", "MetricsWriter", "write_atomic", "set_aside")
-KEEPING += ("SEAL", "digest", "seal_of", "sealed_archive", "sum_of", "unsealed_archive", "wrong")
+# and what changes none of them: what finds parts and checks their arguments, and what keeps numbers on disk.
+NEUTRAL: tuple[str, ...] = ("resolve", "argument_problems", "BadComponent")
+NEUTRAL += ("MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
+NEUTRAL += ("SEAL", "seal_of", "sealed_archive", "sum_of", "unsealed_archive")
 DEPTH = 2  # how far a digest tells definitions of one name apart by what they refer to
 VERSIONED = ("torch", "numpy")  # by their versions, in a run's key
 INSTALLED = {"site-packages", "dist-packages"}
@@ -105,7 +106,7 @@ class Sources:
         todo, seen, modules = [node for node, _ in self.follow_name(root)], set[Node](), set[str]()
         while todo:
             node = todo.pop()
-            if node not in seen and node not in self.keeping:
+            if node not in seen and node not in self.neutral:
                 seen.add(node)
                 todo += self.use(node).nodes
                 fresh = self.reach(node[0]) - modules
@@ -120,9 +121,9 @@ class Sources:
         return [".".join(node) for node in self.named(LOOP)]
 
     @functools.cached_property
-    def keeping(self) -> set[Node]:
-        """The definitions at which what counts ends."""
-        return set(self.named(KEEPING))
+    def neutral(self) -> set[Node]:
+        """The definitions at which what counts ends: they change no number."""
+        return set(self.named(NEUTRAL))
 
     def module(self, name: str) -> Module | None:
         """A module of these packages, or None."""
@@ -252,7 +253,7 @@ class Sources:
         if (node, depth) not in self.digests:
             use = self.use(node)
             inner = {
-                written: sorted({self.digest(found, depth - 1) for found in nodes if found not in self.keeping})
+                written: sorted({self.digest(found, depth - 1) for found in nodes if found not in self.neutral})
                 for written, nodes in (use.references.items() if depth else ())
             }
             content = json.dumps([use.text, inner], sort_keys=True)

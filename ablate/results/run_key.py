@@ -12,22 +12,20 @@ import torch
 
 from ablate.config.groups import groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import LATER, LATER_GROUPS, STUDY_KEYS
+from ablate.config.schema import LATER, LATER_GROUPS, NO_NUMBERS, STUDY_KEYS
 from ablate.results.code_hash import Code
 from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.parts import named, parts_of
 
 FORMAT = 2  # of provenance, run keys and manifests; 1, of which none said so, had the paths of modules in keys
 KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
-CARRIED = ("parallel", "checkpoint_seconds")  # of `train`: how runs are carried out, not what they compute
 
 
 def numbers(config: dict[str, Any]) -> dict[str, Any]:
     """The part of a resolved configuration that a run's numbers depend on; data counts by content, not by path."""
     kept = {key: value for key, value in as_before(config).items() if key not in STUDY_KEYS}
-    kept["train"] = {key: value for key, value in kept["train"].items() if key not in CARRIED}
-    kept["eval"] = {key: value for key, value in kept["eval"].items() if key != "lengths"}  # of kept weights
-    kept["data"] = {key: value for key, value in kept["data"].items() if key not in ("path", "name")}
+    for section in ("train", "eval", "data"):
+        kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in NO_NUMBERS}
     if kept["ffn"].get("hidden") is not None:  # a width that is given leaves the rule for it without effect
         kept["ffn"] = {key: value for key, value in kept["ffn"].items() if key not in ("mult", "multiple_of")}
     if kept["optim"]["schedule"] == "constant":

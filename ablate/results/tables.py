@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import parse_plain
+from ablate.config.schema import NO_NUMBERS
 from ablate.format import counted
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Commit, Metrics, Result
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 SEED = re.compile(rb"^seeds:\n- (\d+)\n", re.MULTILINE)
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
 # What may differ between two studies that share a run: see identity.numbers.
-CARRIED = {"data.path", "data.name", "train.parallel", "train.checkpoint_seconds", "ffn.mult", "ffn.multiple_of"}
-CARRIED |= {"optim.floor"}
+CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.floor"}
 MIXED = {"torch": "the version of torch", "device": "the device"}
 NAMED = 4
 PROVENANCE = ("steps", "seconds", "device", "overfits", "torch", "ended", "commit", "dirty")  # columns of runs

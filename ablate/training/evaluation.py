@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+import itertools
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from ablate.data.metrics import Scores, exact, loss
-from ablate.data.task import HeldOut, Task
+from ablate.data.task import Batch, HeldOut, Task
 from ablate.model.norm import running_norms
 from ablate.training.greedy_decoding import decoded
 from ablate.training.metrics import autocast, by_document, named, score, summarise
@@ -28,10 +30,23 @@ def setting_of(config: dict[str, Any]) -> Setting:
     return Setting(config["eval"]["tokens"], torch.device(config["train"]["device"]), config["train"]["precision"])
 
 
-def measure(
-    model: nn.Module, task: Task, split: str, setting: Setting, length: int | None = None
-) -> tuple[dict[str, float], Scores, HeldOut]:
-    """Metrics of a split, at the training length or another, the scores behind them and the examples.
+class Measured(NamedTuple):
+    """Metrics of a split, the scores behind them and the examples."""
+
+    metrics: dict[str, float]
+    scores: Scores
+    held_out: HeldOut
+
+
+class FinalEvaluation(NamedTuple):
+    """Test metrics at the end of training, and losses by document."""
+
+    metrics: dict[str, float]
+    documents: dict[str, list[Any]]
+
+
+def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: int | None = None) -> Measured:
+    """Metrics of a split, at the training length or another.
 
     On the test split of sequence-to-sequence tasks `exact` is that of greedy decoding.
     """
@@ -42,13 +57,11 @@ def measure(
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
         of_its_own = scores._replace(right=decoded(model, held_out, device, precision))
         found[named("test/exact", length)] = exact(of_its_own)
-    return found, scores, held_out
+    return Measured(found, scores, held_out)
 
 
-def endpoint(
-    model: nn.Module, task: Task, setting: Setting, seed: int, train: dict[str, Any]
-) -> tuple[dict[str, float], dict[str, list[Any]]]:
-    """Test metrics at the end of training, and losses by document; `seed` is that of the run's batches.
+def final_evaluation(model: nn.Module, task: Task, setting: Setting, batches: Iterator[Batch]) -> FinalEvaluation:
+    """A trained model on the test split; `batches` are those of training that would have followed the last.
 
     Where norms keep running statistics, beside `test/loss` with those: `test/loss_recalibrated`, with statistics
     estimated anew, and `test/loss_batch`, with those of each chunk of examples, which look at what is predicted.
@@ -56,37 +69,40 @@ def endpoint(
     found, scores, held_out = measure(model, task, "test", setting)
     if running_norms(model):
         _, device, precision = setting
-        fresh = recalibrated(model, task, seed, train, device)
+        fresh = recalibrated(model, setting, batches)
         for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
             found |= {f"test/{name}": loss(score(of, held_out, device, precision, batch))}
-    return found, by_document(scores, held_out.documents, held_out.names)
+    return FinalEvaluation(found, by_document(scores, held_out.documents, held_out.names))
 
 
 def at_lengths(model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:
     """Test metrics at other lengths: `test/loss@128` and so on."""
     found: dict[str, float] = {}
     for length in lengths:
-        found |= measure(model, task, "test", setting, length)[0]
+        found |= measure(model, task, "test", setting, length).metrics
     return found
+
+
+def following(task: Task, seed: int, step: int, size: int) -> Iterator[Batch]:
+    """The training batches from a step on; none is made before it is asked for."""
+    return (task.batch(seed, later, size) for later in itertools.count(step))
 
 
 BATCHES = 32
 
 
 @torch.no_grad()
-def recalibrated(model: nn.Module, task: Task, seed: int, train: dict[str, Any], device: torch.device) -> nn.Module:
+def recalibrated(model: nn.Module, setting: Setting, batches: Iterator[Batch]) -> nn.Module:
     """A copy of the model, in evaluation mode, whose running statistics are the mean over 32 training batches.
 
-    The batches are those that would have followed the last step; without dropout (precise statistics: Wu 2021, arXiv
-    2105.07576).
+    Without dropout (precise statistics: Wu 2021, arXiv 2105.07576).
     """
     copied = copy.deepcopy(model).eval()
     for norm in running_norms(copied):
         norm.reset()
         norm.momentum = None
         norm.train()
-    for i in range(BATCHES):
-        inputs = task.batch(seed, train["steps"] + i, train["batch_size"]).inputs
-        with autocast(device, train["precision"]):
-            copied(**{name: tensor.to(device) for name, tensor in inputs.items()})
+    for batch in itertools.islice(batches, BATCHES):
+        with autocast(setting.device, setting.precision):
+            copied(**{name: tensor.to(setting.device) for name, tensor in batch.inputs.items()})
     return copied.eval()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import read_plain
 from ablate.config.targets import named
-from ablate.format.suggest import resembling
+from ablate.format.suggest import instead
 from ablate.results.choose import studies
 from ablate.results.damage import unsealed, verify, why_without
 from ablate.results.result import Result
@@ -129,7 +129,7 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     there = studies(beside.parent if beside.name == "studies" else results)
     raise FileNotFoundError(
         f"{path} is no run and no study; name a folder results/runs/<cell>/s<seed>-<key> or results/studies/<study>"
-        + f"; {resembling(Path(path).name, there)}" * bool(there)
+        + f"; {instead(Path(path).name, there)}" * bool(there)
     )
 
 

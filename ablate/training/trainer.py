@@ -25,9 +25,10 @@ from ablate.results.checksum import digest, sealed_archive, unsealed_archive
 from ablate.results.metrics_writer import MetricsWriter
 from ablate.results.run import Run
 from ablate.training.diagnostics import diagnose
-from ablate.training.evaluation import endpoint, measure, setting_of
+from ablate.training.evaluation import final_evaluation, following, measure, setting_of
 from ablate.training.grad_accumulation import backward_by_parts
 from ablate.training.optim import learning_rate
+from ablate.training.settings import Loop, Optim, read
 from ablate.training.weight_averaging import AVERAGES
 
 PHASES = ("setup", "train", "evaluate", "checkpoint")
@@ -64,22 +65,22 @@ class Trainer:
         self.progress = Progress()
         self.documents: dict[str, list[Any]] = {}
         with self.timed("setup"):
-            self.run, self.keys, self.optim = run, config["train"], config["optim"]
+            self.run, self.loop, self.optim = run, read(Loop, config["train"]), read(Optim, config["optim"])
             self.keep_checkpoint = config["keep"] == "all"
             init = config["seed"]["init"]
             self.data_seed = data_seed(config["seed"], seed)
-            self.device = torch.device(self.keys["device"])
+            self.device = torch.device(self.loop.device)
             self.setting = setting_of(config)
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()  # or a worker's later runs would show its largest one's
             self.task = build_task(config, user)
             self.model = initialised_model(config, self.task, seed if init is None else init, user)
             self.model.to(self.device)
-            self.average = AVERAGES[self.keys["average"]](self.model, self.keys["steps"])
-            for model in {self.model, self.average.model} if self.keys["compile"] else ():
+            self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
+            for model in {self.model, self.average.model} if self.loop.compile else ():
                 model.compile()
-            optimiser = resolve("optim", self.optim["_target_"], user)
-            self.optimiser = optimiser(self.model, self.optim["lr"], self.optim["betas"], self.optim["weight_decay"])
+            optimiser = resolve("optim", self.optim._target_, user)
+            self.optimiser = optimiser(self.model, self.optim.lr, self.optim.betas, self.optim.weight_decay)
             self.restore()
             self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
 
@@ -94,7 +95,7 @@ class Trainer:
 
     def train(self, stop: Callable[[], bool]) -> dict[str, float]:
         """Train to the last step and return the metrics of that step.  Raises Interrupted and Diverged."""
-        progress, steps = self.progress, self.keys["steps"]
+        progress, steps = self.progress, self.loop.steps
         saved = time.monotonic()
         row: dict[str, Any] = {}
         if progress.offset == 0:
@@ -103,18 +104,18 @@ class Trainer:
             if stop():
                 self.save()
                 raise Interrupted
-            if time.monotonic() - saved > self.keys["checkpoint_seconds"] and progress.step:
+            if time.monotonic() - saved > self.loop.checkpoint_seconds and progress.step:
                 self.save()
                 saved = time.monotonic()
             with self.timed("train"):
                 loss, norm, lr = self.update(progress.step)
                 progress.step += 1
-                logged = progress.step % self.keys["log_every"] == 0 or progress.step == steps
+                logged = progress.step % self.loop.log_every == 0 or progress.step == steps
                 if progress.step == 1:
                     progress.first_loss = loss.item()
                 # Reading the loss waits for the device: only where it is logged.
                 update = {"train/loss": loss.item(), "lr": lr, "grad_norm": norm.item()} if logged else {}
-            if update or progress.step % self.keys["eval_every"] == 0:
+            if update or progress.step % self.loop.eval_every == 0:
                 row = self.log(update)
         if not row:  # continued from the checkpoint of the last step, which keep=all keeps
             row = self.evaluate(steps, steps) | self.run.metrics()[0][-1]
@@ -125,20 +126,18 @@ class Trainer:
 
     def update(self, step: int) -> tuple[Tensor, Tensor, float]:
         """One optimiser step: loss, gradient norm before clipping, learning rate."""
-        schedule = {key: self.optim[key] for key in ("lr", "warmup", "schedule", "floor")}
-        lr = learning_rate(step, self.keys["steps"], **schedule)
+        optim = self.optim
+        lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, optim.schedule, optim.floor)
         for group in self.optimiser.param_groups:
             group["lr"] = lr
         rekey(self.model, self.data_seed, step)
-        batch = self.task.batch(self.data_seed, step, self.keys["batch_size"])
-        loss, parts = backward_by_parts(
-            self.model, batch, self.progress.accumulation, self.device, self.keys["precision"]
-        )
+        batch = self.task.batch(self.data_seed, step, self.loop.batch_size)
+        loss, parts = backward_by_parts(self.model, batch, self.progress.accumulation, self.device, self.loop.precision)
         if parts > self.progress.accumulation:
             self.progress.accumulation = parts
             said = f"out of memory: from step {step} on batches of {len(batch.targets)} are taken in {parts} parts"
             print(f"ablate: {self.run.path}: {said}, whose gradients add up to the same", file=sys.stderr, flush=True)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim["clip"])
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip)
         self.optimiser.step()
         self.average.update(step)
         self.optimiser.zero_grad(set_to_none=True)
@@ -146,7 +145,7 @@ class Trainer:
 
     def log(self, update: dict[str, float]) -> dict[str, Any]:
         """Write one row for this step, with the evaluations that are due, then judge whether the run diverged."""
-        step, steps, size = self.progress.step, self.keys["steps"], self.keys["batch_size"]
+        step, steps, size = self.progress.step, self.loop.steps, self.loop.batch_size
         evaluated: dict[str, float] = {}
         # A loss that is no number ends the run below; evaluating such a model would only cost time.
         if all(math.isfinite(value) for value in update.values()) or step == 0:
@@ -163,14 +162,16 @@ class Trainer:
         """Validation metrics and diagnostics where they are due, and test metrics at the last step."""
         found: dict[str, float] = {}
         with self.timed("evaluate"):
-            if step % self.keys["eval_every"] == 0 or step == steps:
-                found, _, held_out = measure(self.average.model, self.task, "val", self.setting)
-                if self.keys["diagnostics"]:
-                    size = -(-self.keys["batch_size"] // self.progress.accumulation)
-                    found |= diagnose(self.average.model, held_out, size, self.setting)
+            if step % self.loop.eval_every == 0 or step == steps:
+                measured = measure(self.average.model, self.task, "val", self.setting)
+                found = measured.metrics
+                if self.loop.diagnostics:
+                    size = -(-self.loop.batch_size // self.progress.accumulation)
+                    found |= diagnose(self.average.model, measured.held_out, size, self.setting)
             if step == steps:
-                ended, self.documents = endpoint(self.average.model, self.task, self.setting, self.data_seed, self.keys)
-                found |= ended
+                batches = following(self.task, self.data_seed, steps, self.loop.batch_size)
+                ended = final_evaluation(self.average.model, self.task, self.setting, batches)
+                found, self.documents = found | ended.metrics, ended.documents
         return found
 
     def judge(self, row: dict[str, Any]) -> None:
@@ -184,9 +185,9 @@ class Trainer:
                 raise Diverged(f"{key} is {row[key]} at step {row['step']}")
         if "train/loss" not in row:
             return
-        progress, first, steps = self.progress, self.progress.first_loss, self.keys["steps"]
+        progress, first, steps = self.progress, self.progress.first_loss, self.loop.steps
         progress.strikes = progress.strikes + 1 if row["train/loss"] > DIVERGED * first else 0
-        lasting = progress.strikes * self.keys["log_every"] >= LASTING * steps or row["step"] == steps
+        lasting = progress.strikes * self.loop.log_every >= LASTING * steps or row["step"] == steps
         if progress.strikes >= 2 and lasting:
             since = f"{first:.3f} at the first, {progress.strikes} logged steps in a row above {DIVERGED:g} times that"
             raise Diverged(f"train/loss {row['train/loss']:.3f} at step {row['step']}, {since}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,6 +17,8 @@ from matplotlib.colors import is_color_like, to_hex
 
 from ablate import format
 from ablate.config.errors import Refused, no_yaml
+from ablate.format.settings import is_number
+from ablate.format.suggest import instead
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
 from analysis.case.labels import cell_label, written
@@ -112,13 +113,7 @@ def _shown(value: Any) -> str:
 def _known(entries: Iterable[Any], allowed: Iterable[str], where: str) -> None:
     for key in entries:
         if key not in allowed:
-            raise ValueError(f"unknown {where}{key}; {_instead(str(key), allowed)}")
-
-
-def _instead(name: str, allowed: Iterable[str]) -> str:
-    there = list(allowed)
-    near = difflib.get_close_matches(name, there, n=1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(there[:12])}" + ", …" * (len(there) > 12)
+            raise ValueError(f"unknown {where}{key}; {instead(str(key), allowed)}")
 
 
 def _width(value: Any) -> float:
@@ -126,7 +121,7 @@ def _width(value: Any) -> float:
         return WIDTHS["text"]
     if isinstance(value, str) and value in WIDTHS:
         return WIDTHS[value]
-    if isinstance(value, int | float) and not isinstance(value, bool) and NARROWEST <= value <= WIDEST:
+    if is_number(value) and NARROWEST <= value <= WIDEST:
         return float(value)
     allowed = f"write {', '.join(WIDTHS)} or inches from {NARROWEST} to {WIDEST:g}"
     raise ValueError(f"width is {_shown(value)}; {allowed}")
@@ -146,13 +141,13 @@ def _level(value: Any, factor: str, manifest: Manifest, where: str) -> str:
         with contextlib.suppress(ValueError):
             text = format.show(float(value))
     if text not in there:
-        raise ValueError(f"{where} has no level {format.show(value)}; {_instead(text, there)}")
+        raise ValueError(f"{where} has no level {format.show(value)}; {instead(text, there)}")
     return text
 
 
 def _factor(name: Any, manifest: Manifest, where: str) -> str:
     if name not in manifest.factors:
-        raise ValueError(f"{where} names {name}, which is no factor; {_instead(str(name), manifest.factors)}")
+        raise ValueError(f"{where} names {name}, which is no factor; {instead(str(name), manifest.factors)}")
     return str(name)
 
 
@@ -171,7 +166,7 @@ def _labels(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
     found = {}
     for name, text in entries.items():
         if format.show(name) not in there:
-            raise ValueError(f"labels names {name}, which is no factor or level; {_instead(str(name), there)}")
+            raise ValueError(f"labels names {name}, which is no factor or level; {instead(str(name), there)}")
         if not isinstance(text, str | int | float) or isinstance(text, bool):
             raise ValueError(f"labels.{format.show(name)} must be a text, not {_shown(text)}")
         if not str(text).strip():
@@ -215,7 +210,7 @@ def _names(value: Any, where: str, there: list[str] | None) -> list[str] | None:
         raise ValueError(f"{where} must be a list, [a, b], not {_shown(value)}")
     for name in value:
         if there is not None and name not in there:
-            raise ValueError(f"{where} names {_shown(name)}; {_instead(str(name), there)}")
+            raise ValueError(f"{where} names {_shown(name)}; {instead(str(name), there)}")
     return value
 
 

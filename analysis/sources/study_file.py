@@ -26,7 +26,8 @@ import yaml
 from ablate import evidence
 from ablate.config.errors import Problem, Refused, no_yaml
 from ablate.format import show
-from ablate.format.suggest import resembling
+from ablate.format.settings import is_number
+from ablate.format.suggest import instead
 from ablate.results.records import Cell, ClaimEntry, MarginEntry
 from analysis.escape import ACTING, visible
 from analysis.sources.columns import WHOLE
@@ -67,7 +68,7 @@ def read_study_file(file: Path) -> Described:
     except (yaml.YAMLError, RecursionError) as error:
         raise Refused(no_yaml(file, error)) from None
     if not isinstance(content, dict):
-        raise Refused(f"{file} is no mapping; write keys and values, of {', '.join(KEYS)}")
+        raise Refused(f"{file} must be a mapping; write keys and values, of {', '.join(KEYS)}")
     try:
         return _described(str(file), content)
     except ValueError as error:
@@ -81,11 +82,11 @@ def _described(file: str, content: dict[str, Any]) -> Described:
     if study and not NAME.fullmatch(study):
         raise ValueError(f"study: {study} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'")
     if design and design not in evidence.ESTIMABLE:
-        raise ValueError(f"design: no such design: {design}: {resembling(design, list(evidence.ESTIMABLE))}")
+        raise ValueError(f"design: no such design: {design}: {instead(design, list(evidence.ESTIMABLE))}")
     factors = _mapping(content, "factors", "{ffn: [mlp, swiglu]}")
     for name, levels in factors.items():
         if not isinstance(levels, list) or not levels or not all(isinstance(level, str) for level in levels):
-            raise ValueError(f"factors.{name}: is no list of levels; write [first, second]")
+            raise ValueError(f"factors.{name}: must be a list of levels; write [first, second]")
         if len(set(levels)) < len(levels):
             raise ValueError(f"factors.{name}: has a level twice; write each once")
     reference = _mapping(content, "reference", "{norm: rms}")
@@ -113,7 +114,7 @@ def _text(content: dict[str, Any], key: str) -> str:
 def _mapping(content: dict[str, Any], key: str, instead: str) -> dict[str, Any]:
     found = content.get(key, {})
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
-        raise ValueError(f"{key}: is no mapping; write {key}: {instead}")
+        raise ValueError(f"{key}: must be a mapping; write {key}: {instead}")
     return found
 
 
@@ -152,14 +153,10 @@ def level_of(text: Any, known: list[Any]) -> Any:
     if not isinstance(text, str):
         return text
     value = _number(text)
-    equal = [level for level in known if _is_number(level) and _is_number(value) and level == value]
+    equal = [level for level in known if is_number(level) and is_number(value) and level == value]
     by_text = [level for level in known if show(level) == text]
     unlike = [level for level in known if show(level).lower() == text.lower()]
     return next((found[0] for found in (by_text, equal, unlike) if len(found) == 1), text)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def judged(
@@ -198,7 +195,7 @@ def _unmeasured(name: str, claim: dict[str, Any], metrics: dict[str, bool | None
     """What is wrong with the metric and the margin of a claim, since they are of runs that are not ours."""
     metric, margin, key = claim.get("metric"), claim.get("margin"), f"claims.{name}"
     if metric is not None and metric not in metrics:
-        return [Problem(key, f"metric: no column {metric}: {resembling(str(metric), list(metrics))}")]
+        return [Problem(key, f"metric: no column {metric}: {instead(str(metric), list(metrics))}")]
     if metric is not None and metrics[metric] is None:
         told = f"metric: the name of {metric} does not say whether less of it is better"
         return [Problem(key, f"{told}; make it the endpoint, with --metric {metric} and --lower or --higher")]
@@ -209,7 +206,7 @@ def wanted_factors(asked: Asked, columns: list[str]) -> list[str]:
     """The factors that the command line names, else those of the study file.  Raises `Refused`."""
     named = [name for name, _ in asked.described.factors]
     if lost := [name for name in named if name not in columns]:
-        there = resembling(lost[0], columns)
+        there = instead(lost[0], columns)
         raise Refused(f"{asked.described.file}: factors.{lost[0]}: there is no such column: {there}")
     return list(asked.factors) or named
 

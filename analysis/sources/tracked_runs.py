@@ -10,6 +10,7 @@ import pandas
 
 from ablate.config.errors import Refused
 from ablate.format import counted
+from ablate.format.settings import flat, is_number
 from ablate.results.study import Study
 from analysis.escape import visible
 from analysis.sources.columns import KEYS, WHOLE, asked_factors, choose_metrics, found_factors, levels
@@ -144,15 +145,6 @@ def _mirrored(run: Tracked) -> Row:
     return found | {"batches": json.dumps(shared, sort_keys=True)}
 
 
-def flat(config: Row, prefix: str = "") -> Row:
-    """Nested settings with dotted names."""
-    found: Row = {}
-    for name, value in config.items():
-        inner = flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        found |= inner
-    return found
-
-
 def _newest(
     kept: list[tuple[Tracked, Row]], cells: list[tuple[Any, ...]], notes: list[str]
 ) -> tuple[list[tuple[Tracked, Row]], list[tuple[Any, ...]]]:
@@ -183,7 +175,7 @@ def _step(logged: Row, number: int) -> float:
 
 def _number(value: Any) -> float:
     """A logged number, infinite where it was not finite, NaN where it is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return math.inf if value in ("NaN", "Infinity", "-Infinity") else math.nan
     return float(value) if math.isfinite(value) else math.inf
 
@@ -198,7 +190,7 @@ def _whole(value: Any) -> int | None:
     """A seed, also where it was logged as a text; None for what is none."""
     if isinstance(value, str) and WHOLE.fullmatch(value.strip()):
         value = int(value)
-    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    known = is_number(value) and math.isfinite(value)
     return int(value) if known and value == int(value) and abs(value) < 2**63 else None
 
 

@@ -1,63 +1,44 @@
-"""references.bib: the papers that a study's variants name, as BibTeX."""
+"""references.bib: the entries that a study's variants cite, and the marks by which sentences name them."""
 
 from __future__ import annotations
 
-import functools
 import re
-import unicodedata
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
+from ablate.config.citations import Entry, short
 from ablate.results.records import Manifest
 from analysis.writing.latex import escape
 
-WHO = r"(?:[^\W\d_a-z][\w'’-]* )?(?:\d )?(?:team|[^\W\d_a-z][\w'’-]*)(?: & [^\W\d_a-z][\w'’-]*)?"
-NAMED = re.compile(rf"(?P<who>{WHO}) (?P<year>(?:19|20)\d\d)\b(?: \([^)]*\))?(?:, arXiv (?P<id>\d{{4}}\.\d{{4,5}}))?")
-BARE = re.compile(r"arXiv (?P<id>\d{4}\.\d{4,5})")
+# What a field may hold as it is: text, braces in pairs, accents and escaped signs; all else is escaped.
+HARMLESS = re.compile(
+    r"(?:[^\\{}$%#&_~^]|\\[`'\"^~=.&%_#$-]|\\(?:[uvHcdbkr]|ss|ae|AE|oe|OE|aa|AA|[oOlLij])(?![A-Za-z])|[{}])*"
+)
+KEY = re.compile(r"[\w.:+-]+")
+TYPE = re.compile(r"[a-z]+")
 
 
 class Paper(NamedTuple):
-    """A paper as a variant names it: authors' surnames, year, arXiv id or nothing."""
+    """A paper that a variant cites: what \\cite takes, and the fields of its entry."""
 
-    who: str
-    year: str
-    arxiv: str
+    key: str
+    entry: Entry
 
     @property
-    def key(self) -> str:
-        """What \\cite takes, the same in every study: zhang2019-1910.07467."""
-        plain = unicodedata.normalize("NFKD", self.who).encode("ascii", "ignore").decode().lower()
-        names = [re.sub(r"[^a-z0-9]", "", name) for name in plain.split(" & ")]
-        return f"{names[0]}{self.year}-{self.arxiv}" if self.arxiv else "-".join(names) + self.year
-
-
-def papers(text: str) -> list[Paper]:
-    """The papers in a variant's comment, in its order: "Zhang & Sennrich 2019, arXiv 1910.07467; …"."""
-    found = {match.start(): Paper(match["who"], match["year"], match["id"] or "") for match in NAMED.finditer(text)}
-    ids = {paper.arxiv for paper in found.values()}
-    for match in BARE.finditer(text):
-        if match["id"] not in ids:
-            who = known().get(match["id"], {}).get("author", "arXiv").split(",")[0].strip("{}")
-            found[match.start()] = Paper(who, f"20{match['id'][:2]}", match["id"])
-    return [found[start] for start in sorted(found)]
-
-
-@functools.cache
-def known() -> dict[str, dict[str, str]]:
-    """Authors and titles of papers by arXiv id, or by "Author year"."""
-    read: dict[str, dict[str, str]] = yaml.safe_load(
-        (Path(__file__).parent / "papers.yaml").read_text(encoding="utf-8")
-    )
-    return read
+    def named(self) -> str:
+        """Author and year: Zhang & Sennrich 2019."""
+        return short(self.entry)
 
 
 def citations(manifest: Manifest) -> dict[str, list[Paper]]:
-    """The papers of each variant that a study uses, by group=variant; nothing of a study that names none."""
-    named = {variant: papers(text) for variant, text in (manifest.papers or {}).items()}
-    return {variant: found for variant, found in named.items() if found}
+    """The papers of each variant that a study uses, by group=variant; nothing of a study that cites none.
+
+    Studies that were planned before variants cited by key have texts there, which are left out.
+    """
+    named = {name: found for name, found in manifest.papers.items() if isinstance(found, dict)}
+    return {
+        name: [Paper(key, entry) for key, entry in found.items() if KEY.fullmatch(key)] for name, found in named.items()
+    }
 
 
 def mention(manifest: Manifest, *variants: str) -> str:
@@ -79,25 +60,29 @@ def cite(manifest: Manifest, text: str, write: Callable[[list[Paper]], str]) -> 
 
 
 def bibliography(manifest: Manifest) -> str:
-    """The papers of a study's variants as BibTeX, each once, with the variants that name it."""
-    variants: dict[Paper, list[str]] = {}
-    for variant, found in citations(manifest).items():
-        for paper in found:
-            variants.setdefault(paper, []).append(variant)
-    entries = {paper.key: _entry(paper, names) for paper, names in variants.items()}
-    return "\n".join(entries[key] for key in sorted(entries))
+    """The papers of a study's variants as BibTeX, each once, with the variants that cite it."""
+    found: dict[str, Paper] = {}
+    variants: dict[str, list[str]] = {}
+    for variant, papers in citations(manifest).items():
+        for paper in papers:
+            found.setdefault(paper.key, paper)
+            variants.setdefault(paper.key, []).append(variant)
+    return "\n".join(_written(found[key], variants[key]) for key in sorted(found))
 
 
-def _entry(paper: Paper, variants: list[str]) -> str:
-    about = known().get(paper.arxiv) or known().get(f"{paper.who} {paper.year}") or {}
-    fields = {"author": about.get("author") or _authors(paper.who), "title": escape(about.get("title", ""))}
-    fields |= {"year": paper.year, "eprint": paper.arxiv, "archivePrefix": "arXiv" * bool(paper.arxiv)}
-    fields["howpublished"] = f"arXiv:{paper.arxiv}" * bool(paper.arxiv)  # styles older than arXiv show no eprint
-    fields["title"] = f"{{{fields['title']}}}" if fields["title"] else ""  # in braces of its own: capitals stay
-    lines = [f"  {name} = {{{text}}}," for name, text in fields.items() if text]
+def _written(paper: Paper, variants: list[str]) -> str:
+    fields = {name: str(text) for name, text in paper.entry.items() if TYPE.fullmatch(name)}
+    if "eprint" in fields and "howpublished" not in fields:
+        fields["howpublished"] = f"arXiv:{fields['eprint']}"  # styles older than arXiv show no eprint
+    kind = paper.entry.get("ENTRYTYPE", "misc")
     used = ", ".join(re.sub(r"[\s@]+", " ", name) for name in variants)  # BibTeX reads an entry at any @
-    return "\n".join([f"% {used}", f"@misc{{{paper.key},", *lines, "}", ""])
+    lines = [f"  {name} = {{{_harmless(text)}}}," for name, text in fields.items()]
+    return "\n".join([f"% {used}", f"@{kind if TYPE.fullmatch(kind) else 'misc'}{{{paper.key},", *lines, "}", ""])
 
 
-def _authors(who: str) -> str:
-    return " and ".join(f"{{{escape(name)}}}" if " " in name else escape(name) for name in who.split(" & "))
+def _harmless(text: str) -> str:
+    """A field as it is where TeX only sets it, else without braces and with every sign escaped."""
+    plain = re.sub(r"\\.", "", text)
+    depths = [plain[: i + 1].count("{") - plain[: i + 1].count("}") for i in range(len(plain))]
+    balanced = not depths or (min(depths) >= 0 and depths[-1] == 0)
+    return text if balanced and HARMLESS.fullmatch(text) else escape(re.sub("[{}]", "", text))

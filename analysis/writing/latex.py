@@ -8,6 +8,8 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
 
+import pandas
+
 from analysis.writing.sheet import Sheet
 
 SPECIAL = {
@@ -124,16 +126,18 @@ def _part(sheet: Sheet, rows: list[list[str]], number: int, count: int) -> list[
         rf"\label{{tab:{sheet.name}{f'-{number}' * later}}}",
         r"\medskip",
         r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        rf"\begin{{tabular}}{{@{{}}{''.join(map(_column, sheet.numeric, widths))}@{{}}}}",
-        r"\toprule",
-        " & ".join(map(_head, sheet.head, sheet.numeric, widths)) + r" \\",
-        r"\midrule",
-        *(" & ".join(map(_cell, row)) + r" \\" for row in rows),
-        r"\bottomrule",
-        r"\end{tabular}}",
+        _body(sheet, rows, widths) + "}",
         *(_notes(sheet) if last else []),
         rf"\end{{table{star}}}",
     ]
+
+
+def _body(sheet: Sheet, rows: list[list[str]], widths: list[int]) -> str:
+    """The rows under their heads between booktabs' rules, every text escaped by `escape`."""
+    columns = f"@{{}}{''.join(map(_column, sheet.numeric, widths))}@{{}}"
+    heads = list(map(_head, sheet.head, sheet.numeric, widths))
+    styler = pandas.DataFrame(rows, columns=range(len(heads))).style.hide(axis="index").format(_cell)
+    return styler.format_index(heads.__getitem__, axis="columns").to_latex(column_format=columns, hrules=True).rstrip()
 
 
 def _column(right: bool, width: int) -> str:

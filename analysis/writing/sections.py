@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, format
+from ablate.config.schema import STUDY_KEYS
 from ablate.format import listed, ranged
+from ablate.format.settings import flat
 from ablate.results import naming
 from ablate.results.records import Manifest, Tuning
 from ablate.results.tables import planned_cells
@@ -21,10 +23,6 @@ from analysis.writing.sheet import Sheet
 
 ALONE = "This study has one seed: nothing can be concluded from it."
 WIDE = 6  # cells beside each other; more go below each other
-STUDY_KEYS = {  # of a configuration: what belongs to the study, not to a cell's numbers
-    *("study", "seeds", "seeds_max", "confirm", "reference", "match", "design", "zip", "hold", "tier", "tune", "aa"),
-    *("margin", "exchange", "results_dir", "dry_run", "reuse", "allow_duplicates", "keep", "user", "unit", "track"),
-}
 
 
 class Picture(NamedTuple):
@@ -215,16 +213,13 @@ def settings(manifest: Manifest) -> list[dict[str, str]]:
     return [flattened({key: value for key, value in config if key not in STUDY_KEYS}) for config in configs]
 
 
-def flattened(node: dict[str, Any], above: str = "") -> dict[str, str]:
-    """A configuration as texts by dotted names."""
-    found: dict[str, str] = {}
-    for key, value in node.items():
-        if isinstance(value, dict):
-            found |= flattened(value, f"{above}{key}.")
-        elif key != "_partial_":
-            name = above.removesuffix(".") if key == "_target_" else above + key
-            found[name] = json.dumps(value) if isinstance(value, list) else format.setting(value)
-    return found
+def flattened(config: dict[str, Any]) -> dict[str, str]:
+    """A configuration as texts by dotted names; a component's target goes by the component's name."""
+    found = {key: value for key, value in flat(config).items() if not key.endswith("_partial_")}
+    return {
+        key.removesuffix("._target_"): json.dumps(value) if isinstance(value, list) else format.setting(value)
+        for key, value in found.items()
+    }
 
 
 def looks(case: Case) -> Section:

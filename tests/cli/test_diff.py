@@ -12,9 +12,9 @@ import yaml
 from conftest import run_module
 from fake_studies import edit_json, fabricate
 
-from ablate.cli.diff import CARRIED, Row, compare, differences, find, main
+from ablate.cli.diff import Row, compare, differences, find, main
 from ablate.config.errors import Refused
-from ablate.config.schema import STUDY_KEYS
+from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -173,7 +173,7 @@ def test_the_keys_said_to_have_no_effect_have_none(plan: Callable[..., Any]) -> 
     from ablate.results.run_key import numbers
 
     [cell] = plan("seeds=1").manifest.cells
-    for key in (*STUDY_KEYS, *CARRIED):
+    for key in (*STUDY_KEYS, *NO_NUMBERS):
         section, _, name = key.partition(".")
         changed = cell.config | {section: cell.config[section] | {name: "other"} if name else "other"}
         assert numbers(changed) == numbers(cell.config), key

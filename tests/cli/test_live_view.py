@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 from conftest import read_terminal
+from crashing_norm import wait_for
 from fake_studies import a_cell, a_manifest, edit_json
-from rich.console import Console
+from rich.console import Console, Group
 
-from ablate.cli.monitor import live_view, throughput
-from ablate.cli.monitor.run_state import watched
+from ablate.cli.monitor import state, view
 from ablate.format import duration
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, write_manifest
@@ -71,27 +71,38 @@ def end(results: Path, path: str, status: str = "done") -> None:
     write_json(Run(results, path).result_file, result | {"ended": str(time.time())})
 
 
-def view_of(results: Path, paths: list[str]) -> live_view.View:
-    return live_view.View(watched(results, read_manifest(results, "s"), paths))
+def runs_of(results: Path, paths: list[str]) -> state.Runs:
+    return state.runs_of(results, read_manifest(results, "s"), paths)
 
 
-def rendered(view: live_view.View, width: int, height: int = 24) -> list[str]:
+def rendered(runs: state.Runs, width: int, height: int = 24) -> list[str]:
     console = Console(width=width, height=height, force_terminal=False, color_system=None)
     with console.capture() as capture:
-        console.print(view.table(width, height))
+        console.print(Group(view.table(runs, width, height), view.counts(runs)))
     return capture.get().splitlines()
+
+
+def wait_for_lines(capsys: pytest.CaptureFixture[str], shown: list[str], count: int) -> None:
+    """Wait until so many lines are shown; they are added to those before."""
+
+    def enough() -> bool:
+        shown.extend(capsys.readouterr().out.splitlines())
+        return len(shown) >= count
+
+    wait_for(enough)
 
 
 def test_each_ending_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(live_view, "TICK", 0.02)
+    monkeypatch.setattr(view, "TICK", 0.02)
     paths = make_study(tmp_path)
-    with live_view.follow(tmp_path, "s", paths):
+    shown: list[str] = []
+    with view.follow(tmp_path, "s", paths):
         for path, status in zip(paths, ("done", "diverged", "failed", "done"), strict=True):
-            time.sleep(0.1)
             end(tmp_path, path, status)
-    assert capsys.readouterr().out.splitlines() == [
+            wait_for_lines(capsys, shown, len(shown) + 1)
+    assert shown == [
         "[1/4] ln + mlp s0 done  test/loss 2.007  8.1 s",
         "[2/4] ln + mlp s1 diverged at step 40  8.1 s",
         "[3/4] ln + swiglu s0 failed: ValueError: it  [31mbroke badly  8.1 s",
@@ -101,43 +112,44 @@ def test_each_ending_is_a_line(
 
 def test_a_resumed_run_says_so(tmp_path: Path) -> None:
     paths = make_study(tmp_path)
-    view = view_of(tmp_path, paths)
+    runs = runs_of(tmp_path, paths)
     for path, resumed in zip(paths, (0, 2), strict=False):
         end(tmp_path, path)
         run = Run(tmp_path, path)
         edit_json(run.result_file, lambda result, resumed=resumed: result.update(resumed=resumed))
-    first, second = (line for _, line in view.look())
+    first, second = (line for _, line in view.endings(runs))
     assert first.endswith("8.1 s") and second.endswith("8.1 s  resumed")
 
 
 def test_a_quiet_sweep_says_now_and_then_that_it_is_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(live_view, "TICK", 0.02)
-    monkeypatch.setattr(live_view, "HEARTBEAT", 0.3)
-    with live_view.follow(tmp_path, "s", make_study(tmp_path)):
-        time.sleep(0.8)
-    assert set(capsys.readouterr().out.splitlines()) == {"0/4 ended, 0 diverged, 0 failed, 0 running, 4 queued"}
+    monkeypatch.setattr(view, "TICK", 0.02)
+    monkeypatch.setattr(view, "HEARTBEAT", 0.1)
+    shown: list[str] = []
+    with view.follow(tmp_path, "s", make_study(tmp_path)):
+        wait_for_lines(capsys, shown, 2)
+    assert set(shown) == {"0/4 ended, 0 diverged, 0 failed, 0 running, 4 queued"}
 
 
 def test_what_was_done_before_counts_and_an_earlier_failure_does_not(tmp_path: Path) -> None:
     paths = make_study(tmp_path)
     end(tmp_path, paths[0])
     end(tmp_path, paths[1], "failed")
-    view = view_of(tmp_path, paths)
-    assert view.look() == [] and view.counts().startswith("1/4 ended, 0 diverged, 0 failed")
+    runs = runs_of(tmp_path, paths)
+    assert view.endings(runs) == [] and view.counts(runs).startswith("1/4 ended, 0 diverged, 0 failed")
     end(tmp_path, paths[1], "failed")
-    assert [status for status, _ in view.look()] == ["failed"]
-    assert view.counts().startswith("2/4 ended, 0 diverged, 1 failed")
+    assert [status for status, _ in view.endings(runs)] == ["failed"]
+    assert view.counts(runs).startswith("2/4 ended, 0 diverged, 1 failed")
 
 
 def test_the_table_shows_what_runs_now(tmp_path: Path) -> None:
     paths = make_study(tmp_path)
     log(tmp_path, paths[3], 20)  # interrupted long ago: it is queued
-    view = view_of(tmp_path, paths[1:])
+    runs = runs_of(tmp_path, paths[1:])
     log(tmp_path, paths[1], 40, **{"val/loss": 3.25})
-    view.look()
-    assert [re.split(r"\s{2,}", line.strip()) for line in rendered(view, 100)] == [
+    view.endings(runs)
+    assert [re.split(r"\s{2,}", line.strip()) for line in rendered(runs, 100)] == [
         ["run", "step", "train/loss", "val/loss", "tokens/s", "left"],
         ["ln + mlp s1", "40/100", "4.500", "3.250", "6,400", "6.0 s"],
         ["0/3 ended, 0 diverged, 0 failed, 1 running, 2 queued, about 26 s left"],
@@ -146,16 +158,16 @@ def test_the_table_shows_what_runs_now(tmp_path: Path) -> None:
 
 def test_time_left_is_that_of_the_places_that_runs_have(tmp_path: Path) -> None:
     paths = make_study(tmp_path, labels=("a", "b", "c"), seeds=1)
-    view = view_of(tmp_path, paths)
-    assert "left" not in view.counts()
+    runs = runs_of(tmp_path, paths)
+    assert "left" not in view.counts(runs)
     for path in paths[:2]:
         log(tmp_path, path, 60)  # ten steps a second, four seconds to go
-    view.look()
-    assert view.counts().endswith("1 queued, about 14 s left"), "the third one takes the first free place"
+    view.endings(runs)
+    assert view.counts(runs).endswith("1 queued, about 14 s left"), "the third one takes the first free place"
     Run(tmp_path, paths[1]).metrics_file.unlink()
     end(tmp_path, paths[1], "done")  # 40 steps in 8.1 s: two processes' pace counts by what each has done
-    view.look()
-    assert view.counts().endswith("1 running, 1 queued, about 18 s left")
+    view.endings(runs)
+    assert view.counts(runs).endswith("1 running, 1 queued, about 18 s left")
 
 
 def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
@@ -163,7 +175,7 @@ def test_time_left_of_runs_that_nobody_trains_is_a_sum(tmp_path: Path) -> None:
     end(tmp_path, paths[0], "done")  # 40 steps in 8.1 s
     log(tmp_path, paths[1], 50)  # ten steps a second; 90 steps in 13.1 s are the pace of the third
     Run(tmp_path, paths[1]).checkpoint_file.write_text("")
-    counts = view_of(tmp_path, paths).counts()
+    counts = view.counts(runs_of(tmp_path, paths))
     assert counts == "1/3 ended, 0 diverged, 0 failed, 0 running, 1 interrupted, 1 queued, 20 s of computing left"
 
 
@@ -179,11 +191,11 @@ def test_a_pace_waits_for_the_evaluations_that_it_has_to_count(tmp_path: Path) -
     found = []
     for count in range(1, len(rows) + 1):
         file.write_text("".join(json.dumps(row) + "\n" for row in rows[:count]))
-        found.append(throughput.read_pace(file, 40))
+        found.append(state.read_pace(file, 40))
     assert [one.steps_per_second for one in found[:4]] == [None] * 4
     assert [found[8].steps_per_second, found[16].steps_per_second] == pytest.approx([80 / 16, 160 / 28])
     assert found[2].tokens_per_second == pytest.approx(640) and found[16].tokens_per_second == pytest.approx(640)
-    assert throughput.read_pace(file).steps_per_second == found[16].steps_per_second
+    assert state.read_pace(file).steps_per_second == found[16].steps_per_second
 
 
 @pytest.mark.parametrize("width", [8, 20, 40, 60, 80])
@@ -192,11 +204,11 @@ def test_the_table_fits_any_terminal(tmp_path: Path, width: int, height: int) ->
     paths = make_study(
         tmp_path, labels=("a label that is much too long for this [bold]", *map(str, range(20))), seeds=1
     )
-    view = view_of(tmp_path, paths)
+    runs = runs_of(tmp_path, paths)
     for path in paths:
         log(tmp_path, path, 40)
-    view.look()
-    lines = rendered(view, width, height)
+    view.endings(runs)
+    lines = rendered(runs, width, height)
     assert all(len(line) <= width for line in lines)
     if width >= 40:
         assert len(lines) <= max(height, 6)
@@ -206,7 +218,7 @@ def test_the_table_fits_any_terminal(tmp_path: Path, width: int, height: int) ->
 
 def test_files_in_any_state_are_passed_over(tmp_path: Path) -> None:
     paths = make_study(tmp_path)
-    view = view_of(tmp_path, paths)
+    runs = runs_of(tmp_path, paths)
     for path in paths:
         log(tmp_path, path, 40, **{"train/loss": None})
     files = [Run(tmp_path, path).metrics_file for path in paths]
@@ -214,23 +226,23 @@ def test_files_in_any_state_are_passed_over(tmp_path: Path) -> None:
     files[1].write_bytes(b"\x00\xff\n[1]\n7\n")
     files[2].unlink()
     Run(tmp_path, paths[0]).result_file.write_text("{")
-    assert view.look() == []
-    assert "40/100  not finite" in "\n".join(rendered(view, 100))
+    assert view.endings(runs) == []
+    assert "40/100  not finite" in "\n".join(rendered(runs, 100))
     files[0].unlink()
-    assert view.look() == []
+    assert view.endings(runs) == []
 
 
 def test_only_the_end_of_a_long_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     row = {"tokens": 0, "seconds": 0.0, "train/loss": 1.0, "padding": "x" * 100}
-    rows = (json.dumps(row | {"step": step, "tokens": step * 64, "seconds": step / 4}) for step in range(50_000))
-    file.write_text("\n".join(rows) + "\n")
-    begun = time.perf_counter()
-    found = throughput.read_pace(file)
-    assert time.perf_counter() - begun < 0.05
-    assert (found.step, found.train, found.val) == (49_999, "1.000", "")
+    steps = [*range(5_000), *range(100_000, 101_000)]  # at 4 a second, and much faster before
+    times = [step / (1_000_000 if step < 5_000 else 4) for step in steps]
+    rows = [row | {"step": step, "tokens": step * 64, "seconds": at} for step, at in zip(steps, times, strict=True)]
+    file.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    found = state.read_pace(file)
+    assert (found.step, found.train, found.val) == (100_999, "1.000", "")
     assert (found.tokens_per_second, found.steps_per_second) == pytest.approx((256, 4))
-    assert throughput.read_pace(tmp_path / "none") == throughput.Pace()
+    assert state.read_pace(tmp_path / "none") == state.Pace()
 
 
 def test_durations() -> None:
@@ -243,10 +255,10 @@ import sys, time
 from pathlib import Path
 sys.path[:0] = [{tests!r}, {tests!r} + '/../helpers', {tests!r} + '/..']
 import test_live_view as t
-from ablate.cli.monitor import live_view
+from ablate.cli.monitor import view
 results = Path({results!r})
 paths = t.make_study(results)
-with live_view.follow(results, "s", paths):
+with view.follow(results, "s", paths):
     for until in (20, 40, 60):
         t.log(results, paths[0], until)
         time.sleep(0.6)
@@ -298,11 +310,11 @@ def test_a_reader_that_goes_away_does_not_end_the_sweep(tmp_path: Path) -> None:
     end(tmp_path, make_study(tmp_path)[0])
     program = "\n".join(
         [
-            "import os, sys; from pathlib import Path; from ablate.cli.monitor import live_view",
+            "import os, sys; from pathlib import Path; from ablate.cli.monitor import view",
             f"results, paths = Path({str(tmp_path)!r}), ['cell0/s0-00', 'cell0/s1-01']",
             f"sys.path[:0] = {[str(ROOT / 'tests' / part) for part in ('', 'cli', 'helpers')]}",
             "import test_live_view as t",
-            "with live_view.follow(results, 's', paths):",
+            "with view.follow(results, 's', paths):",
             "    sys.stdout.close()",
             "    t.end(results, paths[1])",
             "sys.stderr.write('went on')",

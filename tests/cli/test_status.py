@@ -20,7 +20,7 @@ from crashing_norm import wait_for
 from fake_studies import a_manifest, edit_manifest, fabricate
 
 from ablate.cli import status
-from ablate.cli.monitor import study_state
+from ablate.cli.monitor import rounds as states
 from ablate.config.groups import groups
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, study_folder, write_manifest
@@ -77,7 +77,7 @@ def test_a_lease_that_is_torn_missing_or_stale_holds_nothing(tmp_path: Path, con
     else:
         runs[3].lease_file.write_text(content)
     assert not runs[3].holder() and not runs[0].holder()
-    assert "running" not in study_state.progress(study_state.together(study_state.rounds_of(tmp_path, "fabricated")))
+    assert "running" not in states.progress(states.together(states.rounds_of(tmp_path, "fabricated")))
 
 
 def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path)
     runs[3].lease_file.unlink()
 
     def progress() -> str:
-        return study_state.progress(study_state.together(study_state.rounds_of(tmp_path, "fabricated")))
+        return states.progress(states.together(states.rounds_of(tmp_path, "fabricated")))
 
     assert "1 interrupted, 2 queued" in progress()
     runs[3].metrics_file.touch()
@@ -163,11 +163,11 @@ def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
     command = f"python -m ablate -m --config-dir '{tmp_path / 'own'}' norm=ln,rms optim.lr=1e-3,3e-3"
     factors = {"norm": [name for name in groups()["norm"] if name != "bn"], "optim.lr": [1e-3, 3e-3]}
     manifest = a_manifest(command=command, components=["norm"], factors=factors)
-    assert study_state.forgotten(manifest) == "not compared: norm: bn, mine"
-    assert study_state.forgotten(replace(manifest, command="python -m ablate")) == "not compared: norm: bn"
+    assert states.forgotten(manifest) == "not compared: norm: bn, mine"
+    assert states.forgotten(replace(manifest, command="python -m ablate")) == "not compared: norm: bn"
     for odd in ("--config-dir", "it's", "norm=ln --config-dir"):
-        assert study_state.forgotten(replace(manifest, command=odd)) == "not compared: norm: bn"
-    assert study_state.forgotten(replace(manifest, components=[])) == ""
+        assert states.forgotten(replace(manifest, command=odd)) == "not compared: norm: bn"
+    assert states.forgotten(replace(manifest, components=[])) == ""
 
 
 def test_watching_ends_when_all_runs_have(
@@ -219,7 +219,7 @@ def test_watching_waits_for_the_next_look_of_a_sequence(
     fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential=looks)
     manifest, shown = read_manifest(tmp_path, "fabricated"), []
     for rounds in status.looks(tmp_path, "fabricated"):
-        shown.append(len(rounds[-1].view.runs))
+        shown.append(len(rounds[-1].runs.runs))
         if len(shown) == 3:
             write_manifest(tmp_path, replace(manifest, seeds=[0, 1, 2, 3, 4]))
     assert len(shown) == 4, "the last look is over when its runs are"

@@ -201,9 +201,8 @@ def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -
     task = TASK | {"metrics": {"loss": "min", "f1": "max"}, "shares": ["f1"], "units": {"loss": "bits"}}
     name = fabricate(tmp_path, {"norm": ["ln", "rms"]}, tasks={"f0": task | {"beside": ["f1"]}})
     for planned in read_manifest(tmp_path, name).runs:
-        run = Run(tmp_path, planned.path)
-        result = run.result() or {}
-        write_json(run.result_file, result | {"final": result.final | {"test/f1": 0.25}})
+        file = Run(tmp_path, planned.path).result_file
+        edit_json(file, lambda result: result["final"].update({"test/f1": 0.25}))
     study = load_study(tmp_path, name)
     lines = summary(study).splitlines()
     at = lines.index("also measured")

@@ -45,13 +45,13 @@ def test_what_claims_may_say(claim):
 
 
 MISTAKES: list[tuple[Any, str]] = [
-    ("swiglu wins", "'swiglu wins' is no mapping; write {less: [SIDE, SIDE]}"),
+    ("swiglu wins", "'swiglu wins' must be a mapping; write {less: [SIDE, SIDE]}"),
     ({}, "has no relation; write one of less, greater, equivalent, diverges_more, rank_correlates"),
     (GOOD | {"greater": GOOD["less"]}, "has less and greater; make two claims of them"),
     (GOOD | {"metrik": 1}, "no such key: metrik; did you mean metric?"),
     ({"less": [{"ffn": "mlp"}]}, "less compares two sides; write less: [SIDE, SIDE]"),
-    ({"less": [{"ffn": "mlp"}, "gelu"]}, "less: 'gelu' is no mapping of factors to levels"),
-    ({"less": [{"ffn": "mlp"}, {"fnn": "gelu"}]}, "less: fnn is no factor of this study; did you mean ffn?"),
+    ({"less": [{"ffn": "mlp"}, "gelu"]}, "less: 'gelu' must map factors to levels"),
+    ({"less": [{"ffn": "mlp"}, {"fnn": "gelu"}]}, "less: fnn is not a factor of this study; did you mean ffn?"),
     ({"less": [{"ffn": "mlp"}, {"ffn": "swigloo"}]}, "less: ffn has no level swigloo; did you mean swiglu?"),
     ({"less": [{"ffn": "mlp"}, {"ffn": []}]}, "less: ffn has no levels; write at least one"),
     ({"less": [{"ffn": "mlp"}, {"ffn": "mlp"}]}, "less: both sides are {'ffn': 'mlp'}; write what differs"),
@@ -63,7 +63,7 @@ MISTAKES: list[tuple[Any, str]] = [
     ({"equivalent": GOOD["less"], "margin": "-1 %"}, "margin: -1 % must be a number above 0"),
     ({"equivalent": GOOD["less"], "margin": "2 percent"}, "or a share of the training steps as in 2 %"),
     ({"equivalent": GOOD["less"], "margin": [0.1]}, "margin: [0.1] must be a number above 0"),
-    (GOOD | {"at": {"nrm": "ln"}}, "at: nrm is no factor of this study; did you mean norm?"),
+    (GOOD | {"at": {"nrm": "ln"}}, "at: nrm is not a factor of this study; did you mean norm?"),
     (GOOD | {"at": {"optim.lr": 3e-3}}, "at: optim.lr has no level 0.003; there are 0.001, 0.002"),
     (GOOD | {"at": {"ffn": "mlp"}}, "at: ffn is what its sides compare; leave it out"),
     ({"diverges_more": GOOD["less"], "metric": "test/loss"}, "metric: diverges_more counts runs that diverge"),

@@ -106,7 +106,7 @@ REFUSED = [
     ),
     (["zip=[norm,ffn]"], "zip: norm, ffn is not swept; give each several values"),
     (["design=cumulative", "reference={norm: rms}", *MANY], "starts from the first values; put yours first"),
-    (["design=triangle", *MANY], "design: 'triangle' is not a choice; write one of grid, one_at_a_time"),
+    (["design=triangle", *MANY], "design: must be one of grid, one_at_a_time"),
     (["design=one_at_a_time", "reference={init: gpt2}", *MANY], "init is not compared here; choose from norm, ffn"),
     (["reference={model.dim: 64}", *ZIP], "model.dim:64 is not in the sweep; write one of 16, 32"),
     (

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 from omegaconf import OmegaConf
 
+from ablate.config.citations import cited
 from ablate.config.compose import Composed, Composer
-from ablate.config.groups import CONF, defaults, first_line, groups
+from ablate.config.groups import CONF, defaults, first_line, groups, read_groups
 from ablate.config.schema import COMPONENTS
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.manifest import read_manifest
@@ -19,7 +20,7 @@ SIZED = ("layers", "heads", "dim", "dropout")
 
 @pytest.fixture
 def composer() -> Iterator[Composer]:
-    with Composer(None) as made:
+    with Composer(read_groups()) as made:
         yield made
 
 
@@ -37,7 +38,7 @@ def refused(small: list[str], *overrides: str) -> str:
 def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name):
     file = groups()["preset"][name]
     assert file.read_text().startswith("# @package _global_\n")
-    assert any(str(year) in first_line(file) for year in range(1986, 2030)), f"{file} names no paper"
+    assert first_line(file) and cited(file), f"{file}: write its paper, # cite: KEY, as in conf/papers.bib"
     listed = {key.removeprefix("override /") for entry in OmegaConf.load(file).defaults for key in entry}
     assert listed >= {*COMPONENTS, "model"} - {"init"}, "the rest would change with the reference model"
 

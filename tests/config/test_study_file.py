@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
-from ablate.config.groups import experiments, first_line, groups
+from ablate.config.groups import experiments, first_line, groups, read_groups
 from ablate.config.study_file import read_study, value_text
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.planning.units import record
@@ -241,12 +241,12 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"model": {"layers": "two"}}, "mine.yaml: model.layers=two: 'two' is not a whole number"),
     (
         {"norm": 3, "factors": {"ffn": ["mlp", "swiglu"]}, "claims": None},
-        "mine.yaml: norm: 3 is no variant; write one of",
+        "mine.yaml: norm: 3 is not a variant; there are",
     ),
     ({"factors": {"ffn": ["mlp", "swigloo"]}, "claims": None}, "mine.yaml: ffn=swigloo: no such ffn"),
     (
         {"factors": {"ffn": "mlp"}, "claims": None},
-        "mine.yaml: factors.ffn: is no list of levels; write [first, second]",
+        "mine.yaml: factors.ffn: must be a list of levels; write [first, second]",
     ),
     ({"factors": ["ffn"], "claims": None}, "mine.yaml: factors: is no mapping"),
     ({"factors": {"fnn": ["mlp"]}, "claims": None}, "mine.yaml: factors.fnn: no such key; did you mean ffn?"),
@@ -254,8 +254,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"hydra": {"mode": "RUN"}}, "mine.yaml: hydra: Hydra's own settings belong on the command line"),
     ({"defaults": ["norm"]}, "mine.yaml: defaults: a study file lists none"),
     ({"tier": "tall"}, "mine.yaml: tier: belongs on the command line: tier=NAME"),
-    ({"question": 3}, "mine.yaml: question: is no text; write a sentence"),
-    ({"tiers": {"tall": 3}}, "mine.yaml: tiers: is no mapping of mappings"),
+    ({"question": 3}, "mine.yaml: question: must be a sentence"),
+    ({"tiers": {"tall": 3}}, "mine.yaml: tiers: must be a mapping of mappings"),
     ({"tiers": {"tall": {"scael": "base"}}}, "mine.yaml: tiers.tall.scael: no such key; did you mean scale?"),
     ({"claims": {"a": {"less": [{"ffn": "mlp"}, {"ffn": "glu"}]}}}, "mine.yaml: claims.a: less: ffn has no level glu"),
     (
@@ -283,7 +283,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(folder):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["tier=gpu"], "tier=gpu: {file} has no such tier; write one of other, tall"),
+        (["tier=gpu"], "tier=gpu: {file} has no such tier; there are"),
         (["+experiment=mine"], "a study is one file; write one name"),
         (["experiment=mine,glu_variants"], "a study is one file; write one name"),
     ],
@@ -294,7 +294,7 @@ def test_what_is_wrong_with_the_command_line_beside_a_file(folder, overrides, me
 
 
 def test_a_misspelt_experiment_is_told_apart_from_a_key():
-    asked = read_study(["+experimnt=mine", "norm=rms"], None)
+    asked = read_study(["+experimnt=mine", "norm=rms"], read_groups())
     assert [str(problem) for problem in asked.problems] == ["+experimnt=mine: did you mean +experiment?"]
 
 
@@ -318,7 +318,7 @@ def test_every_study_file_of_ours_says_what_it_is_and_can_be_planned(name, tmp_p
     assert file.parent == ROOT / "experiments" and re.search(r"\b(19|20)\d\d\b", first_line(file)), "no source is named"
     content = yaml.safe_load(file.read_text())
     for tier in [None, *content.get("tiers", {})]:
-        asked = read_study([f"+experiment={name}", *([f"tier={tier}"] if tier else [])], None)
+        asked = read_study([f"+experiment={name}", *([f"tier={tier}"] if tier else [])], read_groups())
         assert asked.problems == [] and asked.claims == content.get("claims", {})
     planned = plan_study((f"+experiment={name}", f"results_dir={tmp_path}", "data=memorisation", "scale=tiny"), None)
     assert planned.manifest.factors == content["factors"] and len(planned.manifest.claims) == len(asked.claims)
@@ -336,7 +336,7 @@ def test_the_command_line_trains_a_study_file_from_anywhere(cli: Cli, folder, tm
     folder.write(seeds=1, factors={"norm": ["bn", "powernorm"]}, claims=claims, **{"norm.momentum": 0.2})
     shown = help_text(str(folder.path))
     assert "mine         What the file is for." in shown and "glu_variants Do gated FFNs" in shown
-    with pytest.raises(PlanError, match=r"\+experiment=nine: no such study file; write one of"):
+    with pytest.raises(PlanError, match=r"\+experiment=nine: no such study file; "):
         plan_study(("+experiment=nine",), str(folder.path))
     done = cli("experiment=mine", "--config-dir", "own", "train.steps=4", "study=glu")
     assert done.returncode == 0, done.stderr

@@ -62,8 +62,8 @@ def refused(*arguments: Any) -> str:
 def test_what_is_not_there_is_named(saved: Path, tmp_path: Path) -> None:
     several = str(saved / "several")
     assert "data.split=mor" in refused(several, None, "mor", "text")
-    assert "write one of more, train" in refused(several, None, "mor", "text")
-    assert "write one of text, label" in refused(several, None, "train", "txt")
+    assert "did you mean more?" in refused(several, None, "mor", "text")
+    assert "did you mean text?" in refused(several, None, "train", "txt")
     assert "data.column=label" in refused(several, None, "train", "label")
     assert "data.config=x" in refused(several, "x", "train", "text")
     assert "data.split=test" in refused(str(saved / "single"), None, "test", "text")

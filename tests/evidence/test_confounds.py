@@ -123,8 +123,8 @@ def test_tuning_and_matching_train_what_is_held(plan: Any) -> None:
     [
         (["ffn=mlp,none", "hold=[bias]"], "hold: ffn=none has no bias to hold equal; leave it out"),
         (["ffn=mlp,swiglu", "hold=[multiple_of]"], "hold: ffn=mlp has no multiple_of to hold equal; leave it out"),
-        (["norm=ln,rms", "hold=[bias]"], "hold: bias is no argument of norm here; there are eps"),
-        (["ffn=mlp,swiglu", "hold=bias"], "hold: 'bias' is neither all nor a list of arguments; write hold=[bias]"),
+        (["norm=ln,rms", "hold=[bias]"], "hold: bias is not an argument of norm here; there are eps"),
+        (["ffn=mlp,swiglu", "hold=bias"], "hold: must be all or a list of arguments, not 'bias'; write hold=[bias]"),
         (["optim.lr=1e-3,3e-3", "hold=[bias]"], "hold: holds arguments of variants equal; sweep a component"),
         (["ffn=mlp,swiglu", "ffn.bias=true,false", "hold=[bias]"], "hold: ffn.bias is swept, so it cannot be held"),
     ],

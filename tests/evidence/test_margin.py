@@ -160,11 +160,11 @@ def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan) -
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["margin=0"], "margin: 0 is no size of a difference; write a number above 0"),
-        (["margin=-1"], "margin: -1 is no size"),
-        (["margin=about"], "margin: 'about' is no size"),
-        (["margin=true"], "margin: True is no size"),
-        (["margin=0 %", "exchange=true"], "margin: '0 %' is no size"),
+        (["margin=0"], "margin: must be > 0"),
+        (["margin=-1"], "margin: must be > 0"),
+        (["margin=about"], "margin: must be > 0"),
+        (["margin=true"], "margin: must be > 0"),
+        (["margin=0 %", "exchange=true"], "margin: must be > 0"),
         (["margin=2 %"], "margin: '2 %' is a share of the training steps, whose worth exchange runs measure; write ex"),
     ],
 )
@@ -190,7 +190,7 @@ def test_a_study_file_may_have_a_margin_and_changing_it_is_the_same_study(tmp_pa
     for more, margin in ((), 0.01), (("margin=0.02",), 0.02):
         manifest = plan_study((*asked, *more), str(tmp_path / "conf")).manifest
         assert manifest.study == "mine" and manifest.margin.value == margin
-    with pytest.raises(PlanError, match="margin: 0 is no size"):
+    with pytest.raises(PlanError, match="margin: must be > 0"):
         plan_study((*asked, "margin=0"), str(tmp_path / "conf"))
 
 

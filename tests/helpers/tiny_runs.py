@@ -25,7 +25,7 @@ from test_components import component
 from ablate.cli.summary import summary
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS
-from ablate.planning.plan import draft_study
+from ablate.planning.plan import check_study
 from ablate.results.run import Run
 from ablate.results.study import load_study
 from ablate.training.trainer import Trainer
@@ -102,7 +102,7 @@ def configuration(text: Path, *words: str) -> dict[str, Any]:
     """The resolved configuration of one cell; without words about data it reads a text."""
     given = list(words) if any(word.startswith("data=") for word in words) else ["data=text", *words]
     read = [f"data.path={text}", "data.context=16"] if {*TEXTS} & {*given} else []
-    config: dict[str, Any] = draft_study(latest(*TINY, *read, *given), None).checked[0].config
+    config: dict[str, Any] = check_study(latest(*TINY, *read, *given), None).cells.checked[0].config
     return config
 
 

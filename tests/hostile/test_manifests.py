@@ -96,8 +96,8 @@ def test_a_study_that_a_command_goes_on_with_is_planned_anew(place: Path, result
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every place in a JSON value."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    """Every place in a JSON value; of a list's entries, which are alike, the first's."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
     for key, part in inner:
         yield (*at, key)
         yield from places(part, (*at, key))

@@ -63,7 +63,7 @@ def test_a_variant_runs_nothing(attack: str, place: Path, theirs: Path) -> None:
         *[(name, "belongs to Python") for name in ("os", "subprocess", "builtins", "__main__", "importlib", "json")],
         *[(name, "is a library that ablate needs") for name in ("torch", "numpy", "hydra", "yaml", "wandb", "sympy")],
         *[(name, "is ablate's own") for name in ("ablate", "ablate.model", "analysis", "hydra_plugins")],
-        *[(f"'{name}'", "is no name of a package") for name in ("..os", "a b", "os;x", "a..b")],
+        *[(f"'{name}'", "is not the name of a package") for name in ("..os", "a b", "os;x", "a..b")],
     ],
 )
 def test_packages_of_others_are_none_of_the_users(package: str, why: str, place: Path) -> None:

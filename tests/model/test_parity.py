@@ -13,7 +13,7 @@ from parity.decoders import DECODERS
 from parity.encoders import ENCODERS
 
 from ablate.config.compose import Composer
-from ablate.config.groups import groups
+from ablate.config.groups import groups, read_groups
 
 FAMILIES = DECODERS | ENCODERS
 
@@ -30,7 +30,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def composer() -> Iterator[Composer]:
     """Hydra, initialised once."""
-    with Composer(None) as made:
+    with Composer(read_groups()) as made:
         yield made
 
 

@@ -355,7 +355,7 @@ ADMITTED = [(form, [cell for cell in COVER if admits(form, cell)]) for form in F
 @pytest.mark.parametrize(
     ("form", "cell"),
     [
-        pytest.param(form, cell, marks=[pytest.mark.slow] * (i > 2))
+        pytest.param(form, cell, marks=[pytest.mark.slow] * (i > (2 if form in STACKS.values() else 0)))
         for form, cells in ADMITTED
         for i, cell in enumerate(cells)
     ],

@@ -14,13 +14,13 @@ from scipy import stats
 from test_tuning import rounds
 
 from ablate import evidence
-from ablate.cli.monitor.study_state import rounds_of, unsettled
+from ablate.cli.monitor.rounds import rounds_of, unsettled
 from ablate.cli.preview import preview
 from ablate.cli.status import main as status
 from ablate.cli.summary import summary
 from ablate.evidence.step_equivalents import fieller, within
-from ablate.planning.plan import PlanError, draft_study
-from ablate.planning.rounds.step_equivalents import exchange_study, with_steps
+from ablate.planning.plan import PlanError, check_study
+from ablate.planning.rounds.step_equivalents import exchange_cells, with_steps
 from ablate.results import run_key
 from ablate.results.code_hash import Code
 from ablate.results.manifest import read_manifest
@@ -150,9 +150,9 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
 
 def test_strata_of_other_lengths_are_each_scaled(text):
     shape = ["model.dim=16", "model.layers=1", "model.heads=2", "data=text", f"data.path={text}", "dry_run=true"]
-    draft = draft_study(["norm=ln,rms", "scale=tiny,small", "exchange=true", *shape], None)
-    steps = [cell.config["train"]["steps"] for cell in draft.rows if cell.reference]
-    made = exchange_study(draft, {"study": "s", "seeds": [0]})
+    cells = check_study(["norm=ln,rms", "scale=tiny,small", "exchange=true", *shape]).cells
+    steps = [cell.config["train"]["steps"] for cell in cells.rows if cell.reference]
+    made = exchange_cells(cells)
     assert made.factors == {"scale": ["tiny", "small"], "train.steps": ["x0.8", "x1", "x1.25"]}
     found = [cell.config["train"]["steps"] for cell in made.rows]
     assert len(set(steps)) == 2

@@ -18,7 +18,7 @@ from conftest import ROOT, SHAPE, STEPS
 from ablate.config.components import RESERVED
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS, LATER, LATER_GROUPS, SECTIONS, Config
-from ablate.planning.plan import draft_study
+from ablate.planning.plan import check_study
 from ablate.results import run_key as identity
 from ablate.results.code_hash import Code
 from ablate.results.run_key import batches, cell_id, run_key
@@ -64,7 +64,7 @@ OF_BATCHES = {"data.context", "train.batch_size", "seed.data"}
 @pytest.fixture(scope="module")
 def config(text: Path) -> dict[str, Any]:
     overrides = (*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results")
-    found: dict[str, Any] = draft_study(overrides, None).checked[0].config
+    found: dict[str, Any] = check_study(overrides, None).cells.checked[0].config
     return found
 
 

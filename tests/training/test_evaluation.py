@@ -13,16 +13,25 @@ from test_components import CONFIG, component
 from torch import Tensor, nn
 
 from ablate.data.metrics import exact
-from ablate.data.task import IGNORE, Batch, HeldOut, generator
+from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 from ablate.model.build import initialised_model
 from ablate.model.norm import running_norms
-from ablate.training.evaluation import BATCHES, Setting, at_lengths, endpoint, measure, recalibrated
+from ablate.training.evaluation import (
+    BATCHES,
+    FinalEvaluation,
+    Setting,
+    at_lengths,
+    final_evaluation,
+    following,
+    measure,
+    recalibrated,
+)
 from ablate.training.greedy_decoding import decoded, greedy
 from ablate.training.metrics import score
 
 VOCAB, CPU = 9, torch.device("cpu")
 SETTING = Setting(400, CPU, "fp32")
-TRAIN = {"steps": 5, "batch_size": 3, "precision": "fp32"}
+STEPS, SIZE = 5, 3
 
 
 class Cycles(Blank):
@@ -58,8 +67,8 @@ def model(norm: str, dropout: float = 0.5) -> nn.Module:
 def test_recalibrated_statistics_are_means_over_the_batches_after_training() -> None:
     """In the first norm, whose input no other norm changes, against all batches at once."""
     made, task = model("bn"), Cycles(VOCAB)
-    fresh = running_norms(recalibrated(made, task, 7, TRAIN, CPU))[0]
-    embedded = [made.embed(task.batch(7, TRAIN["steps"] + i, 3).inputs["tokens"]) for i in range(BATCHES)]
+    fresh = running_norms(recalibrated(made, SETTING, following(task, 7, STEPS, SIZE)))[0]
+    embedded = [made.embed(task.batch(7, STEPS + i, 3).inputs["tokens"]) for i in range(BATCHES)]
     flat = [x.flatten(0, 1) for x in embedded]  # dropout is off
     torch.testing.assert_close(fresh.running_mean, torch.stack([x.mean(0) for x in flat]).mean(0))
     torch.testing.assert_close(fresh.running_var, torch.stack([x.var(0) for x in flat]).mean(0))
@@ -79,21 +88,29 @@ def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
     )
 
 
+def ended(made: nn.Module, task: Task, seed: int = 7) -> FinalEvaluation:
+    """The final evaluation of a model after a few steps."""
+    return final_evaluation(made, task, SETTING, following(task, seed, STEPS, SIZE))
+
+
 def test_the_endpoint_has_three_numbers_and_leaves_the_model_as_it_was() -> None:
     made, task = model("bn"), Cycles(VOCAB)
     before, random = state(made), torch.get_rng_state()
-    found, documents = endpoint(made, task, SETTING, 7, TRAIN)
+    found, documents = ended(made, task)
     assert same(state(made), before) and torch.equal(torch.get_rng_state(), random)
     assert found.keys() == {"test/loss", "test/accuracy", "test/loss_recalibrated", "test/loss_batch"}
     assert len(set(found.values())) == 4 and documents["loss"] == [pytest.approx(found["test/loss"])]
-    fresh = score(recalibrated(made, task, 7, TRAIN, CPU), task.held_out("test", 400), CPU, "fp32")
+    fresh = score(recalibrated(made, SETTING, following(task, 7, STEPS, SIZE)), task.held_out("test", 400), CPU, "fp32")
     assert found["test/loss_recalibrated"] == float(fresh.loss.mean())
-    assert endpoint(made, task, SETTING, 7, TRAIN)[0] == found
-    assert endpoint(made, task, SETTING, 8, TRAIN)[0]["test/loss_recalibrated"] != found["test/loss_recalibrated"]
+    assert ended(made, task).metrics == found
+    assert ended(made, task, 8).metrics["test/loss_recalibrated"] != found["test/loss_recalibrated"]
 
 
 def test_a_norm_without_statistics_has_one_number() -> None:
-    assert endpoint(model("ln"), Cycles(VOCAB), SETTING, 7, TRAIN)[0].keys() == {"test/loss", "test/accuracy"}
+    assert ended(model("ln"), Cycles(VOCAB)).metrics.keys() == {
+        "test/loss",
+        "test/accuracy",
+    }
 
 
 def test_lengths_are_evaluated_on_examples_of_these_lengths() -> None:
@@ -191,7 +208,7 @@ def test_the_test_split_of_sequences_is_decoded(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_compiled_model_is_copied_to_be_recalibrated() -> None:
     made, task = model("bn"), Cycles(VOCAB)
-    plain = endpoint(made, task, SETTING, 7, TRAIN)[0]
+    plain = ended(made, task).metrics
     compiled = copy.deepcopy(made)
     compiled.compile(backend="eager")
-    assert endpoint(compiled, task, SETTING, 7, TRAIN)[0] == pytest.approx(plain, rel=1e-5)
+    assert ended(compiled, task).metrics == pytest.approx(plain, rel=1e-5)

@@ -21,7 +21,7 @@ from ablate.data.build import build_task
 from ablate.data.task import Batch
 from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout
-from ablate.planning.plan import draft_study
+from ablate.planning.plan import check_study
 from ablate.results.run import Run
 from ablate.training.trainer import PHASES, Interrupted, Trainer
 
@@ -45,7 +45,7 @@ CELLS = {
 
 def configured(small: list[str], *overrides: str) -> dict[str, Any]:
     """The resolved configuration of one cell."""
-    config: dict[str, Any] = draft_study(latest(*small, *LOOP, *overrides), None).checked[0].config
+    config: dict[str, Any] = check_study(latest(*small, *LOOP, *overrides), None).cells.checked[0].config
     return config
 
 

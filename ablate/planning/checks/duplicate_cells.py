@@ -12,6 +12,7 @@ from ablate.config.components import resolve
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import COMPONENTS
 from ablate.data.build import build_task
+from ablate.format import show
 from ablate.planning.checks.user_code import Described, beside
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
@@ -120,10 +121,5 @@ def names(rows: list[Cell], pair: Pair) -> tuple[str, str]:
     """Two cells by the keys in which they differ."""
     first, second = (rows[i].levels for i in pair)
     keys = [key for key in first if first[key] != second[key]]
-    left, right = (" + ".join(f"{key}={typed(levels[key])}" for key in keys) for levels in (first, second))
+    left, right = (" + ".join(f"{key}={show(levels[key])}" for key in keys) for levels in (first, second))
     return left or rows[pair[0]].label, right or rows[pair[1]].label
-
-
-def typed(value: Any) -> str:
-    """A value as people type it."""
-    return value if isinstance(value, str) else json.dumps(value)

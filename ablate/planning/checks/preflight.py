@@ -14,6 +14,7 @@ import torch
 
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.groups import PACKAGE
+from ablate.config.schema import Config
 from ablate.data.corpus import cache_folder
 from ablate.planning.checks import duplicate_cells, probes, small_models, unused_settings
 from ablate.planning.checks.memory import memory_problems
@@ -27,13 +28,13 @@ Record = dict[str, Any]
 AT_ONCE = 5  # seeds of `auto` before the first look
 
 
-def try_out(rows: list[Cell], checked: list[Checked], settings: dict[str, Any]) -> tuple[str, ...]:
+def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[str]:
     """What to tell of cells that may train; raises PlanError for those that must not.
 
     Looks ahead, mixed rows, padding that is read, unused parts, settings that nothing reads, cells that are one, and
     cells too large for the device.
     """
-    allowed = settings["allow_duplicates"]
+    allowed = settings.allow_duplicates
     notes = duplicate_cells.refuse_equal(rows, checked, allowed)
     kept, positions = small_models.varying([cell.config for cell in checked]), small_models.reach(checked)
     with one_thread():
@@ -42,7 +43,7 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: dict[str, Any]) 
         for row, record in zip(rows, records, strict=True):
             notes += [f"{row.label}: {note}" for note in record["notes"]]
         twins = list(duplicates(rows, checked, records, positions)) if not problems else []
-    large, tight = memory_problems(rows, checked, kept_json, len(rows) * count(settings["seeds"]))
+    large, tight = memory_problems(rows, checked, kept_json, len(rows) * count(settings.seeds))
     problems, notes = problems + large, notes + tight
     if allowed:
         notes += [f"{twin}; allow_duplicates=true trains both" for twin in twins]
@@ -50,7 +51,7 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: dict[str, Any]) 
         problems += [Problem("", f"{twin}; leave one out, or write allow_duplicates=true") for twin in twins]
     if problems:
         raise PlanError(list(dict.fromkeys(problems)))
-    return tuple(dict.fromkeys(notes))
+    return list(dict.fromkeys(notes))
 
 
 def count(seeds: Any) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ablate.config.schema import COMPONENTS
 from ablate.data.task import Task
+from ablate.format.settings import flat
 from ablate.model.build import initialised_model
 from ablate.planning.checks.validate import Checked
 
@@ -46,16 +47,9 @@ class Spec(NamedTuple):
 
 def varying(configs: list[dict[str, Any]]) -> set[str]:
     """The dotted keys whose values differ between configurations."""
-    flat = [dict(leaves(config)) for config in configs]
-    keys = {key for one in flat for key in one}
-    return {key for key in keys if any(one.get(key) != flat[0].get(key) or key not in one for one in flat)}
-
-
-def leaves(node: Any, key: str = "") -> list[tuple[str, Any]]:
-    """Every setting of a configuration under its dotted key."""
-    if not isinstance(node, dict):
-        return [(key, node)]
-    return [leaf for name, item in node.items() for leaf in leaves(item, f"{key}.{name}" if key else str(name))]
+    found = [flat(config) for config in configs]
+    keys = {key for one in found for key in one}
+    return {key for key in keys if any(one.get(key) != found[0].get(key) or key not in one for one in found)}
 
 
 def reach(cells: list[Checked]) -> int:
@@ -66,7 +60,7 @@ def reach(cells: list[Checked]) -> int:
 
 def whole_numbers(config: dict[str, Any]) -> set[int]:
     """The whole numbers of the components that can stand for positions; an FFN's are widths."""
-    values = [value for group in COMPONENTS if group != "ffn" for _, value in leaves(config[group])]
+    values = [value for group in COMPONENTS if group != "ffn" for value in flat(config[group]).values()]
     return {value for value in values if isinstance(value, int) and not isinstance(value, bool)}
 
 

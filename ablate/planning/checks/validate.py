@@ -1,4 +1,4 @@
-"""The gate: everything that is wrong with a cell, found before the first step of any."""
+"""Everything that is wrong with a cell, found before the first step of any."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import traceback
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,20 +43,22 @@ class Checked(NamedTuple):
     budget: Budget
 
 
-class Gate:
+class Validator:
     """Checks cells one after another; a task, or a model, that cells share is made once."""
 
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
         self.budgets: dict[str, Budget] = {}
         self.packages: dict[str, list[list[str]]] = {}
-        self.problems: list[Problem] = []
 
-    def admit(self, config: dict[str, Any]) -> Checked | None:
-        """The cell, checked and counted, or None after adding what is wrong with it to `problems`."""
-        found, checked = self.outside(config) if is_foreign(config) else self.examine(config)
-        self.problems += [problem for problem in found if problem not in self.problems]
-        return None if found else checked
+    def validate(self, configs: Iterable[dict[str, Any]]) -> tuple[list[Checked], list[Problem]]:
+        """The cells that pass, checked and counted, and everything that is wrong with the others, each problem once."""
+        passed, problems = list[Checked](), list[Problem]()
+        for config in configs:
+            found, cell = self.outside(config) if is_foreign(config) else self.examine(config)
+            problems += [problem for problem in found if problem not in problems]
+            passed += [cell] if cell and not found else []
+        return passed, problems
 
     def outside(self, config: dict[str, Any]) -> tuple[list[Problem], Checked | None]:
         """What `examine` finds of a cell with parts from outside, in a process of its own."""
@@ -235,7 +238,7 @@ def device_problems(config: dict[str, Any]) -> list[Problem]:
         found.append(Problem("train.device", "cuda is not available here; write train.device=cpu"))
     parallel = train["parallel"]
     if parallel != "auto" and (isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1):
-        found.append(Problem("train.parallel", f"{parallel!r} is no number of workers; write auto or at least 1"))
+        found.append(Problem("train.parallel", f"must be auto or an integer ≥ 1, not {parallel!r}"))
     return found
 
 

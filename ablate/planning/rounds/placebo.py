@@ -10,59 +10,44 @@ from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS
 from ablate.model.init import FIXED
 from ablate.model.placebo import redrawn
-from ablate.planning.cells import Draft, describe_cells
+from ablate.planning.cells import Cells, describe_cells
 from ablate.planning.rounds.tuning import what_follows, without_lengths
+from ablate.planning.study import Study
 
 LEAST = 3  # placebos of a kind; fewer have no spread to speak of
 WORDS = {"data": "data in another order", "init": "initialised anew", "chaos": "perturbed by 1e-7"}
 KEY = "seed.placebo"
 
 
-def placebo_problems(draft: Draft) -> list[Problem]:
+def placebo_problems(study: Study) -> list[Problem]:
     """What is wrong with `aa`."""
-    count, seed = draft.settings["aa"], draft.settings["seed"]
+    count, seed = study.settings.aa, study.settings.seed
     if not count:
         return []
     found = []
     if count < LEAST:
-        found.append(Problem("aa", f"{count} of each kind say nothing about a spread; write aa=8, or at least {LEAST}"))
-    if KEY in draft.factors or any(cell.config["seed"]["placebo"] for cell in draft.checked):
+        found.append(Problem("aa", f"must be ≥ {LEAST}, as in aa=8: {count} of each kind tell nothing about a spread"))
+    if KEY in study.cells.factors or any(cell.config["seed"]["placebo"] for cell in study.cells.checked):
         found.append(Problem("aa", f"sets {KEY} by itself; leave one of them out"))
-    if None not in (seed["init"], seed["data"]):
+    if None not in (seed.init, seed.data):
         found.append(Problem("aa", "seed.init and seed.data are both fixed, so that all its seeds would be one run"))
     return found
 
 
-def placebo_study(draft: Draft, name: str) -> Draft:
+def placebo_study(study: Study) -> Study:
     """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …"""
-    count = draft.settings["aa"]
-    i = next(i for i, row in enumerate(draft.rows) if row.reference)
-    plain, label = draft.checked[i], draft.rows[i].label
-    kinds: list[Any] = [None, *kinds_of(list(draft.factors), plain.budget.shapes, plain.config["seed"])]
+    count, (row, plain) = study.settings.aa, study.cells.references[0]
+    label, shapes = row.label, plain.budget.shapes
+    kinds: list[Any] = [None, *kinds_of(list(study.cells.factors), shapes, plain.config["seed"])]
     checked = [plain._replace(config=placebo(plain.config, kind)) for kind in kinds]
     labels = [f"{label}, {WORDS.get(kind, f'{kind} drawn anew')}" if kind else label for kind in kinds]
     levels, at = [{KEY: kind} for kind in kinds], [0] * len(kinds)
-    names = [draft.rows[i].name] * len(kinds)
-    rows = describe_cells(checked, names, levels, labels, at, [None] * len(kinds))
-    shared = [kept_draws(kind, plain.budget.shapes) for kind in kinds]
-    rows = [dataclasses.replace(row, shared_draws=share) for row, share in zip(rows, shared, strict=True)]
-    changed = {"study": f"{name}-aa", "seeds": list(range(count)), "confirm": None, "match": "none"}
-    changed |= {"design": "grid", "zip": []}
-    told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {what_follows(draft)}"
-    return dataclasses.replace(
-        draft,
-        settings=draft.settings | changed,
-        factors={KEY: kinds},
-        reference={KEY: None},
-        rows=rows,
-        checked=checked,
-        raw=[cell.config for cell in checked],
-        at=at,
-        extra={"placebo_of": name, "aliases": {}, "remarks": []},
-        claims={},
-        notes=[told],
-        more=True,
-    )
+    rows = describe_cells(checked, [row.name] * len(kinds), levels, labels, at, [None] * len(kinds))
+    shared = [kept_draws(kind, shapes) for kind in kinds]
+    rows = [dataclasses.replace(each, shared_draws=share) for each, share in zip(rows, shared, strict=True)]
+    cells = Cells({KEY: kinds}, {KEY: None}, rows, checked, [cell.config for cell in checked], at)
+    told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {what_follows(study)}"
+    return study.beside(f"{study.base}-aa", cells, told, {"placebo_of": study.base}, seeds=list(range(count)))
 
 
 def placebo(config: dict[str, Any], kind: str | None) -> dict[str, Any]:

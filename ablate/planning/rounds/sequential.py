@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator
+from collections.abc import Iterator
 from pathlib import Path
 
-from ablate.planning.cells import Draft
-from ablate.results.records import Look, Manifest, Sequential
-from ablate.results.run import now
+from ablate.planning.runs import Plan, plan_runs
+from ablate.planning.study import Study
+from ablate.results.records import Manifest
 from ablate.results.study import load_study
 
 
-def looks(draft: Draft) -> Generator[Draft, Manifest, None]:
-    """The draft itself, or with seeds=auto the draft at each look; takes the manifest of a look that has ended."""
-    if draft.settings["seeds"] != "auto":
-        yield draft
+def looks(study: Study) -> Iterator[Plan]:
+    """The study's plan, or with seeds=auto its plan at each look until one leaves nothing to decide."""
+    if study.settings.seeds != "auto":
+        yield plan_runs(study)
         return
     from ablate.evidence import looks_until  # SciPy takes a while, and no other study plans with it
 
-    planned = looks_until(draft.settings["seeds_max"])
+    planned = looks_until(study.settings.seeds_max)
     for n in planned:
-        settings = draft.settings | {"seeds": n}
-        manifest = yield dataclasses.replace(draft, settings=settings, looks=planned, more=n < planned[-1])
-        if decided(Path(settings["results_dir"]), manifest):
+        plan = plan_runs(dataclasses.replace(study.set(seeds=n), looks=planned, more=n < planned[-1]))
+        yield plan
+        if decided(plan.results, plan.manifest):
             return
 
 
@@ -33,15 +33,3 @@ def decided(results: Path, manifest: Manifest) -> bool:
 
     study = load_study(results, manifest.study, manifest, curves=False)
     return undecided(claims(study) if registered(manifest) else effects(study)).empty
-
-
-def looks_before(planned: list[int], at: int, logged: list[Look]) -> list[Look]:
-    """The looks of a sequence before this one that are not logged: who is sent on has had them, killed or not."""
-    found = [Look(seeds=list(range(n)), planned=planned, when=now()) for n in planned if n < at]
-    known = [(look.seeds, look.planned) for look in logged]
-    return [look for look in found if (look.seeds, planned) not in known]
-
-
-def sequence_of(planned: list[int], at: int) -> Sequential | None:
-    """What the manifest of a look says of its sequence; None where the number of seeds is fixed."""
-    return Sequential(looks=planned, at=at, max=planned[-1]) if planned else None

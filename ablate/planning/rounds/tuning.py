@@ -9,16 +9,18 @@ import json
 import math
 from collections import Counter
 from collections.abc import Generator, Sequence
-from pathlib import Path
 from typing import Any
 
 from ablate import format
 from ablate.config.errors import PlanError, Problem
-from ablate.planning.cells import Draft, recomposed
+from ablate.config.schema import Config
+from ablate.planning.cells import Cells, recomposed
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import at_edge, choose, extended, starting_grid
 from ablate.planning.rounds.tuning_seeds import Shares, cost, seeds_of, tuning_name
-from ablate.results.records import Cell, Manifest, Tune, TunedCell, Tuning
+from ablate.planning.runs import Plan, plan_runs
+from ablate.planning.study import Study
+from ablate.results.records import Cell, Tune, TunedCell, Tuning
 from ablate.results.run import Run
 
 Scores = list[list[float | None]]  # of each cell, at each value
@@ -35,44 +37,40 @@ def with_value(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     return changed
 
 
-def tuned(draft: Draft, name: str) -> Generator[Draft, Manifest, Draft]:
-    """Yields the tuning study until it is wide enough; returns the study's draft with each cell at its best value."""
-    results = Path(draft.settings["results_dir"]).absolute()
-    tune, shares = draft.settings["tune"], seeds_of(draft, name)
-    grid = starting_grid(results, f"{tuning_name(draft, name)}-tune", tune)
+def tuned(study: Study) -> Generator[Plan, None, Study]:
+    """The plans of tuning until its grid is wide enough; returns the study with each cell at its best value."""
+    tune, shares = study.settings.tune, seeds_of(study)
+    grid = starting_grid(study.results, f"{tuning_name(study)}-tune", tune)
+    tuning = tuning_study(study, grid, shares)
     while True:
-        manifest = yield tuning_study(draft, name, grid, shares)
-        rounds = {seed: chosen(draft, results, manifest, own) for seed, own in shares.items()}
+        plan = plan_runs(tuning)
+        yield plan
+        rounds = {seed: chosen(study.cells, plan, own) for seed, own in shares.items()}
         live = [i for scores, best in rounds.values() for i, at in zip(best, scores, strict=True) if at[i] is not None]
-        wider = extended(grid, tune["values"], live) if tune["extend"] else grid
-        if wider == grid or not composes(draft, name, wider, shares):
+        wider = extended(grid, tune.values, live) if tune.extend else grid
+        try:
+            following = tuning_study(study, wider, shares) if wider != grid else None
+        except PlanError:  # some cell cannot be trained at every value
+            following = None
+        if following is None:
             break
-        grid = wider
+        grid, tuning = wider, following
     # Who tunes sees every cell at every value: a claim that is written after that is post hoc, but for fresh seeds.
-    fresh = bool(draft.settings["confirm"])
-    if tune["per_seed"]:
-        every = chosen(draft, results, manifest, [seed for own in shares.values() for seed in own])[0]
-        made = tuned_by_seed(draft, name, grid, every, rounds)
+    fresh = bool(study.settings.confirm)
+    if tune.per_seed:
+        every = chosen(study.cells, plan, [seed for own in shares.values() for seed in own])[0]
+        made = tuned_by_seed(study, grid, every, rounds)
     else:
-        made = tuned_study(draft, name, grid, *rounds[None])
-    extra = made.extra if fresh else made.extra | {"margin": manifest.margin}
-    return dataclasses.replace(made, extra=extra, written={} if fresh else manifest.claims)
+        made = tuned_study(study, grid, *rounds[None])
+    entries = made.entries if fresh else made.entries | {"margin": plan.manifest.margin}
+    return dataclasses.replace(made, entries=entries, written={} if fresh else plan.manifest.claims)
 
 
-def chosen(draft: Draft, results: Path, manifest: Manifest, seeds: list[int]) -> tuple[Scores, list[int]]:
+def chosen(cells: Cells, plan: Plan, seeds: list[int]) -> tuple[Scores, list[int]]:
     """Each cell's scores at each value over these tuning seeds, and which value is its best."""
-    metrics = [f"val/{first_metric(cell.task)}" for cell in draft.checked]
-    scores = read_scores(results, manifest, metrics, seeds)
-    return scores, [choose(at, lower_is_better(cell.task)) for at, cell in zip(scores, draft.checked, strict=True)]
-
-
-def composes(draft: Draft, name: str, grid: list[Any], shares: Shares) -> bool:
-    """Whether every cell can be trained at every value."""
-    try:
-        tuning_study(draft, name, grid, shares)
-    except PlanError:
-        return False
-    return True
+    metrics = [f"val/{first_metric(cell.task)}" for cell in cells.checked]
+    scores = read_scores(plan, metrics, seeds)
+    return scores, [choose(at, lower_is_better(cell.task)) for at, cell in zip(scores, cells.checked, strict=True)]
 
 
 def first_metric(task: Any) -> str:
@@ -85,39 +83,42 @@ def lower_is_better(task: Any) -> bool:
     return bool(task.metrics[first_metric(task)] == "min")
 
 
-def tuning_study(draft: Draft, name: str, grid: Sequence[Any], shares: Shares) -> Draft:
+def tuning_study(study: Study, grid: Sequence[Any], shares: Shares) -> Study:
     """Every cell at every value, on tuning seeds and the validation split.  Raises PlanError."""
-    tune, count = draft.settings["tune"], len(draft.rows)
-    key = tune["key"]
-    configs = [without_lengths(with_value(raw, key, value)) for value in grid for raw in draft.raw]
-    shown = [level(value) for value in grid for _ in draft.raw]
-    levels = [row.levels | {key: at} for row, at in zip(draft.rows * len(grid), shown, strict=True)]
-    labels = [row.label for row in draft.rows] * len(grid)
-    labels = [
-        f"{label} + {key}={at}" if draft.factors else f"{key}={at}" for label, at in zip(labels, shown, strict=True)
-    ]
-    factors = draft.factors | {key: [level(value) for value in grid]}
-    reference = draft.reference or {key: factors[key][0]}
-    blocks = [draft.at if draft.factors else [-j] for j, _ in enumerate(grid)]
+    tune, whose = study.settings.tune, tuning_name(study)
+    seeds = sorted(seed for own in shares.values() for seed in own)
+    settings = dataclasses.replace(study.settings, study=f"{whose}-tune", seeds=seeds, confirm=None)
+    cells = tuning_cells(study.cells, settings, str(tune.key), grid)
+    metrics = [f"val/{first_metric(cell.task)}" for cell in study.cells.checked]
+    after = "placebos and " * bool(study.settings.aa) + what_follows(study)
+    told = f"tuning first: {tune.key} at {len(grid)} values for {format.counted(len(study.cells.rows), 'cell')}, "
+    told += f"{format.counted(tune.seeds, 'seed')} each{cost(tune, shares, len(cells.rows))}, "
+    told += f"by {' or '.join(dict.fromkeys(metrics))}; then: {after} at the tuned values"
+    entries = study.entries | {"tunes": whose, "tune": Tune(**dataclasses.asdict(tune)), "endpoint": metrics[0]}
+    return Study(study.command, settings, cells, entries, study.claims, notes=[told], more=True)
+
+
+def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) -> Cells:
+    """Every cell at every value, value by value.  Raises PlanError."""
+    count = len(cells.rows)
+    configs = [without_lengths(with_value(raw, key, value)) for value in grid for raw in cells.raw]
+    shown = [level(value) for value in grid for _ in cells.raw]
+    levels = [row.levels | {key: at} for row, at in zip(cells.rows * len(grid), shown, strict=True)]
+    named = zip(cells.labels * len(grid), shown, strict=True)
+    labels = [f"{label} + {key}={at}" if cells.factors else f"{key}={at}" for label, at in named]
+    factors = cells.factors | {key: [level(value) for value in grid]}
+    blocks = [cells.at if cells.factors else [-j] for j, _ in enumerate(grid)]
     at = [j * count + i for j, block in enumerate(blocks) for i in block]
-    seeds, whose = sorted(seed for own in shares.values() for seed in own), tuning_name(draft, name)
-    settings = draft.settings | {"study": f"{whose}-tune", "seeds": seeds, "confirm": None}
-    by = " or ".join(dict.fromkeys(f"val/{first_metric(cell.task)}" for cell in draft.checked))
-    made = recomposed(draft, settings, factors, reference, configs, levels, labels, at)
-    after = "placebos and " * bool(draft.settings["aa"]) + what_follows(draft)
-    told = f"tuning first: {key} at {len(grid)} values for {format.counted(count, 'cell')}, "
-    told += f"{format.counted(tune['seeds'], 'seed')} each{cost(tune, shares, len(configs))}, by {by}; "
-    told += f"then: {after} at the tuned values"
-    extra = {"tunes": whose, "tune": Tune(**tune), "endpoint": f"val/{first_metric(draft.checked[0].task)}"}
-    return dataclasses.replace(made, extra=draft.extra | extra, claims=draft.claims, notes=[told], more=True)
+    return recomposed(cells, settings, factors, cells.reference or {key: factors[key][0]}, configs, levels, labels, at)
 
 
-def what_follows(draft: Draft) -> str:
+def what_follows(study: Study) -> str:
     """The study that comes after the rounds before it, in a few words."""
-    seeds = draft.settings["confirm"] or draft.settings["seeds"]
+    seeds = study.settings.confirm or study.settings.seeds
     count = len(seeds) if isinstance(seeds, list) else seeds
     times = format.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
-    return f"{format.counted(len(draft.rows), 'cell')} × {times}" + ", and exchange runs" * draft.settings["exchange"]
+    cells = format.counted(len(study.cells.rows), "cell")
+    return f"{cells} × {times}" + ", and exchange runs" * study.settings.exchange
 
 
 def without_lengths(config: dict[str, Any]) -> dict[str, Any]:
@@ -130,38 +131,43 @@ def level(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else json.dumps(value)
 
 
-def read_scores(results: Path, manifest: Manifest, metrics: list[str], seeds: list[int]) -> Scores:
+def read_scores(plan: Plan, metrics: list[str], seeds: list[int]) -> Scores:
     """For each cell the mean of its metric over these tuning seeds at each value; None where a run diverged."""
     count, means = len(metrics), []
-    for i, cell in enumerate(manifest.cells):
+    for i, cell in enumerate(plan.manifest.cells):
         metric = metrics[i % count]  # its own task's: tasks can be scored by different ones
-        paths = [run.path for run in manifest.runs if run.cell == cell.id and run.seed in seeds]
-        ended = [Run(results, path).result() for path in paths]
+        paths = [run.path for run in plan.manifest.runs if run.cell == cell.id and run.seed in seeds]
+        ended = [Run(plan.results, path).result() for path in paths]
         finals = [result.final.get(metric) if result else None for result in ended]
         known = [final for final in finals if final is not None]
         means.append(math.fsum(known) / len(known) if len(known) == len(finals) else None)
     return [means[i::count] for i in range(count)]
 
 
-def tuned_study(draft: Draft, name: str, grid: list[Any], scores: Scores, best: list[int]) -> Draft:
-    """The study's own draft with each cell at its best value, and what was tried.  Raises PlanError."""
-    tune = draft.settings["tune"]
-    key, levels = tune["key"], [row.levels for row in draft.rows]
-    configs = [with_value(raw, key, grid[i]) for raw, i in zip(draft.raw, best, strict=True)]
-    labels = [row.label for row in draft.rows]
-    made = recomposed(draft, draft.settings, draft.factors, draft.reference, configs, levels, labels, draft.at)
+def tuned_study(study: Study, grid: list[Any], scores: Scores, best: list[int]) -> Study:
+    """The study with each cell at its best value, and what was tried.  Raises PlanError."""
+    tune, before = study.settings.tune, study.cells
+    key, labels = str(tune.key), before.labels
+    configs = [with_value(raw, key, grid[i]) for raw, i in zip(before.raw, best, strict=True)]
+    levels = [row.levels for row in before.rows]
+    made = recomposed(before, study.settings, before.factors, before.reference, configs, levels, labels, before.at)
+    doubts = remarks(labels, key, grid, best, scores, tune.extend)
+    rows = [dataclasses.replace(row, notes=row.notes + told) for row, told in zip(made.rows, doubts, strict=True)]
     cells = {}
-    for row, i, found in zip(made.rows, best, scores, strict=True):
+    for row, i, found in zip(rows, best, scores, strict=True):
         cells[row.id] = TunedCell(value=level(grid[i]), scores=found, edge=at_edge(grid, i))
-    doubts = remarks(labels, key, grid, best, scores, tune["extend"])
-    rows = [dataclasses.replace(row, notes=row.notes + doubt) for row, doubt in zip(made.rows, doubts, strict=True)]
-    refuse_other_choice(draft, name, rows, {row.id: {None: cells[row.id].value} for row in rows})
+    refuse_other_choice(study, rows, {row.id: {None: cells[row.id].value} for row in rows})
     values = [level(value) for value in grid]
-    tuning = Tuning(key=key, values=values, seeds=tune["seeds"], study=f"{name}-tune", cells=cells)
+    tuning = Tuning(key=key, values=values, seeds=tune.seeds, study=f"{study.base}-tune", cells=cells)
     chosen = ", ".join(f"{row.label} {format.show(cells[row.id].value)}" for row in rows)
-    told = [*draft.notes, f"{key} by tuning: {chosen}"]
-    extra = draft.extra | {"tuning": tuning}
-    return dataclasses.replace(made, rows=rows, extra=extra, claims=draft.claims, notes=told)
+    told = f"{key} by tuning: {chosen}"
+    return with_tuning(study, dataclasses.replace(made, rows=rows), tuning, told)
+
+
+def with_tuning(study: Study, cells: Cells, tuning: Tuning, told: str) -> Study:
+    """A study with its cells as they were tuned, and what was tried for them."""
+    entries = study.entries | {"tuning": tuning}
+    return dataclasses.replace(study, cells=cells, entries=entries, notes=[*study.notes, told])
 
 
 def remarks(
@@ -190,40 +196,36 @@ def listed(names: list[str]) -> str:
     return ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
 
 
-def tuned_by_seed(
-    draft: Draft, name: str, grid: list[Any], every: Scores, rounds: dict[Any, tuple[Scores, list[int]]]
-) -> Draft:
-    """The study's own draft, with the best value of each cell for each scored seed by itself, and what was tried.
+def tuned_by_seed(study: Study, grid: list[Any], every: Scores, rounds: dict[Any, tuple[Scores, list[int]]]) -> Study:
+    """The study with the best value of each cell for each scored seed by itself, and what was tried.
 
     Cells are told apart from those that have one value for all seeds; their configuration shows the commonest.
     """
-    tune, cells, rows, notes = draft.settings["tune"], dict[str, TunedCell](), [], []
-    key = tune["key"]
-    for i, row in enumerate(draft.rows):
+    tune, cells, rows, notes = study.settings.tune, dict[str, TunedCell](), [], []
+    key = str(tune.key)
+    for i, row in enumerate(study.cells.rows):
         best = {str(seed): at[i] for seed, (_, at) in rounds.items()}
         values, counts = {seed: level(grid[at]) for seed, at in best.items()}, Counter(best.values())
         told = ", ".join(f"{format.setting(level(grid[at]))} ({counts[at]})" for at in sorted(counts))
         edges = sum(at_edge(grid, at) for at in best.values())
-        marked = hashlib.sha256(json.dumps([row.id, tune]).encode()).hexdigest()[:10]
+        marked = hashlib.sha256(json.dumps([row.id, dataclasses.asdict(tune)]).encode()).hexdigest()[:10]
         doubt = f"{row.label}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
-        doubt += "; tune.extend=true goes on, for every cell alike" * (not tune["extend"])
+        doubt += "; tune.extend=true goes on, for every cell alike" * (not tune.extend)
         config = with_value(row.config, key, grid[counts.most_common(1)[0][0]])
-        rows.append(dataclasses.replace(row, id=f"c{marked}", config=config, notes=row.notes + [doubt] * bool(edges)))
+        notes_of = row.notes + [doubt] * bool(edges)
+        rows.append(dataclasses.replace(row, id=f"c{marked}", config=config, notes=notes_of))
         cells[f"c{marked}"] = TunedCell(value=told, values=values, scores=every[i], edge=bool(edges))
         notes.append(f"{row.label} {told}")
-    refuse_other_choice(draft, name, rows, {row.id: cells[row.id].values for row in rows})
-    study, values_tried = f"{tuning_name(draft, name)}-tune", [level(value) for value in grid]
-    tuning = Tuning(key=key, values=values_tried, seeds=tune["seeds"], per_seed=True, study=study, cells=cells)
+    refuse_other_choice(study, rows, {row.id: cells[row.id].values for row in rows})
+    whose, tried = f"{tuning_name(study)}-tune", [level(value) for value in grid]
+    tuning = Tuning(key=key, values=tried, seeds=tune.seeds, per_seed=True, study=whose, cells=cells)
     said = f"{key} by tuning anew for each seed (in brackets: how many): {'; '.join(notes)}"
-    extra = draft.extra | {"tuning": tuning}
-    return dataclasses.replace(draft, rows=rows, extra=extra, notes=[*draft.notes, said])
+    return with_tuning(study, dataclasses.replace(study.cells, rows=rows), tuning, said)
 
 
-def refuse_other_choice(draft: Draft, name: str, rows: list[Cell], now: dict[str, dict[Any, Any]]) -> None:
+def refuse_other_choice(study: Study, rows: list[Cell], now: dict[str, dict[Any, Any]]) -> None:
     """Raise PlanError where a cell that was scored at one value would now have another; seed None stands for all."""
-    confirm, key = draft.settings["confirm"], draft.settings["tune"]["key"]
-    full = f"{name}-confirm-{confirm}" if confirm else name
-    earlier = read_earlier(Path(draft.settings["results_dir"]).absolute(), full)[0]
+    key, earlier = study.settings.tune.key, read_earlier(study.results, study.name).manifest
     if earlier is None or earlier.tuning is None:
         return
     tried = earlier.tuning.cells
@@ -234,7 +236,6 @@ def refuse_other_choice(draft: Draft, name: str, rows: list[Cell], now: dict[str
             old = value if found is None else found.value if seed is None else found.values.get(seed, value)
             if old != value:
                 which = f"{row.label}{f' seed {seed}' * (seed is not None)}"
-                told = (
-                    f"{full} scored {which} at {key}={format.show(old)}, and tuning now finds {format.show(value)} best"
-                )
+                told = f"{study.name} scored {which} at {key}={format.show(old)}"
+                told += f", and tuning now finds {format.show(value)} best"
                 raise PlanError([Problem("study", f"{told}; write another study=NAME, which trains what is not there")])

@@ -2,50 +2,51 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
 from ablate import format
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, STUDY_KEYS, TUNING_SEEDS
+from ablate.format.settings import is_number
 from ablate.planning.budget_matching import CHOSEN
-from ablate.planning.cells import Draft
 from ablate.planning.earlier_runs import read_earlier
-from ablate.planning.rounds.tuning_grid import is_number, typed_values
+from ablate.planning.rounds.tuning_grid import typed_values
 from ablate.planning.rounds.tuning_seeds import share_problems, tuning_name
+from ablate.planning.study import Study
 from ablate.results.records import Manifest
 
 UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or by which draws
 
 
-def tuning_problems(draft: Draft, name: str) -> list[Problem]:
+def tuning_problems(study: Study) -> list[Problem]:
     """What is wrong with the `tune` keys, beside the cells of a study and what is on disk of it."""
-    tune, settings = draft.settings["tune"], draft.settings
-    key, values = tune["key"], tune["values"]
-    earlier = read_earlier(Path(settings["results_dir"]).absolute(), name)[0]
+    tune = study.settings.tune
+    key, values = tune.key, tune.values
+    earlier = read_earlier(study.results, study.base).manifest
     if key is None:
-        if values or tune["extend"] or tune["per_seed"]:
+        if values or tune.extend or tune.per_seed:
             return [Problem("tune.key", "is not given; write the key that is tuned, as in tune.key=optim.lr")]
         if earlier and earlier.tuning:
-            told = f"{name} was tuned ({earlier.tuning.key}); give the same tune.key and tune.values"
+            told = f"{study.base} was tuned ({earlier.tuning.key}); give the same tune.key and tune.values"
             return [Problem("study", f"{told}, or write another name")]
         return []
-    found = key_problems(draft, key)
+    found = key_problems(study, key)
     if found:
         return found
-    found = value_problems(draft, key)
-    if tune["seeds"] > len(TUNING_SEEDS):
-        found.append(Problem("tune.seeds", f"{tune['seeds']} are too many; write a handful"))
-    return found + share_problems(draft, name) or changed_tuning(draft, name, earlier)
+    found = value_problems(study, key)
+    if tune.seeds > len(TUNING_SEEDS):
+        found.append(Problem("tune.seeds", f"{tune.seeds} are too many; write a handful"))
+    return found + share_problems(study) or changed_tuning(study, earlier)
 
 
-def key_problems(draft: Draft, key: str) -> list[Problem]:
+def key_problems(study: Study, key: str) -> list[Problem]:
     """Why a key cannot be tuned."""
-    section, match = key.split(".")[0], draft.settings["match"]
-    typed = [word.partition("=")[0].lstrip("+") for word in shlex.split(draft.command)]
-    lacking = [row.label for row, raw in zip(draft.rows, draft.raw, strict=True) if not has(raw, key)]
+    section, match = key.split(".")[0], study.settings.match
+    typed = [word.partition("=")[0].lstrip("+") for word in shlex.split(study.command)]
+    lacking = [label for label, raw in zip(study.cells.labels, study.cells.raw, strict=True) if not has(raw, key)]
     message = ""
     if not key:
         message = "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out"
@@ -55,46 +56,46 @@ def key_problems(draft: Draft, key: str) -> list[Problem]:
         message = f"{key} is part of the budget, which all values share; tune a key of the model or of optim"
     elif section in UNSCORED:
         message = f"{key} changes what is scored; tune a key of the model or of training, such as optim.lr"
-    elif key in COMPONENTS or isinstance(draft.raw[0].get(key), dict):
+    elif key in COMPONENTS or isinstance(study.cells.raw[0].get(key), dict):
         message = f"{key} is a group; sweep it ({key}=...), or tune one of its keys, such as {key}.KEY"
-    elif key in draft.factors:
+    elif key in study.cells.factors:
         message = f"{key} is swept already; leave it out of the sweep, or out of tune.key"
     elif key in typed:
         message = f"{key} is given, too, and tuning chooses it for each cell; leave {key}=... out"
     elif key in CHOSEN.get(match, ()):
         message = f"match={match} chooses {key} for each cell; tune another key, or write match=none"
-    elif len(lacking) == len(draft.rows):
+    elif len(lacking) == len(study.cells.rows):
         message = f"no such key: {key}; see ablate --help"
     elif lacking:
         message = f"{lacking[0]} has no {key}; tune a key that every cell has"
     return [Problem("tune.key", message)] if message else []
 
 
-def value_problems(draft: Draft, key: str) -> list[Problem]:
+def value_problems(study: Study, key: str) -> list[Problem]:
     """What is wrong with the values of a key that can be tuned."""
-    tune = draft.settings["tune"]
+    tune = study.settings.tune
     try:
-        values = typed_values(key, tune["values"])
+        values = typed_values(key, tune.values)
     except ValueError as error:
         return [Problem("tune.values", str(error))]
     if len({json.dumps(value) for value in values}) < max(2, len(values)):
         example = f"tune.key={key} tune.values=[1e-3,3e-3,1e-2]"
-        return [Problem("tune.values", f"{tune['values']} must be at least two different values, as in {example}")]
-    if tune["extend"] and not all(is_number(value) and value > 0 for value in values):
+        return [Problem("tune.values", f"{tune.values} must be at least two different values, as in {example}")]
+    if tune.extend and not all(is_number(value) and value > 0 for value in values):
         return [Problem("tune.extend", "goes on by the ratio of the outermost two values, which must be numbers > 0")]
     return []
 
 
-def changed_tuning(draft: Draft, name: str, earlier: Manifest | None) -> list[Problem]:
+def changed_tuning(study: Study, earlier: Manifest | None) -> list[Problem]:
     """Refuse a name under which other tuning, or none, has been scored: its cells would be replaced after a look."""
-    before = read_earlier(Path(draft.settings["results_dir"]).absolute(), f"{tuning_name(draft, name)}-tune")[0]
+    before = read_earlier(study.results, f"{tuning_name(study)}-tune").manifest
     known = before.tune if before else None
-    if known and known.as_json() != draft.settings["tune"]:
+    if known and known.as_json() != dataclasses.asdict(study.settings.tune):
         was = f"{known.key} in {', '.join(map(format.show, known.values))}, {known.seeds} seeds"
         was += ", tune.extend=true" * known.extend + ", tune.per_seed=true" * known.per_seed
-        return [Problem("tune", f"{name} was tuned otherwise ({was}); tune as then, or write another study=NAME")]
+        return [Problem("tune", f"{study.base} was tuned otherwise ({was}); tune as then, or write another study=NAME")]
     if earlier and not earlier.tuning:
-        return [Problem("tune", f"{name} was trained without tuning; write another study=NAME")]
+        return [Problem("tune", f"{study.base} was trained without tuning; write another study=NAME")]
     return []
 
 

@@ -10,7 +10,8 @@ from typing import Any, get_type_hints
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ablate.config.schema import SECTIONS
+from ablate.config.schema import SECTIONS, Tune, writable
+from ablate.format.settings import is_number
 from ablate.planning.earlier_runs import read_earlier
 
 LIMIT = 4  # values by which a grid is extended, on each side
@@ -23,14 +24,14 @@ def typed_values(key: str, values: list[Any]) -> list[Any]:
         return list(values)
     typed, hint = [], str(get_type_hints(SECTIONS[section])[name])
     for value in values:
-        node = OmegaConf.structured(SECTIONS[section])
+        node = writable(SECTIONS[section])
         try:
             if isinstance(value, bool) and "bool" not in hint:  # a number, to OmegaConf
                 raise ValueError
             OmegaConf.update(node, name, value)
             typed.append(OmegaConf.to_container(node)[name])  # type: ignore[index, call-overload]
         except (OmegaConfBaseException, ValueError):
-            raise ValueError(f"{value!r} is no value of {key}") from None
+            raise ValueError(f"{value!r} is not a value of {key}") from None
     return typed
 
 
@@ -38,11 +39,6 @@ def choose(scores: Sequence[float | None], lower: bool) -> int:
     """Index of the best score, the first of equal ones; None, of a value with a diverged run, is worse than any."""
     ranked = [math.inf if score is None else score if lower else -score for score in scores]
     return min(range(len(ranked)), key=lambda i: (scores[i] is None, ranked[i], i))
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def at_edge(grid: Sequence[Any], i: int) -> bool:
@@ -68,9 +64,9 @@ def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list
     return wider
 
 
-def starting_grid(results: Path, study: str, tune: dict[str, Any]) -> list[Any]:
+def starting_grid(results: Path, study: str, tune: Tune) -> list[Any]:
     """The values to try first: those given, with what earlier commands have added."""
-    given = typed_values(tune["key"], tune["values"])
-    earlier = read_earlier(results, study)[0]
-    known: list[Any] = earlier.factors.get(tune["key"], []) if earlier else []
-    return known if tune["extend"] and known[: len(given)] == given else given
+    given = typed_values(str(tune.key), tune.values)
+    earlier = read_earlier(results, study).manifest
+    known: list[Any] = earlier.factors.get(str(tune.key), []) if earlier else []
+    return known if tune.extend and known[: len(given)] == given else given

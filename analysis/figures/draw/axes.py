@@ -17,7 +17,7 @@ class Short(ScalarFormatter):
     def __call__(self, x: float, pos: int | None = None) -> str:
         """The text of one tick."""
         text = super().__call__(x, pos)
-        return "0" if not text.strip("−-+0.") else text.replace("0.", ".", 1) if abs(x) < 1 else text
+        return text if text.strip("−-+0.") else "0"
 
 
 def numbers(values: Iterable[float]) -> list[str]:

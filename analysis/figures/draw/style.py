@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.format.settings import is_number
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
@@ -158,4 +159,4 @@ def _write(drawn: Figure, file: Path, dpi: float | str, metadata: dict[str, Any]
 
 def numeric(levels: list[Any]) -> bool:
     """Whether a factor is a number that was set to several values."""
-    return len(levels) > 1 and all(isinstance(level, int | float) and not isinstance(level, bool) for level in levels)
+    return len(levels) > 1 and all(map(is_number, levels))

@@ -30,7 +30,7 @@ def analysed(
 ) -> tuple[Path, str]:
     """The folder of a whole analysis with these labels, of the same runs every time, and what was printed."""
     lost = lambda levels, seed: "diverged" if levels == LOST and seed == 1 else "done"  # noqa: E731
-    papers = {"ffn=glu": "Dauphin et al. 2016, arXiv 1612.08083"}
+    papers = {"ffn=glu": {"dauphin2016language": {"author": "Dauphin, Yann and others", "year": "2016"}}}
     manifest |= {"claims": {"gated": ENTRY}, "papers": papers}
     fabricate(results, factors, seeds=range(5), status=lost, **manifest)
     folder, said = results / "figures" / "fabricated", io.StringIO()
@@ -72,7 +72,7 @@ def test_machines_read_the_names_as_they_are(plain: tuple[Path, str], labelled: 
         ("effects.tex", r"norm: 50 \% of \$x\$ $-$ L\_n "),
         ("claims.tex", r"G\&L\#U"),
         ("losses.tex", r"50 \% of \$x\$ + G\&L\#U + 0.01"),
-        ("methods.tex", r"mlp and G\&L\#U~\cite{dauphin2016-1612.08083} as \{FFN\}\textasciicircum{}2"),
+        ("methods.tex", r"mlp and G\&L\#U~\cite{dauphin2016language} as \{FFN\}\textasciicircum{}2"),
         ("methods.tex", r"The reference is norm=L\_n "),
         ("methods.tex", r"within each level of rate"),
         ("macros.tex", "% norm: 50 % of $x$ − L_n <b>norm</b> at rate=0.001"),

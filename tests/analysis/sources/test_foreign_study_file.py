@@ -230,7 +230,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("claims: {a: 1, a: 2}", "study.yaml, line 1: no YAML (a is given twice)"),
     ('question: "a \\e[31m"', "study.yaml, line 1: no YAML (holds \\x1b, which nobody sees)"),
     ("&a [*a]", "study.yaml, line 1: no YAML (found unconstructable recursive node)"),
-    ("", "is no mapping; write keys and values"),
+    ("", "must be a mapping; write keys and values"),
     ("seeds: 5", "seeds: no such key beside runs of other programs; there are study, question, factors, reference"),
     ("study: ../up", "study: ../up cannot name a folder"),
     ("question: {a: b}", "question: is no text; write one"),
@@ -238,8 +238,8 @@ MISTAKES: list[tuple[str, str]] = [
     ("design: [grid]", "design: is no text"),
     ("design: cumulative", "design: cumulative: ln + no + optim.lr=0.001 is no change of one factor of the cell"),
     ("design: one_at_a_time", "one_at_a_time: ln + no + optim.lr=3e-05 does not differ in one factor from the ref"),
-    ("factors: [norm, ffn]", "factors: is no mapping; write factors: {ffn: [mlp, swiglu]}"),
-    ("factors: {ffn: mlp}", "factors.ffn: is no list of levels; write [first, second]"),
+    ("factors: [norm, ffn]", "factors: must be a mapping; write factors: {ffn: [mlp, swiglu]}"),
+    ("factors: {ffn: mlp}", "factors.ffn: must be a list of levels; write [first, second]"),
     ("factors: {ffn: [no, no]}", "factors.ffn: has a level twice"),
     (
         "factors: {norm: [ln, rms], ffn: [mlp, no], optim.lr: [3e-5, .00003, 0.001]}",
@@ -249,7 +249,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("factors: {fn: [mlp, no]}", "factors.fn: there is no such column: did you mean ffn?"),
     (f"factors: {{{REST}, ffn: [mlp, glu, no]}}", "factors.ffn: no run has the level glu; there are mlp, no"),
     (f"factors: {{{REST}, ffn: [mlp]}}", "factors.ffn: runs have the level no, too; add it"),
-    ("reference: norm", "reference: is no mapping; write reference: {norm: rms}"),
+    ("reference: norm", "reference: must be a mapping; write reference: {norm: rms}"),
     ("reference: {norm: [ln]}", "reference.norm: is no level; write one"),
     ("reference: {nrm: ln}", "study.yaml: reference: nrm is no factor of these runs; the factors are norm, ffn"),
     ("reference: {norm: bn}", "study.yaml: reference norm=bn: there is no such level; there are ln, rms"),
@@ -257,9 +257,9 @@ MISTAKES: list[tuple[str, str]] = [
     ("margin: -1", "margin: -1 is no size of a difference; write a number above 0 in the metric's unit: 0.01"),
     ("margin: nan", "margin: nan is no size of a difference"),
     ("margin: [1]", "margin: ['1'] is no size of a difference"),
-    ("claims: [1]", "claims: is no mapping; write claims: {NAME: {less: [SIDE, SIDE]}}"),
+    ("claims: [1]", "claims: must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}"),
     ("claims: {a: {less: [{ffn: glu}, {ffn: mlp}]}}", "claims.a: less: ffn has no level glu; there are mlp, no"),
-    ("claims: {a: {less: [{fn: mlp}, {ffn: no}]}}", "claims.a: less: fn is no factor of this study; did you mean ffn?"),
+    ("claims: {a: {less: [{fn: mlp}, {ffn: no}]}}", "claims.a: less: fn is not a factor of this study; did you mean"),
     ("claims: {a: {less: [{ffn: no}, {ffn: mlp}], metric: test/los}}", "no column test/los: did you mean test/loss"),
     ("claims: {a: {less: [{ffn: no}, {ffn: mlp}], metric: quality}}", "the name of quality does not say whether less"),
     ("claims: {a: {equivalent: [{ffn: no}, {ffn: mlp}], margin: 3 %}}", "claims.a: margin: 3 % is a share of the tr"),
@@ -313,7 +313,7 @@ def test_claims_about_cells_without_a_design_say_what_to_name(tmp_path: Path) ->
         lines.append(f"{norm},{ffn},{seed},{plain_score({'norm': norm, 'ffn': ffn}, seed)}")
     (tmp_path / "runs.csv").write_text("\n".join(lines))
     claim = {"less": [{"ffn": "glu"}, {"ffn": "mlp"}]}
-    with pytest.raises(Refused, match=r"ffn is no factor of this study.* levels of one factor, variant: name those"):
+    with pytest.raises(Refused, match=r"ffn is not a factor of this study.* levels of one factor, variant: name those"):
         read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": claim}))
     claim = {"less": [{"variant": "rms + glu"}, {"variant": "ln + mlp"}]}
     assert len(evidence.claims(read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": claim})))) == 1

@@ -32,9 +32,12 @@ HOSTILE = [
     "w" + " long" * 60,
 ]
 PAPERS = {
-    "norm=ln": "Ba 2016, arXiv 1607.06450",
-    "ffn=mlp": "Delétang 2022, arXiv 2207.02098; Doe_X & Roe 2024, arXiv 2401.99999",
-    "user=@misc{x": "Xiong 2020, arXiv 2002.04745",
+    "norm=ln": {"ba2016layer": {"author": "Ba, Jimmy Lei and others", "title": r"{Layer} N\'orm", "year": "2016"}},
+    "ffn=mlp": {
+        "deletang2022neural": {"author": "Delétang, Grégoire and others", "year": "2022", "eprint": "2207.02098"},
+        "doe2024x": {"author": "Doe_X and {Roe & Sons}", "title": r"100 % of \input{x} {", "year": "2024"},
+    },
+    "user=@misc{x": {"xiong2020layer": {"author": "Xiong, Ruibin", "title": "On $x^2$", "year": "2020"}},
 }
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 CLAIM = {

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from fake_studies import edit_manifest, fabricate
 
+from ablate.config.citations import papers
+from ablate.config.groups import read_groups
 from ablate.results.manifest import read_manifest, write_manifest
 from ablate.results.study import load_study
 from ablate.training.trainer import DIVERGED
@@ -254,10 +256,9 @@ def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:
 
 
 def test_latex_cites_and_escapes(tmp_path: Path) -> None:
-    papers = {"norm=rms": "Zhang & Sennrich 2019, arXiv 1910.07467", "optim=adamw": "Loshchilov & Hutter 2017"}
-    found = case(tmp_path, change=set_of("papers", papers))
+    found = case(tmp_path, change=set_of("papers", papers([{"norm": "rms", "optim": "adamw"}], read_groups())))
     text = methods.latex(found)
-    assert r"ln and rms~\cite{zhang2019-1910.07467} as norm" in text and "[@" not in text
-    assert r"adamw~\cite{loshchilov-hutter2017}, betas" in text and r"8 \% of one pass" in text
+    assert r"ln and rms~\cite{zhang2019root} as norm" in text and "[@" not in text
+    assert r"adamw~\cite{loshchilov2017decoupled}, betas" in text and r"8 \% of one pass" in text
     assert "rms (Zhang & Sennrich 2019) as norm" in methods.markdown(found)
     assert "\0" not in text and not re.search(r"(?<!\\)[%&#_]", re.sub(r"\\cite\{[^}]*\}", "", text))

@@ -14,14 +14,14 @@ from conftest import ROOT, latest
 from ablate.model.build import build_model
 from ablate.planning.checks import memory
 from ablate.planning.checks.validate import Checked
-from ablate.planning.plan import Plan, PlanError, draft_study
+from ablate.planning.plan import Plan, PlanError, check_study
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 from bench_memory import measured
 
 
 def checked(small: list[str], *overrides: str) -> Checked:
-    return draft_study(latest(*small, *overrides), None).checked[0]
+    return check_study(latest(*small, *overrides), None).cells.checked[0]
 
 
 def really_kept(cell: Checked, batch: int) -> int:

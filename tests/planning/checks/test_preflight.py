@@ -190,9 +190,9 @@ def test_small_copies_accuse_nothing_that_differs_at_its_own_size(small: list[st
 
 def copies_of(small: list[str], *overrides: str) -> list[Any]:
     """The checked cell of each of the last two overrides."""
-    from ablate.planning.plan import draft_study
+    from ablate.planning.plan import check_study
 
-    return [draft_study(latest(*small, *overrides[:-2], last), None).checked[0] for last in overrides[-2:]]
+    return [check_study(latest(*small, *overrides[:-2], last), None).cells.checked[0] for last in overrides[-2:]]
 
 
 def test_the_same_data_under_two_names_are_refused(small: list[str], text: Path) -> None:

@@ -15,7 +15,7 @@ from ablate.config.components import RESERVED, resolve
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS, SECTIONS
 from ablate.planning.checks.unused_settings import attributes_read, unread_arguments
-from ablate.planning.plan import draft_study
+from ablate.planning.plan import check_study
 from ablate.results.run import Run
 from ablate.training.trainer import Trainer
 
@@ -114,7 +114,7 @@ PLANNED = {"train": {"parallel"}, "eval": {"lengths"}}
 
 
 def test_every_key_of_the_frame_is_read_by_a_run(small: list[str], tmp_path: Path) -> None:
-    config = draft_study(latest(*small, "train.diagnostics=true"), None).checked[0].config
+    config = check_study(latest(*small, "train.diagnostics=true"), None).cells.checked[0].config
     noted = {name: Noted(config[name]) for name in ("model", "train", "optim", "eval", "seed")}
     (tmp_path / "run").mkdir()
     run = Run(tmp_path, "run")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ablate.cli.monitor.live_view import View, running_table
-from ablate.cli.monitor.run_state import STATES, Watched, printable, watched
+from ablate.cli.monitor.state import STATES, Runs, RunState, runs_of
+from ablate.cli.monitor.view import printable, table
 from ablate.config.errors import Corrupt
 from ablate.config.groups import groups
 from ablate.format import counted
@@ -32,7 +32,7 @@ class Round(NamedTuple):
 
     kind: str
     manifest: Manifest
-    view: View
+    runs: Runs
 
 
 def base_of(manifest: Manifest) -> str:
@@ -58,13 +58,13 @@ def rounds_of(results: Path, base: str) -> list[Round]:
         if manifest and base_of(manifest) == base:
             kind = next((words for key, words in ROUNDS.items() if getattr(manifest, key)), "study")
             with refusing(results, name):
-                found.append(Round(kind, manifest, View(watched(results, manifest))))
+                found.append(Round(kind, manifest, runs_of(results, manifest)))
     return sorted(found, key=lambda one: [*ROUNDS.values(), "study"].index(one.kind))
 
 
-def together(rounds: list[Round]) -> View:
-    """The runs of all rounds as one view."""
-    return View([run for one in rounds for run in one.view.runs])
+def together(rounds: list[Round]) -> Runs:
+    """The runs of all rounds."""
+    return Runs([run for one in rounds for run in one.runs.runs])
 
 
 def planned(rounds: list[Round]) -> bool:
@@ -74,7 +74,7 @@ def planned(rounds: list[Round]) -> bool:
 
 def over(rounds: list[Round]) -> bool:
     """Whether nothing is left to wait for."""
-    return planned(rounds) and all(run.result for one in rounds for run in one.view.runs)
+    return planned(rounds) and all(run.result for one in rounds for run in one.runs.runs)
 
 
 def unsettled(rounds: list[Round]) -> bool:
@@ -90,24 +90,23 @@ def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
     """Where a study stands, for a terminal of this size."""
     everything = together(rounds)
     found = everything.by_state()
-    running = found.get("running", [])
     above = [_title(rounds[-1].manifest), *_by_round(rounds), progress(everything)]
     below = [*_failures(found.get("failed", [])), *_damages(everything.runs)]
-    if not running and not over(rounds):
+    if "running" not in found and not over(rounds):
         below.append(f"nothing is running; unless a launcher is about to, go on with: {rounds[-1].manifest.command}")
     below += filter(None, [forgotten(rounds[-1].manifest)])
     free = height - len(above) - len(below)
-    table = running_table(running, everything.pace(), width, free) if running else []
     lines: list[RenderableType] = [Text(printable(line)) for line in above]
-    return Group(*lines, *table, *(Text(printable(line)) for line in below))
+    running = [table(everything, width, free, bars=False)] if "running" in found else []
+    return Group(*lines, *running, *(Text(printable(line)) for line in below))
 
 
-def progress(view: View) -> str:
+def progress(runs: Runs) -> str:
     """How many runs are in each state, and the time left: a line."""
-    number = {state: len(runs) for state, runs in view.by_state().items()}
+    number = {state: len(runs) for state, runs in runs.by_state().items()}
     parts = [f"{number.get(state, 0)} {state}" for state in STATES if state in number or state == "done"]
-    left = "" if view.ended() == len(view.runs) else f", {view.left() or 'time left unknown'}"
-    return f"{counted(len(view.runs), 'run')}: {', '.join(parts)}{left}"
+    left = "" if runs.ended() == len(runs.runs) else f", {runs.left() or 'time left unknown'}"
+    return f"{counted(len(runs.runs), 'run')}: {', '.join(parts)}{left}"
 
 
 def forgotten(manifest: Manifest) -> str:
@@ -132,16 +131,16 @@ def _title(manifest: Manifest) -> str:
 def _by_round(rounds: list[Round]) -> list[str]:
     if len(rounds) == 1 and planned(rounds):
         return []
-    lines = [f"{one.kind} ({one.manifest.study}): {progress(one.view)}" for one in rounds]
+    lines = [f"{one.kind} ({one.manifest.study}): {progress(one.runs)}" for one in rounds]
     return lines if planned(rounds) else [*lines, "the study itself is planned when this has ended"]
 
 
-def _failures(failed: list[Watched]) -> list[str]:
+def _failures(failed: list[RunState]) -> list[str]:
     lines = [f"failed: {run.name}: {run.error().splitlines()[0]} · {run.run.result_file}" for run in failed[:NAMED]]
     return [*lines, f"and {len(failed) - NAMED} more failed"] if len(failed) > NAMED else lines
 
 
-def _damages(runs: list[Watched]) -> list[str]:
+def _damages(runs: list[RunState]) -> list[str]:
     lines = [f"damaged: {run.damage}; the run is trained again" for run in runs if run.damage]
     return [*lines[:NAMED], f"and {len(lines) - NAMED} more damaged"] if len(lines) > NAMED else lines
 

@@ -1,0 +1,265 @@
+"""Where runs stand, from their files alone: the state of each, how fast it goes, how long the rest takes."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablate.config.errors import Corrupt
+from ablate.format import duration
+from ablate.results.records import Cell, Manifest, PlannedRun
+from ablate.results.result import Result
+from ablate.results.run import Run, stamp
+from ablate.results.tables import parse_lines
+
+STALE = 60.0  # seconds without a logged step after which a run without a lease no longer counts as running
+LEASE = 5.0  # seconds between two looks at a lease that was fresh
+TAIL = 16384  # bytes read from the end of a metrics file
+STATES = ("done", "diverged", "failed", "running", "interrupted", "queued")
+
+Rates = dict[str | None, float]  # FLOPs per second of one process by cell, and of all cells under None
+
+
+class Pace(NamedTuple):
+    """Where a running run is, its last losses in words, and its speed (None: not known yet).
+
+    `tokens_per_second` is that of training alone; `steps_per_second` is what is left divided by, evaluations included.
+    """
+
+    step: int = 0
+    train: str = ""
+    val: str = ""
+    tokens_per_second: float | None = None
+    steps_per_second: float | None = None
+
+
+class RunState:
+    """A run and what was last seen of it on disk.
+
+    With `again`, what stands there is from before the sweep: a failed run is about to be tried again, and steps that
+    were logged a short while ago do not mean that it is running.
+    """
+
+    def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str, again: bool):
+        self.run, self.metric, self.cell = Run(results, planned.path), metric, str(cell.id)
+        self.name, train = f"{cell.label} s{planned.seed}", cell.config["train"]
+        self.steps = max(1, int(train["steps"]))
+        every = train.get("eval_every")
+        self.eval_every = every if every and every < self.steps else None
+        self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # of a step
+        self.damage, self.asked = "", -LEASE
+        self.holder: dict[str, Any] | None = None
+        self.checkpoint: tuple[int, int] | None = None
+        self.seen_result, self.seen_metrics = stamp(self.run.result_file), stamp(self.run.metrics_file)
+        self.result: Result | None = self._read_result()
+        if again and self.result and self.result.status == "failed":
+            self.result = None
+        self.pace = Pace() if self.result else read_pace(self.run.metrics_file, self.eval_every)
+        self.grew = -STALE
+        if self.seen_metrics and not again:  # a file server's clock may be off; where that matters, leases tell
+            self.grew = time.monotonic() - abs(time.time() - self.seen_metrics[0] / 1e9)
+        self.look(time.monotonic())
+
+    def look(self, now: float) -> bool:
+        """Look at the files again; True when the run has ended since the last look."""
+        found, ended = stamp(self.run.result_file), False
+        if found != self.seen_result:
+            self.seen_result, self.result = found, self._read_result()
+            ended = self.result is not None
+        if self.result:
+            return ended
+        found = stamp(self.run.metrics_file)
+        if found != self.seen_metrics:
+            self.seen_metrics, self.grew = found, now
+            self.pace = read_pace(self.run.metrics_file, self.eval_every)
+        if not self.holder or now - self.asked >= LEASE:
+            self.holder, self.asked = self.run.holder(), now
+        self.checkpoint = stamp(self.run.checkpoint_file) if found else None
+        return False
+
+    def state(self, now: float) -> str:
+        """One of STATES: how it ended; running; interrupted: it has a checkpoint and nobody holds it; or queued."""
+        if self.result:
+            return str(self.result.status)
+        if self.holder or self._growing(now):
+            return "running"
+        return "interrupted" if self.checkpoint else "queued"
+
+    def work(self) -> tuple[float, float] | None:
+        """FLOPs, and the seconds that they took: of the whole run where it ended, else so far.  None: not known."""
+        if not self.result:
+            pace = self.pace
+            return (self.flops * pace.step, pace.step / pace.steps_per_second) if pace.steps_per_second else None
+        steps, seconds = self.result.steps, self.result.seconds or {}
+        total, setup = seconds.get("total"), seconds.get("setup", 0.0)  # which is long for a process's first run
+        if self.result.status == "failed" or not isinstance(steps, int) or not isinstance(total, float | int):
+            return None
+        return self.flops * steps, total - setup
+
+    def seconds_left(self, rates: Rates, state: str = "running") -> float | None:
+        """Seconds of one process until it ends: by its own pace, else its cell's, else the study's, else None."""
+        steps = self.steps if state == "queued" else max(0, self.steps - self.pace.step)  # without a checkpoint: anew
+        if self.pace.steps_per_second:
+            return steps / self.pace.steps_per_second
+        rate = rates.get(self.cell) or rates.get(None)
+        return steps * self.flops / rate if rate else None
+
+    def ending(self) -> str:
+        """How the run ended, in a few words."""
+        assert self.result
+        if self.result.status == "failed":
+            return f"failed: {self.error()}"
+        if self.result.status == "diverged":
+            return f"diverged at step {'?' if self.result.steps is None else self.result.steps}"
+        value = self.result.final.get(self.metric)
+        return f"done  {self.metric} {value:.3f}" if isinstance(value, float | int) else "done"
+
+    def error(self) -> str:
+        """What a failed run died of: the error's type and message."""
+        error = self.result.error if self.result else None
+        return f"{error.type or 'error'}: {error.message}" if error else "error: "
+
+    def where(self) -> str:
+        """The host, process and device that hold it; nothing where none does."""
+        if not self.holder:
+            return ""
+        host = str(self.holder.get("host", "?")).partition(".")[0]
+        return f"{host}:{self.holder.get('pid', '?')} {self.holder.get('device') or ''}".rstrip()
+
+    def _growing(self, now: float) -> bool:
+        """Whether it logged steps a short while ago, where it has no lease: after its last checkpoint, that is."""
+        if not self.seen_metrics or now - self.grew >= STALE or self.run.lease_file.exists():
+            return False
+        return self.checkpoint is None or self.checkpoint[0] < self.seen_metrics[0]
+
+    def _read_result(self) -> Result | None:
+        self.damage = ""
+        with contextlib.suppress(OSError):
+            try:
+                return self.run.result()
+            except Corrupt as error:
+                self.damage = str(error)
+        return None
+
+
+class Runs:
+    """Runs that are looked at together."""
+
+    def __init__(self, runs: list[RunState]):
+        self.runs = runs
+
+    def look(self) -> list[RunState]:
+        """Look at all of them; those that have ended since the last look, in order."""
+        now = time.monotonic()
+        fresh = [run for run in self.runs if run.look(now)]
+        return sorted(fresh, key=lambda run: str(run.result and run.result.ended))
+
+    def ended(self) -> int:
+        """How many have ended."""
+        return sum(run.result is not None for run in self.runs)
+
+    def by_state(self) -> dict[str, list[RunState]]:
+        """The runs of each state."""
+        now = time.monotonic()
+        found: dict[str, list[RunState]] = {}
+        for run in self.runs:
+            found.setdefault(run.state(now), []).append(run)
+        return found
+
+    def rates(self) -> Rates:
+        """How fast one process is, by what all runs have done so far."""
+        sums: dict[str | None, tuple[float, float]] = {}
+        for run in self.runs:
+            for name in (run.cell, None):
+                flops, seconds = sums.get(name, (0.0, 0.0))
+                more = run.work() or (0.0, 0.0)
+                sums[name] = flops + more[0], seconds + more[1]
+        return {name: flops / seconds for name, (flops, seconds) in sums.items() if flops > 0 and seconds > 0}
+
+    def left(self) -> str:
+        """The time until all have ended, in words; nothing where it is not known.
+
+        Runs that wait take the places of those that run; where none does, only the sum of what they take is known.
+        """
+        rates, found = self.rates(), self.by_state()
+        running = [run.seconds_left(rates) for run in found.get("running", [])]
+        waiting = [run.seconds_left(rates, one) for one in ("interrupted", "queued") for run in found.get(one, [])]
+        known = [seconds for seconds in running + waiting if seconds is not None]
+        if len(known) < len(running + waiting) or not known:
+            return ""
+        if not running:
+            return f"{duration(sum(known))} of computing left"
+        places, queue = known[: len(running)], known[len(running) :]
+        heapq.heapify(places)
+        for seconds in queue:
+            heapq.heapreplace(places, places[0] + seconds)
+        return f"about {duration(max(places))} left"
+
+
+def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = None) -> Runs:
+    """The runs of a study; or those at `paths`, which a sweep is about to train."""
+    cells = {cell.id: cell for cell in manifest.cells}
+    own, tasks = manifest.endpoint, manifest.tasks
+    metric = {key: own or f"test/{next(iter(task.metrics), 'loss')}" for key, task in tasks.items()}
+    runs = manifest.runs if paths is None else [run for run in manifest.runs if run.path in set(paths)]
+    found = []
+    for run in runs:
+        cell = cells[run.cell]
+        found.append(RunState(results, cell, run, metric.get(cell.task, "test/loss"), paths is not None))
+    return Runs(found)
+
+
+def read_pace(file: Path, eval_every: int | None = None) -> Pace:
+    """The pace of a run from the end of its metrics; passes over torn lines."""
+    rows, whole = _tail(file)
+    if not rows:
+        return Pace()
+    train, val = (_last(rows, name) for name in ("train/loss", "val/loss"))
+    # Of the middle one of the intervals: one that holds an evaluation, or the first steps, does not count.
+    slopes = [slope for pair in itertools.pairwise(rows) if (slope := _slope(*pair, "tokens")) is not None]
+    tokens = statistics.median_high(slopes) if slopes else None
+    return Pace(rows[-1]["step"], train, val, tokens, _steps_per_second(rows, eval_every, whole))
+
+
+def _last(rows: list[dict[str, Any]], name: str) -> str:
+    values = [row[name] for row in rows if name in row]
+    return "" if not values else f"{values[-1]:.3f}" if isinstance(values[-1], float | int) else "not finite"
+
+
+def _steps_per_second(rows: list[dict[str, Any]], eval_every: int | None, whole: bool) -> float | None:
+    """From an evaluation to a later one, so that these count; before the second one it is not known.
+
+    Where no evaluation lies ahead, or a long tail holds none: from the first of at least three rows to the last.
+    """
+    evaluated = [row for row in rows if "val/loss" in row]
+    if len(evaluated) > 1:
+        return _slope(evaluated[0], evaluated[-1], "step")
+    if len(rows) < 3 or (whole and eval_every and evaluated):
+        return None
+    return _slope(rows[0], rows[-1], "step")
+
+
+def _slope(before: dict[str, Any], after: dict[str, Any], name: str) -> float | None:
+    with contextlib.suppress(KeyError, TypeError, ZeroDivisionError):
+        slope = (after[name] - before[name]) / (after["seconds"] - before["seconds"])
+        return float(slope) if slope > 0 else None
+    return None
+
+
+def _tail(file: Path) -> tuple[list[dict[str, Any]], bool]:
+    """The rows at the end of a file that have a step, and whether all of it was read."""
+    try:
+        with open(file, "rb") as handle:
+            cut = handle.seek(0, os.SEEK_END) > TAIL
+            handle.seek(-TAIL if cut else 0, os.SEEK_END if cut else os.SEEK_SET)
+            lines = handle.read(TAIL).split(b"\n")[cut:]
+    except OSError:
+        return [], True
+    return [row for row in parse_lines(lines)[0] if isinstance(row.get("step"), int)], not cut

@@ -1,0 +1,140 @@
+"""A sweep while it is trained: a table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
+from rich.text import Text
+
+from ablate.cli.monitor.state import Rates, Runs, RunState, runs_of
+from ablate.format import duration
+from ablate.format.streams import screen
+from ablate.results.manifest import read_manifest
+
+TICK = 0.5  # seconds between looks
+HEARTBEAT = 30.0  # seconds without a plain line after which one says that the sweep is alive
+# The columns of the table, each with the width of a terminal from which on it is shown.
+COLUMNS = {"run": 0, "step": 20, "train/loss": 36, "val/loss": 48, "tokens/s": 60, "left": 72, "where": 96}
+BAR = 110  # likewise, of the bars
+
+
+def table(runs: Runs, width: int, height: int, bars: bool = True) -> Group:
+    """The runs that are being trained, as many as fit a terminal, and how many more there are."""
+    running, rates = runs.by_state().get("running", []), runs.rates()
+    held = any(run.holder for run in running)
+    names = [name for name, least in COLUMNS.items() if width >= least and (held or name != "where")]
+    progress = Progress(*map(column, names), *[BarColumn(20)] * (bars and width >= BAR), disable=True)
+    for run in running[: max(1, height - 6)]:
+        progress.add_task("", total=run.steps, completed=run.pace.step, **cells(run, rates))
+    shown = progress.make_tasks_table(progress.tasks)
+    shown.show_header, shown.padding = True, (0, 2, 0, 0)
+    hidden = len(running) - len(progress.tasks)
+    return Group(shown, *[Text(f"and {hidden} more running")] * bool(hidden))
+
+
+def column(name: str) -> TextColumn:
+    """A column of the table, which shows what a task holds under its name."""
+    side: Literal["left", "right"] = "left" if name in ("run", "where") else "right"
+    own = Column(name, justify=side, no_wrap=True, overflow="ellipsis")
+    if name != "run":  # which alone may shrink
+        own.min_width = len(name)
+    return TextColumn(f"{{task.fields[{name}]}}", justify=side, markup=False, table_column=own)
+
+
+def cells(run: RunState, rates: Rates) -> dict[str, Any]:
+    """What the table says of a run, by column."""
+    pace, seconds = run.pace, run.seconds_left(rates)
+    speed = f"{pace.tokens_per_second:,.0f}" if pace.tokens_per_second else ""
+    left = "" if seconds is None else duration(seconds)
+    values = (run.name, f"{pace.step}/{run.steps}", pace.train, pace.val, speed, left, run.where())
+    return dict(zip(COLUMNS, map(printable, values), strict=True))
+
+
+def counts(runs: Runs) -> str:
+    """How far a sweep is, in one line."""
+    number = {state: len(found) for state, found in runs.by_state().items()}
+    parts = [f"{runs.ended()}/{len(runs.runs)} ended"]
+    parts += [f"{number.get(state, 0)} {state}" for state in ("diverged", "failed", "running")]
+    parts += [f"{number['interrupted']} interrupted"] if "interrupted" in number else []
+    return ", ".join([*parts, f"{number.get('queued', 0)} queued", *filter(None, [runs.left()])])
+
+
+def endings(runs: Runs) -> list[tuple[str, str]]:
+    """Look at all runs; the status of each that has ended since the last look, and a line about it."""
+    fresh, lines = runs.look(), list[tuple[str, str]]()
+    for i, run in enumerate(fresh, runs.ended() - len(fresh) + 1):
+        assert run.result
+        count = f"[{i:{len(str(len(runs.runs)))}}/{len(runs.runs)}]"
+        seconds = (run.result.seconds or {}).get("total")
+        took = f"  {duration(seconds)}" if isinstance(seconds, float | int) else ""
+        again = "  resumed" if run.result.resumed else ""
+        lines.append((run.result.status, printable(f"{count} {run.name} {run.ending()}{took}{again}")))
+    return lines
+
+
+@contextlib.contextmanager
+def follow(results: Path, study: str, paths: list[str]) -> Iterator[None]:
+    """Show how the runs at `paths` go on, from a thread of its own, until the context ends.
+
+    Enter it before the runs begin.  Raises what `read_manifest` raises; nothing that happens to the view later.
+    """
+    runs, stop = runs_of(results, read_manifest(results, study), paths), threading.Event()
+    thread = threading.Thread(target=_show, args=(runs, stop), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(5)
+
+
+def is_terminal() -> bool:
+    """Whether what is printed can be painted over."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def printable(text: str) -> str:
+    """A text in one line without what would move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _show(runs: Runs, stop: threading.Event) -> None:
+    try:
+        (_show_table if is_terminal() else _show_lines)(runs, stop)
+    except Exception as error:  # a closed pipe, an odd file: the sweep must go on without its view
+        with contextlib.suppress(OSError):
+            print(f"ablate: the live view stopped ({type(error).__name__}: {error})", file=sys.stderr)
+
+
+def _show_table(runs: Runs, stop: threading.Event) -> None:
+    console, last = Console(file=screen()), False
+    with Live(console=console, auto_refresh=False, transient=True, vertical_overflow="crop") as live:
+        while not last:
+            last = stop.wait(TICK)
+            for status, line in endings(runs):
+                if status != "done":
+                    console.print(Text(line))
+            live.update(Group(table(runs, *console.size), Text(counts(runs))), refresh=True)
+
+
+def _show_lines(runs: Runs, stop: threading.Event) -> None:
+    said, last = time.monotonic(), False
+    while not last:
+        last = stop.wait(TICK)
+        lines = [line for _, line in endings(runs)]
+        if not lines and not last and time.monotonic() - said >= HEARTBEAT:
+            lines = [counts(runs)]
+        for line in lines:
+            print(line, flush=True)
+            said = time.monotonic()

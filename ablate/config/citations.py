@@ -1,0 +1,74 @@
+"""The papers that variants cite: keys in their YAMLs, `# cite: zhang2019root`, and entries in `papers.bib`.
+
+`papers.bib` stands beside the groups; a folder of the user's may have one of its own.  A variant may cite nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ablate.config.errors import PlanError, Problem
+from ablate.config.groups import CONF, Groups
+from ablate.format.suggest import instead
+
+FILE = "papers.bib"
+CITE = re.compile(r"^# cite:(.*)$", re.MULTILINE)
+
+Entry = dict[str, str]  # a field's text by its name, as BibTeX has it; `ENTRYTYPE` is article, misc, …
+
+
+def cited(file: Path) -> list[str]:
+    """The keys that a variant's YAML cites, in its order."""
+    found = CITE.findall(file.read_text(encoding="utf-8"))
+    return [key.strip() for line in found for key in line.split(",") if key.strip()]
+
+
+@functools.cache
+def entries(folder: Path) -> dict[str, Entry]:
+    """The entries of the `papers.bib` in a folder, by key; none where there is no such file.  Raises `PlanError`."""
+    from pybtex.database import parse_file
+    from pybtex.exceptions import PybtexError
+
+    file = folder / FILE
+    if not file.is_file():
+        return {}
+    try:
+        parsed = parse_file(str(file), "bibtex", encoding="utf-8").entries
+    except (PybtexError, UnicodeDecodeError) as error:
+        raise PlanError([Problem("", f"{file} cannot be read ({error})")]) from None
+    people = {key: {role: " and ".join(map(str, who)) for role, who in e.persons.items()} for key, e in parsed.items()}
+    return {key: {"ENTRYTYPE": entry.type, **people[key], **dict(entry.fields)} for key, entry in parsed.items()}
+
+
+def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[str, Entry]]:
+    """The entries that the variants of these choices cite, by group=variant; nothing of those that cite none.
+
+    Raises `PlanError` where a key is in no `papers.bib`.
+    """
+    found, known = groups.variants, entries(CONF) | (entries(Path(groups.folder)) if groups.folder else {})
+    used = sorted({(group, variant) for chosen in choices for group, variant in chosen.items()})
+    files = {f"{group}={name}": found[group][name] for group, name in used if name in found.get(group, {})}
+    keys = {variant: cited(file) for variant, file in files.items()}
+    lost = [(variant, key) for variant, named in keys.items() for key in named if key not in known]
+    if lost:
+        raise PlanError([_unknown(variant, files[variant], key, list(known)) for variant, key in lost])
+    return {variant: {key: known[key] for key in named} for variant, named in keys.items() if named}
+
+
+def _unknown(variant: str, file: Path, key: str, known: list[str]) -> Problem:
+    bib = file.parents[1] / FILE
+    return Problem(variant, f"{file} cites {key}, but {bib} has no such entry: {instead(key, known)}")
+
+
+def short(entry: Entry) -> str:
+    """A paper as people name it: "Zhang & Sennrich 2019", "Vaswani et al. 2017"."""
+    from pybtex.database import Person
+    from pybtex.richtext import Text
+
+    names = re.split(r"\s+and\s+", entry.get("author", "anonymous"))
+    people = [" ".join(Person(name).last_names) for name in names]
+    who = " & ".join(people) if len(people) < 3 and "others" not in people else f"{people[0]} et al."
+    return str(Text.from_latex(f"{who} {entry.get('year', '')}".strip()))

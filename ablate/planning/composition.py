@@ -1,0 +1,84 @@
+"""The cells of a design composed: Hydra's configurations, with the arguments that `hold` names set alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from ablate.config.claims import metric_problems
+from ablate.config.command import Command
+from ablate.config.compose import COMPOSING, Composed, Composer
+from ablate.config.errors import PlanError, Problem
+from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, levels_of
+from ablate.config.schema import Config, typed
+from ablate.config.study_file import Asked
+from ablate.config.study_keys import study_problems
+from ablate.planning.checks.validate import Checked, Validator
+from ablate.planning.hold import hold_equal
+
+
+@dataclasses.dataclass(frozen=True)
+class Composition:
+    """Composed cells, in the same order what tells them apart, and what is wrong with holding them equal."""
+
+    design: Design
+    cells: list[Composed]
+    levels: list[dict[str, Any]]
+    labels: list[str]
+    factors: dict[str, list[Any]]
+    reference: dict[str, Any]
+    at: list[int]  # which cell each one is compared with: the reference of its stratum
+    held: list[str]  # what `hold` changed, in words
+    problems: list[Problem]
+
+    @property
+    def settings(self) -> Config:
+        """The configuration that holds the study's own keys."""
+        return typed(self.cells[0].config)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader must know of the cells."""
+        whole = ", ".join(f"{name}={level}" for name, level in self.levels[0].items())
+        return [*self.design.notes, *self.held, *[f"{BASE} is {whole}"] * (self.labels[0] == BASE)]
+
+
+def compose_cells(design: Design) -> Composition:
+    """Every cell of a design.  Raises PlanError with all problems of the command line where it has any."""
+    with Composer(design.command.groups) as composer:
+        try:
+            cells, problems = [composer.compose(each) for each in design.overrides()], design.problems
+        except COMPOSING as error:
+            found, rest = composer.blame(design.command.parsed, design.overrides())
+            cells = compose_rest(composer, dataclasses.replace(design.command, parsed=rest))
+            problems = design.problems + (found or [Problem("", str(error).strip().split("\n")[0])])
+    if problems:  # what can be composed is checked all the same, so that every mistake is told at once
+        raise PlanError(problems + problems_of(cells, design.command.asked))
+    levels, labels = [levels_of(cell, design) for cell in cells], labels_of(cells, design)
+    factors, reference = factors_of(levels, design)
+    at = [levels.index(level | reference) for level in levels]
+    cells, held, wrong = hold_equal(cells, at, design.varied)
+    return Composition(design, cells, levels, labels, factors, reference, at, held, wrong)
+
+
+def compose_rest(composer: Composer, command: Command) -> list[Composed]:
+    """The cells of a command without its bad overrides, or none when those that are left do not go together."""
+    try:
+        return [composer.compose(each) for each in arrange(command).overrides()]
+    except COMPOSING:
+        return []
+
+
+def problems_of(cells: list[Composed], asked: Asked) -> list[Problem]:
+    """What is wrong with some of a study's cells and with its own keys."""
+    checked, problems = Validator().validate(cell.config for cell in cells)
+    return problems + about_metrics(asked, checked) + (study_problems(typed(cells[0].config)) if cells else [])
+
+
+def about_metrics(asked: Asked, checked: Iterable[Checked]) -> list[Problem]:
+    """Problems of the metrics that claims name; nothing where no cell passed."""
+    passed = list(checked)
+    lengths = [length for cell in passed for length in cell.config["eval"]["lengths"]]
+    found = metric_problems(asked.claims, [cell.task.metrics for cell in passed], lengths) if passed else []
+    return [Problem(f"{asked.file}: {problem.key}", problem.message) for problem in found]

@@ -1,0 +1,179 @@
+"""The runs of a checked study: its seeds, what is done of them, and the manifest that says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.config.factors import is_component
+from ablate.planning.cells import describe_task, slow_starts
+from ablate.planning.earlier_runs import Earlier, choose_seeds, read_earlier, status_of, to_test, without_weights
+from ablate.planning.looks import looked_at, other_looks, sequence_of
+from ablate.planning.registration import register, registered_margin
+from ablate.planning.reuse import kept_apart, refuse_replacing, take_others, trained_again
+from ablate.planning.study import Study
+from ablate.results.records import Cell, Manifest, PlannedRun, Tuning
+from ablate.results.run import now
+from ablate.results.run_key import FORMAT, run_key, without_user
+from ablate.results.tables import as_planned
+
+Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A round of a command: its manifest, as it will be written, the state of its runs, and what to tell the user."""
+
+    study: Study
+    manifest: Manifest
+    statuses: dict[str, str]  # run path -> done, diverged, failed, missing, or untested: done but for eval.lengths
+    notes: list[str]
+    more: bool = False  # whether another round of the same command comes after this one
+    ended: list[Plan] = dataclasses.field(default_factory=list)  # the rounds before it, with nothing left to train
+    asked: Study | None = None  # what the command asks for, of which this is a round
+    launcher: list[str] = dataclasses.field(default_factory=list)  # Hydra's own words of the command
+
+    @property
+    def results(self) -> Path:
+        """The results folder."""
+        return self.study.results
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether the command only asks what it would do."""
+        return bool(self.study.settings.dry_run)
+
+    @property
+    def user(self) -> list[str]:
+        """The packages that the command line allows."""
+        return list(self.study.settings.user)
+
+    @property
+    def folder(self) -> Path:
+        """The results folder as people name it: from where they are, if it lies below."""
+        here = Path.cwd()
+        return self.results.relative_to(here) if self.results.is_relative_to(here) else self.results
+
+    @property
+    def todo(self) -> list[str]:
+        """Paths of the runs to train (those without a result, and failed ones again), or only to test."""
+        return [path for path, status in self.statuses.items() if status in ("missing", "failed", "untested")]
+
+
+def plan_runs(study: Study) -> Plan:
+    """The plan of a study: seeds, runs and units, beside what an earlier command of this study left.
+
+    Raises PlanError where that would be replaced.
+    """
+    settings, earlier = study.settings, read_earlier(study.results, study.name)
+    refuse_replacing(earlier, study.cells.rows)
+    seeds = choose_seeds(study, earlier)
+    looks, kept = looked_at(study, earlier, seeds)
+    seeds = sorted({*seeds, *kept})
+    runs, rows = runs_of(study, seeds)
+    beside, left_aside = earlier.companions(rows, runs, study.entries)
+    manifest = Manifest(
+        **described(study, earlier),
+        seeds=seeds,
+        sequential=sequence_of(study),
+        confirms=study.base if settings.confirm else None,
+        looks=looks + other_looks(earlier, runs),
+        tasks={cell.task.fingerprint: describe_task(cell.task) for cell in study.cells.checked},
+        cells=[dataclasses.replace(row, config=without_user(row.config)) for row in rows],
+        runs=runs,
+        units={unit_name([run.path]): [run.path] for run in runs},
+        **(beside | study.entries),
+    )
+    found = {run.path: status_of(study.results, run.path) for run in runs}
+    statuses = {path: status for path, (status, _) in found.items()}
+    untested, testing = to_test(study.results, manifest, statuses)
+    notes = [
+        *earlier.notes,
+        *study.notes,
+        *about_seeds(study, kept),
+        *left_aside,
+        *[f"seeds=auto: looks at {', '.join(map(str, study.looks))}; now at {settings.seeds}"] * bool(study.looks),
+        *slow_starts([cell.config for cell in study.cells.checked]),
+        *(damage for _, damage in found.values() if damage),
+        *trained_again(earlier, runs, rows, statuses, settings.reuse),
+        *(without_weights(study.results, statuses) if settings.keep != "none" else []),
+        *testing,
+    ]
+    statuses |= dict.fromkeys(untested, "untested")
+    return Plan(study, registered(study, earlier, manifest, statuses), statuses, notes, study.more)
+
+
+def described(study: Study, earlier: Earlier) -> Row:
+    """The manifest's fields about a study itself, its command and its design."""
+    settings, factors = study.settings, study.cells.factors
+    return {
+        "format": FORMAT,
+        "study": study.name,
+        "created": (earlier.manifest and earlier.manifest.created) or now(),
+        "updated": now(),
+        "command": study.command,
+        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "design": settings.design,
+        "zip": settings.zip,
+        "factors": factors,
+        "components": [name for name in factors if is_component(name.split("+"))],
+        "reference": study.cells.reference,
+        "match": settings.match,
+        "tier": settings.tier,
+    }
+
+
+def runs_of(study: Study, seeds: list[int]) -> tuple[list[PlannedRun], list[Cell]]:
+    """A study's runs, and the manifest's rows of its cells, with those of other code taken where that is asked for."""
+    rows, reuse = study.cells.rows, study.settings.reuse
+    rows = kept_apart(study.name, rows) if reuse == "none" else rows
+    runs = [planned_run(row, seed, study.entries.get("tuning")) for seed in seeds for row in rows]
+    return take_others(study.results, runs, rows) if reuse == "any" else (runs, rows)
+
+
+def planned_run(row: Cell, seed: int, tuning: Tuning | None) -> PlannedRun:
+    """A cell's run with a seed, at the value that tuning chose for this seed where it did."""
+    tuned = {tuning.key: tuning.cells[row.id].values[str(seed)]} if tuning and tuning.per_seed else None
+    run = PlannedRun(cell=row.id, seed=seed, tuned=tuned, path="")
+    return dataclasses.replace(run, path=f"{row.name}/{run_key(as_planned(row, run).config, seed, row.task)}")
+
+
+def about_seeds(study: Study, kept: list[int]) -> list[str]:
+    """What to say of a confirmation of nothing, and of seeds that were `kept`."""
+    told = []
+    if study.settings.confirm and not (study.results / "studies" / study.base).exists():
+        told.append(f"{study.base} was never trained here, so there is nothing yet that this could confirm")
+    if kept:
+        told.append(f"seeds {', '.join(map(str, kept))} were looked at before and stay in the study")
+    return told
+
+
+def registered(study: Study, earlier: Earlier, manifest: Manifest, statuses: dict[str, str]) -> Manifest:
+    """The manifest with its claims and its margin, beside what the earlier one and the tuning's said of them."""
+    old = earlier.manifest
+    before = (old.withdrawn if old else {}) | study.written | (old.claims if old else {})
+    margin, held = study.settings.margin, (old and old.margin) or study.entries.get("margin")
+    seen = scored(earlier, manifest.runs, statuses) if study.claims or margin or held else {}
+    entries = register(study.claims, before, study.cells.rows, seen, now())
+    entry = registered_margin(margin, held, seen, now())
+    return dataclasses.replace(manifest, **entries._asdict(), margin=entry)
+
+
+def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -> dict[int, set[str]]:
+    """The cells of this study that have a result, by seed; those of its earlier manifest and other studies', too."""
+    found: dict[int, set[str]] = {}
+    for run in [*runs, *(earlier.manifest.runs if earlier.manifest else ()), *earlier.same_runs(runs)]:
+        status = statuses.get(run.path) or status_of(earlier.results, run.path)[0]
+        if status in ("done", "diverged", "untested"):
+            found.setdefault(run.seed, set()).add(run.cell)
+    return found
+
+
+def unit_name(paths: list[str]) -> str:
+    """A unit's name, from its runs: it means the same in every manifest that another command writes meanwhile."""
+    return "u" + hashlib.sha256("\n".join(paths).encode()).hexdigest()[:12]
