@@ -45,7 +45,7 @@ $(VENV)/.all: $(VENV)/.ready
 	touch $@
 
 catalogue: $(VENV)/.ready
-	$(BIN)/python -m ablate.catalogue README.md
+	$(BIN)/python -m ablate.catalogue
 
 clean:
 	rm -rf $(VENV)

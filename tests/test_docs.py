@@ -149,3 +149,11 @@ def test_the_figure_of_the_how_to_page_draws(tmp_path: Path) -> None:
     assert list(table["name"]) == ["ln (reference)", "rms"]
     table.attrs["title"] = "ranges"
     scope["KIND"].draw(table, page_of(study.manifest, Edits())).savefig(tmp_path / "ranges.pdf")
+
+
+@pytest.mark.slow
+def test_the_runs_of_another_program_are_analysed(tmp_path: Path) -> None:
+    table = next(text for text in code("other-programs.md", "") if text.startswith("norm,ffn,seed"))
+    (tmp_path / "runs.csv").write_text(table, encoding="utf-8")
+    done = run_module("analysis", "--runs", "runs.csv", cwd=tmp_path)
+    assert done.returncode == 0 and "better" in done.stdout, done.stdout + done.stderr

@@ -39,7 +39,7 @@ class Command:
         """The command as it is typed."""
         swept = any(key_of(word) in self.swept for word in self.words)
         folder = ["--config-dir", self.groups.folder] if self.groups.folder else []
-        return shlex.join(["python", "-m", "ablate", *(["-m"] * swept), *folder, *self.words])
+        return shlex.join(["ablate", *(["-m"] * swept), *folder, *self.words])
 
     @property
     def given(self) -> set[str]:

@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import nn
 
 # Where compilers say for their own processes what they found out.
-COMPILERS = ("TORCHINDUCTOR_", "TRITON_", "CUDA_MODULE_LOADING", "KINETO_", "TORCH_")
+COMPILERS = ("TORCHINDUCTOR_", "_TORCHINDUCTOR_", "TRITON_", "CUDA_MODULE_LOADING", "KINETO_", "TORCH_")
 TORCH = str(Path(torch.__file__).parent) + os.sep
+DYNAMO = TORCH + "_dynamo" + os.sep  # which marks modules made after it was loaded, by a constructor of its own
 FLAG = re.compile("_get_.*(cudnn_|cublas_|tf32|determin|sdp|matmul_precision|mkldnn_|_fp16_)")
 ODD = ("kernel", "reserve", "getter", "order")  # parts of names of what is no flag
 ARITHMETIC = [("generic", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("cuda", "matmul"), ("cuda", "conv")]
@@ -108,8 +109,8 @@ def same(found: Any, value: Any) -> bool:
     """Whether a function is what it was, or torch itself has wrapped it, as loading its compiler does."""
     if found is value:
         return True
-    own = getattr(getattr(found, "__code__", None), "co_filename", "").startswith(TORCH)
-    return own and inspect.unwrap(found) is inspect.unwrap(value)
+    file = getattr(getattr(found, "__code__", None), "co_filename", "")
+    return file.startswith(DYNAMO) or (file.startswith(TORCH) and inspect.unwrap(found) is inspect.unwrap(value))
 
 
 def told(before: Any, after: Any) -> str:

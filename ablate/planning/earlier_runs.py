@@ -34,6 +34,11 @@ class Earlier:
         return [look for look in self.manifest.looks if look.study is None] if self.manifest else []
 
     @property
+    def runs(self) -> list[PlannedRun]:
+        """The runs that were planned."""
+        return self.manifest.runs if self.manifest else []
+
+    @property
     def studies(self) -> set[str]:
         """The names of all studies."""
         return {file.parent.name for file in self.results.glob("studies/*/manifest.json")}
@@ -63,8 +68,8 @@ class Earlier:
     def same_runs(self, runs: list[PlannedRun]) -> list[PlannedRun]:
         """Runs in any study's manifest of these cells with these seeds, of other code or under reuse=none, too."""
         ours = {(run.cell, run.seed) for run in runs}
-        manifests = (read_earlier(self.results, name).manifest for name in self.studies)
-        return [run for known in manifests if known for run in known.runs if (run.cell, run.seed) in ours]
+        known = (run for name in self.studies for run in read_earlier(self.results, name).runs)
+        return [run for run in known if (run.cell, run.seed) in ours]
 
 
 def read_earlier(results: Path, name: str) -> Earlier:

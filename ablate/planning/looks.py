@@ -42,8 +42,8 @@ def other_looks(earlier: Earlier, runs: list[PlannedRun]) -> list[Look]:
     least = min(2, len({run.cell for run in runs}))
     for name in sorted(earlier.studies - {earlier.name}):
         other = read_earlier(earlier.results, name)
-        past = other.manifest.runs if other.manifest else []
-        count = Counter(run.seed for run in past if ours & {run.path, (run.cell, run.seed)})
+        known = [run for run in other.runs if ours & {run.path, (run.cell, run.seed)}]
+        count = Counter(run.seed for run in known)
         shared = {seed for seed, cells in count.items() if cells >= least}
         for look in other.looks:
             if seeds := sorted(shared.intersection(look.seeds)):

@@ -51,7 +51,7 @@ def _settings(cell: Cell) -> str:
     try:
         return json.dumps([cell.name, settings(cell.config)], sort_keys=True)
     except (KeyError, TypeError):
-        return cell.id
+        return str(cell.id)
 
 
 def kept_apart(name: str, rows: list[Cell]) -> list[Cell]:
@@ -185,8 +185,7 @@ def trained_again(
     """A sentence for each reason that runs are trained again: runs that this study had, or whose data have changed."""
     results, paths, cells = earlier.results, {run.path for run in runs}, {row.id: row for row in rows}
     told = Told(results)
-    past = earlier.manifest.runs if earlier.manifest else []
-    had = {(run.cell, run.seed): run.path for run in past if run.path not in paths}
+    had = {(run.cell, run.seed): run.path for run in earlier.runs if run.path not in paths}
     reasons: dict[str, list[set[str]]] = {}
     moved = before = 0
     for run in runs:

@@ -22,8 +22,6 @@ from ablate.results.run import now
 from ablate.results.run_key import FORMAT, run_key, without_user
 from ablate.results.tables import as_planned
 
-Row = dict[str, Any]
-
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -105,16 +103,16 @@ def plan_runs(study: Study) -> Plan:
         *testing,
     ]
     statuses |= dict.fromkeys(untested, "untested")
-    return Plan(study, registered(study, earlier, manifest, statuses), statuses, notes, study.more)
+    return Plan(study, registered(manifest, study, earlier, statuses), statuses, notes, study.more)
 
 
-def described(study: Study, earlier: Earlier) -> Row:
-    """The manifest's fields about a study itself, its command and its design."""
+def described(study: Study, earlier: Earlier) -> dict[str, Any]:
+    """The manifest's entries about a study itself, its command and its design."""
     settings, factors = study.settings, study.cells.factors
     return {
         "format": FORMAT,
         "study": study.name,
-        "created": (earlier.manifest and earlier.manifest.created) or now(),
+        "created": (earlier.manifest.created if earlier.manifest else "") or now(),
         "updated": now(),
         "command": study.command,
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
@@ -153,21 +151,20 @@ def about_seeds(study: Study, kept: list[int]) -> list[str]:
     return told
 
 
-def registered(study: Study, earlier: Earlier, manifest: Manifest, statuses: dict[str, str]) -> Manifest:
+def registered(manifest: Manifest, study: Study, earlier: Earlier, statuses: dict[str, str]) -> Manifest:
     """The manifest with its claims and its margin, beside what the earlier one and the tuning's said of them."""
-    old = earlier.manifest
-    before = (old.withdrawn if old else {}) | study.written | (old.claims if old else {})
-    margin, held = study.settings.margin, (old and old.margin) or study.entries.get("margin")
-    seen = scored(earlier, manifest.runs, statuses) if study.claims or margin or held else {}
+    known = earlier.manifest
+    before = (known.withdrawn if known else {}) | study.written | (known.claims if known else {})
+    margin, old = study.settings.margin, (known and known.margin) or study.entries.get("margin")
+    seen = scored(earlier, manifest.runs, statuses) if study.claims or margin or old else {}
     entries = register(study.claims, before, study.cells.rows, seen, now())
-    entry = registered_margin(margin, held, seen, now())
-    return dataclasses.replace(manifest, **entries._asdict(), margin=entry)
+    return dataclasses.replace(manifest, **entries._asdict(), margin=registered_margin(margin, old, seen, now()))
 
 
 def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -> dict[int, set[str]]:
     """The cells of this study that have a result, by seed; those of its earlier manifest and other studies', too."""
     found: dict[int, set[str]] = {}
-    for run in [*runs, *(earlier.manifest.runs if earlier.manifest else ()), *earlier.same_runs(runs)]:
+    for run in [*runs, *earlier.runs, *earlier.same_runs(runs)]:
         status = statuses.get(run.path) or status_of(earlier.results, run.path)[0]
         if status in ("done", "diverged", "untested"):
             found.setdefault(run.seed, set()).add(run.cell)

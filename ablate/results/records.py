@@ -223,7 +223,7 @@ class Manifest(Record):
     exchange_of: str | None = later(default=None)
     aliases: dict[str, Any] = dataclasses.field(default_factory=dict)
     remarks: list[str] = dataclasses.field(default_factory=list)
-    papers: dict[str, Any] = later(default={})
+    papers: dict[str, Any] = later(default={})  # entries by key, of each variant; texts in older ones
     tunes: str | None = later(default=None)
     tune: Tune | None = later(default=None)
     endpoint: str | None = later(default=None)

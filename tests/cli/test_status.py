@@ -106,7 +106,7 @@ def test_without_any_pace_the_time_left_is_unknown(tmp_path: Path, capsys: pytes
     fabricate(tmp_path, GRID, status=lambda *_: "missing")
     lines = said(tmp_path, capsys)
     assert lines[1] == "12 runs: 0 done, 12 queued, time left unknown"
-    command = "python -m ablate -m norm=ln,rms ffn=mlp,swiglu"
+    command = "ablate -m norm=ln,rms ffn=mlp,swiglu"
     assert lines[2] == f"nothing is running; unless a launcher is about to, go on with: {command}"
 
 
@@ -160,11 +160,11 @@ def test_all_studies_have_a_line_the_newest_last(tmp_path: Path, capsys: pytest.
 def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
     (tmp_path / "own" / "norm").mkdir(parents=True)
     (tmp_path / "own" / "norm" / "mine.yaml").write_text("# Mine.\n")
-    command = f"python -m ablate -m --config-dir '{tmp_path / 'own'}' norm=ln,rms optim.lr=1e-3,3e-3"
+    command = f"ablate -m --config-dir '{tmp_path / 'own'}' norm=ln,rms optim.lr=1e-3,3e-3"
     factors = {"norm": [name for name in groups()["norm"] if name != "bn"], "optim.lr": [1e-3, 3e-3]}
     manifest = a_manifest(command=command, components=["norm"], factors=factors)
     assert states.forgotten(manifest) == "not compared: norm: bn, mine"
-    assert states.forgotten(replace(manifest, command="python -m ablate")) == "not compared: norm: bn"
+    assert states.forgotten(replace(manifest, command="ablate")) == "not compared: norm: bn"
     for odd in ("--config-dir", "it's", "norm=ln --config-dir"):
         assert states.forgotten(replace(manifest, command=odd)) == "not compared: norm: bn"
     assert states.forgotten(replace(manifest, components=[])) == ""
@@ -302,4 +302,4 @@ def test_a_sweep_seen_from_outside_while_it_runs_and_when_it_was_stopped(tmp_pat
         sweep.wait()
     shown = run_module("ablate.status", cwd=tmp_path).stdout
     assert "2 runs: 0 done, 1 interrupted, 1 queued" in shown and "nothing is running" in shown
-    assert f"go on with: python -m ablate -m norm=ln,rms {overrides[0]}" in shown
+    assert f"go on with: ablate -m norm=ln,rms {overrides[0]}" in shown

@@ -48,7 +48,7 @@ def test_whole_text(tmp_path: Path) -> None:
         and " four times in five (SD of an effect 0.0" in lines[11]
     )
     assert lines[12] == "intervals cover seeds only; speed not compared (runs shared the machine)"
-    assert lines[13] == "next: python -m ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: ablate analyse"
+    assert lines[13] == "next: ablate -m norm=ln,rms ffn=mlp,swiglu confirm=8      figures: ablate analyse"
     assert len(lines) == 14
 
 
@@ -283,7 +283,7 @@ def test_every_design_is_told_in_its_own_words(tmp_path: Path, design: str, said
     shown = text(tmp_path, factors, design=design, seeds=range(6))
     assert all(words in shown for words in said), shown
     assert (unsaid not in shown and "better (lower loss) at this scale" in shown) or design == "leave_one_out"
-    assert "a fresh study of 6 seeds would find effects of ." in shown
+    assert "a fresh study of 6 seeds would find effects of 0." in shown
 
 
 def test_steps_stand_in_their_order_whatever_is_decided(tmp_path: Path) -> None:

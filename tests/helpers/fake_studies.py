@@ -103,7 +103,7 @@ def fabricate(
             "study": study,
             "created": "2025-01-01T00:00:00+00:00",
             "updated": "2025-01-01T00:00:00+00:00",
-            "command": f"python -m ablate -m {typed}",
+            "command": f"ablate -m {typed}",
             "versions": {"ablate": "0.1.0", "python": "3.11.4", "torch": "2.6.0"},
             "design": design,
             "zip": [],

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from ablate.config.errors import Corrupt
 from ablate.format import duration
 from ablate.results.records import Cell, Manifest, PlannedRun
-from ablate.results.result import Result
-from ablate.results.run import Run, stamp
+from ablate.results.run import Result, Run, stamp
 from ablate.results.tables import parse_lines
 
 STALE = 60.0  # seconds without a logged step after which a run without a lease no longer counts as running
@@ -48,7 +47,7 @@ class RunState:
     """
 
     def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str, again: bool):
-        self.run, self.metric, self.cell = Run(results, planned.path), metric, str(cell.id)
+        self.run, self.metric, self.cell = Run(results, planned.path), metric, cell.id
         self.name, train = f"{cell.label} s{planned.seed}", cell.config["train"]
         self.steps = max(1, int(train["steps"]))
         every = train.get("eval_every")
@@ -159,7 +158,7 @@ class Runs:
         """Look at all of them; those that have ended since the last look, in order."""
         now = time.monotonic()
         fresh = [run for run in self.runs if run.look(now)]
-        return sorted(fresh, key=lambda run: str(run.result and run.result.ended))
+        return sorted(fresh, key=lambda run: str(run.result.ended if run.result else ""))
 
     def ended(self) -> int:
         """How many have ended."""
@@ -207,12 +206,12 @@ def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = Non
     """The runs of a study; or those at `paths`, which a sweep is about to train."""
     cells = {cell.id: cell for cell in manifest.cells}
     own, tasks = manifest.endpoint, manifest.tasks
-    metric = {key: own or f"test/{next(iter(task.metrics), 'loss')}" for key, task in tasks.items()}
+    metric = {key: own or f"test/{next(iter(task.metrics))}" for key, task in tasks.items()}
     runs = manifest.runs if paths is None else [run for run in manifest.runs if run.path in set(paths)]
     found = []
     for run in runs:
         cell = cells[run.cell]
-        found.append(RunState(results, cell, run, metric.get(cell.task, "test/loss"), paths is not None))
+        found.append(RunState(results, cell, run, metric[cell.task], paths is not None))
     return Runs(found)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from dataclasses import replace
 from typing import Any
 
 from ablate.config.errors import Problem
@@ -43,8 +43,7 @@ def placebo_study(study: Study) -> Study:
     labels = [f"{label}, {WORDS.get(kind, f'{kind} drawn anew')}" if kind else label for kind in kinds]
     levels, at = [{KEY: kind} for kind in kinds], [0] * len(kinds)
     rows = describe_cells(checked, [row.name] * len(kinds), levels, labels, at, [None] * len(kinds))
-    shared = [kept_draws(kind, shapes) for kind in kinds]
-    rows = [dataclasses.replace(each, shared_draws=share) for each, share in zip(rows, shared, strict=True)]
+    rows = [replace(each, shared_draws=kept_draws(kind, shapes)) for each, kind in zip(rows, kinds, strict=True)]
     cells = Cells({KEY: kinds}, {KEY: None}, rows, checked, [cell.config for cell in checked], at)
     told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {what_follows(study)}"
     return study.beside(f"{study.base}-aa", cells, told, {"placebo_of": study.base}, seeds=list(range(count)))

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from ablate import format
@@ -20,7 +20,8 @@ from ablate.planning.rounds.tuning_grid import at_edge, choose, extended, starti
 from ablate.planning.rounds.tuning_seeds import Shares, cost, seeds_of, tuning_name
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Study
-from ablate.results.records import Cell, Tune, TunedCell, Tuning
+from ablate.results import records
+from ablate.results.records import Cell, TunedCell, Tuning
 from ablate.results.run import Run
 
 Scores = list[list[float | None]]  # of each cell, at each value
@@ -94,7 +95,8 @@ def tuning_study(study: Study, grid: Sequence[Any], shares: Shares) -> Study:
     told = f"tuning first: {tune.key} at {len(grid)} values for {format.counted(len(study.cells.rows), 'cell')}, "
     told += f"{format.counted(tune.seeds, 'seed')} each{cost(tune, shares, len(cells.rows))}, "
     told += f"by {' or '.join(dict.fromkeys(metrics))}; then: {after} at the tuned values"
-    entries = study.entries | {"tunes": whose, "tune": Tune(**dataclasses.asdict(tune)), "endpoint": metrics[0]}
+    asked = records.Tune(**dataclasses.asdict(tune))
+    entries = study.entries | {"tunes": whose, "tune": asked, "endpoint": metrics[0]}
     return Study(study.command, settings, cells, entries, study.claims, notes=[told], more=True)
 
 
@@ -212,28 +214,31 @@ def tuned_by_seed(study: Study, grid: list[Any], every: Scores, rounds: dict[Any
         doubt = f"{row.label}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
         doubt += "; tune.extend=true goes on, for every cell alike" * (not tune.extend)
         config = with_value(row.config, key, grid[counts.most_common(1)[0][0]])
-        notes_of = row.notes + [doubt] * bool(edges)
-        rows.append(dataclasses.replace(row, id=f"c{marked}", config=config, notes=notes_of))
+        rows.append(dataclasses.replace(row, id=f"c{marked}", config=config, notes=row.notes + [doubt] * bool(edges)))
         cells[f"c{marked}"] = TunedCell(value=told, values=values, scores=every[i], edge=bool(edges))
         notes.append(f"{row.label} {told}")
     refuse_other_choice(study, rows, {row.id: cells[row.id].values for row in rows})
-    whose, tried = f"{tuning_name(study)}-tune", [level(value) for value in grid]
-    tuning = Tuning(key=key, values=tried, seeds=tune.seeds, per_seed=True, study=whose, cells=cells)
+    tuning = Tuning(
+        key=key,
+        values=[level(value) for value in grid],
+        seeds=tune.seeds,
+        per_seed=True,
+        study=f"{tuning_name(study)}-tune",
+        cells=cells,
+    )
     said = f"{key} by tuning anew for each seed (in brackets: how many): {'; '.join(notes)}"
     return with_tuning(study, dataclasses.replace(study.cells, rows=rows), tuning, said)
 
 
-def refuse_other_choice(study: Study, rows: list[Cell], now: dict[str, dict[Any, Any]]) -> None:
+def refuse_other_choice(study: Study, rows: list[Cell], now: Mapping[str, Mapping[Any, Any]]) -> None:
     """Raise PlanError where a cell that was scored at one value would now have another; seed None stands for all."""
     key, earlier = study.settings.tune.key, read_earlier(study.results, study.name).manifest
-    if earlier is None or earlier.tuning is None:
-        return
-    tried = earlier.tuning.cells
-    before = {cell.label: tried[cell.id] for cell in earlier.cells if cell.id in tried}
+    tried = earlier.tuning.cells if earlier and earlier.tuning else {}
+    before = {cell.label: tried[cell.id] for cell in earlier.cells if cell.id in tried} if earlier else {}
     for row in rows:
         for seed, value in now[row.id].items():
             found = before.get(row.label)
-            old = value if found is None else found.value if seed is None else found.values.get(seed, value)
+            old = (found.value if seed is None else found.values.get(seed, value)) if found else value
             if old != value:
                 which = f"{row.label}{f' seed {seed}' * (seed is not None)}"
                 told = f"{study.name} scored {which} at {key}={format.show(old)}"

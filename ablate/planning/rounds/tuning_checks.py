@@ -16,7 +16,7 @@ from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import typed_values
 from ablate.planning.rounds.tuning_seeds import share_problems, tuning_name
 from ablate.planning.study import Study
-from ablate.results.records import Manifest
+from ablate.results.records import Manifest, Tune
 
 UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or by which draws
 
@@ -90,7 +90,7 @@ def changed_tuning(study: Study, earlier: Manifest | None) -> list[Problem]:
     """Refuse a name under which other tuning, or none, has been scored: its cells would be replaced after a look."""
     before = read_earlier(study.results, f"{tuning_name(study)}-tune").manifest
     known = before.tune if before else None
-    if known and known.as_json() != dataclasses.asdict(study.settings.tune):
+    if known and known != Tune(**dataclasses.asdict(study.settings.tune)):
         was = f"{known.key} in {', '.join(map(format.show, known.values))}, {known.seeds} seeds"
         was += ", tune.extend=true" * known.extend + ", tune.per_seed=true" * known.per_seed
         return [Problem("tune", f"{study.base} was tuned otherwise ({was}); tune as then, or write another study=NAME")]

@@ -68,5 +68,5 @@ def starting_grid(results: Path, study: str, tune: Tune) -> list[Any]:
     """The values to try first: those given, with what earlier commands have added."""
     given = typed_values(str(tune.key), tune.values)
     earlier = read_earlier(results, study).manifest
-    known: list[Any] = earlier.factors.get(str(tune.key), []) if earlier else []
+    known = earlier.factors.get(str(tune.key), []) if earlier else []
     return known if tune.extend and known[: len(given)] == given else given

@@ -1,0 +1,83 @@
+"""What Python calls: a study planned and run, and who is told about it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+
+import pytest
+from conftest import latest
+from one_run import here
+
+import ablate
+from ablate import api
+from ablate.config.errors import PlanError, Refused
+
+
+class Listener:
+    """A reporter that remembers."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def remark(self, text: str) -> None:
+        self.told.append(text)
+
+    @contextlib.contextmanager
+    def training(self, plan):
+        self.told.append(f"{len(plan.todo)} to train")
+        yield
+        self.told.append("trained")
+
+    def ended(self, plan, study, seconds) -> None:
+        self.told.append(f"{len(study.runs)} runs, {'trained' if seconds is not None else 'nothing to train'}")
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    monkeypatch.setattr(api, "launch", lambda words, jobs: here(jobs))
+
+
+def test_a_study_from_python_is_tables_and_prints_nothing(small, capfd):
+    """With worker processes of its own, as in a notebook."""
+    study = ablate.run(["norm=ln,rms", "seeds=1", *small])
+    assert list(study.runs["status"]) == ["done", "done"] and study.runs["test/loss"].notna().all()
+    assert {"step", "val/loss"} <= {*study.curves}
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_plan_is_what_would_be_trained_and_can_be_run(small, in_this_process):
+    words, listener = latest("norm=ln,rms", "seeds=1", *small), Listener()
+    plan = ablate.plan(words)
+    assert len(plan.todo) == 2 and not plan.results.exists()
+    ablate.run(plan, reporter=listener)
+    assert listener.told == ["2 to train", "trained", "2 runs, trained"]
+    assert ablate.plan(words).todo == []
+    again = Listener()
+    assert len(ablate.run(words, reporter=again).runs) == 2 and again.told == ["2 runs, nothing to train"]
+
+
+def test_a_mistake_is_told_before_anything_is_written(small, tmp_path):
+    for words in (["nrom=ln"], ["norm=ln,rmss"], ["hydra/launcher=nowhere"], ["hydra.mode=RUN"]):
+        with pytest.raises(PlanError) as refused:
+            ablate.run([*small, *words])
+        [problem] = refused.value.problems
+        assert words[0].partition("=")[0] in str(problem)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_study_that_cannot_be_written_is_refused(small, in_this_process, monkeypatch):
+    def full(*_) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(api, "record", full)
+    with pytest.raises(Refused, match=r"results_dir: .*results cannot be written \(Permission denied"):
+        ablate.run(["seeds=1", *small])
+
+
+def test_python_knows_plan_and_run_without_torch():
+    code = "import sys, ablate; assert {'load', 'plan', 'run'} <= {*ablate.__all__}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    with pytest.raises(AttributeError, match="no attribute 'rum'"):
+        _ = ablate.rum
