@@ -18,6 +18,7 @@ from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import numbers
 
+Row = dict[str, Any]
 Pair = tuple[int, int]
 Signature = list[list[float]] | None  # of a copy: of each of its outputs the size, then projections
 ROUNDING = 1e-10  # of the size: in float64 what sums in another order leave, and far below what float32 can tell
@@ -125,4 +126,4 @@ def names(rows: list[Cell], pair: Pair) -> tuple[str, str]:
     first, second = (rows[i].levels for i in pair)
     keys = [key for key in first if first[key] != second[key]]
     left, right = (" + ".join(f"{key}={show(levels[key])}" for key in keys) for levels in (first, second))
-    return left or rows[pair[0]]["label"], right or rows[pair[1]]["label"]
+    return left or rows[pair[0]].label, right or rows[pair[1]].label
