@@ -47,7 +47,7 @@ def refused(small: list[str], conf: str | None, *overrides: str) -> list[str]:
 
 
 MISTAKES = {
-    "position=fixedbase position.base=100.0,500.0": ["position.base=100.0 and position.base=500.0", SAME],
+    "position=fixedbase position.base=100.0,500.0": ["position.base=100 and position.base=500", SAME],
     "position=rope,fixedbase": ["position=rope and position=fixedbase", SAME],
     "ffn=mlp,gateofone": ["ffn=mlp and ffn=gateofone", SAME, "leave one out, or write allow_duplicates=true"],
     "attention=offbyone": ["attention: mistakes_of_mine.OffByOne looks ahead"],
