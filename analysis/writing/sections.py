@@ -34,6 +34,12 @@ class Picture(NamedTuple):
     files: list[str]
 
 
+def captioned(says: str, caption: Sequence[str]) -> str:
+    """What a figure shows and the lines of its caption, as one sentence."""
+    lines = "; ".join(line.rstrip(".") for line in caption if line)
+    return ": ".join(filter(None, [says[:1].upper() + says[1:].rstrip("."), lines])) + "."
+
+
 class Section(NamedTuple):
     """A heading with what stands under it, in this order; whatever is empty is left out."""
 
