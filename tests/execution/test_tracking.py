@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
+from fake_studies import a_cell, a_manifest
 
 from ablate.execution.child_process import program
 from ablate.execution.tracking import process
@@ -25,6 +26,7 @@ from ablate.execution.tracking.wandb import wandb_mode
 from ablate.results.atomic import write_json
 from ablate.results.manifest import write_manifest
 from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.records import PlannedRun
 from ablate.results.run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,10 +79,11 @@ def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int
         for i, cell in enumerate(cells)
         for seed in range(seeds)
     ]
-    manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "factors": {"norm": norms}}
+    whole = {"cells": [a_cell(**cell) for cell in cells], "runs": [PlannedRun(**run) for run in runs]}
+    manifest = whole | {"study": STUDY, "seeds": list(range(seeds)), "factors": {"norm": norms}}
     manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}}
     manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {}, "looks": [], "units": {}}
-    write_manifest(results, manifest)
+    write_manifest(results, a_manifest(**manifest))
     return [run["path"] for run in runs]
 
 
