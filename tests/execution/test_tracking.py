@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
-from fake_studies import a_cell, a_manifest
 
 from ablate.execution.child_process import program
 from ablate.execution.tracking import process
@@ -24,9 +23,8 @@ from ablate.execution.tracking.mirror import Mirror
 from ablate.execution.tracking.run_card import settings
 from ablate.execution.tracking.wandb import wandb_mode
 from ablate.results.atomic import write_json
-from ablate.results.manifest import write_manifest
+from ablate.results.manifest import study_folder
 from ablate.results.metrics_writer import MetricsWriter
-from ablate.results.records import PlannedRun
 from ablate.results.run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,11 +77,10 @@ def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int
         for i, cell in enumerate(cells)
         for seed in range(seeds)
     ]
-    whole = {"cells": [a_cell(**cell) for cell in cells], "runs": [PlannedRun(**run) for run in runs]}
-    manifest = whole | {"study": STUDY, "seeds": list(range(seeds)), "factors": {"norm": norms}}
-    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}}
-    manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {}, "looks": [], "units": {}}
-    write_manifest(results, a_manifest(**manifest))
+    manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "factors": {"norm": norms}}
+    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}, "looks": [], "units": {}}
+    manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {"f0": {"metrics": {"loss": "min"}}}}
+    write_json(study_folder(results, STUDY) / "manifest.json", manifest)
     return [run["path"] for run in runs]
 
 
