@@ -93,7 +93,7 @@ def carry_out(plan: Plan, launch: Launch, replan: Callable[[], Plan], reporter: 
     while True:
         carry_out_round(plan, launch, reporter)
         following = replan() if plan.more and plan.todo else plan
-        if following.manifest["runs"] == plan.manifest["runs"]:  # the last round, or one that did not end
+        if following.manifest.runs == plan.manifest.runs:  # the last round, or one that did not end
             return conclude(following, time.monotonic() - started if trained else None, reporter)
         plan = following
 
@@ -117,14 +117,14 @@ def carry_out_round(plan: Plan, launch: Launch, reporter: Reporter) -> None:
 
 def tracking(plan: Plan, reporter: Reporter) -> AbstractContextManager[None]:
     """The process that mirrors a study to a tracking service, where any cell asks for one."""
-    if not any(cell["config"]["track"] for cell in plan.manifest["cells"]):
+    if not any(cell.config["track"] for cell in plan.manifest.cells):
         return contextlib.nullcontext()
-    return mirrored(plan.results, plan.manifest["study"], plan.user, reporter.remark)
+    return mirrored(plan.results, plan.manifest.study, plan.user, reporter.remark)
 
 
 def conclude(plan: Plan, seconds: float | None, reporter: Reporter) -> Study:
     """Log the look at the results that this is, and report it."""
-    study = load_study(plan.results, plan.manifest["study"], plan.manifest)
+    study = load_study(plan.results, plan.manifest.study, plan.manifest)
     try:
         with refusing_full_disks(plan.results):  # what is not logged must not be seen
             log_look(plan.results, plan.manifest, now())

@@ -43,7 +43,7 @@ def main() -> None:
         timed("-m", *swept, f"results_dir={results}", "track=none", "keep=none", *given)
         study = load_study(results, newest_study(results) or "", curves=False)
     table = scores(study, endpoint(study.manifest)).dropna()
-    cell = {tuple(c["levels"].values()): table[c["id"]].to_numpy() for c in study.manifest["cells"]}
+    cell = {tuple(c.levels.values()): table[c.id].to_numpy() for c in study.manifest.cells}
     for name, one in {
         "loss, ln": lambda kind: cell["ln", kind],
         "loss, rms": lambda kind: cell["rms", kind],

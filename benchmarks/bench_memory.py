@@ -41,7 +41,10 @@ print(json.dumps({"estimated": estimated, "measured": after - before, "process":
 
 
 def measured(*overrides: str) -> dict[str, Any]:
-    """Bytes that training takes beyond the process itself: estimated, and measured as resident memory at its peak."""
+    """Bytes that training takes beyond the process itself: estimated, and measured as resident memory at its peak.
+
+    On Linux alone, whose /proc tells the latter.
+    """
     with tempfile.TemporaryDirectory() as folder:
         arguments = [*overrides, "track=none", f"results_dir={folder}", "seeds=1"]
         done = subprocess.run([sys.executable, "-c", MEASURE, *arguments], capture_output=True, text=True, check=True)

@@ -6,11 +6,12 @@ python benchmarks/bench_overhead.py
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from pathlib import Path
 
 from common import timed
+
+from ablate.training.devices import environments
 
 CELLS = [
     "-m",
@@ -32,7 +33,7 @@ def main() -> None:
         whole, _ = timed(*CELLS, here)
         results = [json.loads(path.read_text()) for path in Path(folder).glob("results/runs/*/*/result.json")]
         work = sum(result["seconds"]["train"] + result["seconds"]["evaluate"] for result in results)
-        workers = len(os.sched_getaffinity(0))
+        workers = len(environments("cpu", "auto"))
         mirrored = len(list(Path(folder).glob("results/wandb/offline-run-*")))
         again, _ = timed(*CELLS, here)
     overhead = (whole - gate - work / workers) / len(results)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from conftest import ROOT, run_module
 from ablate.config.citations import cited, entries
 from ablate.config.groups import CONF, groups
 from ablate.config.schema import COMPONENTS
+from ablate.config.targets import NEEDED
 from ablate.format.suggest import instead
 
 # What each package may import, in the order in which data flow; what it is for, its docstring says.
@@ -223,3 +226,13 @@ def test_a_new_variant_is_one_class_and_one_yaml_and_nothing_else(tmp_path):
 
 def test_conf_is_found_next_to_the_package():
     assert CONF == ROOT / "conf"
+
+
+def test_every_dependency_is_pinned_and_no_package_of_a_users():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = [*project["dependencies"], *(name for group in extras for name in group)]
+    names = {re.split(r"[\[<>=]", each)[0] for each in wanted} - {"ablate"}
+    assert names == set(NEEDED), "ablate.config.targets.NEEDED is what pyproject.toml names"
+    pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
+    assert {name.lower() for name in names} <= pinned, "constraints.txt has a version of each"

@@ -17,7 +17,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Corrupt, Refused
@@ -27,6 +27,7 @@ from ablate.format.streams import exit_with
 from ablate.results.atomic import read_json
 from ablate.results.lease import LOCKLESS
 from ablate.results.manifest import read_manifest
+from ablate.results.records import Manifest
 from ablate.results.run import Run
 
 OLD = 3600  # seconds after which what a write left behind, or a job has not read, is left for good
@@ -52,7 +53,7 @@ class Found(NamedTuple):
     untouched: list[str]
 
 
-def look(results: Path) -> Found:
+def survey(results: Path) -> Found:
     """All that can go.  Raises Refused for what is no results folder."""
     cells = sorted(results.glob("runs/*"))
     links = [folder for folder in (results / "runs", *cells) if folder.is_symlink()]
@@ -64,7 +65,7 @@ def look(results: Path) -> Found:
     now, runs = time.time(), [Run(results, f"{path.parent.name}/{path.name}") for path in folders]
     busy = {run.path for run in runs if in_use(run)}
     manifests, untouched = _manifests(studies)
-    used = {run["path"] for manifest in manifests.values() for run in manifest["runs"]}
+    used = {run.path for manifest in manifests.values() for run in manifest.runs}
     free = [run for run in runs if run.path not in busy]
     lone = [run for run in free if run.path not in used]
     if lone and busy:
@@ -129,7 +130,7 @@ def _of_run(run: Run, now: float) -> Iterator[Item]:
         yield Item(WEIGHTS, run.weights_file, size_of(run.weights_file), run)
 
 
-def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, dict[str, Any]], list[str]]:
+def _manifests(folders: Iterable[Path]) -> tuple[dict[Path, Manifest], list[str]]:
     """The manifests that can be read, by the folders of their studies, and why the others cannot."""
     found, wrong = {}, []
     for folder in folders:
@@ -147,15 +148,15 @@ def _going(folder: Path, busy: set[str]) -> set[str]:
     found: set[str] = set()
     for file in (folder / "units").glob("*.json"):
         with contextlib.suppress(FileNotFoundError, Corrupt, KeyError, TypeError):
-            found |= {run["path"] for run in read_json(file)["runs"]}
+            found |= {run.path for run in read_json(file)["runs"]}
     return found if found & busy else set()
 
 
-def _of_study(folder: Path, manifest: dict[str, Any], now: float, busy: set[str]) -> Iterator[Item]:
+def _of_study(folder: Path, manifest: Manifest, now: float, busy: set[str]) -> Iterator[Item]:
     if folder.is_symlink():
         return
     yield from _debris(folder, now, None)
-    paths = [run["path"] for run in manifest["runs"]]
+    paths = [run.path for run in manifest.runs]
     if busy.intersection(paths) or not all(_ended(Run(folder.parents[1], path)) for path in paths):
         return
     if (folder / "units").is_symlink():
@@ -185,7 +186,7 @@ def _ended(run: Run) -> bool:
         result = run.result()
     except (Corrupt, OSError):
         return False
-    return result is not None and result["status"] in ("done", "diverged")
+    return result is not None and result.status in ("done", "diverged")
 
 
 def _keep(run: Run) -> str | None:
@@ -249,7 +250,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def clean(results: Path, kinds: list[str], sure: bool) -> int:
     """Show what there is of these kinds and of others, and remove these where `sure`; the exit code."""
-    found = look(results)
+    found = survey(results)
     chosen = [item for item in found.items if item.kind in kinds]
     whole = {item.path for item in chosen if item.kind == ORPHANS}
     chosen = [item for item in chosen if item.path in whole or not whole.intersection(item.path.parents)]

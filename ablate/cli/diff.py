@@ -24,6 +24,8 @@ from ablate.format.streams import exit_with
 from ablate.format.suggest import instead
 from ablate.results.atomic import read_json
 from ablate.results.choose import choose_study, manifest_of, studies
+from ablate.results.records import Cell, Manifest, PlannedRun
+from ablate.results.result import Result
 from ablate.results.run import Run
 from ablate.results.tables import as_planned, own_name
 
@@ -39,7 +41,7 @@ class Side(NamedTuple):
     config: dict[str, Any]
     sizes: dict[str, Any]
     run: Run | None = None
-    result: dict[str, Any] | None = None
+    result: Result | None = None
 
 
 class Row(NamedTuple):
@@ -104,16 +106,16 @@ def find(results: Path, text: str, study: str | None = None) -> Side:
     if (folder / "config.yaml").is_file():
         folder = folder.resolve()
         return _of_run(Run(folder.parents[2], f"{folder.parent.name}/{folder.name}"))
-    manifest = manifest_of(results, choose_study(results, study)) if study or studies(results) else {}
-    named = [_of_cell(results, cell, seed) for cell, seed in _cells(manifest, text)]
+    manifest = manifest_of(results, choose_study(results, study)) if study or studies(results) else None
+    named = [_of_cell(results, *one) for one in _cells(manifest, text)] if manifest else []
     paths = sorted(str(file.parent.relative_to(results / "runs")) for file in results.glob("runs/*/*/config.yaml"))
     begun = [path for path in paths if path.startswith(text)] if text and not named else []
     if len(named) + len(begun) == 1:
         return named[0] if named else _of_run(Run(results, begun[0]))
     if several := [side.name for side in named] or begun:
         raise Refused(f"{text} can be {', '.join(several[:6])}{', …' * (len(several) > 6)}; write which")
-    labels = [cell["label"] for cell in manifest.get("cells", [])]
-    where = f"no cell of {manifest['study']} and " if manifest else ""
+    labels = [cell.label for cell in manifest.cells] if manifest else []
+    where = f"no cell of {manifest.study} and " if manifest else ""
     raise Refused(f"{text} is {where}no run in {results}: {instead(text, [*labels, *paths])}")
 
 
@@ -138,25 +140,25 @@ def show(first: Side, second: Side, rows: list[Row]) -> str:
     return "\n".join([*head, *lines, *said])
 
 
-def _cells(manifest: dict[str, Any], text: str) -> Iterator[tuple[dict[str, Any], int | None]]:
+def _cells(manifest: Manifest, text: str) -> Iterator[tuple[Cell, PlannedRun | None]]:
     """The cells of a study, and the seed, that a text names by label, id or folder."""
     for wanted, seed in ((text, None), *((m[1], int(m[2])) for m in [re.fullmatch(r"(.+?)[ /,]+s(\d+)", text)] if m)):
-        for cell in manifest.get("cells", []):
-            if wanted.replace(" ", "") in (cell["label"].replace(" ", ""), cell["id"], cell["name"]):
-                planned = [run for run in manifest["runs"] if (run["cell"], run["seed"]) == (cell["id"], seed)]
-                if seed is None or planned:
-                    yield (
-                        (as_planned(cell, planned[0]) | {"path": planned[0]["path"]}, seed) if planned else (cell, seed)
-                    )
+        for cell in manifest.cells:
+            if wanted.replace(" ", "") in (cell.label.replace(" ", ""), cell.id, cell.name):
+                planned = [run for run in manifest.runs if (run.cell, run.seed) == (cell.id, seed)]
+                if planned:
+                    yield as_planned(cell, planned[0]), planned[0]
+                elif seed is None:
+                    yield cell, None
 
 
-def _of_cell(results: Path, cell: dict[str, Any], seed: int | None) -> Side:
-    sizes = {name: cell[name] for name in SIZES}
-    if seed is None:
-        return Side(cell["label"], _settings(cell["config"]), sizes)
-    run = Run(results, cell["path"])
-    config = _settings(cell["config"] | {"seeds": [seed]})
-    return Side(f"{cell['label']} s{seed}  {run.path}", config, sizes, run, run.result())
+def _of_cell(results: Path, cell: Cell, planned: PlannedRun | None) -> Side:
+    sizes = {name: getattr(cell, name) for name in SIZES}
+    if planned is None:
+        return Side(cell.label, _settings(cell.config), sizes)
+    run = Run(results, planned.path)
+    config = _settings(cell.config | {"seeds": [planned.seed]})
+    return Side(f"{cell.label} s{planned.seed}  {run.path}", config, sizes, run, run.result())
 
 
 def _of_run(run: Run) -> Side:
@@ -164,9 +166,8 @@ def _of_run(run: Run) -> Side:
     if not isinstance(config, dict):
         raise Refused(f"{run.config_file} is no configuration")
     result = run.result()
-    return Side(
-        run.path, _settings(config), {name: result[name] for name in SIZES if result and name in result}, run, result
-    )
+    sizes = {name: size for name in SIZES if (size := getattr(result, name, None)) is not None}
+    return Side(run.path, _settings(config), sizes, run, result)
 
 
 def _settings(config: dict[str, Any]) -> dict[str, Any]:
@@ -190,14 +191,13 @@ def _unequal(section: str, first: dict[str, Any], second: dict[str, Any], lackin
 
 def _origin(side: Side) -> dict[str, Any]:
     """Versions, data, commit and machine that a run came from, as far as they are known."""
-    found, result = _provenance_file(side) or {}, side.result or {}
-    git, versions = result.get("git") or {}, found.get("versions") or result.get("versions") or {}
-    commit = f"{git['commit'][:SHOWN]}{' with changes' * bool(git.get('dirty'))}" if git.get("commit") else None
+    found, result = _provenance_file(side) or {}, side.result or Result(status="failed", final={})
+    git, versions = result.git, found.get("versions") or result.versions or {}
+    commit = f"{git.commit[:SHOWN]}{' with changes' * bool(git.dirty)}" if git and git.commit else None
     known = {f"version of {name}": value for name, value in versions.items()}
-    known |= {"data": found.get("data") or result.get("data_fingerprint"), "commit": commit}
-    return {key: value for key, value in known.items() if value} | {
-        key: result[key] for key in ("device", "host") if result.get(key)
-    }
+    known |= {"data": found.get("data") or result.data_fingerprint, "commit": commit}
+    known |= {"device": result.device, "host": result.host}
+    return {key: value for key, value in known.items() if value}
 
 
 def _definitions(first: Side, second: Side) -> Iterator[dict[str, str]]:
@@ -229,17 +229,16 @@ def _unknown(first: Side, second: Side) -> list[str]:
 
 def _results(first: Side, second: Side) -> Iterator[Row]:
     yield from _unequal("result", {"status": _status(first)}, {"status": _status(second)})
-    finals = [side.result["final"] if side.result else {} for side in (first, second)]
+    finals = [side.result.final if side.result else {} for side in (first, second)]
     for key in dict.fromkeys([*finals[0], *finals[1]]) if finals[0] != finals[1] else ():
         one, other = (final.get(key) for final in finals)
-        known = isinstance(one, int | float) and isinstance(other, int | float)
-        change = f"{other - one:+.4g}" if known else ""
+        change = "" if one is None or other is None else f"{other - one:+.4g}"
         yield Row("result", key, UNKNOWN if one is None else one, UNKNOWN if other is None else other, change)
 
 
 def _status(side: Side) -> str:
     if side.result:
-        return str(side.result["status"])
+        return side.result.status
     assert side.run
     if side.run.holder():
         return "running"

@@ -92,7 +92,7 @@ def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[lis
     if what is None or len(names) > 1:
         raise Refused(f"{' and '.join(names)} are several; write one" if names else f"{results} holds no study")
     found, damaged = read(places(what, results), user)
-    done = [run for run in found if run.loaded.result and run.loaded.result["status"] == "done"]
+    done = [run for run in found if run.loaded.result and run.loaded.result.status == "done"]
     if not done and not damaged:
         raise Refused(f"{what} has no run that is done; train it first")
     if done and not any(run.loaded.run.weights_file.exists() for run in done):
@@ -114,8 +114,8 @@ def places(what: str, results: Path) -> list[tuple[str, str, Path]]:
     except FileNotFoundError:
         known = ", ".join(sorted(path.parent.name for path in results.glob("studies/*/manifest.json"))) or "none"
         raise Refused(f"{what} is no folder of a run and no study in {results}; studies: {known}") from None
-    labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
-    return [(labels[run["cell"]], str(run["seed"]), results / "runs" / run["path"]) for run in manifest["runs"]]
+    labels = {cell.id: cell.label for cell in manifest.cells}
+    return [(labels[run.cell], str(run.seed), results / "runs" / run.path) for run in manifest.runs]
 
 
 def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[Named], list[str]]:
@@ -239,11 +239,12 @@ def same_tokens(loaded: LoadedRun, asked: dict[str, Any]) -> bool:
 
 def differences(loaded: LoadedRun, found: dict[str, float], asked: dict[str, Any]) -> list[str]:
     """What is not what the run's files say, a few words each: bit for bit, but for what another program rounds."""
-    stored = (loaded.result or {})["final"] if same_tokens(loaded, asked) else {}
+    stored = loaded.result.final if loaded.result and same_tokens(loaded, asked) else {}
     # Here models run eagerly, and perhaps on another device.
     within = ROUNDING if loaded.config["train"]["compile"] or loaded.config["train"]["device"] != "cpu" else 0.0
-    different = [n for n, value in found.items() if n in stored and abs(stored[n] - value) > within * abs(stored[n])]
-    return [f"{name} is {found[name]!r}, and training wrote {stored[name]!r}" for name in different]
+    both = [(name, value, old) for name, value in found.items() if (old := stored.get(name)) is not None]
+    different = [(name, value, old) for name, value, old in both if abs(old - value) > within * abs(old)]
+    return [f"{name} is {value!r}, and training wrote {old!r}" for name, value, old in different]
 
 
 def table(rows: list[tuple[Named, dict[str, float]]]) -> str:

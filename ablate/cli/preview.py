@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ablate import evidence
 from ablate.format import counted, percent, remainder
 from ablate.planning.budget_matching import CHOSEN
 from ablate.planning.plan import Plan
+from ablate.results import naming
+from ablate.results.records import Cell, Manifest
 
 
 def preview(plan: Plan) -> str:
     """A table of the plan's cells and a line of totals."""
     budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
     head = ("cell", *budget, *matching(plan), "to do", "done")
-    cells, seeds = plan.manifest["cells"], plan.manifest["seeds"]
-    tasks = ", ".join(task["title"] for task in plan.manifest["tasks"].values())
+    cells, seeds = plan.manifest.cells, plan.manifest.seeds
+    tasks = ", ".join(task.title for task in plan.manifest.tasks.values())
     test = sum(status == "untested" for status in plan.statuses.values())
     cell, seed, run = counted(len(cells), "cell"), counted(len(seeds), "seed"), counted(len(plan.statuses), "run")
     runs = f"{cell} × {seed} = {run}, {len(plan.todo) - test} to do" + f", {test} to test at new lengths" * bool(test)
-    where = f"study {plan.manifest['study']} in {plan.folder}"
+    where = f"study {plan.manifest.study} in {plan.folder}"
     held = evidence.also_lines(plan.manifest)
-    held += [f"match={plan.manifest['match']}: {cells[0]['matched']['quantity']}"] if matching(plan) else []
-    notes = list(dict.fromkeys(note for cell in cells for note in cell["notes"]))
-    asked = [*about(plan.manifest), *plan.manifest["remarks"]]
+    held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []
+    notes = list(dict.fromkeys(note for cell in cells for note in cell.notes))
+    asked = [*about(plan.manifest), *plan.manifest.remarks]
     table = columns([head, *(row(plan, cell) for cell in cells)])
     end = "dry run: nothing was trained or written"
     return "\n".join([*table, "", f"{tasks}; {runs}", where, *asked, *held, *notes, *plan.notes, end])
 
 
-def about(manifest: dict[str, Any]) -> list[str]:
+def about(manifest: Manifest) -> list[str]:
     """What the study asks and claims, a line each."""
-    claims = list(manifest["claims"].values())
-    late = sum(not entry["registered"] for entry in claims)
+    claims = list(manifest.claims.values())
+    late = sum(not entry.registered for entry in claims)
     said = f"{late} post hoc: written when there were results" if late else "registered: written before any result"
-    lines = [f"question: {manifest['question']}"] if manifest.get("question") else []
-    lines += [f"tier: {manifest['tier']}"] if manifest["tier"] else []
-    lines += [f"zip: {', '.join(manifest['zip'])} change together"] if manifest["zip"] else []
+    lines = [f"question: {manifest.question}"] if manifest.question else []
+    lines += [f"tier: {manifest.tier}"] if manifest.tier else []
+    lines += [f"zip: {', '.join(manifest.zip)} change together"] if manifest.zip else []
     return lines + ([f"{counted(len(claims), 'claim')}, {said}"] if claims else [])
 
 
@@ -51,18 +51,18 @@ def columns(rows: list[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def row(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:
+def row(plan: Plan, cell: Cell) -> tuple[str, ...]:
     """One cell's line."""
-    statuses = [plan.statuses[run["path"]] for run in plan.manifest["runs"] if run["cell"] == cell["id"]]
-    reference = next(other for other in plan.manifest["cells"] if is_reference_of(plan, other, cell))
+    statuses = [plan.statuses[run.path] for run in plan.manifest.runs if run.cell == cell.id]
+    reference = next(other for other in plan.manifest.cells if is_reference_of(plan, other, cell))
     done = sum(status in ("done", "diverged", "untested") for status in statuses)
     return (
-        cell["label"] + (" (reference)" if cell["reference"] else ""),
-        f"{cell['params']:,}",
-        percent(cell["params"] / reference["params"] - 1),
-        f"{cell['flops_per_token']:,.0f}",
-        percent(cell["flops_per_token"] / reference["flops_per_token"] - 1),
-        f"{100 * cell['shared_draws']:.0f} %",
+        cell.label + (" (reference)" if cell.reference else ""),
+        f"{cell.params:,}",
+        percent(cell.params / reference.params - 1),
+        f"{cell.flops_per_token:,.0f}",
+        percent(cell.flops_per_token / reference.flops_per_token - 1),
+        f"{100 * (cell.shared_draws or 0):.0f} %",
         *matched(plan, cell),
         str(len(statuses) - done),
         str(done),
@@ -71,20 +71,20 @@ def row(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:
 
 def matching(plan: Plan) -> tuple[str, ...]:
     """What the match chooses for each cell, and what it holds equal: the heads of its columns, none without a match."""
-    how = plan.manifest["match"]
+    how = plan.manifest.match
     return () if how == "none" else (CHOSEN[how][0], f"match={how}")
 
 
-def matched(plan: Plan, cell: dict[str, Any]) -> tuple[str, ...]:
+def matched(plan: Plan, cell: Cell) -> tuple[str, ...]:
     """What was chosen for a cell, and the difference that is left."""
-    found, config = matching(plan), cell["config"]
+    found, config = matching(plan), cell.config
     if not found:
         return ()
     section, key = found[0].split(".")
-    return str(config[section][key]), remainder(cell["matched"]["difference"])
+    return str(config[section][key]), remainder(cell.matched.difference) if cell.matched else ""
 
 
-def is_reference_of(plan: Plan, other: dict[str, Any], cell: dict[str, Any]) -> bool:
+def is_reference_of(plan: Plan, other: Cell, cell: Cell) -> bool:
     """Whether a cell is what another one is compared with: the reference of the same stratum."""
-    strata = [key for key in plan.manifest["factors"] if key not in plan.manifest["reference"]]
-    return other["reference"] and all(other["levels"][key] == cell["levels"][key] for key in strata)
+    strata = [key for key in plan.manifest.factors if key not in plan.manifest.reference]
+    return other.reference and all(other.levels[key] == cell.levels[key] for key in strata)

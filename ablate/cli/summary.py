@@ -10,6 +10,8 @@ from typing import Any
 import pandas
 
 from ablate import evidence, format
+from ablate.results import naming
+from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 from ablate.results.tables import planned_cells
 
@@ -32,39 +34,39 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
 
 def _title(study: Study, wall_seconds: float | None) -> str:
     manifest, status = study.manifest, study.runs["status"].value_counts()
-    parts = [format.title(manifest), ", ".join(dict.fromkeys(task["title"] for task in manifest["tasks"].values()))]
-    parts += filter(None, [format.role(manifest)])
+    parts = [naming.title(manifest), ", ".join(dict.fromkeys(task.title for task in manifest.tasks.values()))]
+    parts += filter(None, [naming.role(manifest)])
     counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
     parts.append(", ".join([format.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
     return " · ".join([*parts, *([] if wall_seconds is None else [format.duration(wall_seconds)])])
 
 
-def _question(manifest: dict[str, Any]) -> list[str]:
+def _question(manifest: Manifest) -> list[str]:
     """What the study's file asks, and which of its tiers ran."""
-    asked, tier = manifest.get("question"), manifest.get("tier")
+    asked, tier = manifest.question, manifest.tier
     return [f"question: {asked}"] * bool(asked) + [f"tier: {tier}"] * bool(tier)
 
 
 def _scope(study: Study) -> str:
     manifest = study.manifest
-    sizes = [format.size(cell["params"]) for cell in manifest["cells"] if cell["reference"]]
-    configs = [cell["config"] for cell in planned_cells(manifest)]
+    sizes = [format.size(cell.params) for cell in manifest.cells if cell.reference]
+    configs = [cell.config for cell in planned_cells(manifest)]
     steps = [str(config["train"]["steps"]) for config in configs]
     rates = [format.scientific(config["optim"]["lr"]) for config in configs]
-    passes = [format.passes(_passes(manifest, cell)) for cell in manifest["cells"]]
-    tuning = manifest.get("tuning") or {}
-    how = "tuned" if tuning.get("key") == "optim.lr" else "untuned"
-    how += " anew for each seed:" * bool(tuning.get("per_seed"))
+    passes = [format.passes(_passes(manifest, cell)) for cell in manifest.cells]
+    tuning = manifest.tuning
+    how = "tuned" if tuning and tuning.key == "optim.lr" else "untuned"
+    how += " anew for each seed:" * bool(tuning and tuning.per_seed)
     one = f"{'one ' * (how == 'untuned')}{how} lr "
     rate = one if len(set(rates)) == 1 else f"{how} lrs "
     seen = f"{_range(steps)} steps ({_range(passes)})"
-    matched = format.matched(manifest)
+    matched = naming.matched(manifest)
     return f"scope: {_range(sizes)} parameters, {seen}, {rate}{_range(rates)}" + f"; {matched}" * bool(matched)
 
 
-def _passes(manifest: dict[str, Any], cell: dict[str, Any]) -> float | None:
-    steps, tokens = cell["config"]["train"]["steps"], manifest["tasks"][cell["task"]]["train_tokens"]
-    return None if tokens is None else float(steps * cell["tokens_per_step"] / tokens)
+def _passes(manifest: Manifest, cell: Cell) -> float | None:
+    steps, tokens = cell.config["train"]["steps"], manifest.tasks[cell.task].train_tokens
+    return None if tokens is None else float(steps * (cell.tokens_per_step or 0) / tokens)
 
 
 def _range(values: list[str]) -> str:
@@ -73,12 +75,12 @@ def _range(values: list[str]) -> str:
 
 
 def _metric(study: Study) -> str:
-    metrics, tasks = evidence.measures(study.manifest), list(study.manifest["tasks"].values())
-    losses = tasks[0]["yardsticks"] if len(tasks) == 1 and metrics[0].endswith("loss") else {}
+    metrics, tasks = evidence.measures(study.manifest), list(study.manifest.tasks.values())
+    losses = tasks[0].yardsticks if len(tasks) == 1 and metrics[0].endswith("loss") else {}
     yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in losses.items())
-    averages = {cell["config"]["train"].get("average", "none") for cell in study.manifest["cells"]} - {"none"}
+    averages = {cell.config["train"].get("average", "none") for cell in study.manifest.cells} - {"none"}
     when = "last step" + "".join(f", weights averaged ({how})" for how in sorted(averages))
-    named = " or ".join(f"{metric}{format.unit(study.manifest, metric)}" for metric in metrics)
+    named = " or ".join(f"{metric}{naming.unit(study.manifest, metric)}" for metric in metrics)
     own = ", each cell's by its own task" * (len(metrics) > 1)
     return f"{named}, {when}{own}" + f" ({yardsticks})" * bool(yardsticks)
 
@@ -108,7 +110,7 @@ def _beside(study: Study) -> list[str]:
     """Beside the endpoint: other metrics that its task shows, other lengths, and other statistics of norms."""
     metric = evidence.endpoint(study.manifest)
     known = [name for name in study.runs if name.startswith(metric) and study.runs[name].notna().any()]
-    asked = {length for cell in study.manifest["cells"] for length in cell["config"].get("eval", {}).get("lengths", [])}
+    asked = {length for cell in study.manifest.cells for length in cell.config.get("eval", {}).get("lengths", [])}
     lengths = {length: f"{metric}@{length}" for length in asked if f"{metric}@{length}" in known}
     measured = [f"test/loss_{tag}" for tag in ("recalibrated", "batch")]
     statistics = {
@@ -116,7 +118,7 @@ def _beside(study: Study) -> list[str]:
         for name in measured
         if name in study.runs and study.runs[name].notna().any()
     }
-    also = dict.fromkeys(name for task in study.manifest["tasks"].values() for name in task.get("beside", []))
+    also = dict.fromkeys(name for task in study.manifest.tasks.values() for name in task.beside)
     measured_too = {name: f"test/{name}" for name in also if f"test/{name}" in study.runs and f"test/{name}" != metric}
     return [
         *_others(study, "also measured", measured_too),
@@ -193,7 +195,7 @@ def _heading(design: pandas.DataFrame) -> str:
 
 def _common(study: Study) -> list[str]:
     """The effects with all cells at the same value of what was tuned, beside the scored ones."""
-    if not study.manifest.get("tuning"):
+    if not study.manifest.tuning:
         return []
     heading, rows = evidence.common_rows(study.manifest)
     shown = rows[:ROWS]
@@ -215,10 +217,10 @@ def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
     lines = [evidence.families(study.manifest, int(table["family"].sum()))]
-    lines += [*study.manifest.get("remarks", []), evidence.standing(study, table, claims) or ""]
+    lines += [*study.manifest.remarks, evidence.standing(study, table, claims) or ""]
     lines += [evidence.unadjusted(study.manifest) or "", evidence.margin_line(study)]
     lines += [evidence.overfitting(study), *dict.fromkeys(n for n in cells["notes"] if n)]
-    if len(study.manifest["seeds"]) == 1 and len(table):
+    if len(study.manifest.seeds) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     metrics = evidence.measures(study.manifest)
     for metric in metrics:
@@ -264,18 +266,18 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
     again = (
         f"the same command again trains the {format.counted(open_runs, 'run')} without a number\n" if open_runs else ""
     )
-    if table.empty or manifest.get("confirms") or format.no_evidence(manifest):
+    if table.empty or manifest.confirms or naming.no_evidence(manifest):
         return again + figures
     if not (status == "done").any():
         return again + _slower(study) * bool((status == "diverged").any()) + figures
     # A confirmation has seeds of its own, and counts them beforehand.
-    command = [word for word in shlex.split(manifest["command"]) if not word.startswith(("seeds=auto", "seeds_max="))]
+    command = [word for word in shlex.split(manifest.command) if not word.startswith(("seeds=auto", "seeds_max="))]
     return f"{again}next: {shlex.join(command)} confirm=8      {figures}"
 
 
 def _slower(study: Study) -> str:
     """What to try where runs diverged and none ended with a number: there is nothing to confirm."""
-    rate = min(cell["config"]["optim"]["lr"] for cell in study.manifest["cells"])
+    rate = min(cell.config["optim"]["lr"] for cell in study.manifest.cells)
     return (
         f"next: no run ended with a number; try a lower optim.lr, {format.scientific(float(f'{rate / 3:.1g}'))} say\n"
     )

@@ -27,7 +27,7 @@ class Terminal:
 
     def training(self, plan: Plan) -> AbstractContextManager[None]:
         """The live view."""
-        return follow(plan.results, plan.manifest["study"], plan.todo)
+        return follow(plan.results, plan.manifest.study, plan.todo)
 
     def ended(self, plan: Plan, study: Study, seconds: float | None) -> None:
         """The summary."""

@@ -40,8 +40,8 @@ def _replay_study(results: Path, name: str | None, user: list[str]) -> list[str]
     try:
         if study is None:
             raise FileNotFoundError
-        runs = read_manifest(results, study)["runs"]
-        return _replay(Mirror(results, study, user), [run["path"] for run in runs])
+        runs = read_manifest(results, study).runs
+        return _replay(Mirror(results, study, user), [run.path for run in runs])
     except FileNotFoundError:
         known = sorted(path.parent.name for path in results.glob("studies/*/manifest.json"))
         raise Refused(f"no study {study or ''} in {results}; there are {', '.join(known) or 'none'}") from None

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
 
 RELATIONS = ("less", "greater", "equivalent", "diverges_more", "rank_correlates")
 Side = dict[str, Any]
+
+
+class Leveled(Protocol):
+    """A cell, as far as claims know it."""
+
+    @property
+    def id(self) -> str:
+        """What sides name it by."""
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+
+    @property
+    def levels(self) -> dict[str, Any]:
+        """Its level of each factor."""
 
 
 def relation_of(claim: dict[str, Any]) -> str:
@@ -15,10 +31,10 @@ def relation_of(claim: dict[str, Any]) -> str:
     return relation
 
 
-def sides_of(claim: dict[str, Any], cells: list[dict[str, Any]]) -> list[set[str]]:
+def sides_of(claim: dict[str, Any], cells: Sequence[Leveled]) -> list[set[str]]:
     """The ids of the cells on each side of a claim; of `rank_correlates` those of each level."""
     at = claim.get("at", {})
-    return [{cell["id"] for cell in cells if holds(cell["levels"], side | at)} for side in compared(claim)]
+    return [{cell.id for cell in cells if holds(cell.levels, side | at)} for side in compared(claim)]
 
 
 def compared(claim: dict[str, Any]) -> list[Side]:
@@ -59,7 +75,7 @@ def _alone(levels: dict[str, Any]) -> dict[str, Any]:
     return alone
 
 
-def weighed(claim: dict[str, Any], cells: list[dict[str, Any]]) -> list[dict[str, float]]:
+def weighed(claim: dict[str, Any], cells: Sequence[Leveled]) -> list[dict[str, float]]:
     """Weights of each side's cells that make its mean, Σ w = 1; empty where the sides cannot be compared.
 
     With unnamed factors' levels u averaged equally: mean over u of the mean over the side's cells at u.  Sides of
@@ -67,7 +83,7 @@ def weighed(claim: dict[str, Any], cells: list[dict[str, Any]]) -> list[dict[str
     in common, and needs none where each side has every level of every unnamed factor equally often.
     """
     named = {key for side in compared(claim) for key in side}
-    by_id = {cell["id"]: cell["levels"] for cell in cells}
+    by_id = {cell.id: cell.levels for cell in cells}
     groups = [_grouped([cell for cell in by_id if cell in side], by_id, named) for side in sides_of(claim, cells)]
     common = set(groups[0]).intersection(*groups[1:])
     if common:

@@ -6,10 +6,10 @@ What results say of them: ablate.evidence.claims.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ablate.config.claim_relations import RELATIONS, holds, levels_of, relation_of, sides_of, weighed
+from ablate.config.claim_relations import RELATIONS, Leveled, holds, levels_of, relation_of, sides_of, weighed
 from ablate.config.errors import Problem
 from ablate.config.margin import fraction_of
 from ablate.format.settings import is_number
@@ -126,7 +126,7 @@ def _twice(at: Any, sides: Any) -> Iterator[str]:
             yield f"at: {key} is what its sides compare; leave it out"
 
 
-def applicable(claims: dict[str, Any], cells: list[dict[str, Any]]) -> tuple[dict[str, Any], list[Problem]]:
+def applicable(claims: dict[str, Any], cells: Sequence[Leveled]) -> tuple[dict[str, Any], list[Problem]]:
     """The claims whose levels all have cells, no cell on two sides, and why the others are none of this study's."""
     kept: dict[str, Any] = {}
     problems: list[Problem] = []
@@ -136,7 +136,7 @@ def applicable(claims: dict[str, Any], cells: list[dict[str, Any]]) -> tuple[dic
         if absent:
             problems.append(Problem(f"claims.{name}", f"{absent} has no cell in this study"))
         elif both:
-            label = next(cell["label"] for cell in cells if cell["id"] in both)
+            label = next(cell.label for cell in cells if cell.id in both)
             problems.append(Problem(f"claims.{name}", f"both sides hold {label}; fix more factors, or use `at`"))
         elif not all(weighed(claim, cells)):
             differ = "its sides have no levels of the other factors in common, so that these would be compared, too"
@@ -146,13 +146,13 @@ def applicable(claims: dict[str, Any], cells: list[dict[str, Any]]) -> tuple[dic
     return kept, problems
 
 
-def _absent(claim: dict[str, Any], cells: list[dict[str, Any]]) -> str | None:
+def _absent(claim: dict[str, Any], cells: Sequence[Leveled]) -> str | None:
     """A level that a claim names and no cell has beside the rest of its side."""
     for side in (side for side in claim[relation_of(claim)] if isinstance(side, dict)):
         whole = claim.get("at", {}) | side
         for key, asked in whole.items():
             for level in levels_of(asked):
-                if not any(holds(cell["levels"], whole | {key: level}) for cell in cells):
+                if not any(holds(cell.levels, whole | {key: level}) for cell in cells):
                     return f"{key}={level}"
     return None
 

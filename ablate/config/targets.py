@@ -27,11 +27,13 @@ NEEDED: tuple[str, ...] = (
     "scipy",
     "pyDOE3",
     "matplotlib",
+    "seaborn",
     "plotly",
-    "jinja2",
 )
-NEEDED += ("pyyaml", "rich", "safetensors", "wandb", "babel", "scikit-learn", "tokenizers", "datasets", "pyarrow")
-NEEDED += ("selenium", "hatchling", "pytest", "statsmodels", "pytest-xdist", "ruff", "mypy", "transformers")
+NEEDED += ("jinja2", "pyyaml", "rich", "safetensors", "wandb", "pybtex", "msgspec", "argcomplete")
+NEEDED += ("hydra-joblib-launcher", "hydra-submitit-launcher", "hydra-ray-launcher")
+NEEDED += ("babel", "scikit-learn", "tokenizers", "datasets", "pyarrow", "selenium", "hatchling")
+NEEDED += ("pytest", "statsmodels", "pytest-xdist", "ruff", "mypy", "transformers")
 # Where what `_target_`s of earlier releases name stands now: a module, or one class or function.
 MOVED = {"ablate.optim": "ablate.training.optim", "ablate.track": "ablate.execution.tracking.wandb"}
 SINK = ("log", "finish", "close")  # what a tracking service can do

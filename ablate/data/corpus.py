@@ -18,7 +18,8 @@ import numpy as np
 
 from ablate.data.split import split_documents
 from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, decode, tokenise, units
-from ablate.results.checksum import SEAL, seal_of, sum_of, wrong
+from ablate.results.checksum import SEAL, Sum, seal_of, sum_of, wrong
+from ablate.results.typed_json import parse
 
 SPLITS = ("train", "val", "test")
 FORMAT = 4  # raised when what the cache holds for the same documents changes
@@ -95,7 +96,9 @@ def _alone(cache: Path) -> Iterator[None]:
 
 def _read(folder: Path) -> Corpus:
     meta = json.loads((folder / "meta.json").read_text())
-    if meta[SEAL] != seal_of(meta) or any(wrong(folder / name, written) for name, written in meta["files"].items()):
+    if meta[SEAL] != seal_of(meta) or any(
+        wrong(folder / name, parse(Sum, written)) for name, written in meta["files"].items()
+    ):
         raise ValueError(f"{folder} is damaged")
     state, fingerprint = meta["alphabet"], folder.name
     if meta["tokenizer"] == "bpe":
@@ -133,7 +136,7 @@ def _write(folder: Path, documents: Sequence[Document], tokenizer: str, size: in
             np.save(Path(making) / f"{split}.npy", stream)
         if tokenizer == "bpe":
             (Path(making) / "tokenizer.json").write_text(coded.state, encoding="utf-8")
-        meta["files"] = {file.name: sum_of(file.read_bytes()) for file in Path(making).iterdir()}
+        meta["files"] = {file.name: sum_of(file.read_bytes()).as_json() for file in Path(making).iterdir()}
         (Path(making) / "meta.json").write_text(json.dumps(meta | {SEAL: seal_of(meta)}))
         ready = Path(making).rename(Path(making + "-ready"))
         try:

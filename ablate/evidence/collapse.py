@@ -23,6 +23,7 @@ from ablate.evidence.estimates import Scored, estimate_of, groups, sums
 from ablate.evidence.normality import alarmed, normality
 from ablate.evidence.scores import is_share
 from ablate.evidence.statistics import Estimate, interval
+from ablate.results.records import TaskFacts
 
 LOST = 0.25  # of the way from the best cell to a guess: a run beyond has collapsed
 
@@ -53,9 +54,10 @@ class Collapse(NamedTuple):
         return any(self.sides) and all(2 * count < n for count, n in self.counts) and self.solved.n >= SEEDS
 
 
-def guess_of(task: dict[str, Any], metric: str) -> float:
+def guess_of(task: TaskFacts, metric: str) -> float:
     """What a model that has learnt nothing scores: e^−c or 0 of a share, the largest yardstick c of a loss, or NaN."""
-    name, known = metric.split("/")[-1].split("@")[0], task.get("yardsticks") or {}
+    name = metric.split("/")[-1].split("@")[0]
+    known = {name: value for name, value in task.yardsticks.items() if value is not None}
     if is_share(task, metric):
         return math.exp(-known["chance"]) if "chance" in known and name == "accuracy" else 0.0
     return max(map(float, known.values()), default=math.nan) if name.startswith("loss") else math.nan
@@ -90,8 +92,8 @@ def _best(worse: np.ndarray) -> float:
 
 def _guess(found: Scored, names: Sequence[str]) -> float:
     """What a guess scores, of all the cells' tasks the same; NaN where it is not."""
-    tasks = found.study.manifest["tasks"]
-    known = {guess_of(tasks.get(found.cells[name]["task"], {}), found.metrics[name]) for name in names}
+    tasks = found.study.manifest.tasks
+    known = {guess_of(tasks[found.cells[name].task], found.metrics[name]) for name in names}
     return known.pop() if len(known) == 1 else math.nan
 
 

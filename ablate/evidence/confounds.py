@@ -9,6 +9,7 @@ from ablate.config.schema import NO_NUMBERS
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.format import counted, setting
 from ablate.format.settings import flat
+from ablate.results.records import Cell, Manifest
 
 SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
 # Widths follow from a variant's rule, and their cost is shown; the others change no run's numbers.
@@ -16,23 +17,20 @@ ASIDE = {*NO_NUMBERS, "ffn.hidden", "train.device"}
 CHOSEN = {"params": {"ffn.mult", "ffn.multiple_of"}, "flops": {"ffn.mult", "ffn.multiple_of"}}
 CHOSEN |= {"flops_total": {"train.steps", "optim.warmup"}}
 NAMED = 3  # settings that a line spells out
-Cell = dict[str, Any]
 
 
-def also(manifest: dict[str, Any], contrast: Contrast) -> list[str]:
+def also(manifest: Manifest, contrast: Contrast) -> list[str]:
     """The settings besides its factors in which the sides of a contrast differ: "bias true → false".
 
     Settings that both sides have; of a factor's own group without its name, and none where its variants are one class
     with other arguments.  Nothing of interactions, whose sides have all levels.
     """
-    cells = {cell["id"]: cell for cell in manifest["cells"]}
+    cells = {cell.id: cell for cell in manifest.cells}
     sides = [[cells[name] for name in contrast.side(sign)] for sign in (-1, 1)]
-    changed = [
-        name for name in manifest["factors"] if _unlike([cell["levels"].get(name) for cell in side] for side in sides)
-    ]
+    changed = [name for name in manifest.factors if _unlike([cell.levels.get(name) for cell in side] for side in sides)]
     own = {key for name in changed for key in name.split("+")}
     values = [_values(side) for side in sides]
-    aside = ASIDE | CHOSEN.get(manifest.get("match", "none"), set()) | own
+    aside = ASIDE | CHOSEN.get(manifest.match, set()) | own
     found = []
     for key in values[0].keys() & values[1].keys() - aside if contrast.kind != "interaction" else ():
         group, _, name = key.partition(".")
@@ -54,8 +52,8 @@ def _values(cells: list[Cell]) -> dict[str, list[str]]:
     """The values that cells have of each setting, arguments that their constructors fill in included."""
     found: dict[str, set[str]] = {}
     for cell in cells:
-        config = {name: node for name, node in (cell.get("config") or {}).items() if name in SECTIONS}
-        for key, value in {**cell.get("defaults", {}), **flat(config)}.items():
+        config = {name: node for name, node in (cell.config or {}).items() if name in SECTIONS}
+        for key, value in {**cell.defaults, **flat(config)}.items():
             found.setdefault(key, set()).add(setting(value))
     return {key: sorted(values) for key, values in found.items()}
 
@@ -77,7 +75,7 @@ def also_words(also: str) -> str:
     return f"also: {', '.join(found[:NAMED])}{more}" * bool(found)
 
 
-def also_lines(manifest: dict[str, Any]) -> list[str]:
+def also_lines(manifest: Manifest) -> list[str]:
     """A line for each change of a design that changes more than it is called by: "ffn: swiglu − mlp, also: …"."""
     found = {}
     for contrast in contrasts(manifest):

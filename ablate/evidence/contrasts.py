@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.evidence.setting_interactions import crossings, slope
-from ablate.format import MINUS, assigned, named, show
+from ablate.format import MINUS, show
+from ablate.results.naming import assigned, named
+from ablate.results.records import Cell, Manifest
 
 ALIASED = "aliased with"  # how the note begins of an effect that is the sum of several
 Levels = dict[str, Any]
@@ -39,62 +41,62 @@ class Contrast:
         return {cell: abs(weight) for cell, weight in self.weights.items() if weight * sign > 0}
 
 
-def contrasts(manifest: dict[str, Any]) -> list[Contrast]:
+def contrasts(manifest: Manifest) -> list[Contrast]:
     """Every contrast that a study's design can estimate, within each stratum of the factors that are not compared.
 
     grid, fractional: main effects and two-way interactions, then cells against the reference, and last how each main
     effect depends on each setting that makes strata; one at a time, leave one out: each changed cell against the
     reference; cumulative: each step against the one before, then the whole.
     """
-    found = ESTIMABLE[manifest.get("design", "grid")]
+    found = ESTIMABLE[manifest.design]
     within = [contrast for stratum in strata(manifest) for contrast in found(manifest, *stratum)]
     return [*within, *(_across(manifest) if found is _factorial else ())]
 
 
-def strata(manifest: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+def strata(manifest: Manifest) -> list[tuple[str, list[Cell]]]:
     """The name and the cells of each combination of the factors that the reference says nothing about."""
-    outside = [factor for factor in manifest["factors"] if factor not in manifest["reference"]]
-    grouped: dict[str, list[dict[str, Any]]] = {}
-    for cell in manifest["cells"]:
-        stratum = ", ".join(assigned(manifest, name, cell["levels"][name]) for name in outside)
+    outside = [factor for factor in manifest.factors if factor not in manifest.reference]
+    grouped: dict[str, list[Cell]] = {}
+    for cell in manifest.cells:
+        stratum = ", ".join(assigned(manifest, name, cell.levels[name]) for name in outside)
         grouped.setdefault(stratum, []).append(cell)
     return list(grouped.items())
 
 
-def changes(manifest: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+def changes(manifest: Manifest) -> dict[str, tuple[str, Any]]:
     """By cell, the one factor that a design changes and its level; nothing of cells that differ in more, or in none."""
     return {cell: change for _, cells in strata(manifest) for cell, change in _changes(manifest, cells).items()}
 
 
-def _changes(manifest: dict[str, Any], cells: list[dict[str, Any]]) -> dict[str, tuple[str, Any]]:
+def _changes(manifest: Manifest, cells: list[Cell]) -> dict[str, tuple[str, Any]]:
     ordered, found = _ordered(manifest, cells), {}
-    base = next((cell for cell in ordered if cell["reference"]), None)
+    base = next((cell for cell in ordered if cell.reference), None)
     for i, cell in enumerate(ordered):
-        before = ordered[max(0, i - 1)] if manifest.get("design") == "cumulative" else base
-        differ = [name for name, level in cell["levels"].items() if before and before["levels"][name] != level]
+        before = ordered[max(0, i - 1)] if manifest.design == "cumulative" else base
+        differ = [name for name, level in cell.levels.items() if before and before.levels[name] != level]
         if len(differ) == 1:
-            found[cell["id"]] = (differ[0], cell["levels"][differ[0]])
+            found[cell.id] = (differ[0], cell.levels[differ[0]])
     return found
 
 
-def _ordered(manifest: dict[str, Any], cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _ordered(manifest: Manifest, cells: list[Cell]) -> list[Cell]:
     """Cells by how far they are from the first values: the order of the steps."""
-    factors = manifest["factors"]
-    return sorted(cells, key=lambda cell: sum(factors[name].index(level) for name, level in cell["levels"].items()))
+    factors = manifest.factors
+    return sorted(cells, key=lambda cell: sum(factors[name].index(level) for name, level in cell.levels.items()))
 
 
-def _factorial(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]) -> Iterator[Contrast]:
+def _factorial(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
     """Main effects and interactions, each interaction with those that have the same weights, then single cells.
 
     With cell means μ and reference levels a₀, b₀: the main effect of a is μ_a − μ_a₀, averaged over the cells with
     these levels; the interaction of a and b is (μ_ab − μ_a₀b) − (μ_ab₀ − μ_a₀b₀).  In a fraction, interactions with
     equal weights are one contrast that estimates their sum; one that holds any main effect is left out.
     """
-    reference = manifest["reference"]
-    factors = {name: levels for name, levels in manifest["factors"].items() if name in reference}
+    reference = manifest.reference
+    factors = {name: levels for name, levels in manifest.factors.items() if name in reference}
     others = {name: [level for level in levels if level != reference[name]] for name, levels in factors.items()}
     chains: dict[tuple[tuple[str, float], ...], list[Contrast]] = {}
-    own = {cell["id"]: cell["levels"] for cell in cells}
+    own = {cell.id: cell.levels for cell in cells}
     for names in [*itertools.combinations(factors, 1), *itertools.combinations(factors, 2)]:
         corners, base = _corners(own, names), _key(reference, names)
         for levels in itertools.product(*(others[name] for name in names)):
@@ -108,38 +110,38 @@ def _factorial(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any
         yield from _cells(cells, stratum)
 
 
-def bases(manifest: dict[str, Any]) -> Levels:
+def bases(manifest: Manifest) -> Levels:
     """The level that each factor's differences are taken from: the reference's, of a setting its first."""
-    return {name: manifest["reference"].get(name, levels[0]) for name, levels in manifest["factors"].items()}
+    return {name: manifest.reference.get(name, levels[0]) for name, levels in manifest.factors.items()}
 
 
-def _across(manifest: dict[str, Any]) -> Iterator[Contrast]:
+def _across(manifest: Manifest) -> Iterator[Contrast]:
     """How each main effect depends on each setting: (μ_as − μ_a₀s) − (μ_as₀ − μ_a₀s₀), and its trend over numbers.
 
     With s₀ the setting's first level; averaged over the other components, and over other settings of the same task.
     Three-way interactions are left out.
     """
-    full = manifest | {"reference": bases(manifest)}
+    full = dataclasses.replace(manifest, reference=bases(manifest))
     for stratum, cells, setting in crossings(manifest):
-        own = {cell["id"]: cell["levels"] for cell in cells}
-        for factor, first in manifest["reference"].items():
-            names, changed = (factor, setting), [each for each in manifest["factors"][factor] if each != first]
-            corners, base = _corners(own, names), _key(full["reference"], names)
-            rest = [each for each in manifest["factors"][setting] if each != full["reference"][setting]]
+        own = {cell.id: cell.levels for cell in cells}
+        for factor, first in manifest.reference.items():
+            names, changed = (factor, setting), [each for each in manifest.factors[factor] if each != first]
+            corners, base = _corners(own, names), _key(full.reference, names)
+            rest = [each for each in manifest.factors[setting] if each != full.reference[setting]]
             for pair in itertools.product(changed, rest):
                 weights = _weights(corners, _key(dict(zip(names, pair, strict=True)), names), base)
-                if weights and _clear(own, weights, list(manifest["factors"])):
+                if weights and _clear(own, weights, list(manifest.factors)):
                     yield _effect(full, names, pair, stratum, len(changed) * len(rest) > 1, weights)
             for level in changed:
                 yield from _trend(full, names, level, stratum, own)
 
 
 def _trend(
-    manifest: dict[str, Any], names: tuple[str, str], level: Any, stratum: str, own: dict[str, Levels]
+    manifest: Manifest, names: tuple[str, str], level: Any, stratum: str, own: dict[str, Levels]
 ) -> Iterator[Contrast]:
     """The slope of a factor's effect over the levels of a setting, where these are numbers and cells have each."""
     factor, setting = names
-    first, values = manifest["reference"][factor], manifest["factors"][setting]
+    first, values = manifest.reference[factor], manifest.factors[setting]
     told, corners, weights = slope(values), _corners(own, names), dict[str, float]()
     for value, part in zip(values, told[0] if told else (), strict=False):
         sides = [corners.get(_key({factor: each, setting: value}, names), []) for each in (level, first)]
@@ -147,7 +149,7 @@ def _trend(
             return
         weights |= {cell: sign * part / len(side) for sign, side in zip((1, -1), sides, strict=True) for cell in side}
     weights = {cell: weight for cell, weight in weights.items() if abs(weight) > 1e-12}
-    if told and _clear(own, weights, list(manifest["factors"])):
+    if told and _clear(own, weights, list(manifest.factors)):
         keys = " x ".join(names), f"{show(level)}, {told[1]}", show(first)
         label = f"{' × '.join(named(manifest, each) for each in names)}: {named(manifest, level)}, {told[1]}"
         yield Contrast("trend", *keys, stratum, label + f" at {stratum}" * bool(stratum), weights)
@@ -214,14 +216,14 @@ def _together(chain: list[Contrast]) -> Contrast:
 
 
 def _effect(
-    manifest: dict[str, Any],
+    manifest: Manifest,
     names: tuple[str, ...],
     levels: tuple[Any, ...],
     stratum: str,
     several: bool,
     weights: dict[str, float],
 ) -> Contrast:
-    base, where = [manifest["reference"][name] for name in names], f" at {stratum}" * bool(stratum)
+    base, where = [manifest.reference[name] for name in names], f" at {stratum}" * bool(stratum)
     keys = " x ".join(names), ", ".join(map(show, levels)), ", ".join(map(show, base))
     factor = " × ".join(named(manifest, name) for name in names)
     level, other = (", ".join(named(manifest, each) for each in those) for those in (levels, base))
@@ -230,43 +232,43 @@ def _effect(
     return Contrast("interaction", *keys, stratum, factor + f": {level}" * several + where, weights)
 
 
-def _cells(cells: list[dict[str, Any]], stratum: str) -> Iterator[Contrast]:
-    reference = next((cell for cell in cells if cell["reference"]), None)
+def _cells(cells: list[Cell], stratum: str) -> Iterator[Contrast]:
+    reference = next((cell for cell in cells if cell.reference), None)
     for cell in cells:
         if reference and cell is not reference:
-            label = f"{cell['label']} against {reference['label']}" + f" at {stratum}" * bool(stratum)
-            weights = {cell["id"]: 1.0, reference["id"]: -1.0}
-            yield Contrast("cell", "", cell["label"], reference["label"], stratum, label, weights)
+            label = f"{cell.label} against {reference.label}" + f" at {stratum}" * bool(stratum)
+            weights = {cell.id: 1.0, reference.id: -1.0}
+            yield Contrast("cell", "", cell.label, reference.label, stratum, label, weights)
 
 
-def _changed(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]) -> Iterator[Contrast]:
+def _changed(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
     """Each cell against the reference, as the effect of the one factor in which it differs."""
-    base, found = next((cell for cell in cells if cell["reference"]), None), _changes(manifest, cells)
+    base, found = next((cell for cell in cells if cell.reference), None), _changes(manifest, cells)
     for cell in cells:
-        if base and cell["id"] in found:
-            name, level = found[cell["id"]]
-            weights = {cell["id"]: 1.0, base["id"]: -1.0}
+        if base and cell.id in found:
+            name, level = found[cell.id]
+            weights = {cell.id: 1.0, base.id: -1.0}
             yield _effect(manifest, (name,), (level,), stratum, True, weights)
 
 
-def _steps(manifest: dict[str, Any], stratum: str, cells: list[dict[str, Any]]) -> Iterator[Contrast]:
+def _steps(manifest: Manifest, stratum: str, cells: list[Cell]) -> Iterator[Contrast]:
     """Each cell against the one before it, and where there are several steps the last against the first."""
     found, ordered = _changes(manifest, cells), _ordered(manifest, cells)
     where = f" at {stratum}" * bool(stratum)
     for i, (before, cell) in enumerate(itertools.pairwise(ordered)):
-        name, level = found[cell["id"]]
-        after = before["label"].removeprefix("+ ") if i else "the first values"
-        label = f"+ {cell['label'].removeprefix('+ ')} (after {after}){where}"
-        weights = {cell["id"]: 1.0, before["id"]: -1.0}
-        yield Contrast("step", name, show(level), show(before["levels"][name]), stratum, label, weights)
+        name, level = found[cell.id]
+        after = before.label.removeprefix("+ ") if i else "the first values"
+        label = f"+ {cell.label.removeprefix('+ ')} (after {after}){where}"
+        weights = {cell.id: 1.0, before.id: -1.0}
+        yield Contrast("step", name, show(level), show(before.levels[name]), stratum, label, weights)
     if len(ordered) > 2:
         first, last = ordered[0], ordered[-1]
-        weights = {last["id"]: 1.0, first["id"]: -1.0}
-        label = f"all steps together against {first['label']}{where}"
-        yield Contrast("cell", "", last["label"], first["label"], stratum, label, weights)
+        weights = {last.id: 1.0, first.id: -1.0}
+        label = f"all steps together against {first.label}{where}"
+        yield Contrast("cell", "", last.label, first.label, stratum, label, weights)
 
 
-ESTIMABLE: dict[str, Callable[[dict[str, Any], str, list[dict[str, Any]]], Iterator[Contrast]]] = {
+ESTIMABLE: dict[str, Callable[[Manifest, str, list[Cell]], Iterator[Contrast]]] = {
     "grid": _factorial,
     "fractional": _factorial,
     "one_at_a_time": _changed,

@@ -21,7 +21,8 @@ from ablate.evidence.sequential import nominal, overall
 from ablate.evidence.statistics import benjamini_hochberg, detectable, holm, interval, p_value
 from ablate.evidence.step_equivalents import WORTH, worths
 from ablate.evidence.tuned import given
-from ablate.format import OPEN, counted, no_evidence
+from ablate.format import OPEN, counted
+from ablate.results.naming import no_evidence
 from ablate.results.study import Study
 
 CONTRAST = ["kind", "factor", "level", "reference", "stratum", "label"]
@@ -91,7 +92,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
     table["also"] = ["; ".join(also(study.manifest, contrast)) for contrast in found]
     table["given"] = given(study.manifest)
-    left = [MATCHED] * (study.manifest.get("match", "none") != "none")
+    left = [MATCHED] * (study.manifest.match != "none")
     return table[[*CONTRAST, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]
 
 

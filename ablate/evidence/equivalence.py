@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from ablate import format
 from ablate.config.margin import fraction_of
 from ablate.evidence.step_equivalents import within
+from ablate.results import naming
+from ablate.results.records import Manifest, MarginText
 from ablate.results.study import Study
 
 PAIRS = 3  # seeds; below it nothing is said of paired differences, whose t has one degree of freedom
@@ -25,13 +27,16 @@ class Margin(NamedTuple):
     registered: bool = True
 
 
-def margin_of(manifest: dict[str, Any]) -> Margin:
+def margin_of(manifest: Manifest) -> Margin:
     """The margin of a study; both NaN without one."""
-    entry = manifest.get("margin") or {}
-    value, share = entry.get("value"), fraction_of(entry.get("value"))
-    if value is None:
+    return _given(manifest.margin) if manifest.margin else Margin()
+
+
+def _given(entry: MarginText) -> Margin:
+    if entry.value is None:
         return Margin()
-    return Margin(math.nan if share else float(value), share or math.nan, bool(entry.get("registered")))
+    share = fraction_of(entry.value)
+    return Margin(math.nan if share else float(entry.value), share or math.nan, entry.registered)
 
 
 def inside(row: Any) -> bool:
@@ -41,10 +46,9 @@ def inside(row: Any) -> bool:
     return bool(within(float(row.worth_low), float(row.worth_high), row.margin_steps))
 
 
-def margin_words(manifest: dict[str, Any]) -> str:
+def margin_words(manifest: Manifest) -> str:
     """The margin of a study as it is read: "±0.01", "±2 % of the training steps"; nothing without one."""
-    found = margin_of(manifest)
-    return format.bounds(found.size, found.steps)
+    return _value(manifest.margin) if manifest.margin else ""
 
 
 def margin_line(study: Study) -> str:
@@ -53,23 +57,24 @@ def margin_line(study: Study) -> str:
     Nothing of a study that never had one, or that is no evidence.
     """
     manifest = study.manifest
-    entry = manifest.get("margin")
-    if not entry or format.no_evidence(manifest):
+    entry = manifest.margin
+    if not entry or naming.no_evidence(manifest):
         return ""
-    parts = [f"{_value(entry)}, {_when(entry)}" if entry["value"] is not None else "none any more"]
+    parts = [f"{_value(entry)}, {_when(entry)}" if entry.value is not None else "none any more"]
     if math.isfinite(margin_of(manifest).steps) and "exchange" not in study.beside:
         parts.append("without exchange runs nothing can be judged by it; exchange=true adds them")
-    before = [f"{_value(old)} ({_when(old)})" for old in entry["earlier"] if old["value"]]
+    before = [f"{_value(old)} ({_when(old)})" for old in entry.earlier if old.value]
     parts += [f"earlier: {', '.join(before)}"] * bool(before)
     return f"margin: {'; '.join(parts)}"
 
 
-def _value(entry: dict[str, Any]) -> str:
-    return margin_words({"margin": entry})
+def _value(entry: MarginText) -> str:
+    found = _given(entry)
+    return format.bounds(found.size, found.steps)
 
 
-def _when(entry: dict[str, Any]) -> str:
-    if not entry["written"]:
+def _when(entry: MarginText) -> str:
+    if not entry.written:
         return "post hoc: nothing tells that it was written before the results"
-    day = str(entry["written"])[:10]
-    return f"registered {day}, before any result" if entry["registered"] else f"post hoc: written {day}, after results"
+    day = entry.written[:10]
+    return f"registered {day}, before any result" if entry.registered else f"post hoc: written {day}, after results"

@@ -15,6 +15,7 @@ from ablate.evidence.scores import endpoints, is_share, lower_is_better, scores
 from ablate.evidence.sequential import sizes
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
 from ablate.format import CROSSED
+from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 
 MATCHED = "match_difference"  # of a matched study: the largest in size among the cells of a contrast
@@ -30,7 +31,7 @@ class Scored(NamedTuple):
     """
 
     study: Study
-    cells: dict[str, dict[str, Any]]
+    cells: dict[str, Cell]
     metrics: dict[str, str]
     lower: dict[str, bool]
     values: pandas.DataFrame
@@ -53,7 +54,7 @@ def scored(study: Study, metric: str | None = None) -> Scored:
     for run in study.runs[study.runs["status"] == "diverged"].itertuples():
         ranked.loc[run.seed, run.cell] = math.inf if lower[run.cell] else -math.inf
     ends: Ends = study.runs.groupby(["cell", "status"]).size().to_dict()
-    cells, at = {cell["id"]: cell for cell in manifest["cells"]}, {cell: i for i, cell in enumerate(values)}
+    cells, at = {cell.id: cell for cell in manifest.cells}, {cell: i for i, cell in enumerate(values)}
     return Scored(study, cells, metrics, lower, values, ranked, ends, at)
 
 
@@ -63,10 +64,11 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     parts, together = groups(found.study.manifest, contrast.weights)
     values = [sums(found.of(w), w) for w in parts]
     estimate = estimate_of(values, together)
-    different = len({cells[name]["task"] for name in names}) > 1
+    different = len({cells[name].task for name in names}) > 1
     lost = _diverged(found, contrast.side(1), contrast.side(-1))
     metrics = list(dict.fromkeys(found.metrics[name] for name in names))
-    left = max(((cells[name].get("matched") or {}).get("difference", 0) for name in names), key=abs)
+    matches = [match for name in names if (match := cells[name].matched)]
+    left = max((match.difference for match in matches), key=abs, default=0)
     return {
         "estimate": estimate,
         "reach": _reach(found, contrast, metrics),
@@ -89,7 +91,7 @@ def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
 
 def _reach(found: Scored, contrast: Contrast, metrics: list[str]) -> float:
     """How far from zero a contrast of shares can be; inf of other metrics, and of shares in per cent."""
-    tasks = found.study.manifest["tasks"].values()
+    tasks = found.study.manifest.tasks.values()
     shares = all(any(is_share(task, metric) for task in tasks) for metric in metrics)
     values = found.of(contrast.weights) if shares else np.array([])
     if not shares or not (np.isnan(values) | (values >= 0) & (values <= 1)).all():
@@ -102,9 +104,9 @@ def _complete(found: Scored, cells: Iterable[str]) -> list[int]:
     return [int(seed) for seed in found.values.index[~np.isnan(found.of(cells)).any(axis=1)]]
 
 
-def groups(manifest: dict[str, Any], weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
+def groups(manifest: Manifest, weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
     """The weights of each independent group of cells, and whether seeds pair: each batch's weights sum to zero."""
-    batches = {cell["id"]: cell["batches"] for cell in manifest["cells"]}
+    batches = {cell.id: cell.batches for cell in manifest.cells}
     found: dict[str, dict[str, float]] = {}
     for name, weight in weights.items():
         found.setdefault(batches[name], {})[name] = weight

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ablate.evidence.statistics import benjamini_hochberg, holm
-from ablate.format import LOOKS, OPEN, counted, no_evidence
+from ablate.format import LOOKS, OPEN, counted
+from ablate.results.naming import no_evidence
+from ablate.results.records import ClaimEntry, Manifest
 
 ALPHA = 0.05
 
@@ -17,7 +17,7 @@ def worded(verdict: str, family: bool) -> str:
     return verdict if family or verdict in OPEN else LOOKS + verdict
 
 
-def families(manifest: dict[str, Any], effects: int) -> str:
+def families(manifest: Manifest, effects: int) -> str:
     """What shares which 5 %, in a sentence, where a study has claims beside its family of so many effects."""
     before, after = (0, 0) if no_evidence(manifest) else (registered(manifest), exploratory(manifest))
     late = "claims written after results are exploratory"
@@ -27,29 +27,29 @@ def families(manifest: dict[str, Any], effects: int) -> str:
     return f"{late}; the 5 % of false verdicts are those of the effects" if after and effects else ""
 
 
-def registered(manifest: dict[str, Any]) -> int:
+def registered(manifest: Manifest) -> int:
     """How many registered claims a study answers for.
 
     A claim that was edited or withdrawn once its results could be seen counts all the same: to take back what failed
     would make what is left look better than it is.
     """
-    standing = sum(any(_texts(entry)) for entry in manifest.get("claims", {}).values())
-    left = [entry for entry in manifest.get("withdrawn", {}).values() if entry.get("seen", True)]
+    standing = sum(any(_texts(entry)) for entry in manifest.claims.values())
+    left = [entry for entry in manifest.withdrawn.values() if entry.seen is not False]
     return standing + sum(any(_texts(entry)) for entry in left)
 
 
-def exploratory(manifest: dict[str, Any]) -> int:
+def exploratory(manifest: Manifest) -> int:
     """How many texts of claims were written after results, with those that were edited or withdrawn since."""
-    entries = [*manifest.get("claims", {}).values(), *manifest.get("withdrawn", {}).values()]
+    entries = [*manifest.claims.values(), *manifest.withdrawn.values()]
     return sum(not known for entry in entries for known in _texts(entry))
 
 
-def _texts(entry: dict[str, Any]) -> list[bool]:
+def _texts(entry: ClaimEntry) -> list[bool]:
     """Of each text that a claim has had, whether it was registered."""
-    return [*(bool(old["registered"]) for old in entry.get("earlier", ())), bool(entry["registered"])]
+    return [*(old.registered for old in entry.earlier), entry.registered]
 
 
-def corrected(p: np.ndarray, family: np.ndarray, manifest: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def corrected(p: np.ndarray, family: np.ndarray, manifest: Manifest) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Holm p of registered claims, Benjamini & Hochberg's of the others (NaN elsewhere), and the level of each.
 
     Claims that are there no more count as if they had p = 1.  Levels: 0.05/m, Bonferroni's, for the m registered ones;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas
@@ -14,6 +14,8 @@ from ablate import format
 from ablate.evidence.effects import ALPHA, noise
 from ablate.evidence.scores import endpoint, scores
 from ablate.evidence.statistics import power
+from ablate.results import naming
+from ablate.results.records import Manifest
 from ablate.results.study import Study
 
 KEY = "seed.placebo"
@@ -35,9 +37,9 @@ class Floor(NamedTuple):
 def floors(study: Study, metric: str | None = None) -> list[Floor]:
     """A row per kind of placebo, over the seeds in which it and the reference ended with a number."""
     values = scores(study, metric or endpoint(study.manifest))
-    cells = {cell["levels"][KEY]: cell["id"] for cell in study.manifest["cells"]}
+    cells = {cell.levels[KEY]: cell.id for cell in study.manifest.cells}
     plain = values[cells[None]]
-    return [_floor(kind, (values[cell] - plain).dropna().to_numpy()) for kind, cell in cells.items() if kind]
+    return [_floor(str(kind), (values[cell] - plain).dropna().to_numpy()) for kind, cell in cells.items() if kind]
 
 
 def _floor(kind: str, differences: np.ndarray) -> Floor:
@@ -96,8 +98,8 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
     found = floors(placebos)
     known = [row for row in found if row.n >= 2]
     manifest = placebos.manifest
-    reference = next(cell for cell in manifest["cells"] if cell["levels"][KEY] is None)
-    head = f"placebos (aa={len(manifest['seeds'])}, {reference['label']})"
+    reference = next(cell for cell in manifest.cells if cell.levels[KEY] is None)
+    head = f"placebos (aa={len(manifest.seeds)}, {reference.label})"
     if not known:
         return [f"{head}: too few ended to say anything"]
     if not any(row.sd for row in known):
@@ -111,20 +113,20 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
     return [*lines, f"a run's own SD by source, chaos in each: {sources}", *_needed(manifest, alike, own)]
 
 
-def _undrawn(manifest: dict[str, Any], table: pandas.DataFrame, kinds: list[str]) -> str:
+def _undrawn(manifest: Manifest, table: pandas.DataFrame, kinds: list[str]) -> str:
     """Which factors have no placebo of their own, since nothing of them is drawn at the start."""
     single = table[table["kind"].isin(SINGLE)] if len(table) else table
     left = [name for name in dict.fromkeys(single["factor"] if len(single) else []) if name not in kinds]
-    named = ", ".join(format.named(manifest, name) for name in left)
+    named = ", ".join(naming.named(manifest, name) for name in left)
     return f"; nothing of {named} is drawn, so that chaos is the floor there" * bool(left and "chaos" in kinds)
 
 
-def drawn_anew(manifest: dict[str, Any], kind: str) -> str:
+def drawn_anew(manifest: Manifest, kind: str) -> str:
     """What a kind of placebo changes of a run: "ffn drawn anew", "chaos"."""
-    return SOURCES.get(kind, f"{format.named(manifest, kind)} drawn anew")
+    return SOURCES.get(kind, f"{naming.named(manifest, kind)} drawn anew")
 
 
-def _spread(manifest: dict[str, Any], row: Floor) -> str:
+def _spread(manifest: Manifest, row: Floor) -> str:
     return f"{_short(row.sd)} ({drawn_anew(manifest, row.kind)}; 95 % upper bound {_short(row.upper)})"
 
 
@@ -134,7 +136,7 @@ def _short(value: float) -> str:
     return f"< {format.number(least, places)}" if 0 < value < least / 2 else format.number(value, places)
 
 
-def _needed(manifest: dict[str, Any], table: pandas.DataFrame, own: list[Floor]) -> list[str]:
+def _needed(manifest: Manifest, table: pandas.DataFrame, own: list[Floor]) -> list[str]:
     """Seeds for round differences, at the larger upper bound of an SD: the placebos' or that of the effects seen.
 
     Placebos alone would promise too much where nothing of a component is drawn, since chaos is less than what variants

@@ -13,12 +13,11 @@ from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuned import tuned
+from ablate.results.records import Cell, Look, Manifest, TaskFacts
 from ablate.results.study import Study
 
-SHARES = ("accuracy", "exact")  # of tasks that do not say, as those of other programs
 
-
-def endpoint(manifest: dict[str, Any]) -> str:
+def endpoint(manifest: Manifest) -> str:
     """The metric that is compared: the first of the task, on the test split, at the last step of the schedule.
 
     A study that says otherwise, for tuning say, has its own.  Of several tasks it is that of the first cell: see
@@ -27,22 +26,22 @@ def endpoint(manifest: dict[str, Any]) -> str:
     return next(iter(endpoints(manifest).values()))
 
 
-def endpoints(manifest: dict[str, Any]) -> dict[str, str]:
+def endpoints(manifest: Manifest) -> dict[str, str]:
     """By cell, the metric that it is compared by: the first of its own task, on the split of the study's endpoint.
 
     An endpoint that is the first metric of no task is that of every task that has it.
     """
-    if manifest.get("endpoint") and len(manifest["tasks"]) == 1:  # of runs from elsewhere perhaps no split/metric
-        return {cell["id"]: str(manifest["endpoint"]) for cell in manifest["cells"]}
-    split, _, wanted = (manifest.get("endpoint") or "test/").partition("/")
-    named = {name: str(next(iter(task["metrics"]))) for name, task in manifest["tasks"].items()}
+    if manifest.endpoint and len(manifest.tasks) == 1:  # of runs from elsewhere perhaps no split/metric
+        return {cell.id: str(manifest.endpoint) for cell in manifest.cells}
+    split, _, wanted = (manifest.endpoint or "test/").partition("/")
+    named = {name: str(next(iter(task.metrics))) for name, task in manifest.tasks.items()}
     if wanted not in named.values():
-        named |= {name: wanted for name, task in manifest["tasks"].items() if _plain(wanted) in task["metrics"]}
+        named |= {name: wanted for name, task in manifest.tasks.items() if _plain(wanted) in task.metrics}
     fallback = next(iter(named.values()))
-    return {cell["id"]: f"{split}/{named.get(cell['task'], fallback)}" for cell in manifest["cells"]}
+    return {cell.id: f"{split}/{named.get(cell.task, fallback)}" for cell in manifest.cells}
 
 
-def measures(manifest: dict[str, Any]) -> list[str]:
+def measures(manifest: Manifest) -> list[str]:
     """The metrics that cells are compared by: one, but for studies over several tasks."""
     return list(dict.fromkeys(endpoints(manifest).values()))
 
@@ -52,18 +51,18 @@ def _plain(metric: str) -> str:
     return metric.split("/")[-1].split("@")[0].replace("bpb", "loss")
 
 
-def lower_is_better(manifest: dict[str, Any], metric: str) -> bool:
+def lower_is_better(manifest: Manifest, metric: str) -> bool:
     """Whether less of a metric is better, as the study's tasks say, at any length; bits per byte go with the loss."""
     name = _plain(metric)
-    known = {key: way for task in manifest["tasks"].values() for key, way in task["metrics"].items()}
+    known = {key: way for task in manifest.tasks.values() for key, way in task.metrics.items()}
     if name not in known:
         raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(known)}")
     return bool(known[name] == "min")
 
 
-def is_share(task: dict[str, Any], metric: str) -> bool:
+def is_share(task: TaskFacts, metric: str) -> bool:
     """Whether a metric lies in [0, 1] and is best at 1, at any length, as its task says."""
-    return metric.split("/")[-1].split("@")[0] in task.get("shares", SHARES)
+    return metric.split("/")[-1].split("@")[0] in task.shares
 
 
 def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
@@ -82,32 +81,32 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
     return table.reindex(columns=list(own)).astype(float)
 
 
-def unadjusted(manifest: dict[str, Any]) -> str | None:
+def unadjusted(manifest: Manifest) -> str | None:
     """Why the intervals are too narrow, in one sentence, when the looks were not planned; else None.
 
     Looks of `seeds=auto` are allowed for, as long as all are of the one sequence that the study has.
     """
-    present, sequence = set(manifest["seeds"]), (manifest.get("sequential") or {}).get("looks", [])
-    others = [look for look in manifest.get("looks") or [] if not planned(look, sequence)]
-    seen = {len(look["seeds"]) for look in others if set() < set(look["seeds"]) < present}
+    present, sequence = set(manifest.seeds), manifest.sequential.looks if manifest.sequential else []
+    others = [look for look in manifest.looks if not planned(look, sequence)]
+    seen = {len(look.seeds) for look in others if set() < set(look.seeds) < present}
     # What this study saw of all these seeds under another plan decided that there are no more, or that there may be.
-    turned = [look for look in others if "study" not in look and set(look["seeds"]) == present]
+    turned = [look for look in others if look.study is None and set(look.seeds) == present]
     if sequence and (seen or turned):
         seen |= {len(present)} if turned else set()
         how = f"a look at {_counts(seen)} seeds{_where(others)} was not one of seeds=auto at {_counts(sequence)}"
     elif seen:
         how = f"seeds were added after a look at {_counts(seen)} of the {len(present)}{_where(others)}"
-    elif any("planned" in look for look in turned):
+    elif any(look.planned for look in turned):
         how = f"seeds=auto stopped at these {len(present)} seeds"
     else:
         return None
     return f"unadjusted: {how}, so these intervals miss the truth more often than they say"
 
 
-def _where(looks: list[dict[str, Any]]) -> str:
+def _where(looks: list[Look]) -> str:
     """Which other studies looked at these runs, where it was none of this one's own looks."""
-    names = sorted({look["study"] for look in looks if "study" in look})
-    return f" (in {', '.join(names)})" * bool(names and all("study" in look for look in looks))
+    names = sorted({look.study for look in looks if look.study})
+    return f" (in {', '.join(names)})" * bool(names and all(look.study for look in looks))
 
 
 def _counts(seeds: Iterable[int]) -> str:
@@ -123,45 +122,43 @@ def cells(study: Study, metric: str | None = None) -> pandas.DataFrame:
     `match_difference`, a share of the reference's quantity.
     """
     values, own = scores(study, metric), endpoints(study.manifest)
-    rows, alone = [], len(study.manifest["cells"]) == 1
+    rows, alone = [], len(study.manifest.cells) == 1
     ends = study.runs.groupby(["cell", "status"]).size().to_dict()
     for stratum, members in strata(study.manifest):
-        reference = next((cell for cell in members if cell["reference"]), None)
+        reference = next((cell for cell in members if cell.reference), None)
         for cell in members:
-            name = cell["label"] + " (reference)" * (cell["reference"] and not alone)
+            name = cell.label + " (reference)" * (cell.reference and not alone)
             correlation = _correlation(values, cell, reference)
-            found = _cell(study.manifest, cell, stratum, values[cell["id"]], ends)
-            rows.append({"name": name, **found, "correlation": correlation, "metric": metric or own[cell["id"]]})
+            found = _cell(study.manifest, cell, stratum, values[cell.id], ends)
+            rows.append({"name": name, **found, "correlation": correlation, "metric": metric or own[cell.id]})
     return pandas.DataFrame(rows)
 
 
-def _cell(
-    manifest: dict[str, Any], cell: dict[str, Any], stratum: str, values: pandas.Series, ends: dict[Any, int]
-) -> dict[str, Any]:
-    count = {name: int(ends.get((cell["id"], name), 0)) for name in ("done", "diverged", "failed", "missing")}
+def _cell(manifest: Manifest, cell: Cell, stratum: str, values: pandas.Series, ends: dict[Any, int]) -> dict[str, Any]:
+    count = {name: int(ends.get((cell.id, name), 0)) for name in ("done", "diverged", "failed", "missing")}
     low, high = wilson(count["diverged"], count["diverged"] + count["done"])
     found = paired(values.dropna().to_numpy())
-    shape = {name: cell[name] for name in ("params", "params_vs_reference", "flops_per_token", "shared_draws")}
-    row = {"cell": cell["id"], "label": cell["label"], "stratum": stratum, "reference": cell["reference"]}
+    shape = {name: getattr(cell, name) for name in ("params", "params_vs_reference", "flops_per_token", "shared_draws")}
+    row = {"cell": cell.id, "label": cell.label, "stratum": stratum, "reference": cell.reference}
     row |= {"runs": sum(count.values()), **count, "n": found.n, "mean": found.mean, "sd": found.sd}
     row |= {"diverged_low": low, "diverged_high": high} | shape
     row |= matched(manifest, cell) | tuned(manifest, cell)
-    return row | {"notes": "; ".join(cell["notes"])}
+    return row | {"notes": "; ".join(cell.notes)}
 
 
-def matched(manifest: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
+def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     """What was chosen for a cell, and the difference that is left; nothing of a study that was not matched."""
-    how = manifest.get("match", "none")
-    if how == "none":
+    how = manifest.match
+    if how == "none" or cell.matched is None:
         return {}
     section, key = ("train", "steps") if how == "flops_total" else ("ffn", "hidden")
-    chosen = {"match": how, "chosen": f"{section}.{key}", "chosen_value": cell["config"][section][key]}
-    return chosen | {"match_difference": cell["matched"]["difference"]}
+    chosen = {"match": how, "chosen": f"{section}.{key}", "chosen_value": cell.config[section][key]}
+    return chosen | {"match_difference": cell.matched.difference}
 
 
-def _correlation(values: pandas.DataFrame, cell: dict[str, Any], reference: dict[str, Any] | None) -> float:
-    if reference is None or cell is reference or cell["batches"] != reference["batches"]:
+def _correlation(values: pandas.DataFrame, cell: Cell, reference: Cell | None) -> float:
+    if reference is None or cell is reference or cell.batches != reference.batches:
         return math.nan
-    one, other = values[cell["id"]].to_numpy(), values[reference["id"]].to_numpy()
+    one, other = values[cell.id].to_numpy(), values[reference.id].to_numpy()
     both = ~np.isnan(one) & ~np.isnan(other)
     return correlated(one[both], other[both])

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 import pandas
@@ -21,6 +20,7 @@ from scipy import stats
 
 from ablate.evidence.normality import alarmed
 from ablate.format import counted
+from ablate.results.records import Look, Manifest
 from ablate.results.study import Study
 
 DECIDED = ("better", "worse", "negligible", "equivalent", "supported", "contradicted")  # verdicts that are one
@@ -34,40 +34,40 @@ def looks_until(most: int) -> list[int]:
     return [n for n in LOOKS if n < most] + [most]
 
 
-def planned(look: dict[str, Any], looks: list[int]) -> bool:
+def planned(look: Look, looks: list[int]) -> bool:
     """Whether a look of a manifest was one of this sequence: at its numbers of seeds, counted from 0."""
-    seeds = look["seeds"]
-    return look.get("planned") == looks and seeds == list(range(len(seeds))) and len(seeds) in looks
+    seeds = look.seeds
+    return look.planned == looks and seeds == list(range(len(seeds))) and len(seeds) in looks
 
 
-def sizes(manifest: dict[str, Any], complete: list[list[int]]) -> tuple[int, ...]:
+def sizes(manifest: Manifest, complete: list[list[int]]) -> tuple[int, ...]:
     """How many seeds give a row a value at each look, had and to come; `complete` lists those of each of its groups.
 
     Runs without a number make a row's looks smaller than the plan's; one look where the number of seeds is fixed.
     """
-    sequence, seeds = manifest.get("sequential"), sorted(manifest["seeds"])
+    sequence, seeds = manifest.sequential, sorted(manifest.seeds)
     if not sequence:
         return (min(map(len, complete)),)
     lost = len(seeds) - min(map(len, complete))
-    found = [min(len(set(seeds[:n]).intersection(group)) for group in complete) for n in sequence["looks"]]
-    at = sequence["at"]
-    counts = [n - lost if n > at else had for n, had in zip(sequence["looks"], found, strict=True)]
+    found = [min(len(set(seeds[:n]).intersection(group)) for group in complete) for n in sequence.looks]
+    at = sequence.at
+    counts = [n - lost if n > at else had for n, had in zip(sequence.looks, found, strict=True)]
     return tuple(sorted({n for n in counts if n > 1}))
 
 
-def planned_looks(manifest: dict[str, Any]) -> int:
+def planned_looks(manifest: Manifest) -> int:
     """How many looks a study has: what a level is divided by where no statistic is Student's t (Bonferroni)."""
-    return len((manifest.get("sequential") or {}).get("looks", [0]))
+    return len(manifest.sequential.looks) if manifest.sequential else 1
 
 
 def standing(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | None = None) -> str | None:
     """Where a study with `seeds=auto` stands, in one line, given its effects and claims; None for other studies."""
-    sequence = study.manifest.get("sequential")
+    sequence = study.manifest.sequential
     if not sequence:
         return None
     claimed = claims is not None and bool(claims["family"].any())
     table = table if claims is None or not claimed else claims
-    seeds, last = counted(len(study.manifest["seeds"]), "seed"), sequence["at"] == sequence["looks"][-1]
+    seeds, last = counted(len(study.manifest.seeds), "seed"), sequence.at == sequence.looks[-1]
     unfinished = int(study.runs["status"].isin(["missing", "failed"]).sum())
     family = table[table["family"].astype(bool)]
     decided = int(family["verdict"].isin(DECIDED).sum())
@@ -82,7 +82,7 @@ def standing(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | N
     else:
         how = f"decided at {seeds}" if decided else f"nothing to decide, stopped at {seeds}"
         how += f", {counted(withheld, 'verdict')} withheld" * bool(withheld)
-    looks = ", ".join(map(str, sequence["looks"]))
+    looks = ", ".join(map(str, sequence.looks))
     return f"seeds=auto: {how}; intervals allow for looks at {looks} seeds"
 
 

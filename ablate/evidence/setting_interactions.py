@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ablate.format import PER, assigned, show
+from ablate.format import PER, show
 from ablate.format.settings import is_number
+from ablate.results.naming import assigned
+from ablate.results.records import Cell, Manifest
 
 TREND = 3  # levels; of two a trend is the difference between them
 
@@ -17,45 +19,45 @@ class Crossing(NamedTuple):
     """A setting that splits the comparison of components, with the cells of all its levels; stratum as in Contrast."""
 
     stratum: str
-    cells: list[dict[str, Any]]
+    cells: list[Cell]
     setting: str
 
 
-def settings(manifest: dict[str, Any]) -> list[str]:
+def settings(manifest: Manifest) -> list[str]:
     """The factors with several levels that the reference says nothing about."""
-    factors = manifest["factors"]
-    return [name for name, levels in factors.items() if name not in manifest["reference"] and len(levels) > 1]
+    factors = manifest.factors
+    return [name for name, levels in factors.items() if name not in manifest.reference and len(levels) > 1]
 
 
-def crossings(manifest: dict[str, Any]) -> list[Crossing]:
+def crossings(manifest: Manifest) -> list[Crossing]:
     """Each setting with cells that differ in it and have one task; none where its levels are other tasks.
 
     Other settings are averaged over, but for those that change the task, which are told apart.
     """
     found = []
     for setting in settings(manifest):
-        others = [name for name in manifest["factors"] if name not in manifest["reference"] and name != setting]
-        blocks: dict[str, list[dict[str, Any]]] = {}
-        for cells in _alike(manifest["cells"], others).values():
-            if len(tasks := {cell["task"] for cell in cells}) == 1:
+        others = [name for name in manifest.factors if name not in manifest.reference and name != setting]
+        blocks: dict[str, list[Cell]] = {}
+        for cells in _alike(manifest.cells, others).values():
+            if len(tasks := {cell.task for cell in cells}) == 1:
                 blocks.setdefault(tasks.pop(), []).extend(cells)
         found += [Crossing(_stratum(manifest, others, cells), cells, setting) for cells in blocks.values()]
     return found
 
 
-def _alike(cells: list[dict[str, Any]], names: list[str]) -> dict[str, list[dict[str, Any]]]:
+def _alike(cells: list[Cell], names: list[str]) -> dict[str, list[Cell]]:
     """Cells by their levels of these factors."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[Cell]] = {}
     for cell in cells:
-        found.setdefault(str([cell["levels"][name] for name in names]), []).append(cell)
+        found.setdefault(str([cell.levels[name] for name in names]), []).append(cell)
     return found
 
 
-def _stratum(manifest: dict[str, Any], others: list[str], cells: list[dict[str, Any]]) -> str:
+def _stratum(manifest: Manifest, others: list[str], cells: list[Cell]) -> str:
     """What other settings are the same in all of these cells although they vary in the study."""
-    fixed = [name for name in others if len(manifest["factors"][name]) > 1]
-    fixed = [name for name in fixed if len({show(cell["levels"][name]) for cell in cells}) == 1]
-    return ", ".join(assigned(manifest, name, cells[0]["levels"][name]) for name in fixed)
+    fixed = [name for name in others if len(manifest.factors[name]) > 1]
+    fixed = [name for name in fixed if len({show(cell.levels[name]) for cell in cells}) == 1]
+    return ", ".join(assigned(manifest, name, cells[0].levels[name]) for name in fixed)
 
 
 def slope(levels: list[Any]) -> tuple[np.ndarray, str] | None:

@@ -9,7 +9,7 @@ D − g·b is not different from zero at the row's own level.  It holds g = 0 ex
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas
@@ -21,6 +21,7 @@ from ablate.evidence.estimates import groups
 from ablate.evidence.scores import endpoints, scores
 from ablate.evidence.statistics import interval, p_value, paired
 from ablate.evidence.step_wording import BEYOND
+from ablate.results.records import Manifest
 from ablate.results.study import Study
 
 LEAST, MOST = 0.8, 1.25  # times the steps that were measured
@@ -58,14 +59,14 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
     values = scores(exchange, metric)
     found = {}
     for stratum, members in strata(exchange.manifest):
-        cells = sorted(members, key=lambda cell: cell["config"]["train"]["steps"])
-        x = np.log([cell["config"]["train"]["steps"] for cell in cells])
-        runs = values[[cell["id"] for cell in cells]].dropna()
+        cells = sorted(members, key=lambda cell: cell.config["train"]["steps"])
+        x = np.log([cell.config["train"]["steps"] for cell in cells])
+        runs = values[[cell.id for cell in cells]].dropna()
         weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
         steps = np.diff(runs.to_numpy(), axis=1) / np.diff(x)
         lower, upper = (pandas.Series(steps[:, i], runs.index) for i in (0, -1))
-        reference = next(cell for cell in cells if cell["reference"])
-        found[stratum] = Slope(runs @ weights, lower, upper, reference["batches"])
+        reference = next(cell for cell in cells if cell.reference)
+        found[stratum] = Slope(runs @ weights, lower, upper, reference.batches)
     return found
 
 
@@ -86,7 +87,7 @@ def worths(study: Study, values: pandas.DataFrame, found: list[Contrast], table:
 
 
 def worth(
-    manifest: dict[str, Any],
+    manifest: Manifest,
     weights: dict[str, float],
     values: pandas.DataFrame,
     curves: dict[str, Slope],
@@ -161,25 +162,25 @@ def _df(direction: np.ndarray, covariances: Parts, sizes: list[int]) -> float:
     return float(np.sum(variances)) ** 2 / below if below > 0 else math.nan
 
 
-def shares(manifest: dict[str, Any], weights: dict[str, float]) -> dict[str, float]:
+def shares(manifest: Manifest, weights: dict[str, float]) -> dict[str, float]:
     """How much of a contrast is in each stratum, by the size of its weights; it sums to one."""
     found: dict[str, float] = {}
     for name, members in strata(manifest):
-        inside = [abs(weights[cell["id"]]) for cell in members if cell["id"] in weights]
+        inside = [abs(weights[cell.id]) for cell in members if cell.id in weights]
         if inside:
             found[name] = sum(inside)
     return {name: share / sum(found.values()) for name, share in found.items()}
 
 
 def _parts(
-    manifest: dict[str, Any], weights: dict[str, float], values: pandas.DataFrame, curves: list[tuple[Slope, float]]
+    manifest: Manifest, weights: dict[str, float], values: pandas.DataFrame, curves: list[tuple[Slope, float]]
 ) -> tuple[Parts, bool]:
     """D and b of a contrast in independent groups, and whether seeds of D are lost for want of b.
 
     Cells with the same batches pair by seed, and with their reference's slope; a contrast whose weights cancel within
     each of these groups is one group.
     """
-    batches = {cell["id"]: cell["batches"] for cell in manifest["cells"]}
+    batches = {cell.id: cell.batches for cell in manifest.cells}
     independent, together = groups(manifest, weights)
     by_batches = {batches[next(iter(group))]: group for group in independent}
     if together:
@@ -223,12 +224,12 @@ def exchange_lines(study: Study) -> list[str]:
     if exchange is None:
         return []
     metrics, lines = endpoints(study.manifest), []
-    references = {name: next(cell for cell in cells if cell["reference"]) for name, cells in strata(study.manifest)}
+    references = {name: next(cell for cell in cells if cell.reference) for name, cells in strata(study.manifest)}
     for stratum, curve in slopes(exchange).items():
         change, reference = paired(curve.all.to_numpy() * math.log(MOST)), references[stratum]
         low, high = interval(change, 0.05)
         text = format.span(change.mean, low, high, format.decimals([(high - low) / 2]))
-        n = f"{metrics[reference['id']]} (n = {change.n})"
+        n = f"{metrics[reference.id]} (n = {change.n})"
         said = "; ".join(filter(None, [f"{text} {n}", bent(curve)]))
-        lines.append(f"exchange rate: 25 % more steps of {reference['label']}: {said}")
+        lines.append(f"exchange rate: 25 % more steps of {reference.label}: {said}")
     return lines

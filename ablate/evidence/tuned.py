@@ -7,44 +7,47 @@ from typing import Any
 
 from ablate import format
 from ablate.evidence.contrasts import contrasts
+from ablate.results.records import Cell, Manifest, Tuning
 
 
-def given(manifest: dict[str, Any]) -> str:
+def given(manifest: Manifest) -> str:
     """The condition of every verdict after tuning that was not repeated for each seed; "" without one.
 
     Intervals cover scored seeds: that other tuning seeds could have chosen other values is in none of them, and more
     scored seeds only make them narrower around the difference of these choices.
     """
-    tuning = manifest.get("tuning")
-    return "given these tuned values" if tuning and not tuning.get("per_seed") else ""
+    tuning = manifest.tuning
+    return "given these tuned values" if tuning and not tuning.per_seed else ""
 
 
-def tuning_seeds(tuning: dict[str, Any]) -> int:
+def tuning_seeds(tuning: Tuning) -> int:
     """How many tuning seeds there are in all: with tuning anew for each scored seed as often as many."""
-    shares = max((len(cell.get("values", ())) for cell in tuning["cells"].values()), default=0)
-    return int(tuning["seeds"] * max(1, shares))
+    shares = max((len(cell.values) for cell in tuning.cells.values()), default=0)
+    return int(tuning.seeds * max(1, shares))
 
 
-def tuned(manifest: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
+def tuned(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     """What tuning chose for a cell; nothing of a study that was not tuned."""
-    tuning = manifest.get("tuning")
+    tuning = manifest.tuning
     if not tuning:
         return {}
-    found = tuning["cells"][cell["id"]]
-    return {"tuned": tuning["key"], "tuned_value": found["value"], "tuned_at_edge": found["edge"]}
+    found = tuning.cells[cell.id]
+    return {"tuned": tuning.key, "tuned_value": found.value, "tuned_at_edge": found.edge}
 
 
-def common(manifest: dict[str, Any]) -> dict[str, list[float]]:
+def common(manifest: Manifest) -> dict[str, list[float]]:
     """Of each main effect and interaction, the difference at each of the tuned values, all cells at the same one.
 
     Σ w · mean over tuning seeds of the validation metric; NaN where a run of any of the cells diverged.  Effects over
     cells of several tasks have none.
     """
-    tuning, found = manifest["tuning"], {}
-    task = {cell["id"]: cell["task"] for cell in manifest["cells"]}
+    tuning, found = manifest.tuning, dict[str, list[float]]()
+    if not tuning:
+        return found
+    task = {cell.id: cell.task for cell in manifest.cells}
     for contrast in contrasts(manifest):
         if contrast.kind != "cell" and len({task[cell] for cell in contrast.weights}) == 1:
-            sides = [(weight, tuning["cells"][cell]["scores"]) for cell, weight in contrast.weights.items()]
+            sides = [(weight, tuning.cells[cell].scores) for cell, weight in contrast.weights.items()]
             columns = zip(*(scores for _, scores in sides), strict=True)
             weights = [weight for weight, _ in sides]
             found[contrast.label] = [_sum(weights, column) for column in columns]
@@ -58,10 +61,12 @@ def _sum(weights: list[float], scores: tuple[float | None, ...]) -> float:
     return math.fsum(weight * score for weight, score in zip(weights, known, strict=True))
 
 
-def common_rows(manifest: dict[str, Any]) -> tuple[str, list[list[str]]]:
+def common_rows(manifest: Manifest) -> tuple[str, list[list[str]]]:
     """A heading, and a row of texts per effect: its name, then the difference at each value, the smallest first."""
-    tuning = manifest["tuning"]
-    values = tuning["values"]
+    tuning = manifest.tuning
+    if not tuning:
+        return "", []
+    values: list[Any] = tuning.values
     order = sorted(range(len(values)), key=lambda i: values[i]) if _ordered(values) else list(range(len(values)))
     differences = common(manifest)
     every = [abs(value) for row in differences.values() for value in row]
@@ -71,7 +76,7 @@ def common_rows(manifest: dict[str, Any]) -> tuple[str, list[list[str]]]:
         shown = [format.number(row[i], places, signed=True) if math.isfinite(row[i]) else "diverged" for i in order]
         rows.append([label, *(f"{format.setting(values[i])} {text}" for i, text in zip(order, shown, strict=True))])
     seeds = format.counted(tuning_seeds(tuning), "tuning seed")
-    return f"at each common {tuning['key']}, validation split, {seeds}, exploratory", rows
+    return f"at each common {tuning.key}, validation split, {seeds}, exploratory", rows
 
 
 def _ordered(values: list[Any]) -> bool:

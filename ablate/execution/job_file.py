@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ablate.config.errors import Corrupt
 from ablate.results.atomic import read_json
 from ablate.results.manifest import unit_file
 from ablate.results.manifest_checks import flaw_of_run, outside
+from ablate.results.records import Cell, Unit, UnitRun
+from ablate.results.typed_json import parse
 
 
-def read_unit(results: Path, study: str, unit: str) -> list[dict[str, Any]]:
+def read_unit(results: Path, study: str, unit: str) -> list[UnitRun]:
     """The runs of a unit, each with its cell.  Raises FileNotFoundError and `Corrupt`."""
     file = unit_file(results, study, unit)
-    runs = read_json(file).get("runs")
-    wrong = next(filter(None, map(flaw_of_run, runs)), None) if isinstance(runs, list) else "has no runs"
-    if isinstance(runs, list) and not wrong:
-        cells = [run.get("cell") for run in runs]
-        if not all(isinstance(cell, dict) and isinstance(cell.get("config"), dict) for cell in cells):
-            wrong = "has a run without its cell"
-        elif leading := outside(Path(results), [run["path"] for run in runs]):
-            wrong = f"has a run {leading}, which a link leads out of {results}"
-    if wrong or runs is None:
+    try:
+        runs = parse(Unit, read_json(file)).runs
+    except ValueError as error:
+        raise Corrupt(f"{file} {error}") from None
+    for wrong in filter(None, map(flaw_of_run, runs)):
         raise Corrupt(f"{file} {wrong}")
+    if leading := outside(Path(results), [run.path for run in runs]):
+        raise Corrupt(f"{file} has a run {leading}, which a link leads out of {results}")
     return runs
 
 
-def cell_of(run: dict[str, Any], user: Sequence[str]) -> dict[str, Any]:
+def cell_of(run: UnitRun, user: Sequence[str]) -> Cell:
     """The cell of a planned run, built with what the command allows, whatever the unit's file says."""
-    cell: dict[str, Any] = run["cell"]
-    return cell | {"config": cell["config"] | {"user": list(user)}}
+    return dataclasses.replace(run.cell, config=run.cell.config | {"user": list(user)})

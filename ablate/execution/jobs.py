@@ -14,6 +14,8 @@ from ablate.execution.job_file import read_unit
 from ablate.execution.pool import Pool
 from ablate.execution.signals import DiskFull, is_full
 from ablate.results.atomic import write_json
+from ablate.results.records import UnitRun
+from ablate.results.result import Result, RunError
 from ablate.results.run import Run, now
 from ablate.training.devices import environments
 
@@ -23,7 +25,7 @@ def run_here(overrides: Sequence[Sequence[str]]) -> list[Any]:
     parser = OverridesParser.create()
     jobs = [{o.key_or_group: o.value() for o in map(parser.parse_override, job)} for job in overrides]
     jobs = [job_of(str(job["results_dir"]), str(job["study"]), job["unit"], job["user"]) for job in jobs]
-    keys = [run["cell"]["config"]["train"] for job in jobs for run in runs_of(job)]
+    keys = [run.cell.config["train"] for job in jobs for run in runs_of(job)]
     device = "cuda" if any(key["device"] == "cuda" for key in keys) else "cpu"
     workers = environments(device, keys[0]["parallel"])
     outcomes = run_jobs(jobs, workers, wait=False)
@@ -56,20 +58,20 @@ def run_alone(results: str, study: str, unit: str, user: Sequence[str]) -> list[
     return ["failed"] if isinstance(outcome, str) else outcome
 
 
-def runs_of(job: dict[str, Any]) -> list[dict[str, Any]]:
+def runs_of(job: dict[str, Any]) -> list[UnitRun]:
     """The runs of a job's unit."""
     return read_unit(Path(job["results"]), job["study"], job["unit"])
 
 
 def bury(job: dict[str, Any], how: str) -> None:
     """Give the runs of a unit whose worker died the result that it could not write, unless others have taken over."""
-    error = {"type": "WorkerDied", "message": how, "traceback": ""}
-    for run in (Run(Path(job["results"]), planned["path"]) for planned in runs_of(job)):
+    error = RunError(type="WorkerDied", message=how)
+    for run in (Run(Path(job["results"]), planned.path) for planned in runs_of(job)):
         try:
             with run.lock(lambda: False) as mine:
                 if mine and not run.result_file.exists():
-                    result = {"status": "failed", "final": {}, "error": error, "ended": now()}
-                    write_json(run.result_file, result, run.check)
+                    result = Result(status="failed", final={}, error=error, ended=now())
+                    write_json(run.result_file, result.as_json(), run.check)
         except OSError as trouble:
             if is_full(trouble):
                 raise DiskFull(run.result_file) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import platform
 import socket
@@ -15,43 +16,53 @@ import numpy
 import torch
 
 from ablate.model.cost import utilisation
+from ablate.results.records import Cell
+from ablate.results.result import Commit, Documents, Result, RunError
 from ablate.training.devices import device_name, peak_memory
 from ablate.training.trainer import Trainer
 
 CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout whose new files are changes to its code
 
 
-def describe(error: BaseException) -> dict[str, str]:
+def describe(error: BaseException) -> RunError:
     """An error as a result keeps it."""
-    return {
-        "type": type(error).__name__,
-        "message": str(error).strip() or type(error).__name__,
-        "traceback": "".join(traceback.format_exception(error)),
-    }
+    return RunError(
+        type=type(error).__name__,
+        message=str(error).strip() or type(error).__name__,
+        traceback="".join(traceback.format_exception(error)),
+    )
 
 
-def facts(trainer: Trainer | None, cell: dict[str, Any]) -> dict[str, Any]:
-    """What a result says beside its metrics: counts, times, device, versions."""
-    found = {key: cell[key] for key in ("params", "flops_per_token")}
-    found |= {"data_fingerprint": cell["task"], "versions": versions(), "git": git(), "host": socket.gethostname()}
+def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
+    """A result with what it says beside its metrics: counts, times, device, versions."""
+    found = dataclasses.replace(
+        result,
+        params=cell.params,
+        flops_per_token=cell.flops_per_token,
+        data_fingerprint=cell.task,
+        versions=versions(),
+        git=git(),
+        host=socket.gethostname(),
+    )
     if trainer is None:
         return found
     seconds = {phase: round(value, 4) for phase, value in trainer.seconds.items()}
     tokens = trainer.progress.step * trainer.loop.batch_size * trainer.task.positions
     rate = tokens / trainer.seconds["train"] if trainer.seconds["train"] else None
     name = device_name(trainer.device)
-    return found | {
-        "steps": trainer.progress.step,
-        "tokens": tokens,
-        "resumed": trainer.progress.resumed,
-        "accumulation": trainer.progress.accumulation,
-        "seconds": seconds | {"total": round(sum(seconds.values()), 4)},
-        "tokens_per_second": rate,
-        "mfu": utilisation(cell["flops_per_token"], rate, name, trainer.loop.precision) if rate else None,
-        "peak_memory": peak_memory(trainer.device),
-        "device": name,
-        "documents": {"test": trainer.documents},
-    }
+    return dataclasses.replace(
+        found,
+        steps=trainer.progress.step,
+        tokens=tokens,
+        resumed=trainer.progress.resumed,
+        accumulation=trainer.progress.accumulation,
+        seconds=seconds | {"total": round(sum(seconds.values()), 4)},
+        tokens_per_second=rate,
+        mfu=utilisation(cell.flops_per_token, rate, name, trainer.loop.precision) if rate else None,
+        peak_memory=peak_memory(trainer.device),
+        device=name,
+        documents={"test": Documents(**dict[str, Any](trainer.documents))},
+    )
 
 
 def versions() -> dict[str, str]:
@@ -60,7 +71,7 @@ def versions() -> dict[str, str]:
 
 
 @functools.cache
-def git() -> dict[str, Any] | None:
+def git() -> Commit | None:
     """Commit of the checkout that this code is in, and whether the code has changes; None outside a checkout.
 
     Installed below somebody's repository, as in its .venv, the code is not that of the repository's commit.
@@ -75,7 +86,8 @@ def git() -> dict[str, Any] | None:
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return {"commit": commit, "dirty": _changed(Path(top), status, [file.parents[2] / name for name in CODE])}
+    dirty = _changed(Path(top), status, [file.parents[2] / name for name in CODE])
+    return Commit(commit=commit, dirty=dirty)
 
 
 def _changed(top: Path, status: str, code: list[Path]) -> bool:

@@ -6,6 +6,7 @@ As a program it is what the pool starts: a nursery, whose processes serve orders
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import json
@@ -29,7 +30,7 @@ from ablate.data.task import Task
 from ablate.execution.fork_server import tend
 from ablate.execution.job_file import cell_of, read_unit
 from ablate.execution.process_state import Changed, unchanged
-from ablate.execution.run_facts import describe, facts
+from ablate.execution.run_facts import describe, with_facts
 from ablate.execution.signals import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
 from ablate.format.streams import prepare
 from ablate.results.atomic import set_aside, write_atomic, write_json
@@ -37,8 +38,11 @@ from ablate.results.checksum import Sum, sum_of
 from ablate.results.code_hash import code_of
 from ablate.results.lease import Lost
 from ablate.results.parts import is_foreign
+from ablate.results.records import Cell, UnitRun
+from ablate.results.result import Result
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key, without_user
+from ablate.results.typed_json import parse
 from ablate.training.evaluation import setting_of
 from ablate.training.length_eval import add_lengths, lacking
 from ablate.training.load import load_run
@@ -54,16 +58,16 @@ def run_unit(
     """
     torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
     runs = read_unit(results, study, unit)
-    return [carry_out(Run(results, run["path"]), cell_of(run, user), run["seed"], wait, stop) for run in runs]
+    return [carry_out(Run(results, run.path), cell_of(run, user), run.seed, wait, stop) for run in runs]
 
 
-def carry_out(run: Run, cell: dict[str, Any], seed: int, wait: bool, stop: Callable[[], bool]) -> str:
+def carry_out(run: Run, cell: Cell, seed: int, wait: bool, stop: Callable[[], bool]) -> str:
     """Train one run while holding it, unless it has ended; failed runs are tried again, diverged ones are results.
 
     Raises DiskFull.
     """
     while not stop():
-        with refusing_full_disks(run.folder), run.lock(lambda: wait and not stop(), where(cell["config"])) as mine:
+        with refusing_full_disks(run.folder), run.lock(lambda: wait and not stop(), where(cell.config)) as mine:
             if not mine:
                 break
             try:
@@ -75,12 +79,12 @@ def carry_out(run: Run, cell: dict[str, Any], seed: int, wait: bool, stop: Calla
     return "interrupted" if stop() else "busy"
 
 
-def carry_on(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool]) -> str:
+def carry_on(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
     """Do what a run that is held still lacks."""
     status = ended(run)
     if status == "done":
         try:
-            return test_lengths(run, cell["config"], functools.partial(kept_model, run, cell["config"]["user"]))
+            return test_lengths(run, cell.config, functools.partial(kept_model, run, cell.config["user"]))
         except Corrupt as error:
             put_aside(run, error)
     return status if status == "diverged" else attempt(run, cell, seed, stop)
@@ -99,7 +103,7 @@ def ended(run: Run) -> str | None:
     except Corrupt as error:
         put_aside(run, error)
         return None
-    return result["status"] if result else None
+    return result.status if result else None
 
 
 def put_aside(run: Run, error: Corrupt) -> None:
@@ -108,28 +112,28 @@ def put_aside(run: Run, error: Corrupt) -> None:
     print(f"ablate: {error}; set aside as {aside.name}, trained again", file=sys.stderr)
 
 
-def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool]) -> str:
+def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
     """Train a run and write its result, whatever happens but a request to stop."""
-    config, started = cell["config"], now()
+    config, started = cell.config, now()
     trainer: Trainer | None = None
-    outcome: dict[str, Any] = {"status": "done", "final": {}, "error": None}
+    result, files = Result(status="done", final={}), dict[str, Sum]()
     try:
         run.result_file.unlink(missing_ok=True)
         run.evaluation_file.unlink(missing_ok=True)
         written = yaml.safe_dump(without_user(config) | {"seeds": [seed]}, sort_keys=False).encode()
         write_atomic(run.config_file, written, run.check)
         # Before a user's package is imported: what is hashed is what will run.
-        if not run.path.endswith(run_key(config, seed, cell["task"])):
+        if not run.path.endswith(run_key(config, seed, cell.task)):
             raise RuntimeError("code or libraries changed after the plan was made; give the command again")
-        write_json(run.provenance_file, provenance(config, seed, cell["task"]), run.check)
+        write_json(run.provenance_file, provenance(config, seed, cell.task), run.check)
         with contextlib.nullcontext() if is_foreign(config) else unchanged():
             trainer = new_trainer(run, config, seed, config["user"])
-            if trainer.task.fingerprint != cell["task"]:
+            if trainer.task.fingerprint != cell.task:
                 raise RuntimeError("the data changed after the plan was made; give the command again")
-            outcome["files"] = {run.config_file.name: sum_of(written)}
-            outcome["final"] = trainer.train(stop)
-            outcome["overfits"] = overfits(run.metrics()[0])
-            outcome["files"] |= keep_weights(run, trainer.average.model, config["keep"])
+            files[run.config_file.name] = sum_of(written)
+            result = dataclasses.replace(result, final={**trainer.train(stop)})
+            result = dataclasses.replace(result, overfits=overfits(run.metrics()[0]))
+            files |= keep_weights(run, trainer.average.model, config["keep"])
             with trainer.timed("evaluate"):
                 test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
     except Interrupted:
@@ -137,28 +141,28 @@ def attempt(run: Run, cell: dict[str, Any], seed: int, stop: Callable[[], bool])
     except (Lost, DiskFull):
         raise
     except Diverged as error:
-        outcome |= {"status": "diverged", "error": describe(error)}
+        result = dataclasses.replace(result, status="diverged", error=describe(error))
     except Changed as error:
-        outcome |= {"status": "failed", "error": describe(error)}
+        result = dataclasses.replace(result, status="failed", error=describe(error))
         for file in (run.checkpoint_file, run.weights_file):
             file.unlink(missing_ok=True)
     except BaseException as error:  # a component can raise SystemExit, too; the traceback goes to disk
         if is_full(error):
             raise
-        outcome |= {"status": "failed", "error": describe(error)}
-    if trainer and "files" in outcome:
-        outcome["files"][run.metrics_file.name] = trainer.metrics.written()
+        result = dataclasses.replace(result, status="failed", error=describe(error))
+    if trainer and files:
+        files[run.metrics_file.name] = trainer.metrics.written()
+    result = dataclasses.replace(result, files=files or None, started=started, ended=now())
     try:
-        written_at = {"started": started, "ended": now()}
-        write_json(run.result_file, outcome | facts(trainer, cell) | written_at, run.check)
+        write_json(run.result_file, with_facts(result, trainer, cell).as_json(), run.check)
     except OSError as error:
         if is_full(error):
             raise
         print(f"ablate: {run.result_file} cannot be written ({error.strerror})", file=sys.stderr)
         return "failed"
-    if outcome["status"] != "failed" and config["keep"] != "all":
+    if result.status != "failed" and config["keep"] != "all":
         run.checkpoint_file.unlink(missing_ok=True)
-    return outcome["status"]
+    return result.status
 
 
 def test_lengths(run: Run, config: dict[str, Any], trained: Callable[[], tuple[nn.Module, Task]]) -> str:
@@ -224,10 +228,10 @@ def serve(channel: socket.socket) -> None:
 
 def obey(order: dict[str, Any], stopped: Callable[[], bool]) -> dict[str, Any]:
     """Carry out one run: its status, the file for which there was no space, and whether this process must not go on."""
-    run, status, full = order["run"], "", ""
+    run, status, full = parse(UnitRun, order["run"]), "", ""
     cell = cell_of(run, order["user"])
     try:
-        status = carry_out(Run(Path(order["results"]), run["path"]), cell, run["seed"], order["wait"], stopped)
+        status = carry_out(Run(Path(order["results"]), run.path), cell, run.seed, order["wait"], stopped)
     except DiskFull as error:
         full = str(error.file)
     # Who knows what a failed run has left behind; and who was told to stop has no more to do.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 from ablate.format.numbers import MINUS as MINUS
 from ablate.format.numbers import decimals as decimals
@@ -21,7 +21,6 @@ from ablate.format.numbers import span as span
 
 # What a terminal obeys, what turns the direction of a line, and the ends of lines that few programs know.
 ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-FEW = 6  # factors that a title spells out
 OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
 CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
 PER = "per "  # how the unit of a trend begins
@@ -35,68 +34,17 @@ def show(level: Any) -> str:
     return f"{level:.6g}" if isinstance(level, float) else str(level)
 
 
-def named(manifest: dict[str, Any], name: Any) -> str:
-    """A factor or a level as people shall read it: by the user's labels, which `shown` holds, else as it is typed."""
-    text = show(name)
-    return str((manifest.get("shown") or {}).get(text, text))
-
-
-def assigned(manifest: dict[str, Any], factor: str, level: Any) -> str:
-    """A factor with its level, optim.lr=0.001, as people shall read them."""
-    return f"{named(manifest, factor)}={named(manifest, level)}"
-
-
-def title(manifest: dict[str, Any]) -> str:
-    """What a study varies, and how where it is no grid: "norm × ffn", "norm, ffn, init one at a time"."""
-    factors, design = [named(manifest, name) for name in manifest["factors"]], manifest.get("design", "grid")
-    if not factors:
-        return str(manifest["study"])
-    if design == "grid":
-        return " × ".join(factors)
-    varied = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
-    return f"{varied}, {design.replace('_', ' ')}"
-
-
-def role(manifest: dict[str, Any]) -> str:
-    """What a study is to another one; nothing of a study that stands for itself."""
-    if manifest.get("confirms"):
-        return f"confirmation of {manifest['confirms']} on fresh seeds"
-    if manifest.get("tunes"):
-        return f"tuning of {manifest['tunes']}, by the validation split; it chooses settings and is no evidence"
-    if manifest.get("placebo_of"):
-        return f"placebos of {manifest['placebo_of']}: what noise does, no effects of variants"
-    if manifest.get("exchange_of"):
-        return f"exchange runs of {manifest['exchange_of']}: what more training steps do, no effects of variants"
-    return ""
-
-
-def no_evidence(manifest: dict[str, Any]) -> bool:
-    """Whether a study is there for another one and its differences are no effects of variants: tuning, placebos."""
-    return any(manifest.get(key) for key in ("tunes", "placebo_of", "exchange_of"))
-
-
 def setting(value: Any) -> str:
     """Any value of a setting in short: 1e-3, 100, true, swiglu."""
     return scientific(value) if isinstance(value, float) and value > 0 else show(value)
 
 
-def size(params: int) -> str:
+def size(params: float) -> str:
     """A number of parameters: 812, 4.3 k, 0.12 M, 124 M."""
     if params < 1e4:
         return f"{params / 1e3:.1f} k" if params >= 1000 else str(params)
     millions = params / 1e6
     return f"{millions:.{2 if millions < 10 else 1 if millions < 100 else 0}f} M"
-
-
-def matched(manifest: dict[str, Any]) -> str:
-    """What a study's cells were held equal in, and how nearly; nothing where they were not."""
-    how = manifest.get("match", "none")
-    if how == "none":
-        return ""
-    found = [cell["matched"] for cell in manifest["cells"]]
-    left = max(abs(each["difference"]) for each in found)
-    chosen = "steps" if how == "flops_total" else "widths"
-    return f"{chosen} matched: {found[0]['quantity']} within {left * 100:.2g} %"
 
 
 def passes(fraction: float | None) -> str:
@@ -106,16 +54,6 @@ def passes(fraction: float | None) -> str:
     if fraction > 1:
         return f"{fraction:.1f} passes"
     return f"{fraction * 100:.{0 if fraction >= 0.01 else 1}f} % of one pass"
-
-
-def unit(manifest: dict[str, Any], metric: str) -> str:
-    """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
-    name = metric.partition("/")[2]
-    tasks = [task for task in manifest["tasks"].values() if name in task["metrics"]]
-    tasks = [task for task in tasks if next(iter(task["metrics"])) == name] or tasks  # what others are compared by
-    tokens = ", ".join(dict.fromkeys(task["token"] for task in tasks))
-    units = {task.get("units", {"loss": "nats"}).get(name) for task in tasks} - {None}
-    return f", {units.pop()} per {tokens}" if tokens and len(units) == 1 else ""
 
 
 def duration(seconds: float) -> str:
@@ -232,19 +170,7 @@ def ranged(values: list[str]) -> str:
     return ", ".join(values) if len(values) <= 3 else f"{values[0]} to {values[-1]}"
 
 
-def scope(manifest: dict[str, Any], among: Iterable[str], base: Iterable[str] | None = None) -> str:
-    """Where a finding about cells holds: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
-    cells = {cell["id"]: cell for cell in manifest["cells"]}
-    found = [cells[name] for name in among]
-    params = sorted({cells[name]["params"] for name in (among if base is None else base)} - {None}, key=float)
-    sizes = dict.fromkeys(size(int(count)) for count in params if known(count))
-    tasks = dict.fromkeys(manifest["tasks"][cell["task"]]["name"] for cell in found)
-    steps = sorted({cell["config"]["train"]["steps"] for cell in found if cell["config"].get("train")})
-    parts = [f"{ranged(list(sizes))} parameters"] if sizes else []
-    return ", ".join([*parts, ranged(list(tasks)), *([f"{ranged([str(n) for n in steps])} steps"] if steps else [])])
-
-
-def known(value: Any) -> bool:
+def known(value: Any) -> TypeGuard[float]:
     """Whether a value is a finite number; None is none."""
     return value is not None and math.isfinite(value)
 

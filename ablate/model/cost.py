@@ -57,17 +57,19 @@ def count(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Budget
             model(**task.blank())
     parameters = dict(model.named_parameters())
     return Budget(
-        sum(p.numel() for p in parameters.values()),
-        counter.get_total_flops() / task.positions,
-        {name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
-        list(
-            dict.fromkeys(
-                f"{type(m).__name__}: {m.note}" for m in model.modules() if isinstance(getattr(m, "note", None), str)
-            )
-        ),
-        ffn_width(model),
-        model.unused,
+        params=sum(p.numel() for p in parameters.values()),
+        flops_per_token=counter.get_total_flops() / task.positions,
+        shapes={name: (role_of(p), tuple(p.shape)) for name, p in parameters.items()},
+        notes=notes(model),
+        hidden=ffn_width(model),
+        unused=model.unused,
     )
+
+
+def notes(model: nn.Module) -> list[str]:
+    """What a model's components have to say about themselves, once each."""
+    noted = [module for module in model.modules() if isinstance(getattr(module, "note", None), str)]
+    return list(dict.fromkeys(f"{type(module).__name__}: {module.note}" for module in noted))
 
 
 def estimate(config: dict[str, Any], vocab: int) -> int:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import COMPONENTS
 from ablate.format import percent
 from ablate.planning.checks.validate import Checked, Refused, Validator
+from ablate.results.records import Matched
 
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # of the reference: what STEP must reach, and what is left without a word
@@ -46,7 +46,7 @@ def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list
 
 def match_cells(
     how: str, cells: list[Checked], names: list[str], at: list[int], validator: Validator
-) -> tuple[list[Checked], list[dict[str, Any] | None]]:
+) -> tuple[list[Checked], list[Matched | None]]:
     """The cells brought nearest to their references, `cells[at[i]]`, and what is left.  Raises PlanError."""
     if how == "none":
         return cells, [None] * len(cells)
@@ -71,22 +71,22 @@ def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
     return Problem("match", message) if without else None
 
 
-def remainder(how: str, cell: Checked, reference: Checked) -> dict[str, Any]:
+def remainder(how: str, cell: Checked, reference: Checked) -> Matched:
     """What is matched, a cell's amount, its reference's, and the difference as a share of the latter."""
     value, target = AMOUNTS[how](cell), AMOUNTS[how](reference)
-    return {"quantity": QUANTITIES[how], "value": value, "reference": target, "difference": value / target - 1}
+    return Matched(quantity=QUANTITIES[how], value=value, reference=target, difference=value / target - 1)
 
 
-def remark(name: str, matched: dict[str, Any] | None) -> list[str]:
+def remark(name: str, matched: Matched | None) -> list[str]:
     """What to say of a cell that could not be brought close."""
-    if matched is None or abs(matched["difference"]) <= CLOSE:
+    if matched is None or abs(matched.difference) <= CLOSE:
         return []
     return [f"{name}: {left_over(matched)} against its reference, and nothing comes nearer"]
 
 
-def left_over(matched: dict[str, Any]) -> str:
+def left_over(matched: Matched) -> str:
     """A remaining difference in words."""
-    return f"{percent(matched['difference'])} {matched['quantity']}"
+    return f"{percent(matched.difference)} {matched.quantity}"
 
 
 def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> Checked:
@@ -98,7 +98,7 @@ def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> 
     left = remainder(how, found, reference)
     train, ffn = found.config["train"], found.config["ffn"]
     changed = (found.budget.hidden or 1) / (cell.budget.hidden or 1)
-    if abs(left["difference"]) > FAR or not 1 / EXTREME <= changed <= EXTREME:
+    if abs(left.difference) > FAR or not 1 / EXTREME <= changed <= EXTREME:
         where = f"train.steps={train['steps']}" if how == "flops_total" else f"ffn.hidden={ffn['hidden']}"
         message = f"{left_over(left)} against its reference at best, with {where}"
         raise Refused("match", f"{message}; leave it out or write match=none")

@@ -12,6 +12,7 @@ from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark
 from ablate.planning.checks.duplicate_cells import refuse_equal
 from ablate.planning.checks.validate import Checked, Validator
+from ablate.results.records import Cell, Matched, TaskFacts
 from ablate.results.run_key import batches, cell_id
 from ablate.training.length_eval import seen_in_training, seen_lengths
 
@@ -22,7 +23,7 @@ class Cells:
 
     factors: dict[str, list[Any]]
     reference: dict[str, Any]  # the level of each factor that is compared
-    rows: list[dict[str, Any]]  # as manifests keep them, and in the same order
+    rows: list[Cell]  # as manifests keep them, and in the same order
     checked: list[Checked]  # what they were made of
     raw: list[dict[str, Any]]  # their configurations as they were composed, before anything was resolved or matched
     at: list[int]  # which cell each one is compared with
@@ -31,12 +32,12 @@ class Cells:
     @property
     def labels(self) -> list[str]:
         """What people call them."""
-        return [row["label"] for row in self.rows]
+        return [row.label for row in self.rows]
 
     @property
-    def references(self) -> list[tuple[dict[str, Any], Checked]]:
+    def references(self) -> list[tuple[Cell, Checked]]:
         """The reference of each stratum: its row, and what it was made of."""
-        return [pair for pair in zip(self.rows, self.checked, strict=True) if pair[0]["reference"]]
+        return [pair for pair in zip(self.rows, self.checked, strict=True) if pair[0].reference]
 
 
 def describe_cells(
@@ -45,8 +46,8 @@ def describe_cells(
     levels: list[dict[str, Any]],
     labels: list[str],
     at: list[int],
-    matched: list[dict[str, Any] | None],
-) -> list[dict[str, Any]]:
+    matched: list[Matched | None],
+) -> list[Cell]:
     """The manifest's rows of cells, each compared with the reference of its stratum, at `at`.
 
     `names` are those of the cells' folders, `labels` what people read.
@@ -55,29 +56,29 @@ def describe_cells(
     for i, cell in enumerate(checked):
         reference = checked[at[i]].budget
         rows.append(
-            {
-                "id": cell_id(names[i], cell.config, cell.task.fingerprint),
-                "name": names[i],
-                "label": labels[i],
-                "levels": levels[i],
-                "reference": levels[at[i]] == levels[i],
-                "params": cell.budget.params,
-                "params_vs_reference": cell.budget.params / reference.params - 1,
-                "flops_per_token": cell.budget.flops_per_token,
-                "shared_draws": shared_draws(cell.budget.shapes, reference.shapes),
-                "matched": matched[i],
-                "tokens_per_step": cell.config["train"]["batch_size"] * cell.task.positions,
-                "batches": batches(cell.config, cell.task.fingerprint),
-                "task": cell.task.fingerprint,
-                "seen_lengths": (seen := seen_lengths(cell.config, cell.task)),
-                "notes": cell.task.notes
+            Cell(
+                id=cell_id(names[i], cell.config, cell.task.fingerprint),
+                name=names[i],
+                label=labels[i],
+                levels=levels[i],
+                reference=levels[at[i]] == levels[i],
+                params=cell.budget.params,
+                params_vs_reference=cell.budget.params / reference.params - 1,
+                flops_per_token=cell.budget.flops_per_token,
+                shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
+                matched=matched[i],
+                tokens_per_step=cell.config["train"]["batch_size"] * cell.task.positions,
+                batches=batches(cell.config, cell.task.fingerprint),
+                task=cell.task.fingerprint,
+                seen_lengths=(seen := seen_lengths(cell.config, cell.task)),
+                notes=cell.task.notes
                 + cell.budget.notes
                 + held(cell.config["seed"])
                 + seen_in_training(seen)
                 + remark(labels[i], matched[i]),
-                "defaults": filled_in(cell.config),
-                "config": cell.config,
-            }
+                defaults=filled_in(cell.config),
+                config=cell.config,
+            )
         )
     return rows
 
@@ -104,7 +105,7 @@ def recomposed(
     if problems:
         raise PlanError(problems)
     checked, matched = match_cells(settings.match, checked, labels, at, validator)
-    names = [row["name"] for row in cells.rows] * (len(raw) // len(cells.rows))
+    names = [row.name for row in cells.rows] * (len(raw) // len(cells.rows))
     rows = describe_cells(checked, names, levels, labels, at, matched)
     refuse_equal(rows, checked, settings.allow_duplicates)
     return Cells(factors, reference, rows, checked, raw, at)
@@ -117,10 +118,10 @@ def held(seed: dict[str, Any]) -> list[str]:
     return [f"seed.{half}={seed[half]} for every run: intervals do not cover {names[half]}" for half in fixed]
 
 
-def describe_task(task: Any) -> dict[str, Any]:
+def describe_task(task: Any) -> TaskFacts:
     """What the manifest keeps of a task."""
     keys = ("name", "title", "kind", "token", "metrics", "yardsticks", "train_tokens", "positions")
-    return {key: getattr(task, key) for key in keys} | task.metric_facts()
+    return TaskFacts(**({key: getattr(task, key) for key in keys} | task.metric_facts()))
 
 
 def slow_starts(configs: list[dict[str, Any]]) -> list[str]:

@@ -7,18 +7,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from ablate.config.errors import Corrupt
 from ablate.config.schema import TUNING_SEEDS
 from ablate.planning.study import Study
 from ablate.results.damage import why_without
-from ablate.results.manifest import BESIDE, read_manifest
+from ablate.results.manifest import read_manifest
+from ablate.results.records import Cell, Look, Manifest, PlannedRun
 from ablate.results.run import Run
 from ablate.results.run_key import FORMAT, cell_id, run_key
 from ablate.training.length_eval import untested
-
-Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,44 +25,51 @@ class Earlier:
 
     results: Path
     name: str
-    manifest: Row  # nothing where there is none, or a damaged one
+    manifest: Manifest | None  # None where there is none, or a damaged one
     notes: list[str]  # what to say about a damaged one
 
     @property
-    def looks(self) -> list[Row]:
+    def looks(self) -> list[Look]:
         """The looks that were taken at this study itself."""
-        return [look for look in self.manifest.get("looks", []) if "study" not in look]
+        return [look for look in self.manifest.looks if look.study is None] if self.manifest else []
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """The runs that were planned."""
+        return self.manifest.runs if self.manifest else []
 
     @property
     def studies(self) -> set[str]:
         """The names of all studies."""
         return {file.parent.name for file in self.results.glob("studies/*/manifest.json")}
 
-    def companions(self, rows: list[Row], runs: list[Row], asked: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    def companions(
+        self, rows: list[Cell], runs: list[PlannedRun], asked: Iterable[str]
+    ) -> tuple[dict[str, str], list[str]]:
         """Placebo and exchange studies of earlier commands, not `asked` for by this one, that belong to its cells.
 
         Each holds a reference cell of this study, unchanged, with runs that are of this study, or would be at their
         seeds: what was measured on others, or by other code, says nothing of these.  Those of other code are told.
         """
-        references = {row["id"]: row for row in rows if row["reference"]}
-        planned, found, left = {run["path"] for run in runs}, dict[str, str](), list[str]()
-        for role in (role for role in BESIDE if self.manifest.get(role) and role not in asked):
-            manifest = read_earlier(self.results, name := self.manifest[role]).manifest
-            own = {cell["id"] for cell in manifest.get("cells", []) if cell["reference"]}
-            if not own or not own <= references.keys():
+        references = {row.id: row for row in rows if row.reference}
+        planned, found, left = {run.path for run in runs}, dict[str, str](), list[str]()
+        for role, name in self.manifest.beside().items() if self.manifest else ():
+            manifest = read_earlier(self.results, name).manifest if role not in asked else None
+            own = {cell.id for cell in manifest.cells if cell.reference} if manifest else set()
+            if not manifest or not own or not own <= references.keys():
                 continue
-            others = [run for run in manifest["runs"] if run["cell"] in own and run["path"] not in planned]
-            if all(_is_of_now(run, references[run["cell"]], name) for run in others):
+            others = [run for run in manifest.runs if run.cell in own and run.path not in planned]
+            if all(_is_of_now(run, references[run.cell], name) for run in others):
                 found[role] = name
             else:
                 left.append(f"{name} was trained by other code or versions than this study is now; it is left aside")
         return found, left
 
-    def same_runs(self, runs: list[Row]) -> list[Row]:
+    def same_runs(self, runs: list[PlannedRun]) -> list[PlannedRun]:
         """Runs in any study's manifest of these cells with these seeds, of other code or under reuse=none, too."""
-        ours = {(run["cell"], run["seed"]) for run in runs}
-        known = (run for name in self.studies for run in read_earlier(self.results, name).manifest.get("runs", []))
-        return [run for run in known if (run["cell"], run["seed"]) in ours]
+        ours = {(run.cell, run.seed) for run in runs}
+        known = (run for name in self.studies for run in read_earlier(self.results, name).runs)
+        return [run for run in known if (run.cell, run.seed) in ours]
 
 
 def read_earlier(results: Path, name: str) -> Earlier:
@@ -72,32 +77,33 @@ def read_earlier(results: Path, name: str) -> Earlier:
     try:
         return Earlier(results, name, as_now(read_manifest(results, name)), [])
     except FileNotFoundError:
-        return Earlier(results, name, {}, [])
+        return Earlier(results, name, None, [])
     except Corrupt as error:
         told = f"{error}; it is set aside and written anew, and earlier looks at this study are forgotten"
-        return Earlier(results, name, {}, [told])
+        return Earlier(results, name, None, [told])
 
 
-def as_now(manifest: Row) -> Row:
+def as_now(manifest: Manifest) -> Manifest:
     """A manifest with its cells by the names that they have now: an earlier release made them of paths of modules."""
-    if manifest.get("format") == FORMAT:
+    if manifest.format == FORMAT:
         return manifest
-    new = {cell["id"]: _id_now(cell) for cell in manifest["cells"]}
-    cells = [cell | {"id": new[cell["id"]]} for cell in manifest["cells"]]
-    return manifest | {"cells": cells, "runs": [run | {"cell": new[run["cell"]]} for run in manifest["runs"]]}
+    new = {cell.id: _id_now(cell) for cell in manifest.cells}
+    cells = [dataclasses.replace(cell, id=new[cell.id]) for cell in manifest.cells]
+    runs = [dataclasses.replace(run, cell=new[run.cell]) for run in manifest.runs]
+    return dataclasses.replace(manifest, cells=cells, runs=runs)
 
 
-def _id_now(cell: Row) -> str:
+def _id_now(cell: Cell) -> str:
     try:
-        return cell_id(cell["name"], cell["config"], cell["task"])
-    except (KeyError, TypeError, AttributeError):  # of a cell that lacks what every cell has now
-        return str(cell["id"])
+        return cell_id(cell.name, cell.config, cell.task)
+    except (KeyError, TypeError, AttributeError):  # of a cell whose configuration lacks what every one has now
+        return cell.id
 
 
-def _is_of_now(run: Row, row: Row, name: str) -> bool:
+def _is_of_now(run: PlannedRun, row: Cell, name: str) -> bool:
     """Whether a run would have its key today: one of any study, or under reuse=none of the study `name` alone."""
-    configs = [row["config"] | kept for kept in ({"reuse": "same"}, {"reuse": "none", "study": name})]
-    return run["path"].rpartition("/")[2] in {run_key(config, run["seed"], row["task"]) for config in configs}
+    configs = [row.config | kept for kept in ({"reuse": "same"}, {"reuse": "none", "study": name})]
+    return run.path.rpartition("/")[2] in {run_key(config, run.seed, row.task) for config in configs}
 
 
 def choose_seeds(study: Study, earlier: Earlier) -> list[int]:
@@ -106,9 +112,10 @@ def choose_seeds(study: Study, earlier: Earlier) -> list[int]:
     if not confirm:
         return list(range(seeds)) if isinstance(seeds, int) else sorted(seeds)
     if earlier.manifest:
-        return list(earlier.manifest["seeds"])
-    used = set(read_earlier(study.results, study.base).manifest.get("seeds", []))
-    for name in {row["name"] for row in study.cells.rows}:
+        return list(earlier.manifest.seeds)
+    confirmed = read_earlier(study.results, study.base).manifest
+    used = set(confirmed.seeds if confirmed else ())
+    for name in {row.name for row in study.cells.rows}:
         for folder in (study.results / "runs" / name).glob("s*-*"):
             used |= {int(number) for number in re.findall(r"^s(\d+)-", folder.name)}
     first = max((seed for seed in used if seed not in TUNING_SEEDS), default=-1) + 1
@@ -121,7 +128,7 @@ def status_of(results: Path, path: str) -> tuple[str, str | None]:
         result = Run(results, path).result()
     except Corrupt as error:
         return "missing", f"{error}; that run is trained again"
-    return result["status"] if result else "missing", None
+    return result.status if result else "missing", None
 
 
 def without_weights(results: Path, statuses: dict[str, str]) -> list[str]:
@@ -134,7 +141,7 @@ def without_weights(results: Path, statuses: dict[str, str]) -> list[str]:
     ]
 
 
-def to_test(results: Path, manifest: Row, statuses: dict[str, str]) -> tuple[list[str], list[str]]:
+def to_test(results: Path, manifest: Manifest, statuses: dict[str, str]) -> tuple[list[str], list[str]]:
     """The runs that are done and whose weights are to be tested at lengths that they lack, and what to say of them."""
     lack = untested(results, manifest, statuses)
     bare = [path for path in lack if not Run(results, path).weights_file.exists()]

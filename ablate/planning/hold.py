@@ -31,7 +31,7 @@ def hold_equal(
         return cells, [], [Problem("hold", "holds arguments of variants equal; sweep a component, or leave it out")]
     try:
         own = [{group: arguments(cell, group) for group in groups} for cell in cells]
-    except BadComponent:  # the gate says what is wrong with it
+    except BadComponent:  # its check says what is wrong with it
         return cells, [], []
     names, problems = held_names(asked, cells, own, swept)
     if problems:

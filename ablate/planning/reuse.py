@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ from ablate.config.plain_yaml import read_plain
 from ablate.planning.earlier_runs import Earlier
 from ablate.results.atomic import read_json
 from ablate.results.parts import named
+from ablate.results.records import Cell, PlannedRun
 from ablate.results.run import Run
 from ablate.results.run_key import FORMAT, provenance, settings, settings_of
 from ablate.results.tables import as_planned
@@ -23,17 +25,17 @@ OTHER = "by another release"
 Row = dict[str, Any]
 
 
-def refuse_replacing(earlier: Earlier, rows: list[Row]) -> None:
+def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
     """Raise PlanError for a study whose cells would not be added to but replaced, or whose data have changed."""
-    new = {row["id"] for row in rows}
-    gone = [cell for cell in earlier.manifest.get("cells", []) if cell["id"] not in new]
-    if not gone:
+    new = {row.id for row in rows}
+    gone = [cell for cell in earlier.manifest.cells if cell.id not in new] if earlier.manifest else []
+    if not earlier.manifest or not gone:
         return
     known = {_settings(row): row for row in rows}
-    now = [known.get(_settings(cell), cell)["task"] for cell in gone]
-    if all(task != cell["task"] for cell, task in zip(gone, now, strict=True)):
-        old = gone[0]["task"]
-        title = earlier.manifest["tasks"].get(old, {}).get("title", "the text")
+    now = [known.get(_settings(cell), cell).task for cell in gone]
+    if all(task != cell.task for cell, task in zip(gone, now, strict=True)):
+        old = gone[0].task
+        title = earlier.manifest.tasks[old].title or "the text"
         message = (
             f"{earlier.name} was trained on other data: {title} is no longer {old[:8]} but {now[0][:8]}; "
             "write another name, or restore the data"
@@ -44,17 +46,17 @@ def refuse_replacing(earlier: Earlier, rows: list[Row]) -> None:
     raise PlanError([Problem("study", message)])
 
 
-def _settings(cell: Row) -> str:
+def _settings(cell: Cell) -> str:
     """What a cell's numbers depend on beside its data; a cell of an older manifest may lack some of it."""
     try:
-        return json.dumps([cell["name"], settings(cell["config"])], sort_keys=True)
+        return json.dumps([cell.name, settings(cell.config)], sort_keys=True)
     except (KeyError, TypeError):
-        return str(cell["id"])
+        return str(cell.id)
 
 
-def kept_apart(name: str, rows: list[Row]) -> list[Row]:
+def kept_apart(name: str, rows: list[Cell]) -> list[Cell]:
     """The cells of a study whose runs are its own, under reuse=none: their keys hold its name."""
-    return [row | {"config": row["config"] | {"study": name}} for row in rows]
+    return [dataclasses.replace(row, config=row.config | {"study": name}) for row in rows]
 
 
 class Told:
@@ -64,12 +66,12 @@ class Told:
         self.results = results
         self.folders: dict[str, dict[tuple[int, str], list[tuple[Run, Row]]]] = {}
 
-    def like(self, cell: Row, seed: int) -> tuple[Row, list[tuple[Run, Row]]]:
+    def like(self, cell: Cell, seed: int) -> tuple[Row, list[tuple[Run, Row]]]:
         """What a planned run comes from, and the runs of its cell's folder with the same seed and settings."""
-        if cell["name"] not in self.folders:
-            self.folders[cell["name"]] = self.read(cell["name"])
-        planned = provenance(cell["config"], seed, cell["task"])
-        return planned, self.folders[cell["name"]].get((seed, planned["numbers"]), [])
+        if cell.name not in self.folders:
+            self.folders[cell.name] = self.read(cell.name)
+        planned = provenance(cell.config, seed, cell.task)
+        return planned, self.folders[cell.name].get((seed, planned["numbers"]), [])
 
     def read(self, name: str) -> dict[tuple[int, str], list[tuple[Run, Row]]]:
         """The runs of a folder by seed and settings."""
@@ -83,25 +85,23 @@ class Told:
         return found
 
 
-def take_others(results: Path, runs: list[Row], rows: list[Row]) -> tuple[list[Row], list[Row]]:
+def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tuple[list[PlannedRun], list[Cell]]:
     """Runs and cells under reuse=any: where a run has not ended, the newest that differs from it in code only.
 
     Cells of which any run was taken say so in their notes.
     """
-    cells, told = {row["id"]: row for row in rows}, Told(results)
-    chosen: list[Row] = []
+    cells, told = {row.id: row for row in rows}, Told(results)
+    chosen: list[PlannedRun] = []
     taken: dict[str, list[set[str]]] = {}
     for run in runs:
         other = (
-            None
-            if _ended(Run(results, run["path"]))
-            else _newest(*told.like(as_planned(cells[run["cell"]], run), run["seed"]))
+            None if _ended(Run(results, run.path)) else _newest(*told.like(as_planned(cells[run.cell], run), run.seed))
         )
         if other:
-            taken.setdefault(run["cell"], []).append(other[1])
-        chosen.append(run | {"path": other[0]} if other else run)
-    notes = {cell: [_taken(cells[cell]["label"], found)] for cell, found in taken.items()}
-    return chosen, [row | {"notes": row["notes"] + notes.get(row["id"], [])} for row in rows]
+            taken.setdefault(run.cell, []).append(other[1])
+        chosen.append(dataclasses.replace(run, path=other[0]) if other else run)
+    notes = {cell: [_taken(cells[cell].label, found)] for cell, found in taken.items()}
+    return chosen, [dataclasses.replace(row, notes=row.notes + notes.get(row.id, [])) for row in rows]
 
 
 def _newest(planned: Row, like: list[tuple[Run, Row]]) -> tuple[str, set[str]] | None:
@@ -120,7 +120,7 @@ def _ended(run: Run) -> str | None:
         result = run.result()
     except Corrupt:
         return None
-    return result.get("ended", "") or "some time" if result and result["status"] in ("done", "diverged") else None
+    return result.ended or "some time" if result and result.status in ("done", "diverged") else None
 
 
 def read_provenance(run: Run) -> dict[str, Any] | None:
@@ -180,21 +180,19 @@ def listed(names: Iterable[str]) -> str:
 
 
 def trained_again(
-    earlier: Earlier, runs: list[Row], rows: list[Row], statuses: dict[str, str], reuse: str
+    earlier: Earlier, runs: list[PlannedRun], rows: list[Cell], statuses: dict[str, str], reuse: str
 ) -> list[str]:
     """A sentence for each reason that runs are trained again: runs that this study had, or whose data have changed."""
-    results, paths, cells = earlier.results, {run["path"] for run in runs}, {row["id"]: row for row in rows}
+    results, paths, cells = earlier.results, {run.path for run in runs}, {row.id: row for row in rows}
     told = Told(results)
-    had = {
-        (run["cell"], run["seed"]): run["path"] for run in earlier.manifest.get("runs", []) if run["path"] not in paths
-    }
+    had = {(run.cell, run.seed): run.path for run in earlier.runs if run.path not in paths}
     reasons: dict[str, list[set[str]]] = {}
     moved = before = 0
     for run in runs:
-        if statuses[run["path"]] != "missing" or Run(results, run["path"]).provenance_file.exists():
+        if statuses[run.path] != "missing" or Run(results, run.path).provenance_file.exists():
             continue  # it has ended, or is continued
-        planned, like = told.like(as_planned(cells[run["cell"]], run), run["seed"])
-        old = Run(results, had.get((run["cell"], run["seed"]), "none"))
+        planned, like = told.like(as_planned(cells[run.cell], run), run.seed)
+        old = Run(results, had.get((run.cell, run.seed), "none"))
         if old.provenance_file.exists() or old.result_file.exists():
             came = read_provenance(old)
             names = changed_names(came, planned) if came else set()

@@ -17,11 +17,10 @@ from ablate.planning.looks import looked_at, other_looks, sequence_of
 from ablate.planning.registration import register, registered_margin
 from ablate.planning.reuse import kept_apart, refuse_replacing, take_others, trained_again
 from ablate.planning.study import Study
+from ablate.results.records import Cell, Manifest, PlannedRun, Tuning
 from ablate.results.run import now
 from ablate.results.run_key import FORMAT, run_key, without_user
 from ablate.results.tables import as_planned
-
-Row = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Plan:
     """A round of a command: its manifest, as it will be written, the state of its runs, and what to tell the user."""
 
     study: Study
-    manifest: dict[str, Any]
+    manifest: Manifest
     statuses: dict[str, str]  # run path -> done, diverged, failed, missing, or untested: done but for eval.lengths
     notes: list[str]
     more: bool = False  # whether another round of the same command comes after this one
@@ -76,19 +75,19 @@ def plan_runs(study: Study) -> Plan:
     seeds = sorted({*seeds, *kept})
     runs, rows = runs_of(study, seeds)
     beside, left_aside = earlier.companions(rows, runs, study.entries)
-    manifest = {
+    manifest = Manifest(
         **described(study, earlier),
-        "seeds": seeds,
-        "sequential": sequence_of(study),
-        "confirms": study.base if settings.confirm else None,
-        "looks": looks + other_looks(earlier, runs),
-        "tasks": {cell.task.fingerprint: describe_task(cell.task) for cell in study.cells.checked},
-        "cells": [row | {"config": without_user(row["config"])} for row in rows],
-        "runs": runs,
-        "units": {unit_name([run["path"]]): [run["path"]] for run in runs},
+        seeds=seeds,
+        sequential=sequence_of(study),
+        confirms=study.base if settings.confirm else None,
+        looks=looks + other_looks(earlier, runs),
+        tasks={cell.task.fingerprint: describe_task(cell.task) for cell in study.cells.checked},
+        cells=[dataclasses.replace(row, config=without_user(row.config)) for row in rows],
+        runs=runs,
+        units={unit_name([run.path]): [run.path] for run in runs},
         **(beside | study.entries),
-    }
-    found = {run["path"]: status_of(study.results, run["path"]) for run in runs}
+    )
+    found = {run.path: status_of(study.results, run.path) for run in runs}
     statuses = {path: status for path, (status, _) in found.items()}
     untested, testing = to_test(study.results, manifest, statuses)
     notes = [
@@ -104,16 +103,16 @@ def plan_runs(study: Study) -> Plan:
         *testing,
     ]
     statuses |= dict.fromkeys(untested, "untested")
-    return Plan(study, manifest | registered(study, earlier, runs, statuses), statuses, notes, study.more)
+    return Plan(study, registered(manifest, study, earlier, statuses), statuses, notes, study.more)
 
 
-def described(study: Study, earlier: Earlier) -> Row:
+def described(study: Study, earlier: Earlier) -> dict[str, Any]:
     """The manifest's entries about a study itself, its command and its design."""
     settings, factors = study.settings, study.cells.factors
     return {
         "format": FORMAT,
         "study": study.name,
-        "created": earlier.manifest.get("created") or now(),
+        "created": (earlier.manifest.created if earlier.manifest else "") or now(),
         "updated": now(),
         "command": study.command,
         "versions": {"python": platform.python_version(), "torch": torch.__version__},
@@ -123,26 +122,23 @@ def described(study: Study, earlier: Earlier) -> Row:
         "components": [name for name in factors if is_component(name.split("+"))],
         "reference": study.cells.reference,
         "match": settings.match,
-        "claims": {},  # see `registered`: what was written when
         "tier": settings.tier,
     }
 
 
-def runs_of(study: Study, seeds: list[int]) -> tuple[list[Row], list[Row]]:
+def runs_of(study: Study, seeds: list[int]) -> tuple[list[PlannedRun], list[Cell]]:
     """A study's runs, and the manifest's rows of its cells, with those of other code taken where that is asked for."""
     rows, reuse = study.cells.rows, study.settings.reuse
     rows = kept_apart(study.name, rows) if reuse == "none" else rows
-    runs = [planned_run(row, seed, study.entries.get("tuning") or {}) for seed in seeds for row in rows]
+    runs = [planned_run(row, seed, study.entries.get("tuning")) for seed in seeds for row in rows]
     return take_others(study.results, runs, rows) if reuse == "any" else (runs, rows)
 
 
-def planned_run(row: Row, seed: int, tuning: Row) -> Row:
+def planned_run(row: Cell, seed: int, tuning: Tuning | None) -> PlannedRun:
     """A cell's run with a seed, at the value that tuning chose for this seed where it did."""
-    run: Row = {"cell": row["id"], "seed": seed}
-    if tuning.get("per_seed"):
-        run["tuned"] = {tuning["key"]: tuning["cells"][row["id"]]["values"][str(seed)]}
-    config = as_planned(row, run)["config"]
-    return run | {"path": f"{row['name']}/{run_key(config, seed, row['task'])}"}
+    tuned = {tuning.key: tuning.cells[row.id].values[str(seed)]} if tuning and tuning.per_seed else None
+    run = PlannedRun(cell=row.id, seed=seed, tuned=tuned, path="")
+    return dataclasses.replace(run, path=f"{row.name}/{run_key(as_planned(row, run).config, seed, row.task)}")
 
 
 def about_seeds(study: Study, kept: list[int]) -> list[str]:
@@ -155,22 +151,23 @@ def about_seeds(study: Study, kept: list[int]) -> list[str]:
     return told
 
 
-def registered(study: Study, earlier: Earlier, runs: list[Row], statuses: dict[str, str]) -> Row:
-    """The manifest's entries about claims and the margin, beside what it and the tuning's said before."""
-    before = earlier.manifest | {"claims": study.written | earlier.manifest.get("claims", {})}
-    margin, old = study.settings.margin, earlier.manifest.get("margin") or study.entries.get("margin")
-    seen = scored(earlier, runs, statuses) if study.claims or margin or old else {}
+def registered(manifest: Manifest, study: Study, earlier: Earlier, statuses: dict[str, str]) -> Manifest:
+    """The manifest with its claims and its margin, beside what the earlier one and the tuning's said of them."""
+    known = earlier.manifest
+    before = (known.withdrawn if known else {}) | study.written | (known.claims if known else {})
+    margin, old = study.settings.margin, (known and known.margin) or study.entries.get("margin")
+    seen = scored(earlier, manifest.runs, statuses) if study.claims or margin or old else {}
     entries = register(study.claims, before, study.cells.rows, seen, now())
-    return entries | {"margin": registered_margin(margin, old, seen, now())}
+    return dataclasses.replace(manifest, **entries._asdict(), margin=registered_margin(margin, old, seen, now()))
 
 
-def scored(earlier: Earlier, runs: list[Row], statuses: dict[str, str]) -> dict[int, set[str]]:
+def scored(earlier: Earlier, runs: list[PlannedRun], statuses: dict[str, str]) -> dict[int, set[str]]:
     """The cells of this study that have a result, by seed; those of its earlier manifest and other studies', too."""
     found: dict[int, set[str]] = {}
-    for run in [*runs, *earlier.manifest.get("runs", []), *earlier.same_runs(runs)]:
-        status = statuses.get(run["path"]) or status_of(earlier.results, run["path"])[0]
+    for run in [*runs, *earlier.runs, *earlier.same_runs(runs)]:
+        status = statuses.get(run.path) or status_of(earlier.results, run.path)[0]
         if status in ("done", "diverged", "untested"):
-            found.setdefault(run["seed"], set()).add(run["cell"])
+            found.setdefault(run.seed, set()).add(run.cell)
     return found
 
 

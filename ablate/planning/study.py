@@ -10,6 +10,7 @@ from typing import Any
 
 from ablate.config.schema import Config
 from ablate.planning.cells import Cells
+from ablate.results.records import ClaimEntry
 from ablate.results.run_key import settings
 
 
@@ -22,7 +23,7 @@ class Study:
     cells: Cells
     entries: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the manifest, beside the usual
     claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; of no placebos
-    written: dict[str, Any] = dataclasses.field(default_factory=dict)  # what the tuning's manifest says of claims
+    written: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)  # claims in the tuning's manifest
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
     looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at
     more: bool = False  # whether another round of the same command comes after this one
@@ -60,7 +61,7 @@ def study_name(own: Config, cells: Cells) -> str:
 
     `own` holds the study's own keys.
     """
-    content = [[row["name"], settings(row["config"]), row["task"]] for row in cells.rows]
+    content = [[row.name, settings(row.config), row.task] for row in cells.rows]
     design = [own.design] * (own.design != "grid")
     tune = [dataclasses.asdict(own.tune)] * (own.tune.key is not None)  # never what it will choose
     text = json.dumps([cells.factors, cells.reference, own.match, content, *design, *tune])

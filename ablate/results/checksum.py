@@ -9,11 +9,19 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from ablate.results.typed_json import Record, record
+
 SEAL = "sha256"  # the entry of a JSON object that holds the digest of all others
 NO_COMMENT = b"\0\0"  # the last two bytes of a zip archive: how long the comment behind them is
 LENGTH = 64  # of a digest in hexadecimal digits
 
-Sum = dict[str, Any]
+
+@record
+class Sum(Record):
+    """What a result keeps of a file beside it: how many bytes it has, and their digest."""
+
+    bytes: int
+    sha256: str
 
 
 def digest(data: bytes) -> str:
@@ -22,8 +30,8 @@ def digest(data: bytes) -> str:
 
 
 def sum_of(data: bytes) -> Sum:
-    """What a result keeps of a file beside it: how many bytes it has, and their digest."""
-    return {"bytes": len(data), "sha256": digest(data)}
+    """How many bytes there are, and their digest."""
+    return Sum(bytes=len(data), sha256=digest(data))
 
 
 def seal_of(value: dict[str, Any]) -> str:
@@ -53,9 +61,9 @@ def unsealed_archive(data: bytes) -> bytes:
 def wrong(file: Path, written: Sum) -> str:
     """How a file is not what was written, in a few words; "" where it is.  Raises OSError where it cannot be read."""
     status = file.stat()
-    if status.st_size != written["bytes"]:
-        return f"it has {status.st_size:,} bytes, and {written['bytes']:,} were written"
-    if _digest_of(file, status.st_mtime_ns, status.st_size, status.st_ino) != written["sha256"]:
+    if status.st_size != written.bytes:
+        return f"it has {status.st_size:,} bytes, and {written.bytes:,} were written"
+    if _digest_of(file, status.st_mtime_ns, status.st_size, status.st_ino) != written.sha256:
         return "its checksum does not fit: it was changed after it was written"
     return ""
 

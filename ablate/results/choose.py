@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from ablate.config.errors import Corrupt, Refused
 from ablate.format.suggest import instead
 from ablate.results.manifest import newest_study, read_manifest, study_folder
+from ablate.results.records import Manifest
 
 
 def studies(results: Path) -> list[str]:
@@ -44,7 +44,7 @@ def refusing(results: Path, study: str) -> Iterator[Path]:
         raise Refused(f"{manifest}, or a result of its runs, is damaged ({type(error).__name__}: {error})") from None
 
 
-def manifest_of(results: Path, study: str) -> dict[str, Any]:
+def manifest_of(results: Path, study: str) -> Manifest:
     """A study's manifest.  Raises Refused."""
     with refusing(results, study):
         return read_manifest(results, study)

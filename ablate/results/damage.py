@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from ablate.config.errors import Corrupt
-from ablate.results.checksum import wrong
+from ablate.results.checksum import Sum, wrong
+from ablate.results.result import Result
 
-Row = dict[str, Any]
 
-
-def verify(result: Row, file: Path) -> None:
+def verify(result: Result, file: Path) -> None:
     """Raise `Corrupt` unless a file beside a result is the one that it was written with, where it names one."""
     written = _written(result, file)
     if written is None:
@@ -26,7 +24,7 @@ def verify(result: Row, file: Path) -> None:
         raise Corrupt(f"{file} is damaged: {how}", file)
 
 
-def verify_kept(result: Row, file: Path) -> None:
+def verify_kept(result: Result, file: Path) -> None:
     """Raise `Corrupt` where weights were set aside as damaged; those that somebody removed are no damage.
 
     They are large: whether each byte is right is seen when they are used.
@@ -35,22 +33,21 @@ def verify_kept(result: Row, file: Path) -> None:
         raise Corrupt(f"{file} was damaged and has been set aside")
 
 
-def why_without(result: Row | None, file: Path) -> str:
+def why_without(result: Result | None, file: Path) -> str:
     """Why a run has no weights, in a few words."""
-    if not result or result["status"] != "done":
-        return f"{result['status']}, which keeps none" if result else "not ended"
-    if "files" not in result:
+    if not result or result.status != "done":
+        return f"{result.status}, which keeps none" if result else "not ended"
+    if result.files is None:
         return "removed since, or trained with keep=none"
     removed = "removed since, by ablate clean --weights or by hand"
     return removed if _written(result, file) else "trained with keep=none"
 
 
-def unsealed(count: int) -> str:
+def unsealed(count: int) -> list[str]:
     """What to say of results without a checksum: older versions wrote none, and an edit can take it away."""
-    return f"{count} result{'s' * (count > 1)} without a checksum, as older versions wrote: damage would go unnoticed"
+    note = f"{count} result{'s' * (count > 1)} without a checksum, as older versions wrote: damage would go unnoticed"
+    return [note] * bool(count)
 
 
-def _written(result: Row, file: Path) -> Row | None:
-    files = result.get("files")
-    found = files.get(file.name) if isinstance(files, dict) else None
-    return found if isinstance(found, dict) and {"bytes", "sha256"} <= found.keys() else None
+def _written(result: Result, file: Path) -> Sum | None:
+    return (result.files or {}).get(file.name)

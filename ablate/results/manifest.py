@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Corrupt
-from ablate.results.atomic import no_link, read_json, write_json
-from ablate.results.atomic import set_aside as set_aside
-from ablate.results.atomic import write_atomic as write_atomic
+from ablate.results.atomic import no_link, read_json, set_aside, write_json
 from ablate.results.lease import take
-from ablate.results.manifest_checks import flaw, outside
-from ablate.results.metrics_writer import MetricsWriter as MetricsWriter
-from ablate.results.tables import as_planned as as_planned
-from ablate.results.tables import parse_lines as parse_lines
-from ablate.results.tables import planned_cells as planned_cells
-
-if TYPE_CHECKING:
-    pass
+from ablate.results.manifest_checks import flaws, outside
+from ablate.results.records import Look, Manifest
+from ablate.results.typed_json import parse, unread
 
 
 def study_folder(results: Path, study: str) -> Path:
@@ -30,68 +23,80 @@ def unit_file(results: Path, study: str, unit: str) -> Path:
     return study_folder(results, study) / "units" / f"{unit}.json"
 
 
-def read_manifest(results: Path, study: str) -> dict[str, Any]:
-    """A study's manifest, of which no more than its shape is known.  Raises FileNotFoundError and `Corrupt`."""
+def read_manifest(results: Path, study: str) -> Manifest:
+    """A study's manifest, checked.  Raises FileNotFoundError and `Corrupt`."""
     path = study_folder(results, study) / "manifest.json"
-    manifest = read_json(path)
-    if wrong := flaw(manifest):
+    try:
+        manifest = parse(Manifest, read_json(path))
+    except ValueError as error:
+        raise Corrupt(f"{path} {error}") from None
+    for wrong in flaws(manifest):
         raise Corrupt(f"{path} {wrong}")
-    if leading := outside(Path(results), [run["path"] for run in manifest["runs"]]):
+    if leading := outside(Path(results), [run.path for run in manifest.runs]):
         raise Corrupt(f"{path} has a run {leading}, which a link leads out of {results}")
-    manifest["study"] = study  # a copy of a study goes by the name of its folder
-    return manifest
+    return dataclasses.replace(manifest, study=study)  # a copy of a study goes by the name of its folder
 
 
-def write_manifest(results: Path, manifest: dict[str, Any]) -> None:
+def newer(manifest: Manifest) -> list[str]:
+    """What to say of entries that a newer version wrote into a manifest; nothing where it has none."""
+    names = ", ".join(unread(manifest))
+    return [f"the manifest of {manifest.study} was written by a newer ablate: {names} is passed over"] * bool(names)
+
+
+def write_manifest(results: Path, manifest: Manifest) -> None:
     """Write a study's manifest, atomically."""
-    write_json(study_folder(results, manifest["study"]) / "manifest.json", manifest)
+    write_json(study_folder(results, manifest.study) / "manifest.json", manifest.as_json())
 
 
-def renew_manifest(results: Path, manifest: dict[str, Any]) -> None:
+def renew_manifest(results: Path, manifest: Manifest) -> None:
     """Write the manifest of a new plan; a damaged one is set aside, and looks logged since it was planned stay."""
-    folder = study_folder(results, manifest["study"])
+    folder = study_folder(results, manifest.study)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w", opener=no_link) as file:
         take(file, lambda: True)
+        known: list[Look] = []
         try:
-            known = read_manifest(results, manifest["study"])["looks"]
+            known = read_manifest(results, manifest.study).looks
         except FileNotFoundError:
-            known = []
+            pass
         except Corrupt:
-            known = []
             set_aside(folder / "manifest.json")
-        manifest["looks"] += [look for look in known if "study" not in look and look not in manifest["looks"]]
-        write_manifest(results, manifest)
+        since = [look for look in known if look.study is None and look not in manifest.looks]
+        write_manifest(results, dataclasses.replace(manifest, looks=manifest.looks + since))
 
 
-def log_look(results: Path, manifest: dict[str, Any], when: str) -> None:
+def log_look(results: Path, manifest: Manifest, when: str) -> None:
     """Remember in the manifest on disk that results of these seeds have been seen; they stay in the study from now on.
 
     Another command may have written the manifest since `manifest` was read: then what was seen is added to it.
     """
-    folder = study_folder(results, manifest["study"])
-    with open(folder / "lock", "w", opener=no_link) as file:
+    with open(study_folder(results, manifest.study) / "lock", "w", opener=no_link) as file:
         take(file, lambda: True)
-        current = read_manifest(results, manifest["study"])
-        sequence = manifest.get("sequential")  # of seeds=auto: this look is one of its plan
-        look = {"seeds": manifest["seeds"]} | ({"planned": sequence["looks"]} if sequence else {})
-        if any(known | {"when": ""} == look | {"when": ""} for known in current["looks"]):
-            return
-        current["looks"].append(look | {"when": when})
-        if sequence and (current.get("sequential") or {}).get("looks") == sequence["looks"]:
-            current["sequential"]["at"] = max(sequence["at"], current["sequential"]["at"])
-        current["seeds"] = sorted({*current["seeds"], *manifest["seeds"]})
-        # A run that was planned anew meanwhile, of other code say, stands in place of this one.
-        known = {(run["cell"], run["seed"]) for run in current["runs"]}
-        current["runs"] += [run for run in manifest["runs"] if (run["cell"], run["seed"]) not in known]
-        current["units"] |= manifest["units"]
-        write_manifest(results, current)
+        current = read_manifest(results, manifest.study)
+        sequence = manifest.sequential  # of seeds=auto: this look is one of its plan
+        look = Look(seeds=manifest.seeds, planned=sequence.looks if sequence else None, when=when)
+        if not any(dataclasses.replace(known, when=when) == look for known in current.looks):
+            write_manifest(results, _with_look(current, manifest, look))
+
+
+def _with_look(current: Manifest, manifest: Manifest, look: Look) -> Manifest:
+    """The manifest on disk with a look at another's seeds, and with the runs of the latter that it lacks."""
+    at, seen = current.sequential, manifest.sequential
+    if at and seen and at.looks == seen.looks:
+        at = dataclasses.replace(at, at=max(at.at, seen.at))
+    # A run that was planned anew meanwhile, of other code say, stands in place of this one.
+    known = {(run.cell, run.seed) for run in current.runs}
+    return dataclasses.replace(
+        current,
+        looks=[*current.looks, look],
+        sequential=at,
+        seeds=sorted({*current.seeds, *manifest.seeds}),
+        runs=current.runs + [run for run in manifest.runs if (run.cell, run.seed) not in known],
+        units=current.units | manifest.units,
+    )
 
 
 def newest_study(results: Path) -> str | None:
     """The study whose manifest was written last, or None."""
     manifests = list((Path(results) / "studies").glob("*/manifest.json"))
     return max(manifests, key=lambda path: path.stat().st_mtime).parent.name if manifests else None
-
-
-BESIDE = ("placebos", "exchange")  # entries of a manifest that name a study which belongs to it

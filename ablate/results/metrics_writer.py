@@ -43,7 +43,7 @@ class MetricsWriter:
 
     def written(self) -> Sum:
         """What the file holds, as a result keeps it."""
-        return {"bytes": self.bytes, "sha256": self.sum.hexdigest()}
+        return Sum(bytes=self.bytes, sha256=self.sum.hexdigest())
 
     def close(self) -> None:
         """Close the file."""

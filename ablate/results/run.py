@@ -6,24 +6,18 @@ import contextlib
 import datetime
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from ablate.config.errors import Corrupt
 from ablate.results.atomic import no_link, read_sealed
-from ablate.results.atomic import set_aside as set_aside
-from ablate.results.atomic import write_atomic as write_atomic
 from ablate.results.damage import verify, verify_kept
 from ablate.results.lease import Lease, holder, take
-from ablate.results.metrics_writer import MetricsWriter as MetricsWriter
-from ablate.results.tables import as_planned as as_planned
-from ablate.results.tables import parse_lines as parse_lines
-from ablate.results.tables import planned_cells as planned_cells
+from ablate.results.result import Evaluation, Metrics, Result
+from ablate.results.tables import parse_lines
+from ablate.results.typed_json import Record, parse
 
-if TYPE_CHECKING:
-    pass
-
-
-ENDED = ("done", "diverged", "failed")
+T = TypeVar("T", bound=Record)
+V = TypeVar("V")
 
 
 def now() -> str:
@@ -48,26 +42,24 @@ class Run:
         self.lease: Lease | None = None  # while this process holds it
         self.sealed = True  # whether checksums vouch for the result that was read, and for what came after it
 
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> Result | None:
         """What the run ended with, or None while it has not ended.
 
         Raises `Corrupt` where it is damaged, or a file is that it was written with.
         """
         try:
-            result, self.sealed = read_sealed(self.result_file)
+            found, self.sealed = read_sealed(self.result_file)
         except FileNotFoundError:
             return None
-        if result.get("status") not in ENDED:
-            raise Corrupt(f"{self.result_file} has no status of {', '.join(ENDED)}")
-        told = (result.get(name) for name in ("error", "versions", "git", "seconds"))
-        if not isinstance(result.get("final"), dict) or not all(isinstance(entry, dict | None) for entry in told):
-            raise Corrupt(f"{self.result_file} is no result: its entries are not what a run writes")
+        if isinstance(found.get("final"), dict):
+            found["final"] = numbers_of(found["final"])
+        result = read_record(Result, found, self.result_file)
         for file in (self.config_file, self.metrics_file):
             verify(result, file)
         verify_kept(result, self.weights_file)
         return result
 
-    def evaluation(self, whose: dict[str, Any] | None = None) -> dict[str, Any]:
+    def evaluation(self, whose: Evaluation | None = None) -> Metrics:
         """Metrics of the trained model that came after its result, at other lengths say; raises `Corrupt`.
 
         With `whose` (versions, data), those of other ones count for nothing.
@@ -76,12 +68,13 @@ class Run:
             found, sealed = read_sealed(self.evaluation_file)
         except FileNotFoundError:
             return {}
-        metrics = found.get("metrics")
+        told = read_record(Evaluation, found, self.evaluation_file)
         # No other name: what training wrote is vouched for by the result, and nothing beside it may replace that.
-        if not isinstance(metrics, dict) or not all("@" in name for name in metrics):
+        if not all("@" in name for name in told.metrics):
             raise Corrupt(f"{self.evaluation_file} holds other things than metrics at lengths, such as test/loss@8")
         self.sealed = self.sealed and sealed
-        return metrics if whose is None or whose.items() <= found.items() else {}
+        ours = whose is None or (told.torch, told.data_fingerprint) == (whose.torch, whose.data_fingerprint)
+        return told.metrics if ours else {}
 
     def metrics(self) -> tuple[list[dict[str, Any]], int]:
         """The logged steps in order, and how many torn lines were passed over."""
@@ -131,10 +124,22 @@ def stamp(file: Path) -> tuple[int, int] | None:
     return None
 
 
-def noted(read: Callable[[], dict[str, Any] | None], notes: list[str]) -> dict[str, Any] | None:
+def read_record(kind: type[T], found: dict[str, Any], file: Path) -> T:
+    """What a file of a run holds, as a record.  Raises `Corrupt`."""
+    try:
+        return parse(kind, found)
+    except ValueError as error:
+        raise Corrupt(f"{file} {error}") from None
+
+
+def numbers_of(metrics: dict[str, Any]) -> Metrics:
+    """Metrics with None for what is no number."""
+    return {name: value if isinstance(value, int | float) else None for name, value in metrics.items()}
+
+
+def noted(read: Callable[[], V | None]) -> tuple[V | None, list[str]]:
     """What a file holds, or None and a note where it is corrupt."""
     try:
-        return read()
+        return read(), []
     except Corrupt as error:
-        notes.append(str(error))
-        return None
+        return None, [str(error)]

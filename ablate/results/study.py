@@ -13,25 +13,21 @@ import contextlib
 import dataclasses
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
-from ablate.results.atomic import set_aside as set_aside
-from ablate.results.atomic import write_atomic as write_atomic
 from ablate.results.damage import unsealed
-from ablate.results.metrics_writer import MetricsWriter as MetricsWriter
-from ablate.results.tables import Columns, Planned, mixed, run_row
-from ablate.results.tables import as_planned as as_planned
-from ablate.results.tables import parse_lines as parse_lines
-from ablate.results.tables import planned_cells as planned_cells
+from ablate.results.manifest import newer, read_manifest
+from ablate.results.records import Cell, Manifest, PlannedRun
+from ablate.results.result import Result
+from ablate.results.run import Run, noted
+from ablate.results.tables import Columns, Planned, as_planned, mixed, run_row
 
 if TYPE_CHECKING:
     import pandas
-from ablate.results.manifest import BESIDE, read_manifest
-from ablate.results.run import Run, noted
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Study:
     """A study as tidy tables.
 
@@ -45,57 +41,62 @@ class Study:
     beside  the studies that belong to it, by what they are to it (`placebos`, `exchange`), without curves
     """
 
-    manifest: dict[str, Any]
+    manifest: Manifest
     runs: pandas.DataFrame
     curves: pandas.DataFrame
     notes: list[str]
     beside: dict[str, Study] = dataclasses.field(default_factory=dict)
 
 
-def load_study(results: Path, study: str, manifest: dict[str, Any] | None = None, curves: bool = True) -> Study:
+def load_study(results: Path, study: str, manifest: Manifest | None = None, curves: bool = True) -> Study:
     """Read a study from disk, by its manifest there, or by another.  Raises FileNotFoundError and `Corrupt`."""
     import pandas
 
     manifest = manifest or read_manifest(results, study)
-    cells = {cell["id"]: cell for cell in manifest["cells"]}
+    cells = {cell.id: cell for cell in manifest.cells}
+    planned, notes = _once(manifest.runs)
     rows, whose, steps, checked = [], [], Columns(), Planned()
-    notes: list[str] = []
     bare = old = 0
-    for (name, seed), planned in _once(manifest["runs"], notes).items():
-        path = planned["path"]
-        cell, run = as_planned(cells[name], planned), Run(results, path)
-        result = noted(functools.partial(_own, checked, run, cell, seed), notes)
+    for one in planned:
+        cell, run = as_planned(cells[one.cell], one), Run(results, one.path)
+        result, wrong = noted(functools.partial(_own, checked, run, cell, one.seed))
+        later, spoilt = noted(run.evaluation) if result else (None, [])
         logged, torn = run.metrics() if curves and (result or not run.result_file.exists()) else ([], 0)
-        if torn:
-            notes.append(f"{run.metrics_file}: {torn} torn line{'s' * (torn > 1)} passed over")
-        who = {"cell": name, "label": cell["label"], "seed": seed, "path": path}
-        rows.append(who | run_row(cell, result, noted(run.evaluation, notes) if result else None))
+        notes += [*wrong, *_torn(run, torn), *spoilt]
+        who = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
+        rows.append(who | run_row(cell, result, later))
         old += not run.sealed
-        bare += bool(curves and not logged and result and result["status"] != "failed")
+        bare += bool(curves and not logged and result and result.status != "failed")
         if logged:
             whose.append(who)
             steps.add(logged)
-    if old:
-        notes.append(unsealed(old))
-    if bare:
-        notes.append(f"{bare} ended run{'s' * (bare > 1)} without logged steps: no learning curve of them is shown")
-    order = ["cell", "label", "seed", "status", *manifest["factors"]]
     runs = pandas.DataFrame(rows)
+    order = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[order + [column for column in runs if column not in order]]
     logged_steps = steps.frame(whose) if whose else pandas.DataFrame(columns=["cell", "seed", "step"])
-    notes += [*checked.notes, *mixed(runs)]
-    return Study(manifest, runs, logged_steps, notes, _beside(results, manifest, notes))
+    beside, lost = _beside(results, manifest)
+    notes += [*unsealed(old), *_without_curves(bare), *checked.notes, *mixed(runs), *lost, *newer(manifest)]
+    return Study(manifest, runs, logged_steps, notes, beside)
 
 
-def _once(planned: list[dict[str, Any]], notes: list[str]) -> dict[tuple[str, int], dict[str, Any]]:
-    """Each planned run by cell and seed; one that is planned twice is noted, the last counts."""
-    found = {(run["cell"], run["seed"]): run for run in planned}
-    if twice := len(planned) - len(found):
-        notes.append(f"{twice} planned run{'s' * (twice > 1)} with the cell and seed of another; the last counts")
-    return found
+def _once(planned: list[PlannedRun]) -> tuple[list[PlannedRun], list[str]]:
+    """The planned runs, of those with the same cell and seed the last, and a note where there are any."""
+    found = {(run.cell, run.seed): run for run in planned}
+    twice = len(planned) - len(found)
+    note = f"{twice} planned run{'s' * (twice > 1)} with the cell and seed of another; the last counts"
+    return list(found.values()), [note] * bool(twice)
 
 
-def _own(checked: Planned, run: Run, cell: dict[str, Any], seed: int) -> dict[str, Any] | None:
+def _torn(run: Run, lines: int) -> list[str]:
+    return [f"{run.metrics_file}: {lines} torn line{'s' * (lines > 1)} passed over"] * bool(lines)
+
+
+def _without_curves(count: int) -> list[str]:
+    note = f"{count} ended run{'s' * (count > 1)} without logged steps: no learning curve of them is shown"
+    return [note] * bool(count)
+
+
+def _own(checked: Planned, run: Run, cell: Cell, seed: int) -> Result | None:
     """The result of a run; raises `Corrupt` where it is that of another run than the planned one."""
     result = run.result()
     if result is None:
@@ -108,12 +109,12 @@ def _own(checked: Planned, run: Run, cell: dict[str, Any], seed: int) -> dict[st
     return result
 
 
-def _beside(results: Path, manifest: dict[str, Any], notes: list[str]) -> dict[str, Study]:
-    found = {}
-    for role in BESIDE:
-        if manifest.get(role):
-            try:
-                found[role] = load_study(results, manifest[role], curves=False)
-            except (OSError, Corrupt) as error:
-                notes.append(f"{role} cannot be read ({error})")
-    return found
+def _beside(results: Path, manifest: Manifest) -> tuple[dict[str, Study], list[str]]:
+    """The studies that belong to one, and a note for each that cannot be read."""
+    found, notes = {}, []
+    for role, name in manifest.beside().items():
+        try:
+            found[role] = load_study(results, name, curves=False)
+        except (OSError, Corrupt) as error:
+            notes.append(f"{role} cannot be read ({error})")
+    return found, notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from array import array
@@ -12,6 +13,8 @@ from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import parse_plain
 from ablate.config.schema import NO_NUMBERS
 from ablate.format import counted
+from ablate.results.records import Cell, Manifest, PlannedRun
+from ablate.results.result import Commit, Metrics, Result
 
 if TYPE_CHECKING:
     import pandas
@@ -22,6 +25,7 @@ SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model",
 CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.floor"}
 MIXED = {"torch": "the version of torch", "device": "the device"}
 NAMED = 4
+PROVENANCE = ("steps", "seconds", "device", "overfits", "torch", "ended", "commit", "dirty")  # columns of runs
 
 Row = dict[str, Any]
 
@@ -103,41 +107,43 @@ class Columns:
         return values.astype(np.int64) if column.kinds == {int} and len(column.values) == self.length else values
 
 
-def as_planned(cell: Row, run: Row) -> Row:
+def as_planned(cell: Cell, run: PlannedRun) -> Cell:
     """A cell as one of its planned runs has it: with the settings that tuning chose for the run's seed alone."""
-    config, tuned = cell["config"], run.get("tuned")
-    for key, value in tuned.items() if isinstance(tuned, dict) else ():
+    if not run.tuned:
+        return cell
+    config = cell.config
+    for key, value in run.tuned.items():
         section, _, name = key.partition(".")
         config = config | {section: (config.get(section) or {}) | {name: value}}
-    return cell | {"config": config}
+    return dataclasses.replace(cell, config=config)
 
 
-def planned_cells(manifest: Row) -> list[Row]:
+def planned_cells(manifest: Manifest) -> list[Cell]:
     """The cells of a study, each as often as its runs are set otherwise: once, but for tuning anew for each seed."""
-    found = []
-    for cell in manifest["cells"]:
-        runs = [run for run in manifest["runs"] if run["cell"] == cell["id"] and "tuned" in run]
-        different = {json.dumps(run["tuned"], sort_keys=True): run for run in runs} or {"": {}}
-        found += [as_planned(cell, run) for run in different.values()]
+    found: list[Cell] = []
+    for cell in manifest.cells:
+        runs = [run for run in manifest.runs if run.cell == cell.id and run.tuned]
+        different = {json.dumps(run.tuned, sort_keys=True): as_planned(cell, run) for run in runs}
+        found += different.values() or [cell]
     return found
 
 
-def run_row(cell: Row, result: Row | None, evaluation: Row | None) -> Row:
+def run_row(cell: Cell, result: Result | None, evaluation: Metrics | None) -> Row:
     """What a table of runs says of a run of `cell` that ended with `result`, None where it has not."""
-    result = result or {"status": "missing"}
-    error = (result.get("error") or {}).get("message")
-    metrics = result.get("final", {}) | (evaluation or {}) if result["status"] == "done" else {}
-    shape = {name: cell[name] for name in ("params", "flops_per_token", "batches")}
-    return cell["levels"] | shape | {"status": result["status"], "error": error} | _provenance(result) | metrics
+    shape: Row = {"params": cell.params, "flops_per_token": cell.flops_per_token, "batches": cell.batches}
+    if result is None:
+        return cell.levels | shape | {"status": "missing", "error": None} | dict.fromkeys(PROVENANCE)
+    error = result.error.message if result.error else None
+    metrics = result.final | (evaluation or {}) if result.status == "done" else {}
+    return cell.levels | shape | {"status": result.status, "error": error} | _provenance(result) | metrics
 
 
-def _provenance(result: Row) -> Row:
+def _provenance(result: Result) -> Row:
     """When, where and with what a run was trained; None where its result does not say."""
-    git, seconds = result.get("git") or {}, result.get("seconds") or {}
-    found = {"steps": result.get("steps"), "seconds": seconds.get("total"), "device": result.get("device")}
-    found["overfits"] = (result.get("overfits") or {}).get("times")
-    found |= {"torch": (result.get("versions") or {}).get("torch"), "ended": result.get("ended")}
-    return found | {"commit": git.get("commit"), "dirty": git.get("dirty")}
+    git, seconds = result.git or Commit(), (result.seconds or {}).get("total")
+    overfits, torch = result.overfits.times if result.overfits else None, (result.versions or {}).get("torch")
+    told = (result.steps, seconds, result.device, overfits, torch, result.ended, git.commit, git.dirty)
+    return dict(zip(PROVENANCE, told, strict=True))
 
 
 class Planned:
@@ -147,23 +153,22 @@ class Planned:
         self.read: dict[bytes, Row] = {}
         self.notes: list[str] = []
 
-    def other(self, cell: Row, seed: int, result: Row, text: bytes | None, where: str) -> str:
+    def other(self, cell: Cell, seed: int, result: Result, text: bytes | None, where: str) -> str:
         """What a result, or the configuration beside it, has that its cell has not; "" where it is the planned run.
 
         A text that cannot be read is noted, and not compared.
         """
-        task = cell.get("task") if "data_fingerprint" in result else None
         for name, one, planned in (
-            ("params", result.get("params"), cell["params"]),
-            ("data_fingerprint", result.get("data_fingerprint"), task),
+            ("params", result.params, cell.params),
+            ("data_fingerprint", result.data_fingerprint, cell.task),
         ):
-            if one is not None and planned is not None and one != planned:
+            if one is not None and one != planned:
                 return f"its {name} is {one} where {planned} is planned"
         trained = SEED.search(text or b"")
         if trained and int(trained[1]) != seed:
             return f"its seed is {int(trained[1])} where {seed} is planned"
         config = self._parsed(SEED.sub(b"", text), where) if text else {}
-        return next(_differences(config, cell.get("config") or {}), "")
+        return next(_differences(config, cell.config), "")
 
     def _parsed(self, text: bytes, where: str) -> Row:
         if text not in self.read:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from ablate.config.errors import Corrupt, Problem
 from ablate.data.task import Task
 from ablate.format import rough
 from ablate.results.atomic import set_aside, write_json
+from ablate.results.records import Manifest
+from ablate.results.result import Evaluation
 from ablate.results.run import Run
 from ablate.training.evaluation import Setting, at_lengths
 
@@ -64,11 +67,11 @@ def lacking(run: Run, lengths: list[int]) -> list[int]:
     return [length for length in lengths if f"test/loss@{length}" not in known]
 
 
-def untested(results: Path, manifest: dict[str, Any], statuses: dict[str, str]) -> dict[str, list[int]]:
+def untested(results: Path, manifest: Manifest, statuses: dict[str, str]) -> dict[str, list[int]]:
     """Path of each run that is done but lacks lengths that its cell asks for, and which."""
-    lengths = {cell["id"]: cell["config"]["eval"]["lengths"] for cell in manifest["cells"]}
-    done = [run for run in manifest["runs"] if statuses.get(run["path"]) == "done" and lengths[run["cell"]]]
-    found = {run["path"]: lacking(Run(results, run["path"]), lengths[run["cell"]]) for run in done}
+    lengths = {cell.id: cell.config["eval"]["lengths"] for cell in manifest.cells}
+    done = [run for run in manifest.runs if statuses.get(run.path) == "done" and lengths[run.cell]]
+    found = {run.path: lacking(Run(results, run.path), lengths[run.cell]) for run in done}
     return {path: lacks for path, lacks in found.items() if lacks}
 
 
@@ -78,12 +81,12 @@ def add_lengths(run: Run, model: nn.Module, task: Task, setting: Setting, length
     Eagerly, whether it was compiled or not: each length would be compiled anew, and kept weights are tested so, too.
     """
     found = at_lengths(copy.deepcopy(model), task, setting, lengths)
-    whose = {"torch": torch.__version__, "data_fingerprint": task.fingerprint}
+    whose = Evaluation(torch=torch.__version__, data_fingerprint=task.fingerprint)
     try:
         known = run.evaluation(whose)
     except Corrupt:
         known = {}
         with contextlib.suppress(FileNotFoundError):
             set_aside(run.evaluation_file)
-    write_json(run.evaluation_file, {"metrics": known | found} | whose, run.check)
+    write_json(run.evaluation_file, dataclasses.replace(whose, metrics={**known, **found}).as_json(), run.check)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from ablate.config.targets import named
 from ablate.format.suggest import instead
 from ablate.results.choose import studies
 from ablate.results.damage import unsealed, verify, why_without
+from ablate.results.result import Result
 from ablate.results.run import Run, noted
 from ablate.results.study import Study, load_study
 
@@ -32,10 +34,10 @@ class LoadedRun(NamedTuple):
     run: Run
     config: dict[str, Any]
     metrics: list[dict[str, Any]]
-    result: dict[str, Any] | None
+    result: Result | None
 
     def __repr__(self) -> str:
-        status = self.result["status"] if self.result else "not ended"
+        status = self.result.status if self.result else "not ended"
         return f"<run {self.run.path}: {status}, {len(self.metrics)} logged steps>"
 
     def model(self) -> nn.Module:
@@ -68,7 +70,8 @@ class LoadedRun(NamedTuple):
 
         file = self.run.weights_file
         try:
-            verify(self.result or {}, file)
+            if self.result:
+                verify(self.result, file)
             return dict(load_file(file))
         except (Corrupt, SafetensorError) as error:
             damaged = error if isinstance(error, Corrupt) else Corrupt(f"{file} is damaged: {error}", file)
@@ -90,7 +93,7 @@ class LoadedRun(NamedTuple):
         from ablate.data.build import build_task
 
         task: Task = build_task(self.config, self.config["user"])
-        if self.result and task.fingerprint != self.result["data_fingerprint"]:
+        if self.result and task.fingerprint != self.result.data_fingerprint:
             raise ValueError(f"{self.run.folder} was trained on other data than {task.name} is now")
         return task
 
@@ -139,10 +142,10 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
     result = found.result()
     if not result and not found.config_file.exists():
         raise FileNotFoundError(f"{folder} holds no run; name a folder results/runs/<cell>/s<seed>-<key>")
-    passed: list[str] = []
-    if result:
-        result["final"] |= noted(found.evaluation, passed) or {}
-    for note in [*([] if found.sealed else [unsealed(1)]), *(f"{note}; passed over" for note in passed)]:
+    later, passed = noted(found.evaluation) if result else (None, [])
+    if result and later:
+        result = dataclasses.replace(result, final=result.final | later)
+    for note in [*unsealed(not found.sealed), *(f"{note}; passed over" for note in passed)]:
         warnings.warn(note, stacklevel=3)
     config = read_config(found.config_file)
     if packages:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ablate.results.result import Overfits
+
 OVERFITS = 1.02  # times the lowest validation loss, at the end: more than evaluations of one run differ by
 WINDOW = 5  # logged steps whose training losses are averaged: single batches differ
 
 Row = dict[str, Any]
 
 
-def overfits(rows: Sequence[Row]) -> dict[str, float] | None:
+def overfits(rows: Sequence[Row]) -> Overfits | None:
     """How far the validation loss of a run's logged rows ends above its lowest, while the training loss fell.
 
     `times`: last / lowest validation loss; `step`: where it was lowest.  None where it ends less than 2 % above, or
@@ -24,7 +26,7 @@ def overfits(rows: Sequence[Row]) -> dict[str, float] | None:
     times = evaluated[-1]["val/loss"] / lowest["val/loss"] if lowest["val/loss"] > 0 else 1.0
     if times <= OVERFITS or not _trained(rows, None) < _trained(rows, lowest["step"]):
         return None
-    return {"times": round(times, 4), "step": lowest["step"]}
+    return Overfits(times=round(times, 4), step=lowest["step"])
 
 
 def _trained(rows: Sequence[Row], step: int | None) -> float:

@@ -195,7 +195,7 @@ class Trainer:
     def save(self) -> None:
         """Write the checkpoint, atomically."""
         with self.timed("checkpoint"):
-            self.progress.offset, self.progress.logged = self.metrics.offset(), self.metrics.written()["sha256"]
+            self.progress.offset, self.progress.logged = self.metrics.offset(), self.metrics.written().sha256
             state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}
             state["average"] = self.average.state_dict()
             buffer = io.BytesIO()

@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 HORIZON = 0.02
 
 
-class Live:
+class LastWeights:
     """The weights as they are after each step: nothing is averaged."""
 
     def __init__(self, model: nn.Module, steps: int):
@@ -29,7 +29,7 @@ class Live:
         """Continue from a checkpoint."""
 
 
-class Moving(Live):
+class EMA(LastWeights):
     """w̄ ← d·w̄ + (1 − d)·w after each step, d = 1 − 1/min(h, 1 + (t + 1)/2): the weights of about the last h steps.
 
     h is `HORIZON` of the steps.  While fewer than h are over, it reaches back over the last half of them, so that the
@@ -48,7 +48,7 @@ class Moving(Live):
         get_ema_multi_avg_fn(self.decay)(averages, weights, count)
 
     def update(self, step: int) -> None:
-        """See Live."""
+        """See LastWeights."""
         self.decay = 1 - 1 / min(self.horizon, 1 + (step + 1) / 2)
         self.averaged.update_parameters(self.live)
         for own, live in zip(self.model.buffers(), self.live.buffers(), strict=True):
@@ -56,12 +56,12 @@ class Moving(Live):
                 own.copy_(live)
 
     def state_dict(self) -> dict[str, Any]:
-        """See Live."""
+        """See LastWeights."""
         return self.averaged.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """See Live."""
+        """See LastWeights."""
         self.averaged.load_state_dict(state)
 
 
-AVERAGES = {"none": Live, "ema": Moving}
+AVERAGES = {"none": LastWeights, "ema": EMA}

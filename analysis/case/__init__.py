@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
-from ablate import evidence, format
+from ablate import evidence
+from ablate.results import naming
 from ablate.results.study import Study
 from analysis import stats
 from analysis.case import labels as names
@@ -39,7 +40,7 @@ def case_of(results: Path, study: Study, folder: Path | None = None) -> Case:
 
     The labels in the folder's figures.yaml are put in place of names.  Raises `Refused` where that is none.
     """
-    folder = folder or results / "figures" / study.manifest["study"]
+    folder = folder or results / "figures" / study.manifest.study
     labels = labels_of(folder / FILE, study.manifest)
     plain = _computed(results, study, folder)
     return _computed(results, names.shown(study, labels), folder)._replace(plain=plain) if labels else plain
@@ -47,5 +48,5 @@ def case_of(results: Path, study: Study, folder: Path | None = None) -> Case:
 
 def _computed(results: Path, study: Study, folder: Path) -> Case:
     effects, rng = evidence.effects(study), np.random.default_rng(0)
-    further = stats.tables(results, study, effects, rng) if not format.no_evidence(study.manifest) else {}
+    further = stats.tables(results, study, effects, rng) if not naming.no_evidence(study.manifest) else {}
     return Case(results, study, effects, evidence.cells(study), evidence.claims(study), folder, further, {})

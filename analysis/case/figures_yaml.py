@@ -20,6 +20,7 @@ from ablate.config.errors import Refused, no_yaml
 from ablate.format.settings import is_number
 from ablate.format.suggest import instead
 from ablate.results.atomic import write_atomic
+from ablate.results.records import Manifest
 from analysis.case.labels import cell_label, written
 from analysis.escape import ACTING, visible
 
@@ -44,12 +45,12 @@ class Edits:
     caption: bool = False
 
 
-def labels_of(file: Path, manifest: dict[str, Any]) -> dict[str, str]:
+def labels_of(file: Path, manifest: Manifest) -> dict[str, str]:
     """What a user wants to stand in place of names of factors and levels.  Raises `Refused`."""
     return edits_of(file, manifest, None).labels
 
 
-def edits_of(file: Path, manifest: dict[str, Any], kinds: Iterable[str] | None) -> Edits:
+def edits_of(file: Path, manifest: Manifest, kinds: Iterable[str] | None) -> Edits:
     """What a user wrote in `file`; the defaults where there is no such file.  Raises `Refused`.
 
     `kinds` are the figures that there can be; None: any.
@@ -68,12 +69,12 @@ def edits_of(file: Path, manifest: dict[str, Any], kinds: Iterable[str] | None) 
         raise Refused(f"{file}: {error}") from None
 
 
-def _checked(given: Any, manifest: dict[str, Any], kinds: list[str] | None) -> Edits:
+def _checked(given: Any, manifest: Manifest, kinds: list[str] | None) -> Edits:
     entries = _mapping(given, "the file")
     _known(entries, KEYS, "")
     subset = _mapping(entries.get("subset"), "subset")
     _known(subset, SUBSET, "subset.")
-    cells = [written(cell) for cell in manifest["cells"]]
+    cells = [written(cell) for cell in manifest.cells]
     edits = Edits(
         _width(entries.get("width")),
         _labels(_mapping(entries.get("labels"), "labels"), manifest),
@@ -89,13 +90,13 @@ def _checked(given: Any, manifest: dict[str, Any], kinds: list[str] | None) -> E
     return edits
 
 
-def shown_cells(manifest: dict[str, Any], edits: Edits) -> list[str]:
+def shown_cells(manifest: Manifest, edits: Edits) -> list[str]:
     """The ids of the cells that the subset leaves."""
     return [
-        cell["id"]
-        for cell in manifest["cells"]
+        cell.id
+        for cell in manifest.cells
         if (edits.cells is None or written(cell) in edits.cells)
-        and all(format.show(cell["levels"].get(name)) in kept for name, kept in edits.levels.items())
+        and all(format.show(cell.levels.get(name)) in kept for name, kept in edits.levels.items())
     ]
 
 
@@ -132,9 +133,9 @@ def _caption(value: Any) -> bool:
     return value
 
 
-def _level(value: Any, factor: str, manifest: dict[str, Any], where: str) -> str:
+def _level(value: Any, factor: str, manifest: Manifest, where: str) -> str:
     """A level as text; numbers in any spelling: 1e-3, which YAML takes for a text, too."""
-    there = [format.show(level) for level in manifest["factors"][factor]]
+    there = [format.show(level) for level in manifest.factors[factor]]
     text = format.show(value)
     if text not in there and isinstance(value, str):
         with contextlib.suppress(ValueError):
@@ -144,13 +145,13 @@ def _level(value: Any, factor: str, manifest: dict[str, Any], where: str) -> str
     return text
 
 
-def _factor(name: Any, manifest: dict[str, Any], where: str) -> str:
-    if name not in manifest["factors"]:
-        raise ValueError(f"{where} names {name}, which is no factor; {instead(str(name), manifest['factors'])}")
+def _factor(name: Any, manifest: Manifest, where: str) -> str:
+    if name not in manifest.factors:
+        raise ValueError(f"{where} names {name}, which is no factor; {instead(str(name), manifest.factors)}")
     return str(name)
 
 
-def _levels(value: Any, where: str, manifest: dict[str, Any]) -> dict[str, list[str]]:
+def _levels(value: Any, where: str, manifest: Manifest) -> dict[str, list[str]]:
     found = {}
     for name, levels in _mapping(value, where).items():
         factor = _factor(name, manifest, where)
@@ -160,8 +161,8 @@ def _levels(value: Any, where: str, manifest: dict[str, Any]) -> dict[str, list[
     return found
 
 
-def _labels(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[str, str]:
-    there = [name for factor, levels in manifest["factors"].items() for name in (factor, *map(format.show, levels))]
+def _labels(entries: dict[Any, Any], manifest: Manifest) -> dict[str, str]:
+    there = [name for factor, levels in manifest.factors.items() for name in (factor, *map(format.show, levels))]
     found = {}
     for name, text in entries.items():
         if format.show(name) not in there:
@@ -177,18 +178,18 @@ def _labels(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[str, str]
     return {name: text for name, text in found.items() if name != text}
 
 
-def _alike(labels: dict[str, str], manifest: dict[str, Any]) -> None:
+def _alike(labels: dict[str, str], manifest: Manifest) -> None:
     """Refuse labels by which two factors, two levels of one factor, or two cells could not be told apart."""
-    groups = [list(manifest["factors"]), *(list(map(format.show, levels)) for levels in manifest["factors"].values())]
+    groups = [list(manifest.factors), *(list(map(format.show, levels)) for levels in manifest.factors.values())]
     named = [[(name, labels.get(name, name)) for name in group] for group in groups]
-    for group in [*named, [(written(cell), cell_label(cell, labels)) for cell in manifest["cells"]]]:
+    for group in [*named, [(written(cell), cell_label(cell, labels)) for cell in manifest.cells]]:
         first: dict[str, str] = {}
         for name, text in group:
             if first.setdefault(text, name) != name:
                 raise ValueError(f"labels give {first[text]} and {name} the same name, {text}; write different ones")
 
 
-def _colours(entries: dict[Any, Any], manifest: dict[str, Any]) -> dict[tuple[str, str], str]:
+def _colours(entries: dict[Any, Any], manifest: Manifest) -> dict[tuple[str, str], str]:
     found = {}
     for name, colours in entries.items():
         factor = _factor(name, manifest, "colours")
@@ -221,13 +222,11 @@ HEAD = """\
 """
 
 
-def write_defaults(
-    file: Path, manifest: dict[str, Any], kinds: Iterable[str], colours: dict[tuple[str, str], str]
-) -> None:
+def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str]) -> None:
     """Write the defaults as comments, unless there is a file already; `kinds` are the figures that the study has."""
     if file.exists():
         return
-    factors = {name: [format.show(level) for level in levels] for name, levels in manifest["factors"].items()}
+    factors = {name: [format.show(level) for level in levels] for name, levels in manifest.factors.items()}
     names = dict.fromkeys(name for factor, levels in factors.items() for name in (factor, *levels))
     lines = [
         HEAD,
@@ -250,7 +249,7 @@ def write_defaults(
         f"  # figures: {_list(kinds)}",
         *["  # levels:"] * bool(factors),
         *(f"  #   {_yaml(name)}: {_list(levels)}" for name, levels in factors.items()),
-        f"  # cells: {_list(cell['label'] for cell in manifest['cells'][:24])}",
+        f"  # cells: {_list(cell.label for cell in manifest.cells[:24])}",
     ]
     write_atomic(file, ("\n".join(lines) + "\n").encode())
 

@@ -5,13 +5,14 @@ Keys stay: factors, levels, columns, ids.  What is made for people asks `words.n
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ablate import format
+from ablate.results.records import Cell
 from ablate.results.study import Study
 
 Labels = Mapping[str, str]
@@ -25,46 +26,46 @@ def shown(study: Study, labels: Labels) -> Study:
     """
     if not labels:
         return study
-    cells = [cell | {"label": cell_label(cell, labels), "written": written(cell)} for cell in study.manifest["cells"]]
-    by_id = {cell["id"]: cell["label"] for cell in cells}
-    by_label = {cell["written"]: cell["label"] for cell in cells}
+    cells = [replace(cell, label=cell_label(cell, labels), written=written(cell)) for cell in study.manifest.cells]
+    by_id = {cell.id: cell.label for cell in cells}
+    by_label = {written(cell): cell.label for cell in cells}
     beside = {name: _beside(each, labels, by_label) for name, each in study.beside.items()}
-    manifest = study.manifest | {"shown": dict(labels), "cells": cells}
+    manifest = replace(study.manifest, shown=dict(labels), cells=cells)
     runs, curves = (
         table.assign(label=table["cell"].map(by_id).fillna(table["label"])) if "label" in table else table
         for table in (study.runs, study.curves)
     )
-    return dataclasses.replace(study, manifest=manifest, runs=runs, curves=curves, beside=beside)
+    return replace(study, manifest=manifest, runs=runs, curves=curves, beside=beside)
 
 
-def written(cell: dict[str, Any]) -> str:
+def written(cell: Cell) -> str:
     """A cell's label as it was planned, by which a user names it."""
-    return str(cell.get("written", cell["label"]))
+    return cell.written or cell.label
 
 
 def _beside(study: Study, labels: Labels, by_label: Mapping[str, str]) -> Study:
     """Placebos and exchange runs, whose cells are called by a cell of the study and by what is changed of it."""
     cells = []
-    for cell in study.manifest["cells"]:
-        whose = [name for name in by_label if cell["label"] == name or cell["label"].startswith(f"{name}, ")]
+    for cell in study.manifest.cells:
+        whose = [name for name in by_label if cell.label == name or cell.label.startswith(f"{name}, ")]
         name = max(whose, key=len, default="")
-        changed = cell["label"].removeprefix(name)
-        for kind in cell["levels"].values():  # of a placebo, what is drawn anew
-            changed = f", {labels.get(kind, kind)} drawn anew" if changed == f", {kind} drawn anew" else changed
-        cells.append(cell | {"label": by_label.get(name, "") + changed})
-    return dataclasses.replace(study, manifest=study.manifest | {"shown": dict(labels), "cells": cells})
+        changed = cell.label.removeprefix(name)
+        for kind in cell.levels.values():  # of a placebo, what is drawn anew
+            changed = f", {labels.get(str(kind), kind)} drawn anew" if changed == f", {kind} drawn anew" else changed
+        cells.append(replace(cell, label=by_label.get(name, "") + changed))
+    return replace(study, manifest=replace(study.manifest, shown=dict(labels), cells=cells))
 
 
-def cell_label(cell: dict[str, Any], labels: Labels) -> str:
+def cell_label(cell: Cell, labels: Labels) -> str:
     """A cell's label with the names of its own levels, and of their factors, replaced, each as a whole."""
     parts: dict[str, str] = {}
-    for factor, level in cell["levels"].items():
+    for factor, level in cell.levels.items():
         parts |= _parts(factor, format.show(level), labels)
         parts |= {text: parts[key] for key, text in _spellings(factor, level).items() if key in parts}
     if not parts:
-        return str(cell["label"])
+        return str(cell.label)
     either = "|".join(map(re.escape, sorted(parts, key=len, reverse=True)))
-    return re.sub(EDGES.format(f"({either})"), lambda found: parts[found[1]], str(cell["label"]))
+    return re.sub(EDGES.format(f"({either})"), lambda found: parts[found[1]], str(cell.label))
 
 
 def _parts(factor: str, level: str, labels: Labels) -> dict[str, str]:

@@ -21,9 +21,9 @@ def case(results: Path, study: Study, folder: Path | None = None) -> Case:
     """The case of a study.  Raises `Refused` where its manifest is none that can be computed with."""
     from analysis.case import case_of
 
-    if study.manifest.get("source"):
+    if study.manifest.source:
         return case_of(results, study, folder)
-    with refusing(results, study.manifest["study"]):
+    with refusing(results, study.manifest.study):
         return case_of(results, study, folder)
 
 
@@ -90,9 +90,9 @@ def folder_of(given: argparse.Namespace, study: Study) -> Path:
 
     Runs of other programs do not take the place of a study of ours, whose claims may be registered.
     """
-    name = study.manifest["study"]
+    name = study.manifest.study
     folder: Path = given.to or given.results_dir / "figures" / name
-    if study.manifest.get("source") and not given.to and (given.results_dir / "studies" / name).is_dir():
+    if study.manifest.source and not given.to and (given.results_dir / "studies" / name).is_dir():
         raise Refused(f"{folder} is for the study {name} itself, not for runs of other programs; write --to FOLDER")
     if not given.to and not folder.resolve().is_relative_to(given.results_dir.resolve()):
         raise Refused(f"{folder} is a link that leads out of {given.results_dir}; write --to FOLDER")

@@ -8,7 +8,7 @@ from ablate.results.atomic import write_atomic
 from analysis.case import Case
 from analysis.figures import KINDS
 from analysis.writing import bibliography, latex, latex_macros, markdown, methods
-from analysis.writing.sections import Picture
+from analysis.writing.sections import Picture, captioned
 from analysis.writing.sheet import paragraph
 
 
@@ -17,7 +17,7 @@ def write(case: Case, folder: Path) -> list[Path]:
     shown = pictures(case, folder)
     texts = {
         "macros.tex": latex_macros.page(case),
-        "figures.tex": "\n".join(latex.figure(each.name, [each.says, *each.caption]) for each in shown),
+        "figures.tex": "\n".join(latex.figure(each.name, captioned(each.says, each.caption)) for each in shown),
         "references.bib": bibliography.bibliography(case.study.manifest),
         "methods.md": paragraph(methods.markdown(case).strip()) + "\n",
         "methods.tex": methods.latex(case),

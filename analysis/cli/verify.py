@@ -102,7 +102,7 @@ def _changed(stamped: dict[str, Any], now: dict[str, Any], case: Case) -> str:
     if not stamped.get("runs") or not now.get("runs"):
         return ""
     before, after = (dict(run.rsplit(":", 1) for run in each["runs"].split(",")) for each in (stamped, now))
-    labels = {cell["id"]: cell["label"] for cell in case.study.manifest["cells"]}
+    labels = {cell.id: cell.label for cell in case.study.manifest.cells}
     kinds = {
         "changed": [run for run in after if run in before and before[run] != after[run]],
         "new": [run for run in after if run not in before],

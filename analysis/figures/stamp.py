@@ -17,6 +17,7 @@ import numpy as np
 import pandas
 
 from ablate import format
+from ablate.results.records import Manifest
 from ablate.results.study import Study
 from analysis.figures.draw.page import Page
 
@@ -27,10 +28,10 @@ MOST = 2000  # runs that are named one by one
 def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> dict[str, Any]:
     """What is written into the file of a figure."""
     manifest = study.manifest
-    found = {"study": manifest["study"], "figure": name, "table": table_hash(table, page), "edits": page_hash(page)}
+    found = {"study": manifest.study, "figure": name, "table": table_hash(table, page), "edits": page_hash(page)}
     found |= {"analysis": source_hash(), "command": command(manifest)}
-    if manifest.get("source"):
-        found |= {"source": manifest["source"], "content": content(found["command"])}
+    if manifest.source:
+        found |= {"source": manifest.source, "content": content(found["command"])}
     return found | ({"runs": run_hashes(study)} if len(study.runs) <= MOST else {})
 
 
@@ -40,9 +41,9 @@ def metadata(stamped: dict[str, Any]) -> dict[str, str]:
     return {"Title": f"{stamped['figure']} of {stamped['study']}", "Subject": stamped["command"], "Keywords": keywords}
 
 
-def command(manifest: dict[str, Any]) -> str:
+def command(manifest: Manifest) -> str:
     """The command that makes the figures of a study, or of runs that are none of ours."""
-    return str(manifest["command"]) if manifest.get("source") else f"ablate analyse {manifest['study']}"
+    return manifest.command if manifest.source else f"ablate analyse {manifest.study}"
 
 
 def content(typed: str) -> str:
@@ -62,8 +63,8 @@ def table_hash(table: pandas.DataFrame, page: Page) -> str:
 def page_hash(page: Page) -> str:
     """SHA-256 of what a page adds to a table."""
     colours = sorted((factor, level, colour) for (factor, level), colour in page.colours.items())
-    labels = sorted((page.manifest.get("shown") or {}).items())
-    return _digest([_plain(page.width), page.caption, labels, colours, _plain(page.looks)])
+    labels = sorted((page.manifest.shown or {}).items())
+    return _digest([_plain(page.width), page.caption, labels, colours, _plain(page.encodings)])
 
 
 def _digest(value: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas
 
 from ablate import evidence, format
+from ablate.results.records import Manifest
 from analysis.case import Case
 from analysis.case.figures_yaml import Edits, shown_cells
 from analysis.figures.draw import style
@@ -78,12 +79,12 @@ def _named(row: Any, levels: dict[str, list[str]]) -> bool:
     return all(level in levels.get(factor, [level]) for factor, level in pairs)
 
 
-def _order(table: pandas.DataFrame, manifest: dict[str, Any], edits: Edits) -> list[int]:
+def _order(table: pandas.DataFrame, manifest: Manifest, edits: Edits) -> list[int]:
     """Places of the rows in the user's order; rows of which it says nothing stay where they are."""
     if "cell" in table:
-        cells = {cell["id"]: cell["levels"] for cell in manifest["cells"]}
-        outside = [name for name in manifest["factors"] if name not in manifest["reference"]]
-        names = [*outside, *(name for name in manifest["factors"] if name in manifest["reference"])]
+        cells = {cell.id: cell.levels for cell in manifest.cells}
+        outside = [name for name in manifest.factors if name not in manifest.reference]
+        names = [*outside, *(name for name in manifest.factors if name in manifest.reference)]
         keys = [
             tuple(_place(format.show(cells[cell][name]), name, manifest, edits) for name in names)
             if cell in cells
@@ -107,8 +108,8 @@ def _order(table: pandas.DataFrame, manifest: dict[str, Any], edits: Edits) -> l
     return sorted(range(len(table)), key=lambda i: (start[i], places[i]))
 
 
-def _place(level: str, factor: str, manifest: dict[str, Any], edits: Edits) -> float:
+def _place(level: str, factor: str, manifest: Manifest, edits: Edits) -> float:
     """A level's place: in the user's list, those that it does not name behind it as the study has them."""
     listed = edits.order.get(factor, [])
-    there = [format.show(each) for each in manifest["factors"][factor]]
+    there = [format.show(each) for each in manifest.factors[factor]]
     return listed.index(level) if level in listed else len(listed) + there.index(level)

@@ -7,6 +7,7 @@ from pathlib import Path
 import plotly.offline
 
 from ablate import format
+from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
 from analysis.report import page
@@ -34,7 +35,7 @@ def html(case: Case, folder: Path) -> str:
         scripts = [page.script(plotly.offline.get_plotlyjs()), page.asset("curves.js"), *scripts]
     return page.render(
         "report.html",
-        title=format.title(manifest),
+        title=naming.title(manifest),
         question=[line for line in question(case).text if line not in warned],
         facts=_facts(case),
         warnings=warned,
@@ -47,12 +48,12 @@ def html(case: Case, folder: Path) -> str:
 
 def _facts(case: Case) -> list[str]:
     manifest, runs = case.study.manifest, case.study.runs
-    tasks = dict.fromkeys(str(task["title"]) for task in manifest["tasks"].values())
+    tasks = dict.fromkeys(str(task.title) for task in manifest.tasks.values())
     counts = runs["status"].value_counts()
     ended = [f"{counts[name]} {name}" for name in ("done", "diverged", "failed", "missing") if counts.get(name)]
-    over = [format.counted(len(manifest["cells"]), "cell"), format.counted(len(manifest["seeds"]), "seed")]
+    over = [format.counted(len(manifest.cells), "cell"), format.counted(len(manifest.seeds), "seed")]
     return [
-        f"study {manifest['study']}",
+        f"study {manifest.study}",
         ", ".join(tasks),
         *over,
         f"{format.counted(len(runs), 'run')}: {', '.join(ended)}",

@@ -9,6 +9,8 @@ import numpy as np
 import pandas
 
 from ablate import format
+from ablate.results import naming
+from ablate.results.records import Manifest
 from analysis import figures
 from analysis.case import Case
 from analysis.figures.draw.page import page_of
@@ -35,13 +37,13 @@ def series(case: Case) -> Series | None:
     means, shelf, drawn = _means(rows, axes), _Shelf(), page_of(manifest, figures.edits(case))
     cells = []
     for row in case.cells.itertuples():
-        lost, look = format.lost(row), drawn.looks[row.cell]
+        lost, encoding = format.lost(row), drawn.encodings[row.cell]
         done = sum(not run["diverged"] for run in runs.get(row.cell, []))
         cells.append(
             {
                 "name": row.name + f" ({'; '.join(lost)})" * bool(lost),
-                "colour": look.colour,
-                "dash": _dash(look.dash),
+                "colour": encoding.colour,
+                "dash": _dash(encoding.dash),
                 "n": done,
                 "mean": _kept(means.get(row.cell) or _nothing([*axes, "sd"]), POINTS, shelf),
                 "runs": [run | _kept(run.pop("columns"), points, shelf) for run in runs.get(row.cell, [])],
@@ -49,12 +51,12 @@ def series(case: Case) -> Series | None:
         )
     longest = int(rows.groupby(["cell", "seed"]).size().max())
     known = [metric for metric in dict.fromkeys(metrics.values()) if metric in case.study.curves]
-    label = " or ".join(metric + format.unit(manifest, metric) for metric in known)
+    label = " or ".join(metric + naming.unit(manifest, metric) for metric in known)
     shown = {"metric": " or ".join(known), "label": label, "axes": {axis: _title(manifest, axis) for axis in axes}}
     return shown | {"cells": cells, "columns": shelf.columns, "thinned": longest > points}
 
 
-def _title(manifest: dict[str, Any], axis: str) -> str:
+def _title(manifest: Manifest, axis: str) -> str:
     return {"tokens": "training tokens", "seconds": "seconds from the first step on"}.get(axis, axis)
 
 

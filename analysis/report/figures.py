@@ -9,6 +9,7 @@ from analysis import figures
 from analysis.case import Case
 from analysis.report import page
 from analysis.report.blocks import Figure
+from analysis.writing.sections import captioned
 
 PIXELS = 134  # of the page, per inch of a figure
 
@@ -27,6 +28,5 @@ def picture(file: Path, inches: float, says: str, caption: list[str]) -> Figure:
     content = file.read_bytes()
     width, height = struct.unpack(">II", content[16:24])
     shown = round(PIXELS * inches)
-    sentence = says[:1].upper() + says[1:]
-    told = ". ".join(line.rstrip(".") for line in [sentence, *caption] if line)
-    return Figure(page.picture(content), shown, round(shown * height / width), told, sentence)
+    told = captioned(says, caption)
+    return Figure(page.picture(content), shown, round(shown * height / width), told, captioned(says, []))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablate import evidence, format
+from ablate.results import naming
 from analysis.case import Case
 from analysis.report import page
 from analysis.report.blocks import Block, Curves, Facts, Findings, Heading, Listing, Part, Runs, Table, Text
@@ -58,8 +59,8 @@ def parts(case: Case, folder: Path) -> list[Part]:
 def warnings(case: Case) -> list[str]:
     """What a reader must know before anything else."""
     manifest, runs = case.study.manifest, case.study.runs
-    said = [format.role(manifest), evidence.unadjusted(manifest) or ""]
-    if len(manifest["seeds"]) == 1:
+    said = [naming.role(manifest), evidence.unadjusted(manifest) or ""]
+    if len(manifest.seeds) == 1:
         said.append(ALONE)
     if not (runs["status"] == "done").any():
         said.append("No run ended with a result: there is nothing to compare.")

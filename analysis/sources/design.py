@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from typing import Any, NamedTuple
 
 from ablate import evidence
 from ablate.config.errors import Refused
 from ablate.format import show
+from ablate.results.records import Cell, Manifest
 from analysis.sources.request import Asked, Described
 from analysis.sources.study_file import level_of
 
@@ -192,13 +194,39 @@ def _merged(layout: Layout) -> Layout:
     return Layout(levels, {"variant": variants} | outside, {"variant": base}, "grid")
 
 
-def manifest_of(layout: Layout, labels: dict[str, str]) -> dict[str, Any]:
-    """The entries of a manifest that contrasts are made of."""
-    cells = [
-        {"id": cell, "label": labels[cell], "levels": own, "reference": is_base(own, layout.reference)}
-        for cell, own in layout.levels.items()
-    ]
-    return {"factors": layout.factors, "reference": layout.reference, "design": layout.design, "cells": cells}
+def manifest_of(layout: Layout, labels: dict[str, str]) -> Manifest:
+    """The manifest of a layout's cells: what contrasts are made of."""
+    return Manifest(
+        study="",
+        design=layout.design,
+        factors=layout.factors,
+        components=[],
+        reference=layout.reference,
+        seeds=[],
+        looks=[],
+        tasks={},
+        cells=[cell_of(cell, labels[cell], own, layout.reference) for cell, own in layout.levels.items()],
+        runs=[],
+        units={},
+    )
+
+
+def cell_of(name: str, label: str, levels: Levels, reference: Levels) -> Cell:
+    """A cell of which no more than its levels is known."""
+    return Cell(
+        id=name,
+        name=label,
+        label=label,
+        levels=levels,
+        reference=is_base(levels, reference),
+        params=math.nan,
+        params_vs_reference=math.nan,
+        flops_per_token=math.nan,
+        shared_draws=math.nan,
+        batches="",
+        task="",
+        config={},
+    )
 
 
 def label_of(levels: Levels) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import math
 import shlex
@@ -12,9 +13,10 @@ import pandas
 
 from ablate.config.errors import Refused
 from ablate.format import show
+from ablate.results.records import Cell, Manifest, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study
 from analysis.sources.columns import SHAPE, STEPS, direction, plain
-from analysis.sources.design import arrange, is_base, label_of, labels_of, outside
+from analysis.sources.design import Layout, arrange, cell_of, label_of, labels_of, outside
 from analysis.sources.endpoints import ends, with_missing
 from analysis.sources.request import Asked
 from analysis.sources.study_file import judged
@@ -77,32 +79,43 @@ def assemble(
     labels = labels_of(layout, own)
     table["label"] = table["cell"].map(labels)
     runs = ends(table, metrics, notes)
-    shape = {name: {key: _first(own, key) for key in SHAPE} for name, own in runs.groupby("cell", sort=False)}
     shown, pairing = _batches(runs, asked.unpaired)
-    reference = layout.reference
-    cells = [_cell(name, own, labels[name], reference, shape[name], shown[name]) for name, own in layout.levels.items()]
+    cells = _cells(layout, labels, runs, shown)
     runs = _whole(with_missing(runs, notes), cells, levels)
-    manifest = _manifest(cells, runs, layout.factors, reference, origin) | {
-        "design": layout.design,
-        "endpoint": metrics[0],
-        "tasks": {TASK: _task(origin, metrics, lower)},
-        "remarks": [_remark(origin, metrics[0], lower, reference, pairing), *origin.remarks],
-    }
     ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
-    manifest |= judged(asked.described, factors, layout.factors, cells, ways)
+    manifest = Manifest(
+        study=origin.study,
+        source=origin.source,
+        created=origin.created,
+        updated=origin.created,
+        command=origin.command,
+        design=layout.design,
+        factors=layout.factors,
+        components=[],
+        reference=layout.reference,
+        seeds=sorted({int(seed) for seed in runs["seed"]}),
+        looks=[],
+        tasks={TASK: _task(origin, metrics, lower)},
+        cells=cells,
+        runs=_planned(runs),
+        units={},
+        remarks=[_remark(origin, metrics[0], lower, layout.reference, pairing), *origin.remarks],
+        endpoint=metrics[0],
+        **judged(asked.described, factors, layout.factors, cells, ways),
+    )
     axes = [name for name in ("path", "step", "tokens", "seconds") if name in table]
     curves = table[["cell", "label", "seed", *axes, *metrics]] if "step" in table else table[["cell", "seed"]][:0]
     return Study(manifest, runs, curves.reset_index(drop=True), notes)
 
 
-def _whole(runs: pandas.DataFrame, cells: list[dict[str, Any]], given: dict[str, Levels]) -> pandas.DataFrame:
+def _whole(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) -> pandas.DataFrame:
     """The runs with what is known of their cells, in the order of columns that studies of ours have.
 
     Levels are those of the study's factors and, where all cells became levels of one, also those that were given.
     """
-    by_id = {cell["id"]: cell for cell in cells}
-    levels = {name: cell["levels"] | given[name] for name, cell in by_id.items()}
-    runs = runs.assign(**{key: [by_id[name][key] for name in runs["cell"]] for key in (*SHAPE, "batches")})
+    by_id = {cell.id: cell for cell in cells}
+    levels = {name: cell.levels | given[name] for name, cell in by_id.items()}
+    runs = runs.assign(**{key: [getattr(by_id[name], key) for name in runs["cell"]] for key in (*SHAPE, "batches")})
     runs["path"] = runs["path"].fillna("")
     runs["error"] = runs["error"].astype(object).where(runs["error"].notna(), None)
     factors = list(next(iter(levels.values())))
@@ -182,78 +195,35 @@ def _alike(runs: pandas.DataFrame) -> dict[str, str]:
     return found
 
 
-def _cell(
-    name: str, levels: Levels, label: str, reference: Levels, shape: dict[str, float], batches: str
-) -> dict[str, Any]:
-    return {
-        "id": name,
-        "name": label,
-        "label": label,
-        "levels": levels,
-        "reference": is_base(levels, reference),
-        **shape,
-        "params_vs_reference": math.nan,
-        "shared_draws": math.nan,
-        "matched": None,
-        "tokens_per_step": None,
-        "batches": batches,
-        "task": TASK,
-        "notes": [],
-        "config": {},
+def _cells(layout: Layout, labels: dict[str, str], runs: pandas.DataFrame, shown: dict[str, str]) -> list[Cell]:
+    """The cells of a layout with their sizes, each against its reference's, and what tells which saw equal batches."""
+    shape: dict[str, dict[str, Any]] = {
+        str(name): {key: _first(own, key) for key in SHAPE} for name, own in runs.groupby("cell", sort=False)
     }
+    plain = [cell_of(name, labels[name], own, layout.reference) for name, own in layout.levels.items()]
+    cells = [dataclasses.replace(cell, task=TASK, batches=shown[cell.id], **shape[cell.id]) for cell in plain]
+    base = {outside(cell.levels, layout.reference): cell.params for cell in cells if cell.reference}
+    starts = [base.get(outside(cell.levels, layout.reference), math.nan) for cell in cells]
+    return [
+        dataclasses.replace(cell, params_vs_reference=cell.params / start - 1)
+        for cell, start in zip(cells, starts, strict=True)
+    ]
 
 
-def _manifest(
-    cells: list[dict[str, Any]],
-    runs: pandas.DataFrame,
-    factors: dict[str, list[Any]],
-    reference: Levels,
-    origin: Origin,
-) -> dict[str, Any]:
-    base = {outside(cell["levels"], reference): cell["params"] for cell in cells if cell["reference"]}
-    for cell in cells:
-        start = base.get(outside(cell["levels"], reference), math.nan)
-        cell["params_vs_reference"] = cell["params"] / start - 1
-    planned = runs[["cell", "seed"]].to_dict("records")
-    return {
-        "study": origin.study,
-        "source": origin.source,
-        "created": origin.created,
-        "updated": origin.created,
-        "command": origin.command,
-        "versions": {},
-        "zip": [],
-        "aliases": {},
-        "factors": factors,
-        "components": [],
-        "reference": reference,
-        "match": "none",
-        "claims": {},
-        "seeds": sorted({int(seed) for seed in runs["seed"]}),
-        "confirms": None,
-        "looks": [],
-        "cells": cells,
-        "runs": [run | {"path": path} for run, path in zip(planned, runs["path"], strict=True)],
-        "units": {},
-    }
+def _planned(runs: pandas.DataFrame) -> list[PlannedRun]:
+    columns = zip(runs["cell"], runs["seed"], runs["path"], strict=True)
+    return [PlannedRun(cell=cell, seed=int(seed), path=path) for cell, seed, path in columns]
 
 
-def _task(origin: Origin, metrics: list[str], lower: bool) -> dict[str, Any]:
+def _task(origin: Origin, metrics: list[str], lower: bool) -> TaskFacts:
     known = {name: direction(name) for name in metrics} | {metrics[0]: lower}
-    ways = {
+    ways: dict[str, Way] = {
         name.split("/")[-1].split("@")[0].replace("bpb", "loss"): "min" if way else "max"
         for name, way in reversed(known.items())
         if way is not None
     }
-    return {
-        "name": origin.study,
-        "title": origin.source,
-        "kind": "foreign",
-        "token": "",  # what a target stands for is not known, nor the unit of a loss
-        "metrics": ways,
-        "yardsticks": {},
-        "train_tokens": None,
-    }
+    # What a target stands for is not known, nor the unit of a loss.
+    return TaskFacts(name=origin.study, title=origin.source, kind="foreign", metrics=ways)
 
 
 def _remark(origin: Origin, metric: str, lower: bool, reference: Levels, pairing: str) -> str:

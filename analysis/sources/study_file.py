@@ -28,6 +28,7 @@ from ablate.config.errors import Problem, Refused, no_yaml
 from ablate.format import show
 from ablate.format.settings import is_number
 from ablate.format.suggest import instead
+from ablate.results.records import Cell, ClaimEntry, MarginEntry
 from analysis.escape import ACTING, visible
 from analysis.sources.columns import WHOLE
 from analysis.sources.request import Asked, Described
@@ -162,10 +163,10 @@ def judged(
     described: Described,
     columns: list[str],
     factors: dict[str, list[Any]],
-    cells: list[dict[str, Any]],
+    cells: list[Cell],
     metrics: dict[str, bool | None],
 ) -> dict[str, Any]:
-    """The manifest's entries `question`, `claims` and `margin`.
+    """The fields `question`, `claims` and `margin` of a manifest.
 
     `columns` are those that are compared, `factors` those of the study, which differ where all cells are levels of one
     factor, `variant`; `metrics` says of each whether less is better.  Raises `Refused` for the first claim that is none
@@ -185,10 +186,9 @@ def judged(
         loose = "; no design holds these cells, so that they are levels of one factor, variant: name those"
         message += loose * ("variant" in factors and "variant" not in columns)
         raise Refused(f"{described.file}: {key}: {message}" + f" (and {more} more)" * bool(more))
-    post_hoc = {"written": "", "registered": False, "earlier": []}
-    found: dict[str, Any] = {"claims": {name: {"claim": claim} | post_hoc for name, claim in kept.items()}}
-    found |= {"margin": {"value": described.margin} | post_hoc} if described.margin is not None else {}
-    return found | ({"question": described.question} if described.question else {})
+    entries = {name: ClaimEntry(claim=claim, registered=False) for name, claim in kept.items()}
+    margin = None if described.margin is None else MarginEntry(value=described.margin)
+    return {"claims": entries, "margin": margin, "question": described.question or None}
 
 
 def _unmeasured(name: str, claim: dict[str, Any], metrics: dict[str, bool | None]) -> list[Problem]:

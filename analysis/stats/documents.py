@@ -138,9 +138,10 @@ def _document(results: Path, path: Any) -> tuple[tuple[str, ...], tuple[int, ...
     if not isinstance(path, str):
         return nothing
     try:
-        result = Run(results, path).result() or {}
+        result = Run(results, path).result()
     except (Corrupt, OSError):
         return nothing
-    test = (result.get("documents") or {}).get("test") or {}
-    names, tokens, losses = (test.get(key, []) for key in ("name", "tokens", "loss"))
-    return (tuple(names), tuple(tokens), losses) if len(names) == len(tokens) == len(losses) else nothing
+    test = ((result and result.documents) or {}).get("test")
+    if not test or not len(test.name) == len(test.tokens) == len(test.loss):
+        return nothing
+    return tuple(test.name), tuple(test.tokens), [math.nan if loss is None else loss for loss in test.loss]

@@ -14,8 +14,10 @@ import numpy as np
 import pandas
 from scipy import stats
 
-from ablate import evidence, format
+from ablate import evidence
 from ablate.evidence.equivalence import SEEDS
+from ablate.results import naming
+from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 
 RESAMPLES = 2000
@@ -39,14 +41,14 @@ def crossed(study: Study) -> Crossed | None:
     if not by_task:
         return None
     cells, reference = dict[tuple[str, str], str](), ""
-    for cell in manifest["cells"]:
-        sides = [[k for k in cell["levels"] if (k in by_task) == inside] for inside in (False, True)]
-        variant, task = (" + ".join(format.named(manifest, cell["levels"][key]) for key in side) for side in sides)
-        cells[variant, task] = cell["id"]
-        reference = reference or variant * bool(cell["reference"])
+    for cell in manifest.cells:
+        sides = [[k for k in cell.levels if (k in by_task) == inside] for inside in (False, True)]
+        variant, task = (" + ".join(naming.named(manifest, cell.levels[key]) for key in side) for side in sides)
+        cells[variant, task] = cell.id
+        reference = reference or variant * bool(cell.reference)
     variants, tasks = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
     full = len(cells) == len(variants) * len(tasks)
-    scales = {cell["id"]: made for cell in manifest["cells"] if (made := scale(manifest, cell))}
+    scales = {cell.id: made for cell in manifest.cells if (made := scale(manifest, cell))}
     if not full or len(variants) < 2 or len(scales) < len(cells):
         return None
     values = evidence.scores(study)
@@ -54,26 +56,26 @@ def crossed(study: Study) -> Crossed | None:
     return Crossed(variants, tasks, cells, pandas.DataFrame(scaled), reference or variants[0])
 
 
-def task_factors(manifest: dict[str, Any]) -> list[str]:
+def task_factors(manifest: Manifest) -> list[str]:
     """The factors that change the task: between cells that differ in nothing else the task is another."""
     found = []
-    for name in manifest["factors"]:
+    for name in manifest.factors:
         tasks: dict[str, set[str]] = {}
-        for cell in manifest["cells"]:
-            others = str([level for key, level in cell["levels"].items() if key != name])
-            tasks.setdefault(others, set()).add(cell["task"])
+        for cell in manifest.cells:
+            others = str([level for key, level in cell.levels.items() if key != name])
+            tasks.setdefault(others, set()).add(cell.task)
         if any(len(different) > 1 for different in tasks.values()):
             found.append(name)
     return found
 
 
-def scale(manifest: dict[str, Any], cell: dict[str, Any]) -> tuple[float, float] | None:
+def scale(manifest: Manifest, cell: Cell) -> tuple[float, float] | None:
     """Slope and offset that bring a cell's scores to 0 for guessing and 1 for perfect; None without a yardstick."""
-    yardsticks = manifest["tasks"][cell["task"]].get("yardsticks") or {}
+    yardsticks = manifest.tasks[cell.task].yardsticks
     chance = yardsticks.get("chance", yardsticks.get("uniform"))
     if not chance:
         return None
-    if evidence.lower_is_better(manifest, evidence.endpoints(manifest)[cell["id"]]):
+    if evidence.lower_is_better(manifest, evidence.endpoints(manifest)[cell.id]):
         return -1 / chance, 1.0
     guess = math.exp(-chance)
     return 1 / (1 - guess), -guess / (1 - guess)
@@ -114,7 +116,7 @@ def interactions(study: Study) -> pandas.DataFrame | None:
 def _diverged(study: Study) -> dict[str, int]:
     """By cell, how many runs diverged."""
     lost = study.runs.loc[study.runs["status"] == "diverged", "cell"].value_counts()
-    return {cell["id"]: int(lost.get(cell["id"], 0)) for cell in study.manifest["cells"]}
+    return {cell.id: int(lost.get(cell.id, 0)) for cell in study.manifest.cells}
 
 
 def _gain(found: Crossed, variant: str, task: str, lost: dict[str, int]) -> np.ndarray:

@@ -11,6 +11,7 @@ import pandas
 from scipy import stats
 
 from ablate import evidence
+from ablate.results.records import Cell
 from ablate.results.study import Study
 
 SOLVED = 0.99  # of a metric whose best is 1
@@ -30,22 +31,22 @@ def solved(study: Study) -> pandas.DataFrame | None:
     batches are the same.  None where no run of such a task solved it.
     """
     manifest, curves = study.manifest, study.curves
-    tasks = {cell["id"]: cell["task"] for cell in manifest["cells"]}
+    tasks = {cell.id: cell.task for cell in manifest.cells}
     metrics = {
         cell: metric.replace("test/", "val/")
         for cell, metric in evidence.endpoints(manifest).items()
-        if evidence.is_share(manifest["tasks"].get(tasks[cell], {}), metric)
+        if evidence.is_share(manifest.tasks[tasks[cell]], metric)
     }
     times = {cell: times_of(study, cell, metric) for cell, metric in metrics.items() if metric in curves}
     if not any(found["solved"].any() for found in times.values()):
         return None
     rows = []
     for stratum, members in evidence.strata(manifest):
-        known = [cell for cell in members if len(times.get(cell["id"], ()))]
-        reference = next((cell for cell in known if cell["reference"]), None)
-        within = min((int(times[cell["id"]]["end"].iloc[0]) for cell in known), default=0)
+        known = [cell for cell in members if len(times.get(cell.id, ()))]
+        reference = next((cell for cell in known if cell.reference), None)
+        within = min((int(times[cell.id]["end"].iloc[0]) for cell in known), default=0)
         for cell in known:
-            row = {"label": cell["label"], "stratum": stratum, **_alone(times[cell["id"]], within)}
+            row = {"label": cell.label, "stratum": stratum, **_alone(times[cell.id], within)}
             rows.append(row | _against(times, cell, reference, within))
     table = pandas.DataFrame(rows)
     return table.assign(p_bh=_corrected(table["logrank"].to_numpy(float)))
@@ -56,9 +57,9 @@ def times_of(study: Study, cell: str, metric: str) -> pandas.DataFrame:
     ended = study.runs[(study.runs["cell"] == cell) & study.runs["status"].isin(["done", "diverged"])]
     curve = study.curves[study.curves["cell"] == cell]
     end = float(curve["step"].max())  # a study of another trainer says nothing of its schedule
-    for each in study.manifest["cells"]:
-        if each["id"] == cell and "train" in each["config"]:
-            end = float(each["config"]["train"]["steps"])
+    for each in study.manifest.cells:
+        if each.id == cell and "train" in each.config:
+            end = float(each.config["train"]["steps"])
     own = curve[curve[metric] >= SOLVED]
     first = own.groupby("seed")["step"].min().reindex(ended["seed"])
     return pandas.DataFrame({"step": first.fillna(end), "solved": first.notna(), "end": end})
@@ -75,15 +76,13 @@ def _alone(found: pandas.DataFrame, within: int) -> dict[str, Any]:
     return {"n": n, "solved": count, **shares, "median": median, "restricted": restricted, "within": within}
 
 
-def _against(
-    times: dict[str, pandas.DataFrame], cell: dict[str, Any], reference: dict[str, Any] | None, within: int
-) -> dict[str, float]:
+def _against(times: dict[str, pandas.DataFrame], cell: Cell, reference: Cell | None, within: int) -> dict[str, float]:
     found = dict.fromkeys(("logrank", "saved", "saved_low", "saved_high"), math.nan)
     if reference is None or cell is reference:
         return found
-    own, base = times[cell["id"]], times[reference["id"]]
+    own, base = times[cell.id], times[reference.id]
     steps = [np.minimum(each["step"], within) for each in (base, own)]
-    if cell["batches"] == reference["batches"]:
+    if cell.batches == reference.batches:
         found["logrank"] = paired_logrank(own, base)
         estimate = evidence.paired((steps[0] - steps[1]).dropna().to_numpy())
     else:

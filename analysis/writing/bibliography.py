@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ablate.config.citations import Entry, short
+from ablate.results.records import Manifest
 from analysis.writing.latex import escape
 
 # What a field may hold as it is: text, braces in pairs, accents and escaped signs; all else is escaped.
@@ -29,25 +30,25 @@ class Paper(NamedTuple):
         return short(self.entry)
 
 
-def citations(manifest: dict[str, Any]) -> dict[str, list[Paper]]:
+def citations(manifest: Manifest) -> dict[str, list[Paper]]:
     """The papers of each variant that a study uses, by group=variant; nothing of a study that cites none.
 
     Studies that were planned before variants cited by key have texts there, which are left out.
     """
-    named = {name: found for name, found in (manifest.get("papers") or {}).items() if isinstance(found, dict)}
+    named = {name: found for name, found in manifest.papers.items() if isinstance(found, dict)}
     return {
         name: [Paper(key, entry) for key, entry in found.items() if KEY.fullmatch(key)] for name, found in named.items()
     }
 
 
-def mention(manifest: dict[str, Any], *variants: str) -> str:
+def mention(manifest: Manifest, *variants: str) -> str:
     """A mark, " [@KEY; @KEY]", for the papers of variants, by group=variant or by group alone; nothing without any."""
     named = citations(manifest).items()
     found = [paper for name, papers in named if {name, name.partition("=")[0]} & {*variants} for paper in papers]
     return f" [{'; '.join(dict.fromkeys(f'@{paper.key}' for paper in found))}]" if found else ""
 
 
-def cite(manifest: dict[str, Any], text: str, write: Callable[[list[Paper]], str]) -> str:
+def cite(manifest: Manifest, text: str, write: Callable[[list[Paper]], str]) -> str:
     """A text with the marks of `mention` as `write` puts them; a mark of a paper that is not the study's is text."""
     by_key = {paper.key: paper for found in citations(manifest).values() for paper in found}
 
@@ -58,7 +59,7 @@ def cite(manifest: dict[str, Any], text: str, write: Callable[[list[Paper]], str
     return re.sub(r" \[(@[^\]]+)\]", replaced, text)
 
 
-def bibliography(manifest: dict[str, Any]) -> str:
+def bibliography(manifest: Manifest) -> str:
     """The papers of a study's variants as BibTeX, each once, with the variants that cite it."""
     found: dict[str, Paper] = {}
     variants: dict[str, list[str]] = {}

@@ -93,11 +93,10 @@ def table(sheet: Sheet) -> str:
     return "\n".join(lines) + "\n"
 
 
-def figure(name: str, sentences: Sequence[str]) -> str:
-    """The figure NAME.pdf as a float whose caption is these sentences."""
-    caption = " ".join(f"{escape(line.rstrip('.'))}." for line in sentences if line)
+def figure(name: str, caption: str) -> str:
+    """The figure NAME.pdf as a float with its caption."""
     lines = [r"\begin{figure}", r"\centering", rf"\includegraphics[width=\linewidth]{{{name}.pdf}}"]
-    return "\n".join([*lines, rf"\caption{{{caption}}}", rf"\label{{fig:{name}}}", r"\end{figure}", ""])
+    return "\n".join([*lines, rf"\caption{{{escape(caption)}}}", rf"\label{{fig:{name}}}", r"\end{figure}", ""])
 
 
 def _parts(rows: Sequence[list[str]]) -> Iterator[list[list[str]]]:

@@ -55,7 +55,7 @@ def page(case: Case) -> str:
             lines += ["", f"% {' '.join(about.split())}"]
         lines.append(rf"\newcommand{{\{macro.name}}}{{{either_mode(macro.text)}}}")
     first = next((macro.name for macro in found if macro.field == "Delta"), found[0].name)
-    return HEAD.format(study=" ".join(case.study.manifest["study"].split()), first=first) + "\n".join(lines) + "\n"
+    return HEAD.format(study=" ".join(case.study.manifest.study.split()), first=first) + "\n".join(lines) + "\n"
 
 
 def either_mode(text: str) -> str:
@@ -84,7 +84,7 @@ def _endings() -> Iterator[str]:
 def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     """The start of the names, what they are about, and field by field the texts."""
     counts = case.study.runs["status"].value_counts()
-    study = {"Seeds": len(case.study.manifest["seeds"]), "Cells": len(case.cells), "Runs": len(case.study.runs)}
+    study = {"Seeds": len(case.study.manifest.seeds), "Cells": len(case.cells), "Runs": len(case.study.runs)}
     study |= {name.title(): int(counts.get(name, 0)) for name in ("done", "diverged", "failed", "missing")}
     yield f"{PREFIX}Study", "the study", {name: str(count) for name, count in study.items()}
     plain = case.plain or case  # of names come commands, which a label must not change in a paper's text

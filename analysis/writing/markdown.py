@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from ablate import format
+from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
 from analysis.writing import sheet
@@ -20,7 +20,7 @@ def write(case: Case, folder: Path, pictures: Iterable[Picture] = ()) -> Path:
     found = sections(case, pictures)
     at = 1 + [section.name for section in found].index("verdicts")
     found[at:at] = [section for section in (noise(case),) if section.items]
-    write_atomic(file, page(format.title(case.study.manifest), found).encode())
+    write_atomic(file, page(naming.title(case.study.manifest), found).encode())
     return file
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from ablate import evidence, format
 from ablate.format import listed, ranged, said_metric
+from ablate.results import naming
+from ablate.results.records import Cell, Manifest
 from ablate.results.tables import planned_cells
 from analysis.case import Case
 from analysis.writing import assumptions, methods_training, tables
@@ -62,23 +64,23 @@ def _escaped(text: str) -> str:
 
 def _design(case: Case) -> Iterator[str]:
     manifest = case.study.manifest
-    if manifest.get("source"):
-        yield f"The runs were read from {manifest['source']}; what they share is taken from there."
-    factors = manifest["factors"]
+    if manifest.source:
+        yield f"The runs were read from {manifest.source}; what they share is taken from there."
+    factors = manifest.factors
     if not factors:
         yield "One configuration was trained, so that nothing is compared."
         return
     varied = [
-        f"{listed(_cited(manifest, name, level) for level in levels)} as {format.named(manifest, name)}"
+        f"{listed(_cited(manifest, name, level) for level in levels)} as {naming.named(manifest, name)}"
         for name, levels in factors.items()
     ]
-    how = f", {DESIGNS[manifest.get('design', 'grid')]}" if len(factors) > 1 else ""
+    how = f", {DESIGNS[manifest.design]}" if len(factors) > 1 else ""
     named = ", and ".join([*[", ".join(varied[:-1])] * (len(varied) > 1), varied[-1]])
-    yield f"We compared {named}{how}: {format.counted(len(manifest['cells']), 'cell')}."
-    reference = ", ".join(format.assigned(manifest, *each) for each in manifest["reference"].items())
-    within = [format.named(manifest, name) for name in factors if name not in manifest["reference"]]
+    yield f"We compared {named}{how}: {format.counted(len(manifest.cells), 'cell')}."
+    reference = ", ".join(naming.assigned(manifest, *each) for each in manifest.reference.items())
+    within = [naming.named(manifest, name) for name in factors if name not in manifest.reference]
     yield f"The reference is {reference}" + f", within each level of {listed(within)}" * bool(within) + "."
-    yield from map(_sentence, manifest.get("remarks", ()))
+    yield from map(_sentence, manifest.remarks)
 
 
 def _also(case: Case) -> Iterator[str]:
@@ -87,50 +89,50 @@ def _also(case: Case) -> Iterator[str]:
         yield f"With {change}, the two sides differ in more than that; also: {others}."
 
 
-def _cited(manifest: dict[str, Any], factor: str, level: Any) -> str:
-    return format.named(manifest, level) + mention(manifest, f"{factor}={format.show(level)}")
+def _cited(manifest: Manifest, factor: str, level: Any) -> str:
+    return naming.named(manifest, level) + mention(manifest, f"{factor}={format.show(level)}")
 
 
 def _matching(case: Case) -> Iterator[str]:
     manifest = case.study.manifest
-    held = format.matched(manifest)
+    held = naming.matched(manifest)
     if held:
-        chosen = "numbers of steps" if manifest["match"] == "flops_total" else "FFN widths"
+        chosen = "numbers of steps" if manifest.match == "flops_total" else "FFN widths"
         quantity, _, within = held.partition(": ")[2].partition(" within ")
         yield f"The cells' {chosen} were chosen so that {quantity} are within {within} of the reference's."
 
 
 def _tuning(case: Case) -> Iterator[str]:
     manifest = case.study.manifest
-    tuned = manifest.get("tuning")
-    rates = {c["config"]["optim"]["lr"] for c in planned_cells(manifest) if "lr" in c["config"].get("optim", {})}
+    tuned = manifest.tuning
+    rates = {c.config["optim"]["lr"] for c in planned_cells(manifest) if "lr" in c.config.get("optim", {})}
     if tuned:
-        values = listed(map(format.setting, tuned["values"]))
-        seeds = format.counted(tuned["seeds"], "seed")
-        anew = ", anew for each scored seed and with seeds of its own" * bool(tuned.get("per_seed"))
+        values = listed(map(format.setting, tuned.values))
+        seeds = format.counted(tuned.seeds, "seed")
+        anew = ", anew for each scored seed and with seeds of its own" * tuned.per_seed
         yield (
-            f"{tuned['key']} was tuned for each cell alike{anew}, over {values} with {seeds} each, by the validation "
+            f"{tuned.key} was tuned for each cell alike{anew}, over {values} with {seeds} each, by the validation "
             "split; these seeds are not scored."
         )
         if anew:
             yield "Intervals include what tuning chooses by chance."
         if given := evidence.given(manifest):
             yield f"Verdicts hold {given}: tuning was not repeated, and no interval includes what it chose by chance."
-        edges = sum(bool(cell["edge"]) for cell in tuned["cells"].values())
+        edges = sum(cell.edge for cell in tuned.cells.values())
         if edges:
             yield f"For {format.counted(edges, 'cell')} the best value is at the edge of what was tried."
-    if len(rates) == 1 and (tuned or {}).get("key") != "optim.lr":
+    if len(rates) == 1 and (tuned is None or tuned.key != "optim.lr"):
         yield "The learning rate was not tuned: all cells share it."
 
 
 def _seeds(case: Case) -> Iterator[str]:
     manifest, table = case.study.manifest, case.effects
-    seeds, cells = manifest["seeds"], manifest["cells"]
+    seeds, cells = manifest.seeds, manifest.cells
     shown = ranged([str(seed) for seed in seeds])
     yield f"Every cell was trained with {format.counted(len(seeds), 'seed')} ({shown})."
-    if manifest.get("confirms"):
-        yield f"These seeds had not been scored in {manifest['confirms']}, which this study confirms."
-    if manifest.get("source"):
+    if manifest.confirms:
+        yield f"These seeds had not been scored in {manifest.confirms}, which this study confirms."
+    if manifest.source:
         yield "Comparisons are " + ("paired by seed." if len(table) and table["paired"].all() else "unpaired (Welch).")
     elif len(table) and table["paired"].all():
         yield f"{_batches(cells)}, so that seeds pair."
@@ -138,26 +140,24 @@ def _seeds(case: Case) -> Iterator[str]:
         yield "Seeds pair where cells see the same batches in the same order; other comparisons are unpaired (Welch)."
     elif len(table):
         yield "The cells see different batches, so that comparisons are unpaired (Welch)."
-    shared = [
-        cell["shared_draws"] for cell in cells if not cell["reference"] and format.known(cell.get("shared_draws"))
-    ]
-    if shared and not manifest.get("source"):
+    shared = [cell.shared_draws for cell in cells if not cell.reference and format.known(cell.shared_draws)]
+    if shared and not manifest.source:
         span = ranged([f"{share:.0%}".replace("%", " %") for share in sorted({min(shared), max(shared)})])
         span = span.replace(", ", " to ")
         yield f"{_drawn(cells)}: cells share {span} of theirs with the reference."
 
 
-def _batches(cells: list[dict[str, Any]]) -> str:
+def _batches(cells: list[Cell]) -> str:
     """What cells that pair share of their data, where seed.data may hold it fixed."""
-    held = {(cell["config"].get("seed") or {}).get("data") for cell in cells}
+    held = {(cell.config.get("seed") or {}).get("data") for cell in cells}
     if len(held) == 1 and held != {None}:
         return f"All runs see the same batches in the same order, those of seed {held.pop()}"
     return "For a given seed, cells that are compared see the same batches in the same order"
 
 
-def _drawn(cells: list[dict[str, Any]]) -> str:
+def _drawn(cells: list[Cell]) -> str:
     """What initial draws are keyed by, where seed.init may hold them fixed."""
-    held = {(cell["config"].get("seed") or {}).get("init") for cell in cells}
+    held = {(cell.config.get("seed") or {}).get("init") for cell in cells}
     if held == {None}:
         return "Initial draws are keyed by seed and parameter name"
     if len(held) == 1:
@@ -171,38 +171,38 @@ def _endpoint(case: Case) -> Iterator[str]:
     metrics = [said_metric(metric) + _unit(manifest, metric) for metric in found]
     if len(found) > 1:
         metrics = [f"{said} of {_tasks(manifest, metric)}" for said, metric in zip(metrics, found, strict=True)]
-    settings = [cell["config"].get("eval", {}) for cell in manifest["cells"]]
+    settings = [cell.config.get("eval", {}) for cell in manifest.cells]
     sizes = sorted({setting["tokens"] for setting in settings if "tokens" in setting})
     about = f", over up to {ranged([f'{size:,}' for size in sizes])} positions of held-out data" if sizes else ""
     yield f"The endpoint is {listed(metrics)} at the last step{about}."
 
 
-def _tasks(manifest: dict[str, Any], metric: str) -> str:
+def _tasks(manifest: Manifest, metric: str) -> str:
     """The tasks whose cells are compared by a metric."""
     by_cell = evidence.endpoints(manifest)
-    tasks = dict.fromkeys(cell["task"] for cell in manifest["cells"] if by_cell[cell["id"]] == metric)
-    return listed(manifest["tasks"][task]["name"] for task in tasks)
+    tasks = dict.fromkeys(cell.task for cell in manifest.cells if by_cell[cell.id] == metric)
+    return listed(manifest.tasks[task].name for task in tasks)
 
 
-def _unit(manifest: dict[str, Any], metric: str) -> str:
+def _unit(manifest: Manifest, metric: str) -> str:
     unit = unit_of(manifest, metric).strip()
     return f" ({unit})" if unit else ""
 
 
 def _statistics(case: Case) -> Iterator[str]:
     manifest, table = case.study.manifest, case.effects
-    if len(manifest["seeds"]) == 1:
+    if len(manifest.seeds) == 1:
         yield "One seed gives no interval and no verdict: nothing can be concluded from this study."
         return
-    if format.no_evidence(manifest):
-        yield _sentence(f"{format.role(manifest)}; no verdict is given")
+    if naming.no_evidence(manifest):
+        yield _sentence(f"{naming.role(manifest)}; no verdict is given")
         return
     yield from _claims(case)
     yield tables.families(case)
     family = int(table["family"].sum()) if len(table) else 0
     if len(table):
-        several = len(set(manifest["factors"]) & set(manifest["reference"])) > 1
-        which = COMPARED[manifest.get("design", "grid")] if several else "differences of each level from the reference"
+        several = len(set(manifest.factors) & set(manifest.reference)) > 1
+        which = COMPARED[manifest.design] if several else "differences of each level from the reference"
         yield f"Effects are {which}" + ", computed within each seed" * bool(table["paired"].all()) + "."
         yield from _crossed(case)
     if family:
@@ -228,10 +228,10 @@ def _crossed(case: Case) -> Iterator[str]:
     manifest, trends = case.study.manifest, case.effects[case.effects["kind"] == "trend"]
     found = dict.fromkeys(each.setting for each in evidence.crossings(manifest))
     known = {name for factor in case.effects["factor"] for name in str(factor).split(" x ")}
-    if crossed := [format.named(manifest, name) for name in found if name in known]:
+    if crossed := [naming.named(manifest, name) for name in found if name in known]:
         yield f"They are given at each level of {listed(crossed)}, with differences between levels as interactions."
     units = dict.fromkeys(zip(trends["factor"].str.split(" x ").str[-1], trends["level"], strict=True))
-    axes = dict.fromkeys(f"{level.split(', ')[-1]} of {format.named(manifest, name)}" for name, level in units)
+    axes = dict.fromkeys(f"{level.split(', ')[-1]} of {naming.named(manifest, name)}" for name, level in units)
     if axes:
         yield f"Trends are least-squares slopes of an effect over the levels: {listed(axes)}."
 
@@ -255,9 +255,9 @@ def _claims(case: Case) -> Iterator[str]:
 
 def _looks(case: Case) -> Iterator[str]:
     manifest = case.study.manifest
-    sequence, note = manifest.get("sequential"), evidence.unadjusted(manifest)
+    sequence, note = manifest.sequential, evidence.unadjusted(manifest)
     if sequence:
-        at = listed(map(str, sequence["looks"]))
+        at = listed(map(str, sequence.looks))
         yield f"Seeds were added at looks planned at {at} seeds; intervals and p-values allow for every look."
     if note:
         yield _sentence(note)
@@ -269,7 +269,7 @@ def _losses(case: Case) -> Iterator[str]:
     lost = [f"{counts[name]} {name}" for name in ("diverged", "failed", "missing") if counts.get(name)]
     bare = int(counts.get("done", 0) - case.cells["n"].sum())
     lost += [f"{bare} done without the endpoint"] * (bare > 0)
-    if not study.manifest.get("source"):
+    if not study.manifest.source:
         yield (
             "A run counts as diverged where its loss is not finite, or its training loss stays more than 10 % above "
             "its value at the first step, over a tenth of the steps or to the end; overfitting is no divergence."
@@ -286,19 +286,19 @@ def _losses(case: Case) -> Iterator[str]:
 def _noise(case: Case) -> Iterator[str]:
     placebos, exchange = case.study.beside.get("placebos"), case.study.beside.get("exchange")
     if placebos:
-        cells = placebos.manifest["cells"]
-        copied = next((f"{cell['label']}, " for cell in cells if cell["reference"]), "")
-        kinds = [cell["label"].removeprefix(copied) for cell in cells if not cell["reference"]]
-        seeds = format.counted(len(placebos.manifest["seeds"]), "seed")
+        cells = placebos.manifest.cells
+        copied = next((f"{cell.label}, " for cell in cells if cell.reference), "")
+        kinds = [cell.label.removeprefix(copied) for cell in cells if not cell.reference]
+        seeds = format.counted(len(placebos.manifest.seeds), "seed")
         yield f"What noise alone makes was measured with copies of the reference cell, {seeds} each: {listed(kinds)}."
     if exchange:
-        steps = sorted({cell["config"]["train"]["steps"] for cell in exchange.manifest["cells"]})
+        steps = sorted({cell.config["train"]["steps"] for cell in exchange.manifest.cells})
         at = listed(f"{count:,}" for count in steps)
         yield f"Effects are also given in training steps, by runs of the reference cells of {at} steps."
 
 
 def _caveats(case: Case) -> Iterator[str]:
-    notes = dict.fromkeys(note for cell in case.study.manifest["cells"] for note in cell["notes"])
+    notes = dict.fromkeys(note for cell in case.study.manifest.cells for note in cell.notes)
     yield from (_sentence(f"note: {note}") for note in notes)
 
 

@@ -18,8 +18,8 @@ def runs_table(study: Study) -> pandas.DataFrame:
 
     Cells stand in the study's order, so that a reader who takes first levels for the reference takes the study's.
     """
-    runs, factors = study.runs, list(study.manifest["factors"])
-    chosen = {cell["id"]: evidence.matched(study.manifest, cell) for cell in study.manifest["cells"]}
+    runs, factors = study.runs, list(study.manifest.factors)
+    chosen = {cell.id: evidence.matched(study.manifest, cell) for cell in study.manifest.cells}
     added = pandas.DataFrame([chosen[cell] for cell in runs["cell"]], index=runs.index)
     metrics = [name for name in runs if name not in {*FIRST, *factors, *SHAPE, *LAST, *ITS_OWN}]
     table = runs.join(added)

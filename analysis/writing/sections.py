@@ -13,6 +13,8 @@ from ablate import evidence, format
 from ablate.config.schema import STUDY_KEYS
 from ablate.format import listed, ranged
 from ablate.format.settings import flat
+from ablate.results import naming
+from ablate.results.records import Manifest, Tuning
 from ablate.results.tables import planned_cells
 from analysis.case import Case
 from analysis.writing import methods, methods_training, tables
@@ -30,6 +32,12 @@ class Picture(NamedTuple):
     says: str
     caption: list[str]
     files: list[str]
+
+
+def captioned(says: str, caption: Sequence[str]) -> str:
+    """What a figure shows and the lines of its caption, as one sentence."""
+    lines = "; ".join(line.rstrip(".") for line in caption if line)
+    return ": ".join(filter(None, [says[:1].upper() + says[1:].rstrip("."), lines])) + "."
 
 
 class Section(NamedTuple):
@@ -55,8 +63,8 @@ def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
 def question(case: Case) -> Section:
     """What was asked, and where the answer holds."""
     manifest = case.study.manifest
-    asked = manifest.get("question") or _asked([format.named(manifest, name) for name in manifest["factors"]])
-    return Section("question", "Question", [line for line in (asked, format.role(manifest)) if line])
+    asked = manifest.question or _asked([naming.named(manifest, name) for name in manifest.factors])
+    return Section("question", "Question", [line for line in (asked, naming.role(manifest)) if line])
 
 
 def _asked(factors: list[str]) -> str:
@@ -67,9 +75,9 @@ def verdicts(case: Case) -> Section:
     """A sentence per effect that comes first, and what must be known with them."""
     notes = [tables.families(case), evidence.standing(case.study, case.effects, case.claims) or ""]
     notes += [evidence.unadjusted(case.study.manifest) or "", evidence.overfitting(case.study)]
-    if len(case.study.manifest["seeds"]) == 1:
+    if len(case.study.manifest.seeds) == 1:
         notes.append(ALONE)
-    elif format.no_evidence(case.study.manifest):
+    elif naming.no_evidence(case.study.manifest):
         notes.append("This study serves another one: its differences are no effects of variants, and have no verdicts.")
     elif case.effects.empty:
         notes.append("Nothing is compared in this study.")
@@ -93,46 +101,46 @@ def plan(case: Case) -> Section:
     """The design as facts: factors, reference, cells, seeds, task, what was matched and tuned."""
     manifest = case.study.manifest
     levels = [
-        f"{format.named(manifest, name)}: {', '.join(format.named(manifest, level) for level in found)}"
-        for name, found in manifest["factors"].items()
+        f"{naming.named(manifest, name)}: {', '.join(naming.named(manifest, level) for level in found)}"
+        for name, found in manifest.factors.items()
     ]
-    reference = ", ".join(format.assigned(manifest, *each) for each in manifest["reference"].items())
-    seeds, cells = manifest["seeds"], manifest["cells"]
+    reference = ", ".join(naming.assigned(manifest, *each) for each in manifest.reference.items())
+    seeds, cells = manifest.seeds, manifest.cells
     count = f"{format.counted(len(cells), 'cell')} × {format.counted(len(seeds), 'seed')} = "
-    tuned, sequence = manifest.get("tuning"), manifest.get("sequential")
-    metrics = [f"{metric}{format.unit(manifest, metric)}" for metric in evidence.measures(manifest)]
+    tuned, sequence = manifest.tuning, manifest.sequential
+    metrics = [f"{metric}{naming.unit(manifest, metric)}" for metric in evidence.measures(manifest)]
     facts = [
         ("factors", "; ".join(levels)),
-        ("design", manifest.get("design", "grid").replace("_", " ")),
+        ("design", manifest.design.replace("_", " ")),
         ("reference", reference),
         ("runs", count + format.counted(len(case.study.runs), "run")),
         ("seeds", ranged([format.show(seed) for seed in seeds])),
-        ("seeds=auto", f"looks at {', '.join(map(str, sequence['looks']))}" if sequence else ""),
-        ("task", ", ".join(dict.fromkeys(task["title"] for task in manifest["tasks"].values()))),
+        ("seeds=auto", f"looks at {', '.join(map(str, sequence.looks))}" if sequence else ""),
+        ("task", ", ".join(dict.fromkeys(task.title for task in manifest.tasks.values()))),
         ("endpoint", f"{' or '.join(metrics)}, at the last step"),
         ("steps", _configured(manifest, "train", "steps")),
         (
             "learning rate",
-            _configured(manifest, "optim", "lr") + " (tuned)" * bool(tuned and tuned["key"] == "optim.lr"),
+            _configured(manifest, "optim", "lr") + " (tuned)" * bool(tuned and tuned.key == "optim.lr"),
         ),
         ("margin", evidence.margin_line(case.study).removeprefix("margin: ")),
-        ("held equal", format.matched(manifest)),
+        ("held equal", naming.matched(manifest)),
         ("tuning", _tuning(tuned) if tuned else ""),
-        ("placebos", str(manifest.get("placebos") or "")),
-        ("exchange runs", str(manifest.get("exchange") or "")),
+        ("placebos", str(manifest.placebos or "")),
+        ("exchange runs", str(manifest.exchange or "")),
     ]
-    return Section("plan", "Plan", manifest.get("remarks", []), facts=[(name, text) for name, text in facts if text])
+    return Section("plan", "Plan", manifest.remarks, facts=[(name, text) for name, text in facts if text])
 
 
-def _configured(manifest: dict[str, Any], section: str, key: str) -> str:
-    found = {cell["config"][section][key] for cell in planned_cells(manifest) if cell["config"].get(section)}
+def _configured(manifest: Manifest, section: str, key: str) -> str:
+    found = {cell.config[section][key] for cell in planned_cells(manifest) if cell.config.get(section)}
     return ranged([format.setting(value) for value in sorted(found)])
 
 
-def _tuning(tuned: dict[str, Any]) -> str:
-    values = ", ".join(map(format.setting, tuned["values"]))
-    anew = ", anew for each scored seed" * bool(tuned.get("per_seed"))
-    return f"{tuned['key']} at {values}, {format.counted(tuned['seeds'], 'tuning seed')} each{anew}"
+def _tuning(tuned: Tuning) -> str:
+    values = ", ".join(map(format.setting, tuned.values))
+    anew = ", anew for each scored seed" * tuned.per_seed
+    return f"{tuned.key} at {values}, {format.counted(tuned.seeds, 'tuning seed')} each{anew}"
 
 
 def results(case: Case) -> Section:
@@ -189,11 +197,11 @@ def _whole(value: Any) -> str:
 
 def differences(case: Case) -> Section:
     """The settings in which cells differ, and nothing of what they share."""
-    cells = case.study.manifest["cells"]
+    cells = case.study.manifest.cells
     flat = settings(case.study.manifest)
     keys = dict.fromkeys(key for config in flat for key in config)
     differing = [key for key in keys if len({config.get(key, "–") for config in flat}) > 1]
-    labels = [cell["label"] for cell in cells]
+    labels = [cell.label for cell in cells]
     if len(cells) <= WIDE:
         head, rows = ["setting", *labels], [[key, *(config.get(key, "–") for config in flat)] for key in differing]
     else:
@@ -205,9 +213,9 @@ def differences(case: Case) -> Section:
     return Section("differences", "Configuration differences", sheets=[sheet] if differing else [])
 
 
-def settings(manifest: dict[str, Any]) -> list[dict[str, str]]:
+def settings(manifest: Manifest) -> list[dict[str, str]]:
     """The settings of each cell, without those that belong to its study."""
-    configs = [cell["config"].items() for cell in manifest["cells"]]
+    configs = [cell.config.items() for cell in manifest.cells]
     return [flattened({key: value for key, value in config if key not in STUDY_KEYS}) for config in configs]
 
 
@@ -223,10 +231,10 @@ def flattened(config: dict[str, Any]) -> dict[str, str]:
 def looks(case: Case) -> Section:
     """When results were seen, at how many seeds, and whether that was planned."""
     lines = []
-    for look in case.study.manifest["looks"]:
-        count = format.counted(len(look["seeds"]), "seed")
-        how = "planned by seeds=auto" if look.get("planned") else f"in {look['study']}" if "study" in look else ""
-        lines.append(", ".join(filter(None, (f"{look.get('when') or 'at an unknown time'}: {count}", how))))
+    for look in case.study.manifest.looks:
+        count = format.counted(len(look.seeds), "seed")
+        how = "planned by seeds=auto" if look.planned else f"in {look.study}" if look.study else ""
+        lines.append(", ".join(filter(None, (f"{look.when or 'at an unknown time'}: {count}", how))))
     note = evidence.unadjusted(case.study.manifest)
     return Section("looks", "Looks at results", [note] if note else [], items=lines)
 
@@ -255,20 +263,20 @@ def noise(case: Case) -> Section:
 def provenance(case: Case) -> Section:
     """Where the numbers come from: command, versions, code, hardware, data."""
     manifest, trained = case.study.manifest, case.study.runs
-    versions = {name: str(text) for name, text in manifest.get("versions", {}).items()}
+    versions = {name: str(text) for name, text in manifest.versions.items()}
     commits = {str(text): bool(dirty) for text, dirty in _pairs(trained, "commit", "dirty")}
     code = ", ".join(commit[:12] + " with changes not committed" * dirty for commit, dirty in commits.items())
     facts = [
-        ("study", manifest["study"]),
-        ("source", str(manifest.get("source") or "")),
-        ("command", manifest.get("command") or ""),
-        ("planned", f"{manifest.get('created', '')}, last on {manifest['updated']}" if manifest.get("updated") else ""),
+        ("study", manifest.study),
+        ("source", str(manifest.source or "")),
+        ("command", manifest.command or ""),
+        ("planned", f"{manifest.created}, last on {manifest.updated}" if manifest.updated else ""),
         ("versions", ", ".join(f"{name} {text}" for name, text in versions.items())),
         ("torch of the runs", ", ".join(methods_training.distinct(trained, "torch"))),
         ("git commit", code),
         ("device", ", ".join(methods_training.distinct(trained, "device"))),
-        ("data", ", ".join(f"{task['name']} ({key})" for key, task in manifest["tasks"].items())),
-        ("hash of the claims", str(manifest.get("claims_hash") or "")),
+        ("data", ", ".join(f"{task.name} ({key})" for key, task in manifest.tasks.items())),
+        ("hash of the claims", str(manifest.claims_hash or "")),
     ]
     return Section("provenance", "Provenance", facts=[(name, text) for name, text in facts if text])
 

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate import evidence, format
-from ablate.format import leaning, listed, p_words, said_metric, scope
+from ablate.format import leaning, listed, p_words, said_metric
+from ablate.results import naming
+from ablate.results.naming import scope
+from ablate.results.records import Manifest
 from analysis.case import Case
 
 ALONE = "the two alone add up to"  # not the main effects: as means over the other factor they hold a share of it
@@ -23,7 +26,7 @@ def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
     return [sentence(manifest, row, sides.get(row.label)) for row in shown.itertuples()]
 
 
-def sentence(manifest: dict[str, Any], row: Any, contrast: evidence.Contrast | None = None) -> str:
+def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast | None = None) -> str:
     """One row of effects in words: "swiglu in place of mlp lowers the test loss by 0.053 nats per byte [0.027, …] (…)."
 
     `contrast` says which cells it compares: with it, what they cost and the scope are said, too.
@@ -33,14 +36,14 @@ def sentence(manifest: dict[str, Any], row: Any, contrast: evidence.Contrast | N
     return f"{finding(manifest, row)} ({grounds})."
 
 
-def where(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
+def where(manifest: Manifest, contrast: evidence.Contrast | None) -> str:
     """The scope of a finding, that of the study where the cells are not known."""
     if contrast is None:
-        return scope(manifest, [cell["id"] for cell in manifest["cells"]])
+        return scope(manifest, [cell.id for cell in manifest.cells])
     return scope(manifest, contrast.weights, contrast.side(-1))
 
 
-def finding(manifest: dict[str, Any], row: Any) -> str:
+def finding(manifest: Manifest, row: Any) -> str:
     """The effect and its verdict in words, without what they rest on."""
     about = subject(manifest, row)
     if row.verdict == "withheld" or not row.n:
@@ -58,7 +61,7 @@ def finding(manifest: dict[str, Any], row: Any) -> str:
     return f"{about}: {told}{why}, {evidence.spread(manifest, row)}{beyond(manifest, row)}"
 
 
-def moved(manifest: dict[str, Any], row: Any) -> str:
+def moved(manifest: Manifest, row: Any) -> str:
     """A decided effect: which way the metric moves, or of an interaction the difference that one change makes to it."""
     if row.kind == "trend":
         way = f"{'lower' if row.mean < 0 else 'higher'} by {evidence.sized(manifest, row)}"
@@ -75,26 +78,26 @@ def moved(manifest: dict[str, Any], row: Any) -> str:
     return f"{subject(manifest, row)}: {what} is {by} {than}"
 
 
-def beyond(manifest: dict[str, Any], row: Any) -> str:
+def beyond(manifest: Manifest, row: Any) -> str:
     """What the number of an interaction is a difference of; nothing for other effects."""
     if row.kind == "trend":
-        return f" {row.level.split(', ')[-1]} of {format.named(manifest, row.factor.split(' x ')[-1])}"
+        return f" {row.level.split(', ')[-1]} of {naming.named(manifest, row.factor.split(' x ')[-1])}"
     pair = paired(manifest, row) if row.kind == "interaction" else None
     if pair:
         return f": {pair.difference} with {pair.other}, minus that with {pair.base}"
     return f" beyond what {ALONE}" * (row.kind == "interaction")
 
 
-def subject(manifest: dict[str, Any], row: Any) -> str:
+def subject(manifest: Manifest, row: Any) -> str:
     """What is compared: "swiglu in place of mlp", "interaction of rms and swiglu", "rms + swiglu", at its stratum."""
     where = f" at {row.stratum}" * bool(row.stratum)
     if row.kind == "main":
-        base = format.named(manifest, row.reference)
+        base = naming.named(manifest, row.reference)
         return f"{named(manifest, row.factor, row.level)} in place of {base}{where}"
     if row.kind == "trend":
         (factor, setting), level = row.factor.split(" x "), row.level.split(", ")[0]
-        one = f"{named(manifest, factor, level)} in place of {format.named(manifest, row.reference)}"
-        return f"trend of {one} over {format.named(manifest, setting)}{where}"
+        one = f"{named(manifest, factor, level)} in place of {naming.named(manifest, row.reference)}"
+        return f"trend of {one} over {naming.named(manifest, setting)}{where}"
     if row.kind == "interaction":
         pair = paired(manifest, row)
         return f"interaction of {f'{pair.other} and {pair.one}{where}' if pair else row.label}"
@@ -112,34 +115,34 @@ class Pair(NamedTuple):
     base: str
 
 
-def paired(manifest: dict[str, Any], row: Any) -> Pair | None:
+def paired(manifest: Manifest, row: Any) -> Pair | None:
     """The two changes of an interaction; None where one number stands for several interactions."""
     factors, levels, bases = row.factor.split(" x "), row.level.split(", "), row.reference.split(", ")
     if evidence.ALIASED in row.note or {len(factors), len(levels), len(bases)} != {2}:
         return None
-    if factors[1] not in manifest["reference"]:  # a setting: what a component changes at one of its levels
+    if factors[1] not in manifest.reference:  # a setting: what a component changes at one of its levels
         factors, levels, bases = factors[::-1], levels[::-1], bases[::-1]
     other, one = (named(manifest, *each) for each in zip(factors, levels, strict=True))
     base = named(manifest, factors[0], bases[0])
-    return Pair(one, f"the difference that {one} in place of {format.named(manifest, bases[1])} makes", other, base)
+    return Pair(one, f"the difference that {one} in place of {naming.named(manifest, bases[1])} makes", other, base)
 
 
-def named(manifest: dict[str, Any], factor: str, level: str) -> str:
+def named(manifest: Manifest, factor: str, level: str) -> str:
     """A level as people say it: swiglu, optim.lr=0.003, norm=none."""
-    shown = format.named(manifest, level)
-    alone = factor in manifest.get("components", []) and (level not in BARE or shown != level)
-    return shown if alone else format.assigned(manifest, factor, level)
+    shown = naming.named(manifest, level)
+    alone = factor in manifest.components and (level not in BARE or shown != level)
+    return shown if alone else naming.assigned(manifest, factor, level)
 
 
-def averaged(manifest: dict[str, Any], row: Any) -> str:
+def averaged(manifest: Manifest, row: Any) -> str:
     """Over which other factors a main effect of a factorial design is a mean."""
-    if row.kind != "main" or manifest.get("design", "grid") not in ("grid", "fractional"):
+    if row.kind != "main" or manifest.design not in ("grid", "fractional"):
         return ""
-    others = [name for name in manifest["factors"] if name in manifest["reference"] and name != row.factor]
-    return f", averaged over {listed(format.named(manifest, name) for name in others)}" if others else ""
+    others = [name for name in manifest.factors if name in manifest.reference and name != row.factor]
+    return f", averaged over {listed(naming.named(manifest, name) for name in others)}" if others else ""
 
 
-def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast | None) -> list[str]:
+def grounds_of(row: Any, manifest: Manifest, contrast: evidence.Contrast | None) -> list[str]:
     """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
     seeds = format.counted(row.n, "seed") if row.paired else format.over(row)
     found = [] if row.family else ["exploratory"]
@@ -157,20 +160,20 @@ def grounds_of(row: Any, manifest: dict[str, Any], contrast: evidence.Contrast |
     return [part for part in [*found, evidence.worth_told(row, "steps"), costs(manifest, contrast)] if part]
 
 
-def costs(manifest: dict[str, Any], contrast: evidence.Contrast | None) -> str:
+def costs(manifest: Manifest, contrast: evidence.Contrast | None) -> str:
     """How many more parameters the level's side has: "+0.4 % parameters"; nothing where that is not known."""
     if contrast is None or contrast.kind in format.CROSSED:
         return ""
-    params = {cell["id"]: cell["params"] for cell in manifest["cells"]}
+    params = {cell.id: cell.params for cell in manifest.cells}
     sides = [_mean(params, contrast.side(sign)) for sign in (1, -1)]
     if not all(map(format.known, sides)) or not sides[1]:
         return ""
     return f"{format.percent(sides[0] / sides[1] - 1)} parameters" if sides[0] != sides[1] else "equal parameters"
 
 
-def unit_of(manifest: dict[str, Any], metric: str) -> str:
+def unit_of(manifest: Manifest, metric: str) -> str:
     """The unit to write after a number: " nats per byte", or nothing."""
-    return format.unit(manifest, metric).removeprefix(",")
+    return naming.unit(manifest, metric).removeprefix(",")
 
 
 def _mean(params: dict[str, Any], side: dict[str, float]) -> float:

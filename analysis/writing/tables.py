@@ -8,6 +8,7 @@ from typing import Any
 import pandas
 
 from ablate import evidence, format
+from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.study import Study
 from analysis.case import Case
@@ -53,7 +54,7 @@ def beside(study: Study) -> dict[str, list[float]]:
     split = metrics[0].split("/")[0]  # of a tuning study the validation split: its test scores are nobody's business
     known = [name for name in study.runs if name.startswith(f"{split}/") and study.runs[name].notna().any()]
     others = [name for name in known if metrics != [name]]
-    order = [cell["id"] for _, members in evidence.strata(study.manifest) for cell in members]
+    order = [cell.id for _, members in evidence.strata(study.manifest) for cell in members]
     return {name: evidence.scores(study, name).mean()[order].to_list() for name in others}
 
 
@@ -88,7 +89,7 @@ def cells_sheet(case: Case) -> Sheet:
 def _seen(study: Study, metric: str) -> str:
     """A metric as the head of a column, with the share of its examples that training has seen."""
     length = metric.partition("@")[2]
-    shares = [cell.get("seen_lengths", {}).get(length, 0.0) for cell in study.manifest["cells"]]
+    shares = [cell.seen_lengths.get(length, 0.0) for cell in study.manifest.cells]
     return metric + f", {format.rough(max(shares))} seen in training" * (max(shares) > 0)
 
 
@@ -119,7 +120,7 @@ def effects_sheet(case: Case) -> Sheet:
     head = ["effect", *["metric"] * several, "n", "lost", difference, "p (Holm; exploratory: BH)"]
     head += ["worth in steps"] * priced + ["verdict", "role"]
     confounded = bool(table["also"].ne("").any())
-    head += ["also"] * confounded + ([f"match={manifest['match']}, left at most"] if matched else [])
+    head += ["also"] * confounded + ([f"match={manifest.match}, left at most"] if matched else [])
     rows = []
     for row in table.itertuples():
         places = format.decimals([(row.high - row.low) / 2])
@@ -235,17 +236,17 @@ def losses_sheet(case: Case) -> Sheet | None:
 
 def at_common_values(study: Study) -> list[str]:
     """Of a tuned study, each effect with all cells at the same value."""
-    heading, rows = evidence.common_rows(study.manifest) if study.manifest.get("tuning") else ("", [])
+    heading, rows = evidence.common_rows(study.manifest) if study.manifest.tuning else ("", [])
     return [f"{heading}:"] * bool(rows) + [f"{label}: {', '.join(values)}" for label, *values in rows]
 
 
 def remarks(study: Study) -> list[str]:
     """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
     manifest = study.manifest
-    lines = [format.role(manifest), *manifest.get("remarks", []), format.matched(manifest)]
+    lines = [naming.role(manifest), *manifest.remarks, naming.matched(manifest)]
     lines += [evidence.unadjusted(manifest) or "", evidence.margin_line(study)]
     lines.append(evidence.overfitting(study))
-    if len(manifest["seeds"]) == 1:
+    if len(manifest.seeds) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):
         runs = study.runs[study.runs["status"] == status]

@@ -7,6 +7,7 @@ import fcntl
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,8 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))
     folder, states = tmp_path / "results", ("done", "diverged", "failed", "running")
     fabricate(folder, {"norm": ["ln"]}, seeds=range(4), status=lambda _, seed: states[seed])
-    for planned in read_manifest(folder, "fabricated")["runs"]:
-        run = Run(folder, planned["path"])
+    for planned in read_manifest(folder, "fabricated").runs:
+        run = Run(folder, planned.path)
         run.config_file.write_text(yaml.safe_dump({"keep": "weights"}))
         put(run.checkpoint_file, 2_000_000)
         put(run.weights_file, 500)
@@ -50,7 +51,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_of(results: Path, seed: int, study: str = "fabricated") -> Run:
-    return Run(results, read_manifest(results, study)["runs"][seed]["path"])
+    return Run(results, read_manifest(results, study).runs[seed].path)
 
 
 def command(results: Path, *arguments: str) -> int:
@@ -119,7 +120,7 @@ def test_a_run_in_use_is_never_touched(results: Path, capsys: pytest.CaptureFixt
 
 def test_a_run_that_is_taken_after_the_look_is_not_touched(results: Path) -> None:
     run = run_of(results, 0)
-    items = [item for item in litter.look(results).items if item.kind in litter.ALWAYS]
+    items = [item for item in litter.survey(results).items if item.kind in litter.ALWAYS]
     with run.lock(lambda: False) as mine:
         assert mine and [item.path for item in litter.remove(items)] == [run.checkpoint_file]
     run.result_file.unlink()  # trained again meanwhile
@@ -143,11 +144,11 @@ def test_runs_of_no_study_are_named_and_go_only_when_asked_for(
 def test_runs_of_a_command_at_work_stay_though_another_has_written_the_manifest(results: Path) -> None:
     fabricate(results, {"norm": ["ln"]}, seeds=range(3), study="both")
     manifest = read_manifest(results, "both")
-    for i, run in enumerate(manifest["runs"]):
-        write_json(unit_file(results, "both", f"u{i}"), {"runs": [run]})
-    fewer = manifest | {"seeds": [0], "runs": manifest["runs"][:1], "units": {"u0": [manifest["runs"][0]["path"]]}}
+    for i, run in enumerate(manifest.runs):
+        write_json(unit_file(results, "both", f"u{i}"), {"runs": [run.as_json()]})
+    fewer = replace(manifest, seeds=[0], runs=manifest.runs[:1], units={"u0": [manifest.runs[0].path]})
     write_manifest(results, fewer)
-    ended, other = (Run(results, run["path"]) for run in manifest["runs"][1:])
+    ended, other = (Run(results, run.path) for run in manifest.runs[1:])
     with other.lock(lambda: False) as mine:
         assert mine and command(results, "--yes", "--orphans") == 0
         assert ended.result_file.exists() and other.result_file.exists()
@@ -236,8 +237,8 @@ def test_without_locks_leases_alone_tell_what_is_in_use(
 
 def test_what_a_link_leads_to_lies_elsewhere_and_stays(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fabricate(results.parent / "other", {"norm": ["rms"]}, study="other")
-    for planned in read_manifest(results.parent / "other", "other")["runs"]:
-        put(Run(results.parent / "other", planned["path"]).weights_file)
+    for planned in read_manifest(results.parent / "other", "other").runs:
+        put(Run(results.parent / "other", planned.path).weights_file)
     put(study_folder(results.parent / "other", "other") / "x.corrupt")
     [cell] = (results.parent / "other" / "runs").iterdir()
     (results / "runs" / cell.name).symlink_to(cell)

@@ -38,22 +38,22 @@ def test_a_sweep_from_command_to_figures(swept):
     results = folder / "results"
     assert sorted(path.name for path in folder.iterdir()) == ["results"], "something else was written"
     manifest = read_manifest(results, newest_study(results))
-    assert manifest["factors"] == {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
-    assert len(manifest["runs"]) == 8
-    for planned in manifest["runs"]:
-        run = Run(results, planned["path"])
+    assert manifest.factors == {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+    assert len(manifest.runs) == 8
+    for planned in manifest.runs:
+        run = Run(results, planned.path)
         result, (rows, torn) = run.result(), run.metrics()
-        assert result["status"] == "done" and torn == 0
+        assert result.status == "done" and torn == 0
         assert [row["step"] for row in rows] == [0, 2, 3, 4, 6]
-        assert result["final"]["test/loss"] == rows[-1]["test/loss"]
+        assert result.final["test/loss"] == rows[-1]["test/loss"]
         assert rows[-1]["tokens"] == 6 * 4 * 16
-        documents = result["documents"]["test"]
-        total = sum(n * loss for n, loss in zip(documents["tokens"], documents["loss"], strict=True))
-        assert total / sum(documents["tokens"]) == pytest.approx(result["final"]["test/loss"])
+        documents = result.documents["test"]
+        total = sum(n * loss for n, loss in zip(documents.tokens, documents.loss, strict=True))
+        assert total / sum(documents.tokens) == pytest.approx(result.final["test/loss"])
         assert run.weights_file.exists() and not run.checkpoint_file.exists()
     analysis = run_module("analysis", "--results-dir", str(results), cwd=folder)
     assert analysis.returncode == 0, analysis.stderr
-    figures = results / "figures" / manifest["study"]
+    figures = results / "figures" / manifest.study
     assert {path.suffix for path in figures.iterdir()} >= {".png", ".pdf", ".csv", ".md"}
 
 
@@ -132,7 +132,7 @@ def test_load_gives_the_model_that_was_evaluated(small, tmp_path):
     torch.set_num_threads(1)
     task = build_task(loaded.config)
     scores = score(loaded.model(), task.held_out("test", 256), torch.device("cpu"), "fp32")
-    assert float(scores.loss.mean()) == loaded.result["final"]["test/loss"]
+    assert float(scores.loss.mean()) == loaded.result.final["test/loss"]
     with pytest.raises(FileNotFoundError, match="is no run and no study"):
         ablate.load(tmp_path)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import run_module
-from fake_studies import fabricate
+from fake_studies import edit_json, fabricate
 
 from ablate.cli.diff import Row, compare, differences, find, main
 from ablate.config.errors import Refused
@@ -27,12 +27,12 @@ def results(tmp_path: Path) -> Path:
     """A study whose runs have configurations and provenance, as a sweep leaves them."""
     fabricate(tmp_path, GRID, seeds=(0, 1))
     manifest = read_manifest(tmp_path, "fabricated")
-    cells = {cell["id"]: cell for cell in manifest["cells"]}
-    for planned in manifest["runs"]:
-        run, cell = Run(tmp_path, planned["path"]), cells[planned["cell"]]
-        run.config_file.write_text(yaml.safe_dump(cell["config"] | {"seeds": [planned["seed"]]}))
+    cells = {cell.id: cell for cell in manifest.cells}
+    for planned in manifest.runs:
+        run, cell = Run(tmp_path, planned.path), cells[planned.cell]
+        run.config_file.write_text(yaml.safe_dump(cell.config | {"seeds": [planned.seed]}))
         code = {"ablate.model.ffn.MLP": "a" * 64, "ablate.model.norm.LayerNorm": "b" * 64}
-        if cell["levels"]["ffn"] == "swiglu":
+        if cell.levels["ffn"] == "swiglu":
             code = {"ablate.model.ffn.SwiGLU": "c" * 64, "ablate.model.norm.LayerNorm": "b" * 64}
         provenance = {"numbers": run.path, "versions": {"torch": "2.6.0"}, "data": "f0", "definitions": code}
         write_json(run.folder / "provenance.json", provenance)
@@ -40,7 +40,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def rewrite(run: Run, **changes: Any) -> None:
-    write_json(run.result_file, (run.result() or {}) | changes)
+    edit_json(run.result_file, lambda result: result.update(changes))
 
 
 def test_cells_differ_by_configuration_and_size(results: Path) -> None:
@@ -61,7 +61,7 @@ def test_runs_differ_by_seed_code_and_metrics_too(results: Path) -> None:
     assert rows["provenance", "code of ablate.model.ffn.SwiGLU"][2:4] == ("absent", "c" * 8)
     assert ("provenance", "code of ablate.model.norm.LayerNorm") not in rows and ("provenance", "data") not in rows
     metric = rows["result", "test/loss"]
-    assert float(metric.change) == pytest.approx(second.result["final"]["test/loss"] - metric.first, rel=1e-3)
+    assert float(metric.change) == pytest.approx(second.result.final["test/loss"] - metric.first, rel=1e-3)
 
 
 def test_versions_data_status_and_keys_without_effect(results: Path) -> None:
@@ -123,18 +123,18 @@ def test_what_is_the_same_is_said_to_be(results: Path, capsys: pytest.CaptureFix
 
 def test_a_cell_or_run_has_many_names(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = read_manifest(results, "fabricated")
-    cell, run = manifest["cells"][0], manifest["runs"][0]
-    for text in ("mlp + 0.001", "mlp+0.001", cell["id"], cell["name"]):
+    cell, run = manifest.cells[0], manifest.runs[0]
+    for text in ("mlp + 0.001", "mlp+0.001", cell.id, cell.name):
         assert find(results, text).run is None and find(results, text).name == "mlp + 0.001"
     monkeypatch.chdir(results / "runs")
-    names = ("mlp + 0.001 s0", "c0 s0", "c0/s0", run["path"], run["path"][:-4], f"./{run['path']}/")
+    names = ("mlp + 0.001 s0", "c0 s0", "c0/s0", run.path, run.path[:-4], f"./{run.path}/")
     for text, study in itertools.product(names, (None, "fabricated")):
         found = find(results, text, study).run
-        assert found and found.folder.samefile(results / "runs" / run["path"]), text
+        assert found and found.folder.samefile(results / "runs" / run.path), text
 
 
 def test_a_prefix_of_several_is_refused(results: Path) -> None:
-    cell = read_manifest(results, "fabricated")["cells"][0]["name"]
+    cell = read_manifest(results, "fabricated").cells[0].name
     with pytest.raises(Refused, match=f"{cell}/s can be {cell}/s0-fabricated, {cell}/s1-fabricated; write which"):
         find(results, f"{cell}/s")
 
@@ -172,8 +172,8 @@ def test_mistakes_are_one_line(results: Path, arguments: list[str], line: str) -
 def test_the_keys_said_to_have_no_effect_have_none(plan: Callable[..., Any]) -> None:
     from ablate.results.run_key import numbers
 
-    [cell] = plan("seeds=1").manifest["cells"]
+    [cell] = plan("seeds=1").manifest.cells
     for key in (*STUDY_KEYS, *NO_NUMBERS):
         section, _, name = key.partition(".")
-        changed = cell["config"] | {section: cell["config"][section] | {name: "other"} if name else "other"}
-        assert numbers(changed) == numbers(cell["config"]), key
+        changed = cell.config | {section: cell.config[section] | {name: "other"} if name else "other"}
+        assert numbers(changed) == numbers(cell.config), key

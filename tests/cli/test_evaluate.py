@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SHAPE, STEPS, run_module
+from fake_studies import edit_json
 from one_run import sweep_here
 
 from ablate.cli.evaluate import main
@@ -38,8 +39,8 @@ def evaluate(trained, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
 
 def runs(folder: Path) -> dict[str, Run]:
     manifest = json.loads((folder / "results/studies/norms/manifest.json").read_text())
-    labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
-    return {f"{labels[r['cell']]} {r['seed']}": Run(folder / "results", r["path"]) for r in manifest["runs"]}
+    labels = {cell.id: cell.label for cell in manifest.cells}
+    return {f"{labels[r.cell]} {r.seed}": Run(folder / "results", r.path) for r in manifest.runs}
 
 
 def test_a_study_gives_the_numbers_that_training_wrote(trained):
@@ -54,7 +55,7 @@ def test_a_study_gives_the_numbers_that_training_wrote(trained):
     assert columns == ["cell", "seed", *metrics, *extra] and "test/loss_recalibrated" in extra
     for row in rows:
         cell, seed, *values = row.split()
-        final = runs(trained)[f"{cell} {seed}"].result()["final"]
+        final = runs(trained)[f"{cell} {seed}"].result().final
         shown = dict(zip(columns[2:], values, strict=cell == "bn"))
         assert {name: f"{final[name]:.4f}" for name in shown} == shown and len(shown) == (
             len(columns) - 2 if cell == "bn" else 3
@@ -65,9 +66,8 @@ def test_a_study_gives_the_numbers_that_training_wrote(trained):
 def test_other_numbers_than_training_wrote_are_named(trained, evaluate):
     run = runs(trained)["bn 1"]
     whole = run.result_file.read_text()
-    result = run.result()
-    result["final"]["test/loss_batch"] += 1e-9
-    write_json(run.result_file, result)  # of another machine, say
+    changed = run.result().final["test/loss_batch"] + 1e-9  # of another machine, say
+    edit_json(run.result_file, lambda result: result["final"].update({"test/loss_batch": changed}))
     try:
         code, shown = evaluate("norms")
     finally:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
+from fake_studies import a_cell, a_manifest, edit_json
 from rich.console import Console, Group
 
 from ablate.cli.monitor import state, view
@@ -25,6 +26,7 @@ from ablate.format import duration
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, write_manifest
 from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.records import PlannedRun, TaskFacts
 from ablate.results.run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,22 +36,24 @@ STEPS = 100
 def make_study(results: Path, labels: tuple[str, ...] = ("ln + mlp", "ln + swiglu"), seeds: int = 2) -> list[str]:
     """A study on disk with nothing trained; returns the paths of its runs."""
     cells = [
-        {"id": f"c{i}", "name": f"cell{i}", "label": label, "levels": {}, "task": "text", "flops_per_token": 6000}
-        | {"config": {"train": {"steps": STEPS}}}
+        a_cell(
+            id=f"c{i}",
+            name=f"cell{i}",
+            label=label,
+            task="text",
+            flops_per_token=6000,
+            config={"train": {"steps": STEPS}},
+        )
         for i, label in enumerate(labels)
     ]
     runs = [
-        {"cell": f"c{i}", "seed": seed, "path": f"cell{i}/s{seed}-{i}{seed}"}
+        PlannedRun(cell=f"c{i}", seed=seed, path=f"cell{i}/s{seed}-{i}{seed}")
         for i in range(len(labels))
         for seed in range(seeds)
     ]
-    tasks = {"text": {"metrics": {"loss": "min"}}}
-    write_manifest(
-        results,
-        {"study": "s", "cells": cells, "runs": runs, "seeds": [0, 1], "factors": {}, "tasks": tasks}
-        | {"components": [], "reference": {}, "looks": [], "units": {}},
-    )
-    return [str(run["path"]) for run in runs]
+    tasks = {"text": TaskFacts(metrics={"loss": "min"})}
+    write_manifest(results, a_manifest(study="s", cells=cells, runs=runs, seeds=[0, 1], tasks=tasks))
+    return [run.path for run in runs]
 
 
 def log(results: Path, path: str, until: int, **row: Any) -> None:
@@ -112,7 +116,7 @@ def test_a_resumed_run_says_so(tmp_path: Path) -> None:
     for path, resumed in zip(paths, (0, 2), strict=False):
         end(tmp_path, path)
         run = Run(tmp_path, path)
-        write_json(run.result_file, (run.result() or {}) | {"resumed": resumed})
+        edit_json(run.result_file, lambda result, resumed=resumed: result.update(resumed=resumed))
     first, second = (line for _, line in view.endings(runs))
     assert first.endswith("8.1 s") and second.endswith("8.1 s  resumed")
 

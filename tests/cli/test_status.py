@@ -11,25 +11,26 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, latest, read_terminal, run_module
 from crashing_norm import wait_for
-from fake_studies import fabricate
+from fake_studies import a_manifest, edit_manifest, fabricate
 
 from ablate.cli import status
 from ablate.cli.monitor import rounds as states
 from ablate.config.groups import groups
 from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.manifest import read_manifest, study_folder, write_manifest
 from ablate.results.run import Run
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 def runs_of(results: Path, study: str = "fabricated") -> list[Run]:
-    return [Run(results, run["path"]) for run in read_manifest(results, study)["runs"]]
+    return [Run(results, run.path) for run in read_manifest(results, study).runs]
 
 
 def every(results: Path) -> list[Run]:
@@ -95,11 +96,10 @@ def test_steps_logged_a_moment_ago_count_where_there_is_no_lease(tmp_path: Path)
 
 def test_a_manifest_of_odd_content_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fabricate(tmp_path, GRID)
-    manifest = read_manifest(tmp_path, "fabricated")
-    write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest | {"cells": [{"id": "c0"}]})
+    edit_manifest(tmp_path, "fabricated", lambda manifest: manifest.update(cells=[{"id": "c0"}]))
     assert status.main(["--results-dir", str(tmp_path)]) == 2
-    assert "manifest.json has cells that are none\n" in capsys.readouterr().err
-    assert "has cells that are none" in said(tmp_path, capsys, "--all")[0]
+    assert "manifest.json has no cells[0].name\n" in capsys.readouterr().err
+    assert "has no cells[0].name" in said(tmp_path, capsys, "--all")[0]
 
 
 def test_without_any_pace_the_time_left_is_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,12 +162,12 @@ def test_variants_of_ones_own_can_be_forgotten_too(tmp_path: Path) -> None:
     (tmp_path / "own" / "norm" / "mine.yaml").write_text("# Mine.\n")
     command = f"ablate -m --config-dir '{tmp_path / 'own'}' norm=ln,rms optim.lr=1e-3,3e-3"
     factors = {"norm": [name for name in groups()["norm"] if name != "bn"], "optim.lr": [1e-3, 3e-3]}
-    manifest = {"command": command, "components": ["norm"], "factors": factors}
+    manifest = a_manifest(command=command, components=["norm"], factors=factors)
     assert states.forgotten(manifest) == "not compared: norm: bn, mine"
-    assert states.forgotten(manifest | {"command": "ablate"}) == "not compared: norm: bn"
+    assert states.forgotten(replace(manifest, command="ablate")) == "not compared: norm: bn"
     for odd in ("--config-dir", "it's", "norm=ln --config-dir"):
-        assert states.forgotten(manifest | {"command": odd}) == "not compared: norm: bn"
-    assert states.forgotten(manifest | {"components": []}) == ""
+        assert states.forgotten(replace(manifest, command=odd)) == "not compared: norm: bn"
+    assert states.forgotten(replace(manifest, components=[])) == ""
 
 
 def test_watching_ends_when_all_runs_have(
@@ -218,13 +218,13 @@ def test_watching_waits_for_the_next_look_of_a_sequence(
     looks = {"looks": [3, 5], "at": 3, "max": 5}
     fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential=looks)
     manifest, shown = read_manifest(tmp_path, "fabricated"), []
-    for rounds in status.looks(tmp_path, "fabricated"):
+    for rounds in status.polls(tmp_path, "fabricated"):
         shown.append(len(rounds[-1].runs.runs))
         if len(shown) == 3:
-            write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest | {"seeds": [0, 1, 2, 3, 4]})
+            write_manifest(tmp_path, replace(manifest, seeds=[0, 1, 2, 3, 4]))
     assert len(shown) == 4, "the last look is over when its runs are"
-    write_json(study_folder(tmp_path, "fabricated") / "manifest.json", manifest)
-    assert len(list(status.looks(tmp_path, "fabricated"))) > 4, "it may go on, and did not"
+    write_manifest(tmp_path, manifest)
+    assert len(list(status.polls(tmp_path, "fabricated"))) > 4, "it may go on, and did not"
     assert "looks at 3, 5 seeds" in said(tmp_path, capsys)[0]
 
 

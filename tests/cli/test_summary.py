@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_studies import TASK, fabricate
+from fake_studies import TASK, edit_json, fabricate, with_cells
 
 from ablate.cli.summary import summary
 from ablate.evidence import is_share, lower_is_better
@@ -190,8 +190,7 @@ def test_one_cell_has_nothing_to_compare_or_confirm(tmp_path: Path) -> None:
 
 def test_several_passes_and_large_models_in_scope(tmp_path: Path) -> None:
     name = fabricate(tmp_path, GRID, tasks={"f0": TASK | {"train_tokens": 100_000, "yardsticks": {}}})
-    study = load_study(tmp_path, name)
-    study.manifest["cells"][0]["params"] = 124_000_000
+    study = with_cells(load_study(tmp_path, name), lambda i, cell: {} if i else {"params": 124_000_000})
     said = summary(study).splitlines()
     assert said[1] == "scope: 124 M parameters, 800 steps (8.2 passes), one untuned lr 1e-3"
     assert said[2] == "test/loss, nats per byte, last step"
@@ -201,18 +200,17 @@ def test_a_metric_that_a_task_shows_stands_beside_the_endpoint(tmp_path: Path) -
     """Nothing but its task names it; it is read with the direction, the unit and the bounds that it has there."""
     task = TASK | {"metrics": {"loss": "min", "f1": "max"}, "shares": ["f1"], "units": {"loss": "bits"}}
     name = fabricate(tmp_path, {"norm": ["ln", "rms"]}, tasks={"f0": task | {"beside": ["f1"]}})
-    for planned in read_manifest(tmp_path, name)["runs"]:
-        run = Run(tmp_path, planned["path"])
-        result = run.result() or {}
-        write_json(run.result_file, result | {"final": result["final"] | {"test/f1": 0.25}})
+    for planned in read_manifest(tmp_path, name).runs:
+        edit_json(Run(tmp_path, planned.path).result_file, lambda result: result["final"].update({"test/f1": 0.25}))
     study = load_study(tmp_path, name)
     lines = summary(study).splitlines()
     at = lines.index("also measured")
     shown = lines[at + 1].split()
     assert shown[-4] == "f1" and (float(shown[-3]), float(shown[-1])) == (0.25, 0.0)
     assert any(line.startswith("test/loss, bits per byte") for line in lines)
-    assert not lower_is_better(study.manifest, "test/f1") and is_share(task, "test/f1@8")
-    assert not is_share(task, "test/accuracy"), "what a task says of its metrics counts alone"
+    known = study.manifest.tasks["f0"]
+    assert not lower_is_better(study.manifest, "test/f1") and is_share(known, "test/f1@8")
+    assert not is_share(known, "test/accuracy"), "what a task says of its metrics counts alone"
 
 
 def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> None:
@@ -220,17 +218,16 @@ def test_lengths_and_statistics_stand_beside_the_endpoint(tmp_path: Path) -> Non
     name = fabricate(tmp_path, factors, score=lambda levels, seed: 2.0 + 0.02 * seed)
     plain = summary(load_study(tmp_path, name), tmp_path)
     assert "tested at" not in plain and "statistics other" not in plain
-    for run in read_manifest(tmp_path, name)["runs"]:
-        on_disk, more = Run(tmp_path, run["path"]), 0.02 * run["seed"]
-        if run["path"].startswith("ln") or run["seed"]:  # one run of bn was not tested
+    for run in read_manifest(tmp_path, name).runs:
+        on_disk, more = Run(tmp_path, run.path), 0.02 * run.seed
+        if run.path.startswith("ln") or run.seed:  # one run of bn was not tested
             lengths = {
                 f"test/loss@{length}": 2.0 + length / 64 + more for length in (128, 64, 512)
             }  # 512: of another study
             write_json(on_disk.evaluation_file, {"metrics": lengths | {"test/bpb@64": 9.0}})
-        if run["path"].startswith("bn"):
-            result = on_disk.result() or {}
-            result["final"] |= {"test/loss_recalibrated": 1.9 + more, "test/loss_batch": 1.5 + more}
-            write_json(on_disk.result_file, result)
+        if run.path.startswith("bn"):
+            tested = {"test/loss_recalibrated": 1.9 + more, "test/loss_batch": 1.5 + more}
+            edit_json(on_disk.result_file, lambda result, tested=tested: result["final"].update(tested))
     lines = summary(load_study(tmp_path, name), tmp_path).splitlines()
     at = lines.index("tested at other lengths")
     assert lines[at + 1 : at + 5] == [

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from fake_studies import a_cell
 
 from ablate.config.claim_relations import sides_of, weighed
 from ablate.config.claims import applicable, claim_problems, fixed_by, metric_problems
 from ablate.config.designs import lay_out
 from ablate.config.margin import fraction_of
-from ablate.planning.registration import register
+from ablate.planning.registration import Registered, register
+from ablate.results.records import Cell, ClaimEntry, ClaimText
 
 FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"], "optim.lr": [1e-3, 2e-3]}
 GOOD = {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}
 CELLS = [
-    {"id": f"{ffn}-{norm}-{rate}", "label": f"{ffn} + {norm}", "levels": {"ffn": ffn, "norm": norm, "optim.lr": rate}}
+    a_cell(id=f"{ffn}-{norm}-{rate}", label=f"{ffn} + {norm}", levels={"ffn": ffn, "norm": norm, "optim.lr": rate})
     for ffn in FACTORS["ffn"]
     for norm in FACTORS["norm"]
     for rate in FACTORS["optim.lr"]
@@ -114,60 +117,62 @@ def test_what_a_file_fixes_holds_for_each_claim_that_does_not_compare_it():
 
 
 def test_claims_without_cells_of_their_own_are_not_applicable():
-    def why(claim: dict[str, Any], cells: list[dict[str, Any]]) -> str:
+    def why(claim: dict[str, Any], cells: list[Cell]) -> str:
         return str(applicable({"a": claim}, cells)[1][0])
 
-    few = [cell for cell in CELLS if cell["levels"]["ffn"] != "gelu"]
+    few = [cell for cell in CELLS if cell.levels["ffn"] != "gelu"]
     assert why(GOOD, few) == "claims.a: ffn=gelu has no cell in this study"
     diagonal = {"less": [{"ffn": "swiglu"}, {"norm": "rms"}]}
     assert "both sides hold swiglu + rms" in why(diagonal, CELLS)
 
 
-def entry(claims: dict[str, Any], earlier: dict[str, Any], scored: dict[int, set[str]], when: str) -> dict[str, Any]:
-    return register(claims, earlier, CELLS, scored, when)
+def entry(claims: dict[str, Any], earlier: Registered | None, scored: dict[int, set[str]], when: str) -> Registered:
+    before = earlier.withdrawn | earlier.claims if earlier else {}
+    return register(claims, before, CELLS, scored, when)
 
 
 def test_a_claim_is_registered_while_no_seed_has_both_sides_scored():
     one_side, both = {"mlp-ln-0.001", "gelu-ln-0.001"}, {"mlp-ln-0.001", "swiglu-rms-0.002"}
     for scored, registered in (({}, True), ({0: one_side}, True), ({0: one_side, 1: {"swiglu-ln-0.001"}}, True)):
-        assert entry({"a": GOOD}, {}, scored, "t")["claims"]["a"]["registered"] == registered
-    assert not entry({"a": GOOD}, {}, {0: one_side, 1: both}, "t")["claims"]["a"]["registered"]
-    assert entry({"a": GOOD | {"at": {"norm": "ln"}}}, {}, {1: both}, "t")["claims"]["a"]["registered"]
+        assert entry({"a": GOOD}, None, scored, "t").claims["a"].registered == registered
+    assert not entry({"a": GOOD}, None, {0: one_side, 1: both}, "t").claims["a"].registered
+    assert entry({"a": GOOD | {"at": {"norm": "ln"}}}, None, {1: both}, "t").claims["a"].registered
     ranked = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9]]}
-    assert not entry({"a": ranked}, {}, {0: one_side}, "t")["claims"]["a"]["registered"]
+    assert not entry({"a": ranked}, None, {0: one_side}, "t").claims["a"].registered
 
 
 def test_an_edited_claim_is_written_anew_and_keeps_its_earlier_texts():
     both = {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}
-    first = entry({"a": GOOD}, {}, {}, "monday")
+    first = entry({"a": GOOD}, None, {}, "monday")
     same = entry({"a": GOOD}, first, both, "tuesday")
-    assert same["claims"]["a"] == {"claim": GOOD, "written": "monday", "registered": True, "earlier": []}
+    assert same.claims["a"] == ClaimEntry(claim=GOOD, written="monday", registered=True)
     turned = {"greater": GOOD["less"]}
-    edited = entry({"a": turned}, same, both, "wednesday")["claims"]["a"]
-    assert edited["written"] == "wednesday" and not edited["registered"]
-    assert edited["earlier"] == [{"claim": GOOD, "written": "monday", "registered": True}]
-    again = entry({"a": GOOD}, {"claims": {"a": edited}}, both, "thursday")["claims"]["a"]
-    assert [old["written"] for old in again["earlier"]] == ["monday", "wednesday"] and not again["registered"]
+    after = entry({"a": turned}, same, both, "wednesday")
+    edited = after.claims["a"]
+    assert edited.written == "wednesday" and not edited.registered
+    assert edited.earlier == [ClaimText(claim=GOOD, written="monday", registered=True)]
+    again = entry({"a": GOOD}, after, both, "thursday").claims["a"]
+    assert [old.written for old in again.earlier] == ["monday", "wednesday"] and not again.registered
 
 
 def test_a_claim_that_is_taken_out_is_remembered_and_may_come_back():
-    first = entry({"a": GOOD}, {}, {}, "monday")
+    both = {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}
+    first = entry({"a": GOOD}, None, {}, "monday")
     gone = entry({}, first, {}, "tuesday")
-    assert gone["claims"] == {} and gone["claims_hash"] is None
-    assert gone["withdrawn"] == {"a": first["claims"]["a"] | {"withdrawn": "tuesday", "seen": False}}
-    assert entry({}, gone, {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}, "later")["withdrawn"] == gone["withdrawn"]
-    assert entry({}, first, {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}, "later")["withdrawn"]["a"]["seen"]
-    back = entry({"a": GOOD}, gone, {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}, "wednesday")
-    assert back["claims"] == first["claims"] and back["withdrawn"] == {} and back["claims_hash"] == first["claims_hash"]
+    assert gone.claims == {} and gone.claims_hash is None
+    assert gone.withdrawn == {"a": replace(first.claims["a"], withdrawn="tuesday", seen=False)}
+    assert entry({}, gone, both, "later").withdrawn == gone.withdrawn
+    assert entry({}, first, both, "later").withdrawn["a"].seen
+    assert entry({"a": GOOD}, gone, both, "wednesday") == Registered(first.claims, {}, first.claims_hash)
 
 
-def design(kind: str, **factors: list[str]) -> list[dict[str, Any]]:
+def design(kind: str, **factors: list[str]) -> list[Cell]:
     """Cells of a design as a manifest has them."""
     last = -1 if kind == "leave_one_out" else 0
     base = tuple(range(len(levels))[last] for levels in factors.values())
     made = lay_out(kind, {name: len(levels) for name, levels in factors.items()}, base)
     levels = [{name: factors[name][i] for name, i in zip(factors, cell, strict=True)} for cell in made.cells]
-    return [{"id": "+".join(each.values()), "label": "", "levels": each} for each in levels]
+    return [a_cell(id="+".join(each.values()), label="", levels=each) for each in levels]
 
 
 def test_sides_are_weighed_so_that_only_what_they_name_differs():
@@ -179,7 +184,7 @@ def test_sides_are_weighed_so_that_only_what_they_name_differs():
         few = {"cumulative": {"ffn": ["mlp", "gelu"]}, "leave_one_out": {"ffn": ["gelu", "mlp"]}}.get(kind, {})
         cells = design(kind, **factors | few)
         asked = claim | ({"less": [{"ffn": "gelu"}, {"ffn": "mlp"}]} if few else {})
-        means = {cell["id"]: sum(effect[level] for level in cell["levels"].values()) for cell in cells}
+        means = {cell.id: sum(effect[level] for level in cell.levels.values()) for cell in cells}
         one, other = weighed(asked, cells)
         assert sum(one.values()) == pytest.approx(1) == sum(other.values())
         found = sum(w * means[c] for c, w in one.items()) - sum(w * means[c] for c, w in other.items())
@@ -192,7 +197,7 @@ def test_sides_that_differ_in_what_they_do_not_name_are_refused():
     cells = design("one_at_a_time", ffn=["mlp", "gelu"], norm=["ln", "rms"], init=["a", "b"])
     claim = {"less": [{"ffn": "gelu"}, {"norm": "rms"}]}
     assert applicable({"a": claim}, cells)[0], "both have every other factor at its first value"
-    broken = [cell for cell in cells if cell["id"] not in ("mlp+ln+a", "mlp+rms+a")]
+    broken = [cell for cell in cells if cell.id not in ("mlp+ln+a", "mlp+rms+a")]
     claim = {"less": [{"ffn": "gelu"}, {"ffn": "mlp"}]}
     (problem,) = applicable({"a": claim}, broken)[1]
     assert "no levels of the other factors in common" in problem.message and "use `at`" in problem.message

@@ -17,11 +17,11 @@ ZIP = [*SIZES, "zip=[model.layers,model.dim]"]
 
 
 def labels(planned) -> list[str]:
-    return [cell["label"] for cell in planned.manifest["cells"]]
+    return [cell.label for cell in planned.manifest.cells]
 
 
 def reference(planned) -> str:
-    (found,) = (cell["label"] for cell in planned.manifest["cells"] if cell["reference"])
+    (found,) = (cell.label for cell in planned.manifest.cells if cell.reference)
     return str(found)
 
 
@@ -42,21 +42,19 @@ def test_cells_of_a_design_by_what_they_change(plan, overrides, expected):
     planned = plan(*MANY, *overrides, "seeds=1")
     assert labels(planned) == expected and reference(planned) == expected[0]
     assert len(planned.todo) == 4
-    for cell in planned.manifest["cells"]:  # what is composed is what the label says
-        assert cell["name"].startswith(f"{cell['levels']['norm']}-{cell['levels']['ffn']}-")
-        assert cell["config"]["norm"]["_target_"].endswith(
-            {"ln": "LayerNorm", "rms": "RMSNorm"}[cell["levels"]["norm"]]
-        )
+    for cell in planned.manifest.cells:  # what is composed is what the label says
+        assert cell.name.startswith(f"{cell.levels['norm']}-{cell.levels['ffn']}-")
+        assert cell.config["norm"]["_target_"].endswith({"ln": "LayerNorm", "rms": "RMSNorm"}[cell.levels["norm"]])
 
 
 def test_designs_of_the_same_factors_are_studies_of_their_own(plan):
-    names = [plan("norm=ln,rms", "ffn=mlp,swiglu", f"design={d}").manifest["study"] for d in ("grid", "fractional")]
+    names = [plan("norm=ln,rms", "ffn=mlp,swiglu", f"design={d}").manifest.study for d in ("grid", "fractional")]
     assert len(set(names)) == 2
 
 
 def test_other_factors_than_components_are_compared_beside_them_in_designs_but_the_grid(plan):
     swept = ["norm=ln,rms", "optim.lr=1e-3,2e-3"]
-    assert plan(*swept).manifest["reference"] == {"norm": "ln"}
+    assert plan(*swept).manifest.reference == {"norm": "ln"}
     moved = plan(*swept, "design=one_at_a_time", "reference={optim.lr: 2e-3}").manifest
     assert moved["reference"] == {"norm": "ln", "optim.lr": 0.002} and moved["components"] == ["norm"]
 
@@ -65,37 +63,37 @@ def test_a_fraction_holds_its_reference_and_keeps_its_aliases(plan):
     swept = ["norm=ln,rms", "ffn=mlp,swiglu", "optim.lr=1e-3,2e-3", "residual=pre,post", "design=fractional"]
     for asked in ([], ["reference={ffn: swiglu, optim.lr: 0.002}"]):
         planned = plan(*swept, *asked, "seeds=1")
-        assert len(planned.manifest["cells"]) == 8
+        assert len(planned.manifest.cells) == 8
         assert ("swiglu" in reference(planned)) == bool(asked)
-        assert len(planned.manifest["aliases"]["together"]) == 3
+        assert len(planned.manifest.aliases["together"]) == 3
         shown = preview(planned)
         assert "norm × ffn = optim.lr × residual" in shown and "8 of 16 combinations, resolution IV" in shown
 
 
 def test_zipped_keys_are_one_factor(plan):
     planned = plan("norm=ln,rms", *ZIP, "seeds=1")
-    assert planned.manifest["factors"] == {"norm": ["ln", "rms"], "model.layers+model.dim": ["1+16", "2+32"]}
-    assert planned.manifest["zip"] == ["model.layers", "model.dim"]
+    assert planned.manifest.factors == {"norm": ["ln", "rms"], "model.layers+model.dim": ["1+16", "2+32"]}
+    assert planned.manifest.zip == ["model.layers", "model.dim"]
     assert labels(planned)[1:3] == ["model.layers=1, model.dim=16 + rms", "model.layers=2, model.dim=32 + ln"]
-    shapes = [(c["config"]["model"]["layers"], c["config"]["model"]["dim"]) for c in planned.manifest["cells"]]
+    shapes = [(c.config["model"]["layers"], c.config["model"]["dim"]) for c in planned.manifest.cells]
     assert shapes == [(1, 16)] * 2 + [(2, 32)] * 2
-    assert planned.manifest["reference"] == {"norm": "ln"}, "sizes are strata of a grid, zipped or not"
+    assert planned.manifest.reference == {"norm": "ln"}, "sizes are strata of a grid, zipped or not"
     assert "model.layers, model.dim change together" in preview(planned)
     record(planned)
-    assert "rms − ln at model.layers+model.dim=2+32" in summary(load_study(planned.results, planned.manifest["study"]))
+    assert "rms − ln at model.layers+model.dim=2+32" in summary(load_study(planned.results, planned.manifest.study))
 
 
 def test_a_zipped_factor_with_a_component_is_compared(plan):
     planned = plan("norm=ln,rms", "optim.lr=1e-3,2e-3", "model.layers=1,2", "zip=[norm,optim.lr]", "seeds=1")
-    assert planned.manifest["components"] == ["norm+optim.lr"]
-    assert planned.manifest["reference"] == {"norm+optim.lr": "ln+0.001"}
+    assert planned.manifest.components == ["norm+optim.lr"]
+    assert planned.manifest.reference == {"norm+optim.lr": "ln+0.001"}
     assert labels(planned)[0] == "model.layers=1 + ln, optim.lr=0.001"
 
 
 @pytest.mark.parametrize("asked", ["{model.dim: 32}", "{model.layers: 2}", "{model.layers+model.dim: 2+32}"])
 def test_the_reference_of_a_zipped_factor_is_chosen_by_any_of_its_keys(plan, asked):
     planned = plan(*ZIP, f"reference={asked}", "seeds=1")
-    assert planned.manifest["reference"] == {"model.layers+model.dim": "2+32"}
+    assert planned.manifest.reference == {"model.layers+model.dim": "2+32"}
 
 
 REFUSED = [

@@ -73,25 +73,25 @@ def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_res
 
 def test_presets_are_a_factor_and_a_base_for_others(small):
     plan = planned(small, "+preset=gpt2,llama")
-    assert plan.manifest["factors"] == {"preset": ["gpt2", "llama"]}
-    assert plan.manifest["reference"] == {"preset": "gpt2"}
-    names = [cell["name"] for cell in plan.manifest["cells"]]
+    assert plan.manifest.factors == {"preset": ["gpt2", "llama"]}
+    assert plan.manifest.reference == {"preset": "gpt2"}
+    names = [cell.name for cell in plan.manifest.cells]
     assert names == ["ln-gelu-pre-learned-mha-gpt2", f"rms-swiglu-pre-rope-mha-{defaults()['init']}"]
     crossed = planned(small, "+preset=gpt2,llama", "norm=ln,none")
-    assert crossed.manifest["reference"] == {"norm": "ln"}, "presets are strata where a component varies"
-    assert [cell["label"] for cell in crossed.manifest["cells"]] == [
+    assert crossed.manifest.reference == {"norm": "ln"}, "presets are strata where a component varies"
+    assert [cell.label for cell in crossed.manifest.cells] == [
         "gpt2 + ln",
         "gpt2 + none",
         "llama + ln",
         "llama + none",
     ]
-    assert list(planned(small, "+preset=glob(gpt*)").manifest["factors"].values()) == [["gpt2", "gpt_neox"]]
+    assert list(planned(small, "+preset=glob(gpt*)").manifest.factors.values()) == [["gpt2", "gpt_neox"]]
 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_passes_the_gate_or_wants_another_task(name, small):
     try:
-        assert planned(small, f"+preset={name}").manifest["cells"][0]["params"] > 0
+        assert planned(small, f"+preset={name}").manifest.cells[0].params > 0
     except PlanError as error:
         assert "override /model: decoder" not in groups()["preset"][name].read_text(), error
         assert len(error.problems) == 1 and "; write model=" in str(error)
@@ -125,8 +125,8 @@ def test_a_preset_of_ones_own(small, tmp_path):
         "# @package _global_\n# Mine.\ndefaults: [gpt2, override /norm: rms]\nnorm: {eps: 0.5}\n"
     )
     plan = planned(small, "+preset=tiny_gpt", folder=str(folder.parent))
-    config = plan.manifest["cells"][0]["config"]
-    assert plan.manifest["cells"][0]["name"] == "rms-gelu-pre-learned-mha-gpt2"
+    config = plan.manifest.cells[0].config
+    assert plan.manifest.cells[0].name == "rms-gelu-pre-learned-mha-gpt2"
     assert config["norm"]["eps"] == 0.5 and config["ffn"]["approximate"] == "tanh"
 
 
@@ -136,5 +136,5 @@ def test_presets_train_from_the_command_line(cli, small, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "llama" in done.stdout
     manifest = read_manifest(tmp_path / "results", next((tmp_path / "results" / "studies").iterdir()).name)
-    assert [cell["config"]["norm"]["eps"] for cell in manifest["cells"]] == [1e-5, 1e-6]
+    assert [cell.config["norm"]["eps"] for cell in manifest.cells] == [1e-5, 1e-6]
     assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 2

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_studies import TASK, Levels, fabricate
+from fake_studies import TASK, Levels, a_manifest, fabricate, with_cells, with_manifest
 from scipy import stats
 
 from ablate import evidence
@@ -21,6 +21,7 @@ from ablate.evidence.claims.rules import rule_of
 from ablate.evidence.divergence import redealt
 from ablate.evidence.family import corrected, exploratory, registered
 from ablate.planning.rounds.sequential import decided
+from ablate.results.records import ClaimEntry
 from ablate.results.study import Study, load_study
 
 NOISE = np.random.default_rng(20).normal(0, 0.004, (40, 12))
@@ -200,9 +201,8 @@ def test_a_margin_of_steps_is_that_of_the_strata_that_a_claim_is_about(tmp_path)
     rates = {"optim.lr": [0.001, 0.01]}
     steps = rates | {"train.steps": [800, 640, 1000]}
     exchange = load_study(tmp_path, fabricate(tmp_path, steps, range(5), score, study="x-exchange"))
-    exchange.manifest["reference"] = {"train.steps": 800}
-    for cell in exchange.manifest["cells"]:
-        cell["reference"] = cell["levels"]["train.steps"] == 800
+    exchange = with_manifest(exchange, reference={"train.steps": 800})
+    exchange = with_cells(exchange, lambda i, cell: {"reference": cell.levels["train.steps"] == 800})
     same = {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": "2 %"}
     claims = {str(rate): entry(same | {"at": {"optim.lr": rate}}) for rate in rates["optim.lr"]}
     study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]} | rates, range(5), score, claims=claims))
@@ -282,8 +282,9 @@ def test_corrections_agree_with_the_intervals():
         m, k = rng.integers(0, 5, 2)
         p, family = rng.uniform(0, 1, m + k) ** 3, np.arange(m + k) < m
         text = {"less": SIDES}
-        manifest = {"claims": {str(i): entry(text, bool(known)) for i, known in enumerate(family)}}
-        manifest["withdrawn"] = {"x": entry(text), "y": entry(text, False)} if rng.random() < 0.5 else {}
+        claims = {str(i): ClaimEntry(**entry(text, bool(known))) for i, known in enumerate(family)}
+        gone = {"x": ClaimEntry(**entry(text)), "y": ClaimEntry(**entry(text, False))} if rng.random() < 0.5 else {}
+        manifest = a_manifest(claims=claims, withdrawn=gone)
         first, second, level = corrected(p, family, manifest)
         assert ((np.where(family, first, second) <= 0.05) == (p <= level)).all()
 

@@ -17,6 +17,7 @@ from ablate.cli.summary import summary
 from ablate.evidence.collapse import Collapse, affordable, bound, bound_words, guess_of
 from ablate.evidence.sequential import LOOKS, nominal
 from ablate.evidence.statistics import Estimate
+from ablate.results.records import TaskFacts
 from ablate.results.study import Study, load_study
 
 COPY = TASK | {"metrics": {"accuracy": "max", "loss": "min"}, "yardsticks": {"chance": math.log(2)}}
@@ -53,9 +54,10 @@ def test_a_share_that_so_few_seeds_rule_out() -> None:
 
 
 def test_what_a_guess_scores() -> None:
-    assert guess_of(COPY, "test/accuracy@30") == pytest.approx(0.5) and guess_of(COPY, "test/exact") == 0
-    assert guess_of(TASK, "test/loss@128") == 5.5452 and guess_of({}, "accuracy") == 0
-    assert math.isnan(guess_of({}, "loss")) and math.isnan(guess_of(TASK, "test/bpb"))
+    copy, text, bare = TaskFacts(**COPY), TaskFacts(**TASK), TaskFacts(metrics={"loss": "min"})
+    assert guess_of(copy, "test/accuracy@30") == pytest.approx(0.5) and guess_of(copy, "test/exact") == 0
+    assert guess_of(text, "test/loss@128") == 5.5452 and guess_of(bare, "accuracy") == 0
+    assert math.isnan(guess_of(bare, "loss")) and math.isnan(guess_of(text, "test/bpb"))
 
 
 def test_equal_and_clean_seeds_are_equal_among_solved_seeds_only(tmp_path: Path) -> None:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import itertools
 import string
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from fake_studies import a_cell, a_manifest
 
 from ablate.config.designs import lay_out
 from ablate.evidence import Contrast, changes, contrasts
+from ablate.results.records import Manifest
 
 SHAPES = [(2, 2), (3, 2), (2, 3, 4), (2,) * 4, (2, 3, 2, 2, 2), (2,) * 6]
 DESIGNS = ["grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional"]
 Means = dict[str, float]
 
 
-def manifest(design: str, shape: tuple[int, ...], moved: bool = False) -> dict[str, Any]:
+def manifest(design: str, shape: tuple[int, ...], moved: bool = False) -> Manifest:
     """What contrasts need of a study; `moved`: its reference is not at the first values."""
     factors = {string.ascii_lowercase[i]: [f"{i}{j}" for j in range(count)] for i, count in enumerate(shape)}
     base = tuple((count - 1) * (moved or design == "leave_one_out") for count in shape)
@@ -25,16 +27,16 @@ def manifest(design: str, shape: tuple[int, ...], moved: bool = False) -> dict[s
     cells = []
     for n, cell in enumerate(made.cells):
         levels = {name: factors[name][i] for name, i in zip(factors, cell, strict=True)}
-        cells.append({"id": f"c{n}", "label": "+".join(levels.values()), "levels": levels, "reference": cell == base})
+        cells.append(a_cell(id=f"c{n}", label="+".join(levels.values()), levels=levels, reference=cell == base))
     reference = {name: levels[i] for (name, levels), i in zip(factors.items(), base, strict=True)}
-    return {"design": design, "factors": factors, "reference": reference, "cells": cells, "aliases": made.aliases}
+    return a_manifest(design=design, factors=factors, reference=reference, cells=cells, aliases=made.aliases)
 
 
-def additive(study: dict[str, Any], seed: int) -> tuple[Means, dict[str, float]]:
+def additive(study: Manifest, seed: int) -> tuple[Means, dict[str, float]]:
     """Cell means that are sums of effects of levels, and these effects."""
     rng = np.random.default_rng(seed)
-    effect = {level: float(rng.normal()) for levels in study["factors"].values() for level in levels}
-    return {cell["id"]: sum(effect[level] for level in cell["levels"].values()) for cell in study["cells"]}, effect
+    effect = {level: float(rng.normal()) for levels in study.factors.values() for level in levels}
+    return {cell.id: sum(effect[level] for level in cell.levels.values()) for cell in study.cells}, effect
 
 
 def expected(contrast: Contrast, means: Means) -> float:
@@ -63,15 +65,15 @@ def test_under_additive_effects_each_contrast_is_the_true_effect(design, shape, 
 @pytest.mark.parametrize("design", ["grid", "fractional"])
 def test_under_two_way_interactions_main_effects_stay_clear_and_aliased_ones_are_the_sum(design, shape, moved):
     study = manifest(design, shape, moved)
-    rng, reference = np.random.default_rng(5), study["reference"]
+    rng, reference = np.random.default_rng(5), study.reference
     pairs = {
         frozenset(pair): float(rng.normal())
-        for one, other in itertools.combinations(study["factors"], 2)
-        for pair in itertools.product(study["factors"][one], study["factors"][other])
+        for one, other in itertools.combinations(study.factors, 2)
+        for pair in itertools.product(study.factors[one], study.factors[other])
     }
     means = {
-        cell["id"]: sum(pairs[frozenset(pair)] for pair in itertools.combinations(cell["levels"].values(), 2))
-        for cell in study["cells"]
+        cell.id: sum(pairs[frozenset(pair)] for pair in itertools.combinations(cell.levels.values(), 2))
+        for cell in study.cells
     }
 
     def interaction(names: list[str], levels: list[str]) -> float:
@@ -82,7 +84,7 @@ def test_under_two_way_interactions_main_effects_stay_clear_and_aliased_ones_are
 
     def main(name: str, level: str) -> float:
         """The average difference over the levels of the others, which every two-way table of the design holds."""
-        others = [levels for other, levels in study["factors"].items() if other != name]
+        others = [levels for other, levels in study.factors.items() if other != name]
         return sum(
             float(np.mean([pairs[frozenset((level, x))] - pairs[frozenset((reference[name], x))] for x in levels]))
             for levels in others
@@ -106,8 +108,8 @@ def test_under_two_way_interactions_main_effects_stay_clear_and_aliased_ones_are
     assert named == possible, "an interaction is neither estimated nor named as aliased"
 
 
-def other(study: dict[str, Any], name: str) -> str:
-    (level,) = (level for level in study["factors"][name] if level != study["reference"][name])
+def other(study: Manifest, name: str) -> str:
+    (level,) = (level for level in study.factors[name] if level != study.reference[name])
     return str(level)
 
 
@@ -115,32 +117,32 @@ def other(study: dict[str, Any], name: str) -> str:
 def test_aliased_rows_are_the_chains_that_the_design_tells(shape):
     study = manifest("fractional", shape)
     shown = [c.label.split(" + ") for c in contrasts(study) if c.note]
-    assert sorted(shown) == sorted(study["aliases"]["together"]) and shown
+    assert sorted(shown) == sorted(study.aliases["together"]) and shown
 
 
 def test_an_aliased_interaction_of_the_other_sign_is_taken_off():
     study = manifest("fractional", (2,) * 4)
-    first, levels = next(iter(study["factors"].items()))
-    study["reference"] |= {first: levels[1]}
+    first, levels = next(iter(study.factors.items()))
+    study = replace(study, reference=study.reference | {first: levels[1]})
     one, *_ = (c for c in contrasts(study) if c.note)
     own, off = one.label.split(" − ")
     assert own.startswith(f"{first} × ") and one.note == f"aliased with {off}"
-    means = {cell["id"]: 0.0 for cell in study["cells"]}
+    means = {cell.id: 0.0 for cell in study.cells}
     for names, effect in ((own.split(" × "), 0.3), (off.split(" × "), 0.1)):
-        for cell in study["cells"]:
-            means[cell["id"]] += effect * all(cell["levels"][name] == other(study, name) for name in names)
+        for cell in study.cells:
+            means[cell.id] += effect * all(cell.levels[name] == other(study, name) for name in names)
     assert expected(one, means) == pytest.approx(0.3 - 0.1)
 
 
-def corner_weights(study: dict[str, Any], names: tuple[str, ...], levels: tuple[str, ...]) -> dict[str, float]:
+def corner_weights(study: Manifest, names: tuple[str, ...], levels: tuple[str, ...]) -> dict[str, float]:
     """A grid's effect as an average of complete corners, one for each combination of the other factors."""
-    at = {tuple(cell["levels"].values()): cell["id"] for cell in study["cells"]}
-    rest = [[None] if name in names else values for name, values in study["factors"].items()]
+    at = {tuple(cell.levels.values()): cell.id for cell in study.cells}
+    rest = [[None] if name in names else values for name, values in study.factors.items()]
     combinations, found = list(itertools.product(*rest)), {}
     for kept in combinations:
         for ups in itertools.product((True, False), repeat=len(names)):
-            moved = {n: lv if up else study["reference"][n] for n, lv, up in zip(names, levels, ups, strict=True)}
-            cell = at[tuple(moved.get(n, level) for n, level in zip(study["factors"], kept, strict=True))]
+            moved = {n: lv if up else study.reference[n] for n, lv, up in zip(names, levels, ups, strict=True)}
+            cell = at[tuple(moved.get(n, level) for n, level in zip(study.factors, kept, strict=True))]
             found[cell] = (-1.0) ** ups.count(False) / len(combinations)
     return found
 
@@ -157,17 +159,16 @@ def test_weights_of_a_grid_are_the_average_over_the_other_factors_to_the_last_di
 def test_an_interaction_that_is_a_main_effect_is_not_listed():
     """Half of a grid of three factors, c = a x b: resolution III, where each interaction is a main effect."""
     study = manifest("grid", (2, 2, 2))
-    study["design"] = "fractional"
-    odd = [cell for cell in study["cells"] if sum(level[1] == "1" for level in cell["levels"].values()) % 2 == 0]
-    study["cells"] = odd
+    odd = [cell for cell in study.cells if sum(level[1] == "1" for level in cell.levels.values()) % 2 == 0]
+    study = replace(study, design="fractional", cells=odd)
     assert {contrast.kind for contrast in contrasts(study)} == {"main", "cell"}
 
 
 def test_steps_and_changes_are_called_by_what_changes():
     cumulative = manifest("cumulative", (2, 3))
     labels = ["first", "+ one", "+ two", "+ three"]
-    for cell, label in zip(cumulative["cells"], labels, strict=True):
-        cell["label"] = label
+    named = [replace(cell, label=label) for cell, label in zip(cumulative.cells, labels, strict=True)]
+    cumulative = replace(cumulative, cells=named)
     found = contrasts(cumulative)
     assert [(c.kind, c.label) for c in found] == [
         ("step", "+ one (after the first values)"),
@@ -177,7 +178,7 @@ def test_steps_and_changes_are_called_by_what_changes():
     ]
     assert found[-1].weights == {"c3": 1.0, "c0": -1.0}
     assert changes(cumulative) == {"c1": ("a", "01"), "c2": ("b", "11"), "c3": ("b", "12")}
-    shuffled = cumulative | {"cells": cumulative["cells"][::-1]}
+    shuffled = replace(cumulative, cells=cumulative.cells[::-1])
     assert [c.weights for c in contrasts(shuffled)] == [c.weights for c in found], "the order is that of the levels"
     left_out = manifest("leave_one_out", (2, 3))
     assert [c.label for c in contrasts(left_out)] == ["a: 00 − 01", "b: 10 − 12", "b: 11 − 12"]
@@ -201,7 +202,7 @@ def test_every_cell_of_a_design_that_changes_one_factor_has_a_look_of_its_own():
     ]
     for design, shape in shapes:
         study = manifest(design, shape)
-        looks = style.looks(study, style.colours(study))
+        looks = style.encodings(study, style.colours(study))
         assert len(set(looks.values())) == len(looks)
 
 
@@ -210,11 +211,11 @@ def test_a_factor_that_is_not_compared_is_a_stratum_of_every_design(design):
     """As when each cell of a design is tuned over the values of a key."""
     study = manifest(design, (2, 3))
     twice = [
-        cell | {"id": f"{cell['id']}{rate}", "levels": cell["levels"] | {"optim.lr": rate}}
+        replace(cell, id=f"{cell.id}{rate}", levels=cell.levels | {"optim.lr": rate})
         for rate in (1, 2)
-        for cell in study["cells"]
+        for cell in study.cells
     ]
-    found = contrasts(study | {"factors": study["factors"] | {"optim.lr": [1, 2]}, "cells": twice})
+    found = contrasts(replace(study, factors=study.factors | {"optim.lr": [1, 2]}, cells=twice))
     plain = contrasts(study)
     assert [c.label for c in found] == [f"{c.label} at optim.lr={rate}" for rate in (1, 2) for c in plain]
     assert found[0].weights == {f"{cell}1": weight for cell, weight in plain[0].weights.items()}

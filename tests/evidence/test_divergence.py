@@ -104,7 +104,7 @@ def test_other_batches_are_no_pairs(tmp_path: Path) -> None:
 
 def test_runs_that_did_not_end_are_in_no_count(tmp_path: Path) -> None:
     study = made(tmp_path, {("none+mlp", seed) for seed in range(5)}, 6)
-    cells = {cell["label"]: cell["id"] for cell in study.manifest["cells"]}
+    cells = {cell.label: cell.id for cell in study.manifest.cells}
     out = study.runs["cell"].eq(cells["ln + mlp"]) & study.runs["seed"].isin([0, 1])
     study.runs.loc[out, "status"] = "missing"
     found = evidence.divergence_of(study, [cells["none + mlp"]], [cells["ln + mlp"]])
@@ -114,7 +114,7 @@ def test_runs_that_did_not_end_are_in_no_count(tmp_path: Path) -> None:
 
 def test_sides_of_different_sizes_deal_a_seeds_diverged_runs_anew(tmp_path: Path) -> None:
     study = made(tmp_path, {("none+mlp", 0), ("none+swiglu", 0), ("none+mlp", 1)}, 4)
-    cells = {cell["label"]: cell["id"] for cell in study.manifest["cells"]}
+    cells = {cell.label: cell.id for cell in study.manifest.cells}
     found = evidence.divergence_of(study, [cells["none + mlp"], cells["none + swiglu"]], [cells["ln + mlp"]])
     # Of the first seed's two all fall on two of three cells once in three deals, of the second's one in two of three.
     assert found["p"] == pytest.approx(2 * 1 / 3 * 2 / 3)

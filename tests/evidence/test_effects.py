@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
-from fake_studies import TASK, fabricate
+from fake_studies import TASK, fabricate, with_cells, with_manifest
 from scipy import stats
 
 from ablate import evidence
@@ -286,8 +287,8 @@ def test_higher_is_better_where_the_task_says_so(tmp_path: Path) -> None:
 
 def test_losses_on_different_texts_are_not_compared(tmp_path: Path) -> None:
     study = made(tmp_path, {"ffn": ["mlp", "swiglu"]})
-    study.manifest["tasks"]["f1"] = study.manifest["tasks"]["f0"] | {"title": "another text"}
-    study.manifest["cells"][1]["task"] = "f1"
+    tasks = study.manifest.tasks | {"f1": replace(study.manifest.tasks["f0"], title="another text")}
+    study = with_cells(with_manifest(study, tasks=tasks), lambda i, cell: {"task": f"f{i}"})
     found = row(evidence.effects(study), "ffn: swiglu − mlp")
     assert found.verdict == "withheld" and "different tasks" in found.note
 

@@ -14,6 +14,7 @@ from simulate import error, with_scores
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.format import leaning
+from ablate.results.records import Cell
 from ablate.results.study import Study, load_study
 from analysis.case import Case, case_of
 from analysis.cli.main import _said
@@ -42,9 +43,9 @@ def design(folder: Path, name: str, n: int = 5, **manifest: Any) -> Study:
 def false_share(study: Study, real: str, studies: int, claims: dict[str, Any]) -> float:
     """In how many studies with one real factor a row without an effect is called better or worse."""
     rng, wrong = np.random.default_rng(3), 0
-    cells = study.manifest["cells"]
-    last = study.manifest["factors"][real][-1]
-    truth = np.array([20.0 * (cell["levels"][real] == last) for cell in cells])
+    cells = study.manifest.cells
+    last = study.manifest.factors[real][-1]
+    truth = np.array([20.0 * (cell.levels[real] == last) for cell in cells])
     true = {each.label: sum(w * t for w, t in zip(_weights(each, cells), truth, strict=True)) for each in _found(study)}
     for _ in range(studies):
         drawn = truth + rng.normal(size=(5, len(cells)))
@@ -58,8 +59,8 @@ def _found(study: Study) -> list[evidence.Contrast]:
     return evidence.contrasts(study.manifest)
 
 
-def _weights(contrast: evidence.Contrast, cells: list[dict[str, Any]]) -> list[float]:
-    return [contrast.weights.get(cell["id"], 0.0) for cell in cells]
+def _weights(contrast: evidence.Contrast, cells: list[Cell]) -> list[float]:
+    return [contrast.weights.get(cell.id, 0.0) for cell in cells]
 
 
 @pytest.mark.parametrize(("name", "studies"), [("1x8", 150), ("3x3x2", 60)])
@@ -79,7 +80,7 @@ def test_false_verdicts_stay_within_5_per_cent_with_and_without_claims(
 
 def test_effects_are_the_same_to_the_last_column_whatever_is_claimed(tmp_path: Path) -> None:
     study, rng = design(tmp_path, "3x3x2"), np.random.default_rng(0)
-    drawn = rng.normal(size=(5, len(study.manifest["cells"])))
+    drawn = rng.normal(size=(5, len(study.manifest.cells)))
     found = [
         evidence.effects(with_scores(study, drawn, claims=claims)) for claims in ({}, claimed(True), claimed(False))
     ]

@@ -20,6 +20,7 @@ from ablate.planning.plan import plan_study
 from ablate.planning.registration import registered_margin
 from ablate.results.atomic import write_json
 from ablate.results.manifest import renew_manifest
+from ablate.results.records import MarginEntry, MarginText
 from ablate.results.run import Run
 from ablate.results.study import Study, load_study
 
@@ -130,30 +131,30 @@ def test_shares_of_the_steps() -> None:
 def test_a_margin_is_registered_until_two_cells_of_a_seed_have_a_result() -> None:
     assert registered_margin(None, None, {0: {"a", "b"}}, "t1") is None
     first = registered_margin(0.01, None, {0: {"a"}, 1: {"b"}}, "t1")
-    assert first == {"value": 0.01, "written": "t1", "registered": True, "earlier": []}
+    assert first == MarginEntry(value=0.01, written="t1", registered=True)
     assert registered_margin(0.01, first, {0: {"a", "b"}}, "t2") == first
     second = registered_margin(0.02, first, {0: {"a", "b"}}, "t2")
-    assert second and not second["registered"]
-    assert second["earlier"] == [{"value": 0.01, "written": "t1", "registered": True}]
+    assert second and not second.registered
+    assert second.earlier == [MarginText(value=0.01, written="t1", registered=True)]
     gone = registered_margin(None, second, {0: {"a", "b"}}, "t3")
-    assert gone and gone["value"] is None and [old["value"] for old in gone["earlier"]] == [0.01, 0.02]
+    assert gone and gone.value is None and [old.value for old in gone.earlier] == [0.01, 0.02]
 
 
 def test_the_plan_remembers_margins_and_their_time_beside_the_same_study(plan) -> None:
     plain = plan("norm=ln,rms", "seeds=2")
     first = plan("norm=ln,rms", "seeds=2", "margin=0.01")
-    assert first.manifest["study"] == plain.manifest["study"] and first.statuses == plain.statuses
-    assert first.manifest["margin"]["registered"] and plain.manifest["margin"] is None
+    assert first.manifest.study == plain.manifest.study and first.statuses == plain.statuses
+    assert first.manifest.margin.registered and plain.manifest.margin is None
     renew_manifest(first.results, first.manifest)
-    for run in first.manifest["runs"]:
-        if run["seed"] == 0:
-            folder = Run(first.results, run["path"])
+    for run in first.manifest.runs:
+        if run.seed == 0:
+            folder = Run(first.results, run.path)
             folder.folder.mkdir(parents=True)
             write_json(folder.result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
-    again = plan("norm=ln,rms", "seeds=2", "margin=0.01").manifest["margin"]
-    assert again == first.manifest["margin"]
-    later = plan("norm=ln,rms", "seeds=2", "margin=0.02").manifest["margin"]
-    assert not later["registered"] and later["earlier"][0]["value"] == 0.01
+    again = plan("norm=ln,rms", "seeds=2", "margin=0.01").manifest.margin
+    assert again == first.manifest.margin
+    later = plan("norm=ln,rms", "seeds=2", "margin=0.02").manifest.margin
+    assert not later.registered and later.earlier[0].value == 0.01
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def test_a_study_file_may_have_a_margin_and_changing_it_is_the_same_study(tmp_pa
     asked = "+experiment=mine", f"results_dir={tmp_path}"
     for more, margin in ((), 0.01), (("margin=0.02",), 0.02):
         manifest = plan_study((*asked, *more), str(tmp_path / "conf")).manifest
-        assert manifest["study"] == "mine" and manifest["margin"]["value"] == margin
+        assert manifest.study == "mine" and manifest.margin.value == margin
     with pytest.raises(PlanError, match="margin: must be > 0"):
         plan_study((*asked, "margin=0"), str(tmp_path / "conf"))
 

@@ -16,6 +16,7 @@ from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.planning.units import record
 from ablate.results.atomic import read_json, write_json
+from ablate.results.result import Overfits
 from ablate.results.run import Run
 from ablate.results.study import load_study
 from ablate.training.overfitting import overfits
@@ -47,13 +48,11 @@ def test_a_run_that_memorises_keeps_its_endpoint_and_says_so(plan: Any, tmp_path
     rows = [row for row in run.metrics()[0] if "val/loss" in row]
     assert rows[-1]["val/loss"] > 1.1 * rows[0]["val/loss"] and rows[-1]["train/loss"] < 3, "it memorises"
     result = run.result()
-    assert status == "done" and result is not None and result["final"]["test/loss"] > 4
+    assert status == "done" and result is not None and result.final["test/loss"] > 4
     lowest = min(rows, key=lambda row: row["val/loss"])
-    assert result["overfits"] == {
-        "times": round(rows[-1]["val/loss"] / lowest["val/loss"], 4),
-        "step": lowest["step"],
-    }
-    said = summary(load_study(planned.results, planned.manifest["study"]), planned.results)
+    times = round(rows[-1]["val/loss"] / lowest["val/loss"], 4)
+    assert result.overfits == Overfits(times=times, step=lowest["step"])
+    said = summary(load_study(planned.results, planned.manifest.study), planned.results)
     assert "overfits: 1 run" in said and "0 diverged" in said
 
 
@@ -98,7 +97,7 @@ def test_a_real_run_whose_training_loss_climbs_diverges(plan: Any) -> None:
     record(planned)
     status, run = train(planned)
     result = run.result()
-    assert status == "diverged" and result is not None and result["error"]["message"].startswith("train/loss")
+    assert status == "diverged" and result is not None and result.error.message.startswith("train/loss")
 
 
 def curve(validation: list[float], training: list[float]) -> list[dict[str, Any]]:
@@ -130,7 +129,7 @@ def test_rows_without_numbers_overfit_nothing() -> None:
 
 def test_overfitting_stands_in_summary_tables_and_methods(tmp_path: Path) -> None:
     study = fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(3))
-    for entry in load_study(tmp_path, study).manifest["runs"][:2]:
+    for entry in load_study(tmp_path, study).manifest.runs[:2]:
         file = Run(tmp_path, entry["path"]).result_file
         write_json(file, read_json(file) | {"overfits": {"times": 1.31, "step": 40}})
     loaded = load_study(tmp_path, study)

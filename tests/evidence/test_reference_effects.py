@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas
 import pytest
-from fake_studies import TASK, fabricate
+from fake_studies import TASK, fabricate, with_manifest
 from scipy import stats
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import AnovaRM
@@ -83,7 +83,8 @@ def test_an_unpaired_main_effect_is_welchs_on_each_sides_means_over_seeds(tmp_pa
     study = made(
         tmp_path, factors, seeds=range(8), status=status, batches=lambda levels: sizes[levels["train.batch_size"]]
     )
-    study.manifest["reference"] |= {"train.batch_size": 16}  # compared, as reference= makes it, not a stratum
+    # Compared, as reference= makes it, not a stratum.
+    study = with_manifest(study, reference=study.manifest.reference | {"train.batch_size": 16})
     table = evidence.effects(study).set_index("factor")
     values = evidence.scores(study).to_numpy()
     base, large = values[:, :2].mean(1), values[:, 2:].mean(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def made(results: Path, design: str = "grid", factors: dict[str, list[Any]] | No
 
 def by_label(study: Study) -> dict[str, np.ndarray]:
     """The losses of each cell by seed, under its label."""
-    labels = {cell["id"]: cell["label"] for cell in study.manifest["cells"]}
+    labels = {cell.id: cell.label for cell in study.manifest.cells}
     runs = study.runs.sort_values("seed")
     return {label: runs[runs["cell"] == cell]["test/loss"].to_numpy() for cell, label in labels.items()}
 
@@ -73,15 +74,15 @@ def test_a_cell_against_the_reference_is_the_cell_minus_the_reference(tmp_path: 
 @pytest.mark.parametrize("design", ["one_at_a_time", "leave_one_out"])
 def test_a_changed_cell_is_the_change_minus_the_reference(design: str, tmp_path: Path) -> None:
     study = made(tmp_path, design)
-    losses, cells = by_label(study), study.manifest["cells"]
-    base = next(cell for cell in cells if cell["reference"])
+    losses, cells = by_label(study), study.manifest.cells
+    base = next(cell for cell in cells if cell.reference)
     changed = [cell for cell in cells if cell is not base]
     table = evidence.effects(study)
     assert len(table) == len(changed) == 3
     for row, cell in zip(table.itertuples(), changed, strict=True):
-        ((name, level),) = [(n, v) for n, v in cell["levels"].items() if base["levels"][n] != v]
-        assert (row.factor, row.level, row.reference) == (name, level, base["levels"][name])
-        difference = losses[cell["label"]] - losses[base["label"]]
+        ((name, level),) = [(n, v) for n, v in cell.levels.items() if base.levels[n] != v]
+        assert (row.factor, row.level, row.reference) == (name, level, base.levels[name])
+        difference = losses[cell.label] - losses[base.label]
         assert row.mean == pytest.approx(difference.mean())
         assert (row.low, row.high) == pytest.approx(student(difference, 0.05 / 3))
 
@@ -215,5 +216,5 @@ def test_a_crossing_whose_cells_are_not_all_there_is_left_out(tmp_path: Path) ->
     whole = made(tmp_path, factors={"norm": ["ln", "rms"], "optim.warmup": [0, 40]}, score=lambda v, s: NOISE[s, 0])
     crossed = [each for each in evidence.contrasts(whole.manifest) if "optim.warmup" in each.factor]
     assert crossed and all(each.weights for each in crossed)
-    torn = whole.manifest | {"cells": whole.manifest["cells"][:-1]}
+    torn = replace(whole.manifest, cells=whole.manifest.cells[:-1])
     assert not [each for each in evidence.contrasts(torn) if "optim.warmup" in each.factor or not each.weights]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_studies import fabricate
+from fake_studies import a_manifest, fabricate
 from scipy import stats
 
 from ablate import evidence
 from ablate.evidence.sequential import looks_until, nominal, overall
 from ablate.evidence.statistics import detectable_factor
+from ablate.results.records import Look, Sequential
 from ablate.results.study import Study, load_study
 
 LOOKS = (5, 8, 12, 20)
@@ -97,7 +99,7 @@ def contrasts_of(tmp_path: Path, factors: dict[str, list[str]]) -> np.ndarray:
     """Weights (cells, rows of the family) of a design's real contrasts."""
     study = load_study(tmp_path, fabricate(tmp_path, factors, seeds=[0]))
     found = [contrast for contrast in evidence.contrasts(study.manifest) if contrast.kind != "cell"]
-    cells = [cell["id"] for cell in study.manifest["cells"]]
+    cells = [cell.id for cell in study.manifest.cells]
     return np.array([[contrast.weights.get(cell, 0.0) for contrast in found] for cell in cells])
 
 
@@ -128,11 +130,11 @@ def template(tmp_path: Path, factors: dict[str, list[str]], at: int = 20) -> Stu
 
 def at_look(study: Study, scores: np.ndarray, n: int) -> Study:
     """The study at its look at n seeds, with scores (seeds, cells)."""
-    cells = [cell["id"] for cell in study.manifest["cells"]]
+    cells = [cell.id for cell in study.manifest.cells]
     runs = study.runs[study.runs["seed"] < n].copy()
     runs["test/loss"] = [scores[run.seed, cells.index(run.cell)] for run in runs.itertuples()]
-    sequential = study.manifest["sequential"] | {"at": n}
-    return Study(study.manifest | {"seeds": list(range(n)), "sequential": sequential}, runs, study.curves, [])
+    sequential = replace(study.manifest.sequential, at=n)
+    return Study(replace(study.manifest, seeds=list(range(n)), sequential=sequential), runs, study.curves, [])
 
 
 @pytest.mark.parametrize("design", DESIGNS)
@@ -259,13 +261,14 @@ OTHER = [5, 8]
 def test_only_the_looks_of_one_plan_are_allowed_for(
     auto: list[int] | None, seeds: int, looks: list[Any], said: str | None
 ) -> None:
-    log = [{"seeds": list(range(n)), "when": ""} | ({"planned": plan} if plan else {}) for n, plan in looks]
-    sequential = {"looks": auto, "at": seeds, "max": auto[-1]} if auto else None
-    found = evidence.unadjusted({"seeds": list(range(seeds)), "looks": log, "sequential": sequential})
+    log = [Look(seeds=list(range(n)), planned=plan) for n, plan in looks]
+    sequential = Sequential(looks=auto, at=seeds, max=auto[-1]) if auto else None
+    found = evidence.unadjusted(a_manifest(seeds=list(range(seeds)), looks=log, sequential=sequential))
     assert (found is None) if said is None else (found is not None and said in found)
 
 
 def test_a_seed_beside_the_plan_is_accused() -> None:
-    looks = [{"seeds": [0, 1, 2, 30], "when": ""}, {"seeds": [0, 1, 2, 3, 4], "when": "", "planned": PLAN}]
-    manifest = {"seeds": [0, 1, 2, 3, 4, 30], "looks": looks, "sequential": {"looks": PLAN, "at": 5, "max": 20}}
+    looks = [Look(seeds=[0, 1, 2, 30]), Look(seeds=[0, 1, 2, 3, 4], planned=PLAN)]
+    sequential = Sequential(looks=PLAN, at=5, max=20)
+    manifest = a_manifest(seeds=[0, 1, 2, 3, 4, 30], looks=looks, sequential=sequential)
     assert "a look at 4 seeds was not" in (evidence.unadjusted(manifest) or "")

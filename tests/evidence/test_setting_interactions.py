@@ -195,8 +195,8 @@ def test_interactions_and_trends_reach_every_output(tmp_path: Path) -> None:
 def test_the_family_with_its_interactions_errs_within_5_per_cent(tmp_path: Path, n: int, shared: float) -> None:
     """Also over settings with batches of their own, whose runs share their initial draws or share nothing."""
     study = made(tmp_path, RATES, rated, n, batches=lambda levels: str(levels["optim.lr"]))
-    found, cells = evidence.contrasts(study.manifest), study.manifest["cells"]
-    weights = np.array([[each.weights.get(cell["id"], 0.0) for each in found] for cell in cells])
+    found, cells = evidence.contrasts(study.manifest), study.manifest.cells
+    weights = np.array([[each.weights.get(cell.id, 0.0) for each in found] for cell in cells])
     assert evidence.effects(study)["paired"].all() and weights.shape == (6, 6)
     rng, studies = np.random.default_rng(n), 10_000
     drawn = scores(rng, studies, n, (1.0, 3.0, 1.0, 2.0, 1.0, 0.5)) + shared * rng.normal(size=(studies, n, 1))

@@ -12,12 +12,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import SHAPE, STEPS, Cli
 from crashing_norm import hazard
 from test_survival import numbers
+from test_variants import built
 
 from ablate.data import corpus
-from ablate.execution import fork
+from ablate.execution import fork, process_state
 from ablate.planning.checks import memory
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.results import lease
@@ -132,6 +134,20 @@ def test_without_the_kernel_s_account_all_memory_counts_as_free(monkeypatch: pyt
     real = memory.meminfo("MemTotal")
     monkeypatch.setattr(Path, "read_text", lambda *_: (_ for _ in ()).throw(FileNotFoundError()))
     assert memory.meminfo("MemAvailable") == memory.meminfo("MemTotal") == pytest.approx(real, rel=0.05)
+
+
+def test_a_torch_without_onednn_is_watched_and_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked of it that is not there; last digits may differ, as between any two CPUs."""
+    monkeypatch.setattr(process_state, "ARITHMETIC", [("a backend of another build", "matmul")])
+    monkeypatch.setattr(process_state, "FLAGS", [name for name in process_state.FLAGS if "mkldnn" not in name])
+    tokens, losses = {"tokens": torch.arange(24).view(2, 12) % 13}, []
+    for enabled in (True, False):
+        with torch.backends.mkldnn.flags(enabled=enabled), process_state.unchanged():
+            model = built({})
+            loss = model(**tokens).square().mean()
+            loss.backward()
+            losses.append((loss.item(), model.embed.weight.grad.norm().item()))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_without_cpu_sets_every_core_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

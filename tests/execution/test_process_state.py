@@ -69,6 +69,6 @@ def test_a_run_that_changes_its_process_has_failed(plan: Callable[..., Any]) -> 
         LayerNorm.forward = changing
         status, run = train(planned)
         result = run.result()
-        return [status, result["error"]["type"], run.weights_file.exists() or run.checkpoint_file.exists()]
+        return [status, result.error.type, run.weights_file.exists() or run.checkpoint_file.exists()]
 
     assert apart(trained) == ["failed", "Changed", False]

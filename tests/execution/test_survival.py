@@ -35,7 +35,7 @@ def numbers(results: Path) -> dict[str, tuple]:
         assert not torn
         result = run.result()
         rows = [{key: value for key, value in row.items() if key not in VOLATILE} for row in rows]
-        found[run.path] = result["status"], result["final"], result["documents"], rows
+        found[run.path] = result.status, result.final, result.documents, rows
     return found
 
 

@@ -6,15 +6,18 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ablate.config.designs import lay_out
-from ablate.results.atomic import write_json
-from ablate.results.manifest import write_manifest
+from ablate.results.atomic import read_json, write_json
+from ablate.results.manifest import study_folder
+from ablate.results.records import Cell, Manifest
 from ablate.results.run import Run
+from ablate.results.study import Study
 
 COMPONENTS = {"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"}
 STEPS = 800
@@ -94,8 +97,8 @@ def fabricate(
         metric = next(iter(tasks.get(cell["task"], next(iter(tasks.values())))["metrics"]))
         _write_run(Run(results, run["path"]), cell, seed, value, ending, metric, every)
     typed = " ".join(f"{name}={','.join(map(str, levels))}" for name, levels in factors.items())
-    write_manifest(
-        results,
+    write_json(
+        study_folder(results, study) / "manifest.json",
         {
             "study": study,
             "created": "2025-01-01T00:00:00+00:00",
@@ -195,3 +198,39 @@ def _logged(step: int, seed: int, final: float, status: str, last: int) -> dict[
     loss = None if status == "diverged" and step == last else falling + wobble + burst - 0.3 * float(np.exp(-8 / 3))
     row = {"step": step, "tokens": step * 1024, "seconds": step / 50, "val/loss": loss}
     return row | ({"test/loss": final} if status == "done" and step == last else {})
+
+
+def a_manifest(**fields: Any) -> Manifest:
+    """A manifest with these fields, and nothing in those that every manifest has."""
+    mappings, lists = ("factors", "reference", "tasks", "units"), ("components", "seeds", "looks", "cells", "runs")
+    empty: dict[str, Any] = {name: {} for name in mappings} | {name: [] for name in lists}
+    return Manifest(**({"study": "fabricated"} | empty | fields))
+
+
+def a_cell(**fields: Any) -> Cell:
+    """A cell with these fields, and next to nothing in those that every cell has."""
+    bare = {"name": "cell", "label": "cell", "levels": {}, "reference": False, "params": 1, "flops_per_token": 1}
+    return Cell(**(bare | {"id": "c0", "batches": "b0", "task": "f0", "config": {}} | fields))
+
+
+def with_manifest(study: Study, **fields: Any) -> Study:
+    """The study with other fields of its manifest."""
+    return replace(study, manifest=replace(study.manifest, **fields))
+
+
+def with_cells(study: Study, change: Callable[[int, Cell], dict[str, Any]]) -> Study:
+    """The study with other fields of its cells: `change` says which, by a cell's place."""
+    cells = [replace(cell, **change(i, cell)) for i, cell in enumerate(study.manifest.cells)]
+    return with_manifest(study, cells=cells)
+
+
+def edit_json(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what a JSON file holds, in place."""
+    content = read_json(file)
+    change(content)
+    write_json(file, content)
+
+
+def edit_manifest(results: Path, study: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the JSON of a study's manifest, in place."""
+    edit_json(study_folder(results, study) / "manifest.json", change)

@@ -1,4 +1,4 @@
-"""A package of a user's own in which every part is wrong in one way: what the gate must find."""
+"""A package of a user's own in which every part is wrong in one way: what validation must find."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ VOLATILE = ("seconds",)
 
 
 def train(plan, stop=lambda: False) -> tuple[str, Run]:
-    [unit] = plan.manifest["units"]
-    [status] = run_unit(plan.results, plan.manifest["study"], unit, True, stop)
-    return status, Run(plan.results, plan.manifest["runs"][0]["path"])
+    [unit] = plan.manifest.units
+    [status] = run_unit(plan.results, plan.manifest.study, unit, True, stop)
+    return status, Run(plan.results, plan.manifest.runs[0].path)
 
 
 def rows_of(run: Run) -> list[dict]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,16 +33,17 @@ def design_of(results: Path, name: str, n: int = 8) -> Design:
     tasks = {"f0": TASK | {"yardsticks": {}}}  # scores are noise of any size: none is taken for a collapse
     study = load_study(results, fabricate(results, DESIGNS[name], range(n), tasks=tasks))
     found = [contrast for contrast in evidence.contrasts(study.manifest) if contrast.kind != "cell"]
-    cells = [cell["id"] for cell in study.manifest["cells"]]
+    cells = [cell.id for cell in study.manifest.cells]
     return Design(study, np.array([[contrast.weights.get(cell, 0.0) for contrast in found] for cell in cells]))
 
 
 def with_scores(study: Study, scores: np.ndarray, **manifest: Any) -> Study:
     """The study with scores (seeds, cells) in place of its own, and as many seeds."""
-    cells = [cell["id"] for cell in study.manifest["cells"]]
+    cells = [cell.id for cell in study.manifest.cells]
     runs = study.runs[study.runs["seed"] < len(scores)].copy()
     runs["test/loss"] = [scores[run.seed, cells.index(run.cell)] for run in runs.itertuples()]
-    return Study(study.manifest | {"seeds": list(range(len(scores)))} | manifest, runs, study.curves, [])
+    told = replace(study.manifest, **({"seeds": list(range(len(scores)))} | manifest))
+    return Study(told, runs, study.curves, [])
 
 
 def scores(rng: np.random.Generator, studies: int, n: int, spread: tuple[float, ...]) -> np.ndarray:

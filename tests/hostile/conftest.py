@@ -26,7 +26,7 @@ def original(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder}"]
     plan = plan_study(("norm=ln,rms", "seeds=1", f"study={STUDY}", *small))
     record(plan)
-    for unit in plan.manifest["units"]:
+    for unit in plan.manifest.units:
         assert run_unit(folder, STUDY, unit, True, lambda: False) == ["done"]
     return folder
 
@@ -55,7 +55,7 @@ def results(original: Path, place: Path) -> Path:
 @pytest.fixture
 def folders(results: Path) -> list[Path]:
     """The folders of its runs."""
-    return [results / "runs" / run["path"] for run in read_manifest(results, STUDY)["runs"]]
+    return [results / "runs" / run.path for run in read_manifest(results, STUDY).runs]
 
 
 Commands = dict[str, Callable[[], int]]

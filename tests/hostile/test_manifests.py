@@ -92,7 +92,7 @@ def test_a_study_that_a_command_goes_on_with_is_planned_anew(place: Path, result
     """`python -m ablate` names the damage, and goes by nothing that stands in the manifest."""
     break_manifest(results, MISTAKES["runs as strings"])
     planned = plan("norm=ln,rms", "seeds=1", f"study={STUDY}", f"results_dir={results}")
-    assert any("has a run that must be a mapping; it is set aside" in note for note in planned.notes)
+    assert any("has runs[0]" in note and "it is set aside" in note for note in planned.notes)
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

@@ -144,7 +144,7 @@ def test_a_checkpoint_that_fires_is_set_aside(place: Path, plan: Any) -> None:
     from one_run import train
 
     planned = plan("seeds=1")
-    folder = planned.results / "runs" / planned.manifest["runs"][0]["path"]
+    folder = planned.results / "runs" / planned.manifest.runs[0].path
     folder.mkdir(parents=True)
     (folder / "checkpoint.pt").write_bytes(bullet(place))
     from ablate.planning.units import record

@@ -175,4 +175,4 @@ def test_the_real_command_line_runs_nothing(
 def test_yaml_below_the_current_folder_is_nobodys_business(place: Path) -> None:
     (place / "notes").mkdir()
     (place / "notes" / "broken.yaml").write_text("a: [")
-    assert plan_study(("dry_run=true", "norm=ln"), None).manifest["study"]
+    assert plan_study(("dry_run=true", "norm=ln"), None).manifest.study

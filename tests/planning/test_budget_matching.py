@@ -27,12 +27,12 @@ GATED_OR_NOT = [name for name, file in groups()["ffn"].items() if "hidden" in Om
 
 
 def by_label(planned: Plan) -> dict[str, dict[str, Any]]:
-    return {cell["label"]: cell for cell in planned.manifest["cells"]}
+    return {cell.label: cell for cell in planned.manifest.cells}
 
 
 def amount(cell: dict[str, Any], how: str, hidden: int | None = None) -> float:
     """A cell's parameters without embedding and head, or its FLOPs, summed over the layers of a model that is built."""
-    config = cell["config"]
+    config = cell.config
     config = config | {"ffn": config["ffn"] | ({"hidden": hidden} if hidden else {})}
     task = build_task(config)
     with torch.device("meta"):
@@ -68,18 +68,18 @@ def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> 
     planned = plan(f"match={how}", f"ffn=mlp,{ffn}", f"model.dim={dim}", "data.context=7")
     cells = by_label(planned)
     reference, cell = cells["mlp"], cells[ffn]
-    assert reference["config"]["ffn"]["hidden"] == 4 * dim, "the reference stays as it is"
+    assert reference.config["ffn"]["hidden"] == 4 * dim, "the reference stays as it is"
     target = amount(reference, how)
     same = amount(cell, how, 4 * dim) == target
     expected = 4 * dim if same else brute_force(cell, how, target, range(1, 6 * dim))
-    assert cell["config"]["ffn"]["hidden"] == expected
-    assert cell["matched"] == {
-        "quantity": reference["matched"]["quantity"],
+    assert cell.config["ffn"]["hidden"] == expected
+    assert cell.matched == {
+        "quantity": reference.matched.quantity,
         "value": amount(cell, how),
         "reference": target,
         "difference": amount(cell, how) / target - 1,
     }
-    assert reference["matched"]["difference"] == 0
+    assert reference.matched.difference == 0
 
 
 @pytest.mark.parametrize("how", ["params", "flops"])
@@ -95,9 +95,9 @@ def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> 
 def test_what_other_components_cost_is_made_up_for(plan, how: str, factor: str, reference: str, other: str) -> None:
     cells = by_label(plan(f"match={how}", f"{factor}={reference},{other}", "data.context=40", "model.layers=2"))
     cell, target = cells[other], amount(cells[reference], how)
-    width = cell["config"]["ffn"]["hidden"]
+    width = cell.config["ffn"]["hidden"]
     if how == "flops":
-        assert width == 64 and cell["matched"]["difference"] == 0, "none of these multiplies matrices"
+        assert width == 64 and cell.matched.difference == 0, "none of these multiplies matrices"
     else:
         assert width == brute_force(cell, how, target, range(1, 130))
         assert target != amount(cell, how, 64)
@@ -105,7 +105,7 @@ def test_what_other_components_cost_is_made_up_for(plan, how: str, factor: str, 
 
 def test_position_tables_count_and_embeddings_do_not(plan) -> None:
     cell = by_label(plan("match=params", "position=learned,rope"))["rope"]
-    assert cell["config"]["ffn"]["hidden"] > 64, "the table's parameters went into the FFN"
+    assert cell.config["ffn"]["hidden"] > 64, "the table's parameters went into the FFN"
     tied = plan("match=params", "ffn=mlp,swiglu", "model.tie_embeddings=false")
     assert by_label(tied)["swiglu"]["matched"] == by_label(plan("match=params", "ffn=mlp,swiglu"))["swiglu"]["matched"]
 
@@ -113,23 +113,23 @@ def test_position_tables_count_and_embeddings_do_not(plan) -> None:
 def test_shared_layers_count_once_in_parameters_and_each_in_flops(plan) -> None:
     shared = ["ffn=mlp,swiglu", "model.layers=3", "model.share_layers=true"]
     cell = by_label(plan("match=params", *shared))["swiglu"]
-    assert cell["matched"]["value"] < 2 * (4 * 16**2 + 3 * 16 * cell["config"]["ffn"]["hidden"])
+    assert cell.matched.value < 2 * (4 * 16**2 + 3 * 16 * cell.config["ffn"]["hidden"])
     three, one = (by_label(plan("match=flops", *shared, f"model.layers={n}"))["mlp"]["matched"] for n in (3, 1))
-    head = 2 * 16 * build_task(cell["config"]).vocab
+    head = 2 * 16 * build_task(cell.config).vocab
     assert three["value"] - head == pytest.approx(3 * (one["value"] - head))
 
 
 def test_every_stratum_has_its_own_reference(plan) -> None:
     planned = plan("match=params", "ffn=mlp,swiglu", "model.dim=16,32", "optim.lr=1e-3,3e-3")
-    cells = planned.manifest["cells"]
-    assert sum(cell["reference"] for cell in cells) == 4
+    cells = planned.manifest.cells
+    assert sum(cell.reference for cell in cells) == 4
     for cell in cells:
-        plain = {"config": cell["config"] | {"ffn": cells[0]["config"]["ffn"]}}
-        target = amount(plain, "params", 4 * cell["levels"]["model.dim"])
-        assert cell["matched"]["reference"] == target
-        assert abs(cell["matched"]["difference"]) < 0.02
-    gated = [cell for cell in cells if cell["levels"]["ffn"] == "swiglu"]
-    assert len({cell["config"]["ffn"]["hidden"] for cell in gated}) == 2, "one for each size"
+        plain = {"config": cell.config | {"ffn": cells[0].config["ffn"]}}
+        target = amount(plain, "params", 4 * cell.levels["model.dim"])
+        assert cell.matched.reference == target
+        assert abs(cell.matched.difference) < 0.02
+    gated = [cell for cell in cells if cell.levels["ffn"] == "swiglu"]
+    assert len({cell.config["ffn"]["hidden"] for cell in gated}) == 2, "one for each size"
 
 
 def test_another_reference_is_what_the_others_are_brought_to(plan) -> None:
@@ -142,7 +142,7 @@ def test_another_reference_is_what_the_others_are_brought_to(plan) -> None:
 def test_a_cell_that_is_equal_keeps_its_width(plan) -> None:
     """Even one that is no multiple of 8."""
     cells = by_label(plan("match=flops", "ffn=swiglu", "ffn.multiple_of=1", "norm=ln,rms"))
-    assert {cell["config"]["ffn"]["hidden"] for cell in cells.values()} == {42}
+    assert {cell.config["ffn"]["hidden"] for cell in cells.values()} == {42}
 
 
 @pytest.mark.parametrize("rule", [lambda w: w, lambda w: w * w, lambda w: -(-w // 24) * 24, lambda w: 3 * w + 7])
@@ -175,14 +175,14 @@ def test_steps_are_the_nearest_and_the_warm_up_goes_with_them(plan) -> None:
 
 def test_steps_make_the_flops_of_training_equal(plan) -> None:
     planned = plan("match=flops_total", "ffn=mlp,swiglu", "train.steps=300", "optim.warmup=33")
-    mlp, swiglu = planned.manifest["cells"]
-    total = 300 * 4 * 16 * mlp["flops_per_token"]
-    per_step = 4 * 16 * swiglu["flops_per_token"]
-    steps = swiglu["config"]["train"]["steps"]
+    mlp, swiglu = planned.manifest.cells
+    total = 300 * 4 * 16 * mlp.flops_per_token
+    per_step = 4 * 16 * swiglu.flops_per_token
+    steps = swiglu.config["train"]["steps"]
     assert steps == min(range(1, 1000), key=lambda n: abs(n * per_step - total)) != 300
-    assert swiglu["config"]["optim"]["warmup"] == math.floor(33 * steps / 300 + 0.5)
-    assert swiglu["matched"]["difference"] == pytest.approx(steps * per_step / total - 1)
-    assert mlp["batches"] == swiglu["batches"], "seeds pair all the same"
+    assert swiglu.config["optim"]["warmup"] == math.floor(33 * steps / 300 + 0.5)
+    assert swiglu.matched.difference == pytest.approx(steps * per_step / total - 1)
+    assert mlp.batches == swiglu.batches, "seeds pair all the same"
 
 
 REFUSED = {
@@ -207,8 +207,8 @@ def test_a_match_that_cannot_be_is_refused_in_one_line(plan, overrides: str) -> 
 
 def test_a_fifth_of_the_reference_is_near_enough(plan) -> None:
     """The FLOPs of 1.67 steps in 2 whole ones, 20 % more, are still a match."""
-    first, second = plan("match=flops_total", "model.dim=16,24", "train.steps=3").manifest["cells"]
-    assert first["matched"]["difference"] == 0 and second["matched"]["difference"] == pytest.approx(0.2)
+    first, second = plan("match=flops_total", "model.dim=16,24", "train.steps=3").manifest.cells
+    assert first.matched.difference == 0 and second.matched.difference == pytest.approx(0.2)
 
 
 @pytest.fixture
@@ -237,20 +237,20 @@ def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(small, own_ff
         plan_study((*asked, "match=params"), own_ffns)
     [problem] = error.value.problems
     assert "square + ln, square + rms has no width" in str(problem) and "write match=none" in str(problem)
-    assert plan_study((*asked, "match=flops_total", "study=x"), own_ffns).manifest["cells"][1]["matched"]
+    assert plan_study((*asked, "match=flops_total", "study=x"), own_ffns).manifest.cells[1].matched
 
 
 def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(small, own_ffns) -> None:
     planned = plan_study((*small, "user=[narrow]", "ffn=mlp,rounded", "match=params"), own_ffns)
     cell = by_label(planned)["rounded"]
-    assert cell["config"]["ffn"]["hidden"] == 72, "of 48 and 72, for 64"
-    assert any("rounded: +" in note and "nothing comes nearer" in note for note in cell["notes"])
+    assert cell.config["ffn"]["hidden"] == 72, "of 48 and 72, for 64"
+    assert any("rounded: +" in note and "nothing comes nearer" in note for note in cell.notes)
 
 
 def test_a_width_written_by_rule_or_by_number_is_one_run(plan) -> None:
     rule, number = plan("ffn.mult=4", "seeds=[1]"), plan("ffn.hidden=64", "seeds=[1]")
-    assert rule.manifest["runs"][0]["path"] == number.manifest["runs"][0]["path"]
-    assert rule.manifest["cells"][0]["config"]["ffn"]["hidden"] == 64
+    assert rule.manifest.runs[0].path == number.manifest.runs[0].path
+    assert rule.manifest.cells[0].config["ffn"]["hidden"] == 64
     with pytest.raises(PlanError, match="is the same cell as"):
         plan("ffn.hidden=64,null")
     with pytest.raises(PlanError, match="is the same cell as"):
@@ -260,13 +260,13 @@ def test_a_width_written_by_rule_or_by_number_is_one_run(plan) -> None:
 def test_the_reference_is_the_same_run_with_and_without_a_match(plan) -> None:
     def paths(*match: str) -> dict[str, str]:
         planned = plan("ffn=mlp,swiglu", "seeds=[0]", "train.steps=300", *match)
-        labels = {cell["id"]: cell["label"] for cell in planned.manifest["cells"]}
-        return {labels[run["cell"]]: run["path"] for run in planned.manifest["runs"]}
+        labels = {cell.id: cell.label for cell in planned.manifest.cells}
+        return {labels[run.cell]: run.path for run in planned.manifest.runs}
 
     free, params, total = paths(), paths("match=params"), paths("match=flops_total")
     assert free["mlp"] == params["mlp"] == total["mlp"]
     assert len({free["swiglu"], params["swiglu"], total["swiglu"]}) == 3
-    names = {plan("ffn=mlp,gelu", f"match={how}").manifest["study"] for how in ("none", "params", "flops")}
+    names = {plan("ffn=mlp,gelu", f"match={how}").manifest.study for how in ("none", "params", "flops")}
     assert len(names) == 3, "equal cells, other questions"
 
 
@@ -288,22 +288,22 @@ def test_a_matched_study_from_command_to_tables(cli, small, tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     results = tmp_path / "results"
     manifest = read_manifest(results, newest_study(results))
-    left = max(abs(cell["matched"]["difference"]) for cell in manifest["cells"])
+    left = max(abs(cell.matched.difference) for cell in manifest.cells)
     assert f"; widths matched: parameters without embedding and head within {100 * left:.2g} %" in done.stdout
-    for cell in manifest["cells"]:
-        hidden = cell["config"]["ffn"]["hidden"]
-        row = next(line for line in done.stdout.splitlines() if line.startswith(f"  {cell['label']} "))
+    for cell in manifest.cells:
+        hidden = cell.config["ffn"]["hidden"]
+        row = next(line for line in done.stdout.splitlines() if line.startswith(f"  {cell.label} "))
         assert f"ffn.hidden={hidden} (" in row
-        for run in (run for run in manifest["runs"] if run["cell"] == cell["id"]):
-            config = yaml.safe_load((results / "runs" / run["path"] / "config.yaml").read_text())
+        for run in (run for run in manifest.runs if run.cell == cell.id):
+            config = yaml.safe_load((results / "runs" / run.path / "config.yaml").read_text())
             assert config["ffn"]["hidden"] == hidden
-            assert run["path"].endswith(run_key(config, run["seed"], cell["task"]))
+            assert run.path.endswith(run_key(config, run.seed, cell.task))
     again = cli(*command)
     assert again.returncode == 0 and "widths matched" in again.stdout
     analysis = run_module("analysis", "--results-dir", str(results), cwd=tmp_path)
     assert analysis.returncode == 0 and "widths matched" in analysis.stdout, analysis.stderr
-    folder = results / "figures" / manifest["study"]
-    expected = [cell["matched"]["difference"] for cell in manifest["cells"]]
+    folder = results / "figures" / manifest.study
+    expected = [cell.matched.difference for cell in manifest.cells]
     assert pandas.read_csv(folder / "cells.csv")["match_difference"].tolist() == pytest.approx(expected)
     assert pandas.read_csv(folder / "runs.csv")["chosen_value"].gt(0).all()
     assert pandas.read_csv(folder / "effects.csv")["match_difference"].abs().max() == pytest.approx(left)

@@ -48,7 +48,7 @@ SHAPE = ["model.dim=16", "model.layers=1", "model.heads=2", "dry_run=true"]
 
 @pytest.mark.parametrize("form", [["position=learned"], ["position=t5", "model=encoder_decoder", "data=dates"]])
 def test_a_placebo_draws_only_the_named_component_anew(form):
-    config = plan_study((*SHAPE, *form)).manifest["cells"][0]["config"]
+    config = plan_study((*SHAPE, *form)).manifest.cells[0].config
     task = build_task(config)
     plain = parameters(config, task, None)
     for kind, parts in PARTS.items():
@@ -67,7 +67,7 @@ def test_a_placebo_draws_only_the_named_component_anew(form):
 
 
 def test_chaos_is_below_a_millionth_and_moves_every_drawn_matrix(plan):
-    config = plan().manifest["cells"][0]["config"]
+    config = plan().manifest.cells[0].config
     task = build_task(config)
     plain, other = parameters(config, task, None), parameters(config, task, "chaos")
     for name, value in plain.items():
@@ -93,14 +93,14 @@ def test_names_say_whose_a_parameter_is():
 
 
 def test_batches_stay_but_for_another_order_of_the_data(plan):
-    cells = plan(f"{KIND}={','.join(['null', *PLACEBOS])}", "ffn=mlp").manifest["cells"]
-    task = build_task(cells[0]["config"])
+    cells = plan(f"{KIND}={','.join(['null', *PLACEBOS])}", "ffn=mlp").manifest.cells
+    task = build_task(cells[0].config)
     plain = task.batch(5, 0, 4).inputs["tokens"]
     for cell in cells:
-        seed = data_seed(cell["config"]["seed"], 5)
+        seed = data_seed(cell.config["seed"], 5)
         same = torch.equal(task.batch(seed, 0, 4).inputs["tokens"], plain)
-        assert same == (cell["levels"][KIND] != "data")
-        assert (cell["batches"] == cells[0]["batches"]) == same, "what is unpaired is known to be"
+        assert same == (cell.levels[KIND] != "data")
+        assert (cell.batches == cells[0].batches) == same, "what is unpaired is known to be"
     assert data_seed({"init": None, "data": 7, "placebo": None}, 5) == 7
 
 
@@ -108,11 +108,10 @@ def test_runs_differ_by_what_is_drawn_anew_and_by_nothing_else(plan):
     planned = plan(f"{KIND}=null,ffn,data,init,chaos", "seeds=1")
     record(planned)
     torch.set_num_threads(1)
-    for unit in planned.manifest["units"]:
-        assert run_unit(planned.results, planned.manifest["study"], unit, True, lambda: False) == ["done"]
+    for unit in planned.manifest.units:
+        assert run_unit(planned.results, planned.manifest.study, unit, True, lambda: False) == ["done"]
     labels = {
-        run["path"]: cell["levels"][KIND]
-        for run, cell in zip(planned.manifest["runs"], planned.manifest["cells"], strict=True)
+        run.path: cell.levels[KIND] for run, cell in zip(planned.manifest.runs, planned.manifest.cells, strict=True)
     }
     losses = {}
     for path, kind in labels.items():
@@ -136,15 +135,15 @@ def test_runs_differ_by_what_is_drawn_anew_and_by_nothing_else(plan):
 )
 def test_kinds_are_the_studied_components_that_draw_something(plan, overrides, kinds):
     manifest = plan(*overrides, "aa=4", "eval.lengths=[8]").manifest
-    assert manifest["factors"] == {KIND: [None, *kinds, "data", "init", "chaos"]}
-    assert manifest["seeds"] == [0, 1, 2, 3] and manifest["reference"] == {KIND: None}
-    shares = [cell["shared_draws"] for cell in manifest["cells"]]
+    assert manifest.factors == {KIND: [None, *kinds, "data", "init", "chaos"]}
+    assert manifest.seeds == [0, 1, 2, 3] and manifest.reference == {KIND: None}
+    shares = [cell.shared_draws for cell in manifest.cells]
     assert shares[0] == shares[-1] == 1 and shares[-2] == 0 and all(0 < share < 1 for share in shares[1:-3])
-    assert [cell["reference"] for cell in manifest["cells"]] == [True] + [False] * (len(kinds) + 3)
+    assert [cell.reference for cell in manifest.cells] == [True] + [False] * (len(kinds) + 3)
     study = plan(*overrides, "eval.lengths=[8]").manifest
-    assert manifest["placebo_of"] == study["study"] and manifest["study"] == f"{study['study']}-aa"
-    plain = {run["path"] for run in manifest["runs"] if run["cell"] == manifest["cells"][0]["id"]}
-    own = {run["path"] for run in study["runs"] if run["cell"] == study["cells"][0]["id"]}
+    assert manifest.placebo_of == study.study and manifest.study == f"{study.study}-aa"
+    plain = {run.path for run in manifest.runs if run.cell == manifest.cells[0].id}
+    own = {run.path for run in study.runs if run.cell == study.cells[0].id}
     assert own < plain, "the study's own runs of its reference are the placebos' reference"
 
 
@@ -154,9 +153,9 @@ def test_the_placebos_are_a_round_before_the_study_at_its_tuned_values(plan):
     )
     tuning, placebos, study = (planned.manifest for planned in done)
     assert code == 0 and trained == 8 + 4 * 3 + 3
-    assert {cell["config"]["optim"]["lr"] for cell in placebos["cells"]} == {3e-3}
-    assert study["placebos"] == placebos["study"] and tuning["tunes"] == study["study"]
-    assert study["components"] == ["norm"] and study["seeds"] == [0, 1, 2]
+    assert {cell.config["optim"]["lr"] for cell in placebos.cells} == {3e-3}
+    assert study.placebos == placebos.study and tuning.tunes == study.study
+    assert study.components == ["norm"] and study.seeds == [0, 1, 2]
 
 
 def test_a_dry_run_shows_the_placebos_that_come_first(plan):
@@ -169,7 +168,7 @@ def test_a_dry_run_shows_the_placebos_that_come_first(plan):
     ("fixed", "kinds"), [("seed.init=3", ["data", "chaos"]), ("seed.data=3", ["ffn", "init", "chaos"])]
 )
 def test_a_half_that_is_fixed_has_no_placebo(fixed, kinds, plan):
-    assert plan("ffn=mlp,gelu", "aa=4", fixed).manifest["factors"] == {KIND: [None, *kinds]}
+    assert plan("ffn=mlp,gelu", "aa=4", fixed).manifest.factors == {KIND: [None, *kinds]}
 
 
 def score(levels: dict, lr: float, seed: int) -> float:

@@ -28,14 +28,14 @@ def write_results(planned: Plan, status: str) -> None:
 
 
 def test_seeds_are_numbered_or_listed(plan):
-    assert plan("seeds=3").manifest["seeds"] == [0, 1, 2]
-    assert plan("seeds=[7,3]").manifest["seeds"] == [3, 7]
-    assert plan("seeds=3").manifest["study"] == plan("seeds=[7,3]").manifest["study"], "seeds do not name a study"
-    assert plan("seeds=3", "model.layers=2").manifest["study"] != plan("seeds=3").manifest["study"]
+    assert plan("seeds=3").manifest.seeds == [0, 1, 2]
+    assert plan("seeds=[7,3]").manifest.seeds == [3, 7]
+    assert plan("seeds=3").manifest.study == plan("seeds=[7,3]").manifest.study, "seeds do not name a study"
+    assert plan("seeds=3", "model.layers=2").manifest.study != plan("seeds=3").manifest.study
 
 
 def test_units_mean_the_same_in_every_manifest(plan):
-    few, many = plan("norm=ln,rms", "seeds=1").manifest["units"], plan("norm=ln,rms", "seeds=3").manifest["units"]
+    few, many = plan("norm=ln,rms", "seeds=1").manifest.units, plan("norm=ln,rms", "seeds=3").manifest.units
     assert few.items() < many.items()
 
 
@@ -47,7 +47,7 @@ def test_a_results_folder_of_any_name_reaches_the_jobs(plan, tmp_path, name):
     parser = OverridesParser.create()
     for job in job_overrides(planned):
         read = {override.key_or_group: override.value() for override in map(parser.parse_override, job)}
-        assert read["results_dir"] == str(folder) and read["study"] == planned.manifest["study"]
+        assert read["results_dir"] == str(folder) and read["study"] == planned.manifest.study
 
 
 def test_what_is_done_is_not_to_do_and_failures_are_tried_again(plan):
@@ -68,8 +68,8 @@ def test_seeds_added_after_a_look_are_said_to_be_and_stay(plan, capsys):
     finish(plan("norm=ln,rms", "seeds=3"))
     assert "unadjusted" in capsys.readouterr().out
     fewer = plan("norm=ln,rms", "seeds=[0]")
-    assert fewer.manifest["seeds"] == [0, 1, 2] and any("stay in the study" in note for note in fewer.notes)
-    assert [look["seeds"] for look in fewer.manifest["looks"]] == [[0, 1], [0, 1, 2]]
+    assert fewer.manifest.seeds == [0, 1, 2] and any("stay in the study" in note for note in fewer.notes)
+    assert [look.seeds for look in fewer.manifest.looks] == [[0, 1], [0, 1, 2]]
 
 
 def test_a_look_at_runs_that_are_trained_again_counts(plan, capsys):
@@ -101,34 +101,34 @@ def test_another_command_cannot_take_seeds_out_of_a_running_study(plan):
     record(plan("norm=ln,rms", "seeds=1"))
     write_results(running, "done")
     assert carry_out(running) == 0
-    assert read_manifest(running.results, running.manifest["study"])["seeds"] == [0, 1, 2]
+    assert read_manifest(running.results, running.manifest.study).seeds == [0, 1, 2]
 
 
 def test_confirm_takes_fresh_seeds_as_a_study_of_its_own(plan):
     base = plan("norm=ln,rms", "seeds=[0,4]")
     finish(base)
     confirmed = plan("norm=ln,rms", "seeds=[0,4]", "confirm=2")
-    name = base.manifest["study"]
-    assert confirmed.manifest["seeds"] == [5, 6] and len(confirmed.todo) == 4
-    assert confirmed.manifest["study"] == f"{name}-confirm-2" and confirmed.manifest["confirms"] == name
+    name = base.manifest.study
+    assert confirmed.manifest.seeds == [5, 6] and len(confirmed.todo) == 4
+    assert confirmed.manifest.study == f"{name}-confirm-2" and confirmed.manifest.confirms == name
     finish(confirmed)
     again = plan("norm=ln,rms", "seeds=[0,4]", "confirm=2")
-    assert again.manifest["seeds"] == [5, 6] and again.todo == [], "the same command is the same confirmation"
-    assert plan("norm=ln,rms", "seeds=[0,4]", "confirm=3").manifest["seeds"] == [7, 8, 9]
-    assert read_manifest(base.results, name)["seeds"] == [0, 4]
+    assert again.manifest.seeds == [5, 6] and again.todo == [], "the same command is the same confirmation"
+    assert plan("norm=ln,rms", "seeds=[0,4]", "confirm=3").manifest.seeds == [7, 8, 9]
+    assert read_manifest(base.results, name).seeds == [0, 4]
     other = plan("norm=ln,bn", "confirm=1").manifest
-    assert other["seeds"] == [7], "a seed that was trained for any of the cells is not fresh"
+    assert other.seeds == [7], "a seed that was trained for any of the cells is not fresh"
 
 
 def test_a_corrupt_manifest_is_set_aside_and_written_anew(plan, capsys):
     first = plan("seeds=1")
     finish(first)
-    file = first.results / "studies" / first.manifest["study"] / "manifest.json"
+    file = first.results / "studies" / first.manifest.study / "manifest.json"
     file.write_text(file.read_text()[:200])
     again = plan("seeds=1")
     assert any("manifest.json" in note for note in again.notes)
     assert finish(again) == 0 and "manifest.json" in capsys.readouterr().err
-    assert read_manifest(first.results, first.manifest["study"])["seeds"] == [0]
+    assert read_manifest(first.results, first.manifest.study).seeds == [0]
     assert file.with_name("manifest.json.corrupt").exists()
 
 
@@ -144,13 +144,13 @@ def test_a_corrupt_manifest_is_set_aside_and_written_anew(plan, capsys):
     ],
 )
 def test_pairing_is_decided_by_what_changes_the_batches(plan, overrides, paired):
-    batches = {cell["batches"] for cell in plan(*overrides).manifest["cells"]}
+    batches = {cell.batches for cell in plan(*overrides).manifest.cells}
     assert (len(batches) == 1) == paired
 
 
 def test_keys_follow_what_changes_numbers_and_nothing_else(plan, tmp_path):
     def path(*overrides: str) -> str:
-        return plan("seeds=[1]", *overrides).manifest["runs"][0]["path"]
+        return plan("seeds=[1]", *overrides).manifest.runs[0].path
 
     assert path() == path("track=none", "keep=all", "train.parallel=1", "train.checkpoint_seconds=1", "study=x")
     assert path() == path("user=[crashing_norm]"), "a package of the user's that the cell does not use"

@@ -16,7 +16,7 @@ from ablate.planning.plan import Plan, PlanError
 from ablate.planning.units import record
 from ablate.results.atomic import read_json, write_json
 from ablate.results.code_hash import Code
-from ablate.results.manifest import log_look, read_manifest, write_manifest
+from ablate.results.manifest import log_look, read_manifest, study_folder
 from ablate.results.run import Run
 from ablate.results.run_key import provenance, run_key
 from ablate.training.load import load
@@ -25,15 +25,15 @@ from ablate.training.load import load
 def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> list[Run]:
     """Record a plan and end its runs by hand, as their workers would."""
     record(planned)
-    cells = {cell["id"]: cell for cell in planned.manifest["cells"]}
-    todo = [run for run in planned.manifest["runs"] if run["path"] in planned.todo]
+    cells = {cell.id: cell for cell in planned.manifest.cells}
+    todo = [run for run in planned.manifest.runs if run.path in planned.todo]
     for planned_run in todo:
-        run, cell = Run(planned.results, planned_run["path"]), cells[planned_run["cell"]]
+        run, cell = Run(planned.results, planned_run.path), cells[planned_run.cell]
         run.folder.mkdir(parents=True, exist_ok=True)
         run.weights_file.touch()
-        write_json(run.provenance_file, provenance(cell["config"], planned_run["seed"], cell["task"]))
+        write_json(run.provenance_file, provenance(cell.config, planned_run["seed"], cell.task))
         write_json(run.result_file, {"status": status, "final": {"test/loss": 2.0}, "error": None, "ended": ended})
-    return [Run(planned.results, run["path"]) for run in todo]
+    return [Run(planned.results, run.path) for run in todo]
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def edit(monkeypatch):
 
 
 def notes(planned: Plan) -> str:
-    return "\n".join([*planned.notes, *(note for cell in planned.manifest["cells"] for note in cell["notes"])])
+    return "\n".join([*planned.notes, *(note for cell in planned.manifest.cells for note in cell.notes)])
 
 
 RMS = "ablate.model.norm.RMSNorm"
@@ -86,8 +86,8 @@ def test_any_takes_runs_that_differ_in_code_only(plan, edit):
     old = finish(plan("norm=ln,rms", "seeds=2"))
     edit(RMS)
     taken = plan("norm=ln,rms", "seeds=2", "reuse=any")
-    assert taken.todo == [] and {run["path"] for run in taken.manifest["runs"]} == {run.path for run in old}
-    said = [cell["notes"] for cell in taken.manifest["cells"]]
+    assert taken.todo == [] and {run.path for run in taken.manifest.runs} == {run.path for run in old}
+    said = [cell.notes for cell in taken.manifest.cells]
     assert said == [[], [f"2 runs of rms were trained with other code ({RMS} changed), taken by reuse=any"]]
     assert len(plan("norm=ln,rms", "seeds=3", "reuse=any").todo) == 2
     assert len(plan("norm=ln,rms", "seeds=2", "reuse=any", "optim.lr=1e-2").todo) == 4
@@ -104,10 +104,10 @@ def test_any_prefers_a_run_of_this_code_and_else_the_newest_that_ended(plan, edi
     edit(RMS, "failed")
     finish(plan("norm=rms", "seeds=1"), "failed", ended="2025-04-01")
     edit(None)
-    assert plan("norm=rms", "seeds=1", "reuse=any").manifest["runs"][0]["path"] == newest.path
+    assert plan("norm=rms", "seeds=1", "reuse=any").manifest.runs[0].path == newest.path
     [own] = finish(plan("norm=rms", "seeds=1"), ended="2024-01-01")
     mine = plan("norm=rms", "seeds=1", "reuse=any")
-    assert mine.manifest["runs"][0]["path"] == own.path and notes(mine) == ""
+    assert mine.manifest.runs[0].path == own.path and notes(mine) == ""
 
 
 @pytest.mark.parametrize("key", ["versions", "data", "study", "definitions"])
@@ -133,7 +133,8 @@ def test_other_versions_and_unknown_ones_are_named(plan, monkeypatch):
 
 def by_an_earlier_release(results: Path, study: str) -> None:
     """Writes a study and its runs as releases before wrote them, whose keys and cells' names held paths of modules."""
-    manifest = read_manifest(results, study)
+    file = study_folder(results, study) / "manifest.json"
+    manifest = read_json(file)
     del manifest["format"]
     old = {cell["id"]: f"c{i}" for i, cell in enumerate(manifest["cells"])}
     configs = {cell["id"]: cell["config"] for cell in manifest["cells"]}
@@ -148,7 +149,7 @@ def by_an_earlier_release(results: Path, study: str) -> None:
         run.folder.rename(results / "runs" / planned["path"])
         planned["cell"] = old[planned["cell"]]
     manifest["cells"] = [cell | {"id": old[cell["id"]]} for cell in manifest["cells"]]
-    write_manifest(results, manifest)
+    write_json(file, manifest)
 
 
 def test_runs_of_another_release_are_named_and_taken_on_request(plan):
@@ -157,11 +158,11 @@ def test_runs_of_another_release_are_named_and_taken_on_request(plan):
     log_look(first.results, first.manifest, "2025-01-02")
     by_an_earlier_release(first.results, "mine")
     again = plan("norm=ln,rms", "seeds=2", "study=mine")
-    assert len(again.todo) == 4 and again.manifest["looks"] == read_manifest(first.results, "mine")["looks"]
+    assert len(again.todo) == 4 and again.manifest.looks == read_manifest(first.results, "mine").looks
     assert "4 runs of this study were trained by another release; trained again; reuse=any takes" in notes(again)
     other = plan("norm=ln,rms,bn", "seeds=2")
     assert "4 runs of these cells were trained by another release; trained again; reuse=any takes" in notes(other)
-    for run in (Run(first.results, one["path"]) for one in read_manifest(first.results, "mine")["runs"][:1]):
+    for run in (Run(first.results, one["path"]) for one in read_manifest(first.results, "mine").runs[:1]):
         write_json(run.provenance_file, read_json(run.provenance_file) | {"format": 3, "code": "c", "definitions": {}})
     taken = plan("norm=ln,rms", "seeds=2", "study=mine", "reuse=any")
     assert taken.todo == [] and "2 runs of rms were trained by another release, taken by reuse=any" in notes(taken)
@@ -189,15 +190,15 @@ def test_none_shares_with_no_other_study_and_still_resumes(plan):
     own = plan("norm=rms", "seeds=1", "study=mine", "reuse=none")
     assert len(own.todo) == 1 and own.todo != [run.path for run in shared]
     record(own)
-    [unit], [cell] = own.manifest["units"], own.manifest["cells"]
+    [unit], [cell] = own.manifest.units, own.manifest.cells
     assert run_unit(own.results, "mine", unit, True, lambda: False) == ["done"], "its worker finds the same key"
-    assert own.todo[0].endswith(run_key(cell["config"], 0, cell["task"]))
+    assert own.todo[0].endswith(run_key(cell.config, 0, cell.task))
     assert plan("norm=rms", "seeds=1", "study=mine", "reuse=none").todo == []
     assert len(plan("norm=rms", "seeds=1", "study=other", "reuse=none").todo) == 1
     assert len(plan("norm=rms", "seeds=1", "reuse=none").todo) == 1
     assert "1 run of this study was trained under reuse=none" not in notes(plan("norm=rms", "seeds=1", "study=mine"))
     back = plan("norm=rms", "seeds=2", "study=mine")
-    assert len(back.todo) == 1 and back.manifest["runs"][0]["path"] == shared[0].path
+    assert len(back.todo) == 1 and back.manifest.runs[0].path == shared[0].path
 
 
 def test_a_command_that_ends_later_brings_no_second_run_of_a_seed_into_the_study(plan, edit):
@@ -206,8 +207,8 @@ def test_a_command_that_ends_later_brings_no_second_run_of_a_seed_into_the_study
     edit(RMS)
     finish(plan("norm=ln,rms", "seeds=2"))
     log_look(first.results, first.manifest, "2025-01-02")
-    runs = read_manifest(first.results, first.manifest["study"])["runs"]
-    assert len({(run["cell"], run["seed"]) for run in runs}) == len(runs) == 4
+    runs = read_manifest(first.results, first.manifest.study).runs
+    assert len({(run.cell, run.seed) for run in runs}) == len(runs) == 4
 
 
 HALF = """
@@ -269,14 +270,14 @@ from ablate.execution.jobs import run_here
 from ablate.execution.worker import run_unit
 plan = plan_study(("norm=half", "seeds=2", "train.parallel=1", "user=[mine]", *{small!r}), {package[1][13:]!r})
 record(plan)
-first, second = plan.manifest["units"]
-assert run_unit(plan.results, plan.manifest["study"], first, True, lambda: False, ["mine"]) == ["done"]
+first, second = plan.manifest.units
+assert run_unit(plan.results, plan.manifest.study, first, True, lambda: False, ["mine"]) == ["done"]
 file = pathlib.Path({str(tmp_path / "code" / "mine" / "norms.py")!r})
 file.write_text(file.read_text().replace("/ 2", "/ 3"))
 assert run_here(job_overrides(plan)[1:]) == [["failed"]]
 result = Run(plan.results, plan.todo[1]).result()
-assert result["error"]["message"] == "code or libraries changed after the plan was made; give the command again"
-assert run_unit(plan.results, plan.manifest["study"], second, True, lambda: False, ["mine"]) == ["done"]
+assert result.error.message == "code or libraries changed after the plan was made; give the command again"
+assert run_unit(plan.results, plan.manifest.study, second, True, lambda: False, ["mine"]) == ["done"]
 """
     path = f"{ROOT}:{tmp_path / 'code'}"
     done = subprocess.run(

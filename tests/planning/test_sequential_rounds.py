@@ -32,13 +32,13 @@ def alike(norm: str, seed: int) -> float:
 
 def write(planned: Plan, score: Score, paths: list[str] | None = None) -> None:
     """A result for every run that is to do, or some of them."""
-    cells = {cell["id"]: cell["levels"]["norm"] for cell in planned.manifest["cells"]}
-    for run in planned.manifest["runs"]:
-        if run["path"] in (planned.todo if paths is None else paths):
-            value = score(cells[run["cell"]], run["seed"])
+    cells = {cell.id: cell.levels["norm"] for cell in planned.manifest.cells}
+    for run in planned.manifest.runs:
+        if run.path in (planned.todo if paths is None else paths):
+            value = score(cells[run.cell], run.seed)
             ended = {"status": "failed", "final": {}, "error": {"type": "X", "message": "x", "traceback": ""}}
             done = {"status": "done", "final": {"test/loss": value, "val/loss": value}, "error": None}
-            write_json(Run(planned.results, run["path"]).result_file, done if value is not None else ended)
+            write_json(Run(planned.results, run.path).result_file, done if value is not None else ended)
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def below(said: str) -> str:
 
 
 def logged(plan: Plan) -> list[tuple[list[int], Any]]:
-    manifest = read_manifest(plan.results, plan.manifest["study"])
-    return [(look["seeds"], look.get("planned")) for look in manifest["looks"]]
+    manifest = read_manifest(plan.results, plan.manifest.study)
+    return [(look.seeds, look.planned) for look in manifest.looks]
 
 
 def test_it_stops_as_soon_as_all_is_decided(plan, sweep):
@@ -80,7 +80,7 @@ def test_it_stops_as_soon_as_all_is_decided(plan, sweep):
     assert "worse (higher loss)" in said and "unadjusted" not in said
     again = plan(*AUTO)
     assert again.todo == [] and logged(again) == [(list(range(5)), [5, 8, 12, 20])]
-    assert again.manifest["sequential"] == {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+    assert again.manifest.sequential == {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
     code, repeated, trained = sweep(apart, *AUTO)
     assert code == 0 and trained == []
     assert below(repeated) == below(said), "the same command says the same"
@@ -93,7 +93,7 @@ def test_it_goes_on_to_the_last_look_where_nothing_is_decided(plan, sweep):
     assert "seeds=auto: 1 effect undecided at the last look, 12 seeds; intervals allow for looks at 5, 8, 12" in said
     assert "unadjusted" not in said
     again = plan(*AUTO, "seeds_max=12")
-    assert again.todo == [] and again.manifest["sequential"]["at"] == 12
+    assert again.todo == [] and again.manifest.sequential.at == 12
     assert logged(again) == [(list(range(n)), [5, 8, 12]) for n in (5, 8, 12)]
     code, repeated, trained = sweep(alike, *AUTO, "seeds_max=12")
     assert trained == [] and below(repeated) == below(said)
@@ -107,15 +107,13 @@ def test_a_kill_at_any_point_resumes_at_its_look(plan):
     assert len(plan(*AUTO).todo) == 3, "within the first look"
     write(first, alike)
     second = plan(*AUTO)  # killed before anything was written of the second look
-    assert second.manifest["seeds"] == list(range(8)) and len(second.todo) == 6
-    assert [(look["seeds"], look["planned"]) for look in second.manifest["looks"]] == [
-        ([0, 1, 2, 3, 4], [5, 8, 12, 20])
-    ]
+    assert second.manifest.seeds == list(range(8)) and len(second.todo) == 6
+    assert [(look.seeds, look.planned) for look in second.manifest.looks] == [([0, 1, 2, 3, 4], [5, 8, 12, 20])]
     record(second)
     write(second, apart, second.todo[:1])
     third = plan(*AUTO)
-    assert len(third.todo) == 5 and len(third.manifest["looks"]) == 1
-    assert "unadjusted" not in str(load_study(third.results, third.manifest["study"]).manifest)
+    assert len(third.todo) == 5 and len(third.manifest.looks) == 1
+    assert "unadjusted" not in str(load_study(third.results, third.manifest.study).manifest)
 
 
 def test_a_failing_run_ends_the_command_at_its_look(plan, sweep):
@@ -153,9 +151,9 @@ def test_a_look_that_another_command_took_since_the_plan_was_made_stays(plan):
     log_look(first.results, first.manifest, "2025-01-02")
     record(second)
     look = {"seeds": [0, 1, 2], "when": "2025-01-02"}
-    assert read_manifest(second.results, "x")["looks"] == second.manifest["looks"] == [look]
+    assert read_manifest(second.results, "x").looks == second.manifest.looks == [look]
     record(second)
-    assert read_manifest(second.results, "x")["looks"] == [look]
+    assert read_manifest(second.results, "x").looks == [look]
 
 
 def test_another_study_with_the_same_plan_shares_its_looks(plan, sweep):
@@ -175,13 +173,13 @@ def test_divergence_is_not_waited_for(plan, capsys):
     def write_diverged(jobs: list[list[str]]) -> None:
         planned = plan(*AUTO)
         write(planned, alike)
-        bad = next(run["path"] for run in planned.manifest["runs"] if run["path"].startswith("rms"))
+        bad = next(run.path for run in planned.manifest.runs if run.path.startswith("rms"))
         error = {"type": "Diverged", "message": "x", "traceback": ""}
         write_json(Run(planned.results, bad).result_file, {"status": "diverged", "final": {}, "error": error})
 
     assert carry_out(plan(*AUTO), write_diverged, lambda: plan(*AUTO)) == 0
     assert "seeds=auto: nothing to decide, stopped at 5 seeds, 1 verdict withheld" in capsys.readouterr().out
-    assert plan(*AUTO).todo == [] and plan(*AUTO).manifest["sequential"]["at"] == 5
+    assert plan(*AUTO).todo == [] and plan(*AUTO).manifest.sequential.at == 5
 
 
 def test_a_confirmation_is_offered_without_looks(sweep, plan):
@@ -189,7 +187,7 @@ def test_a_confirmation_is_offered_without_looks(sweep, plan):
     command = next(line for line in said.splitlines() if line.startswith("next: ")).split("      ")[0]
     assert "confirm=8" in command and "auto" not in command and "seeds_max" not in command
     confirmed = plan("norm=ln,rms", "seeds=8", "confirm=8")
-    assert confirmed.manifest["seeds"] == list(range(5, 13)) and confirmed.manifest["sequential"] is None
+    assert confirmed.manifest.seeds == list(range(5, 13)) and confirmed.manifest.sequential is None
 
 
 @pytest.mark.parametrize(
@@ -248,5 +246,5 @@ def test_the_real_command_line_goes_to_the_end_with_twins(cli, small, tmp_path):
     assert "seeds=auto: 1 effect undecided at the last look, 8 seeds" in done.stdout
     results = tmp_path / "results"
     manifest = read_manifest(results, newest_study(results))
-    assert [len(look["seeds"]) for look in manifest["looks"]] == [5, 8]
+    assert [len(look.seeds) for look in manifest.looks] == [5, 8]
     assert len(list(results.glob("runs/*/*/result.json"))) == 16

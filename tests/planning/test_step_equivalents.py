@@ -49,13 +49,13 @@ def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_r
     code, done, trained = rounds(plan, *command, score=planted)
     study, exchange = done[-1].manifest, done[-1].ended[-1].manifest
     assert code == 0 and trained == 4 * 3 + 2 * 2 * 3
-    assert study["exchange"] == exchange["study"] == f"{study['study']}-exchange"
-    assert exchange["exchange_of"] == study["study"] and exchange["seeds"] == study["seeds"]
-    assert exchange["factors"] == {"optim.lr": [0.001, 0.01], "train.steps": [5, 6, 8]}
-    assert [cell["config"]["train"]["steps"] for cell in exchange["cells"]] == [5, 6, 8] * 2
-    assert [cell["reference"] for cell in exchange["cells"]] == [False, True, False] * 2
-    assert {cell["config"]["optim"]["warmup"] for cell in exchange["cells"]} == {2}
-    plain, all_of_it = ({run["path"] for run in manifest["runs"]} for manifest in (study, exchange))
+    assert study.exchange == exchange.study == f"{study.study}-exchange"
+    assert exchange.exchange_of == study.study and exchange.seeds == study.seeds
+    assert exchange.factors == {"optim.lr": [0.001, 0.01], "train.steps": [5, 6, 8]}
+    assert [cell.config["train"]["steps"] for cell in exchange.cells] == [5, 6, 8] * 2
+    assert [cell.reference for cell in exchange.cells] == [False, True, False] * 2
+    assert {cell.config["optim"]["warmup"] for cell in exchange.cells} == {2}
+    plain, all_of_it = ({run.path for run in manifest.runs} for manifest in (study, exchange))
     assert len(plain & all_of_it) == 2 * 3, "the runs at the study's own steps are its own"
     out = capsys.readouterr().out
     assert out.count("simultaneous 95 % intervals") == 1, "one summary, of the study itself, when all is there"
@@ -65,7 +65,7 @@ def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_r
 
 def test_each_stratum_is_told_in_steps_of_its_own_reference(plan):
     _, done, _ = rounds(plan, "norm=ln,rms", "optim.lr=1e-3,1e-2", "exchange=true", "seeds=4", score=planted)
-    study = load_study(done[-1].results, done[-1].manifest["study"])
+    study = load_study(done[-1].results, done[-1].manifest.study)
     table = evidence.effects(study)
     for row, (lr, slope) in zip(table[table["kind"] == "main"].itertuples(), RATES.items(), strict=True):
         differences = [planted({"norm": "rms"}, lr, s) - planted({"norm": "ln"}, lr, s) for s in range(4)]
@@ -83,13 +83,13 @@ def test_looks_have_exchange_runs_for_all_seeds_and_a_killed_one_goes_on(plan):
 
     command = ["norm=ln,rms", "exchange=true", "seeds=auto", "seeds_max=8"]
     code, done, trained = rounds(plan, *command, score=close, stop_after=13)
-    assert (code, trained) == (130, 13) and done[-1].manifest["study"].endswith("-exchange")
-    assert read_manifest(done[-1].results, done[-1].ended[-1].manifest["study"])["seeds"] == list(range(5))
+    assert (code, trained) == (130, 13) and done[-1].manifest.study.endswith("-exchange")
+    assert read_manifest(done[-1].results, done[-1].ended[-1].manifest.study).seeds == list(range(5))
     code, done, trained = rounds(plan, *command, score=close)
     assert code == 0 and trained == 2 * 8 + 2 * 8 - 13
-    study, exchange = (read_manifest(done[-1].results, plan.manifest["study"]) for plan in (done[-1], done[-2]))
-    assert study["seeds"] == exchange["seeds"] == list(range(8))
-    assert not [look for look in study["looks"] if "study" in look] and evidence.unadjusted(study) is None
+    study, exchange = (read_manifest(done[-1].results, plan.manifest.study) for plan in (done[-1], done[-2]))
+    assert study.seeds == exchange.seeds == list(range(8))
+    assert not [look for look in study.looks if look.study] and evidence.unadjusted(study) is None
 
 
 def test_a_confirmation_has_exchange_runs_with_its_fresh_seeds(plan):
@@ -98,8 +98,8 @@ def test_a_confirmation_has_exchange_runs_with_its_fresh_seeds(plan):
     rounds(plan, *command, score=score)
     _, done, trained = rounds(plan, *command, "confirm=2", score=score)
     manifests = [done[-1].manifest, read_manifest(done[-1].results, "s-confirm-2-exchange")]
-    assert trained == 2 * 2 + 2 * 2 and [manifest["seeds"] for manifest in manifests] == [[3, 4]] * 2
-    assert manifests[0]["exchange"] == "s-confirm-2-exchange" and manifests[1]["exchange_of"] == "s-confirm-2"
+    assert trained == 2 * 2 + 2 * 2 and [manifest.seeds for manifest in manifests] == [[3, 4]] * 2
+    assert manifests[0].exchange == "s-confirm-2-exchange" and manifests[1].exchange_of == "s-confirm-2"
 
 
 def test_status_knows_them_and_waits_for_them(plan, capsys):
@@ -124,37 +124,37 @@ def test_a_later_command_without_them_keeps_what_belongs_to_its_reference(plan):
     before = evidence.effects(load_study(results, "s"))
     for more, trained in (([], 0), (["seeds=4"], 2)):
         assert rounds(plan, *command, *more, score=score)[2] == trained, "no exchange runs that nobody asked for"
-        assert links.items() <= read_manifest(results, "s").items()
+        assert read_manifest(results, "s").beside() == links
         assert not unsettled(rounds_of(results, "s"))
         study = load_study(results, "s")
         assert set(study.beside) == {"exchange", "placebos"} and evidence.effects(study)["worth"].notna().all()
     assert before["worth_note"].item() == "" and "over 3 seeds" in evidence.effects(study)["worth_note"].item()
     other = plan(*command, "reference={norm:rms}").manifest
-    assert not links.keys() & other.keys(), "what was measured on another reference says nothing of this one"
+    assert not other.beside(), "what was measured on another reference says nothing of this one"
     shutil.rmtree(results / "studies" / "s-exchange")
-    assert plan(*command).manifest.keys() & links.keys() == {"placebos"}
+    assert plan(*command).manifest.beside().keys() == {"placebos"}
 
 
 def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypatch):
     command = ["norm=ln,rms", "study=s"]
     rounds(plan, *command, "exchange=true", "aa=3", score=lambda levels, lr, seed: planted(levels, 0.001, seed))
     for other in (["reuse=none"], ["seeds=[7,8]"]):
-        assert plan(*command, *other).manifest["exchange"] == "s-exchange", "of the same code, whatever the runs are"
+        assert plan(*command, *other).manifest.exchange == "s-exchange", "of the same code, whatever the runs are"
     monkeypatch.setattr(run_key, "code_of", lambda config: Code("edited", {}))
     edited, asked = plan(*command), plan(*command, "exchange=true")
-    assert not {"exchange", "placebos"} & edited.manifest.keys(), "its slope was measured by code that is gone"
+    assert not edited.manifest.beside(), "its slope was measured by code that is gone"
     left = [note for note in edited.notes if "other code or versions" in note]
     assert [note.partition(" ")[0] for note in left] == ["s-aa", "s-exchange"]
-    assert asked.manifest["exchange"] == "s-exchange" and "s-exchange was" not in " ".join(asked.notes)
+    assert asked.manifest.exchange == "s-exchange" and "s-exchange was" not in " ".join(asked.notes)
 
 
 def test_strata_of_other_lengths_are_each_scaled(text):
     shape = ["model.dim=16", "model.layers=1", "model.heads=2", "data=text", f"data.path={text}", "dry_run=true"]
     cells = check_study(["norm=ln,rms", "scale=tiny,small", "exchange=true", *shape]).cells
-    steps = [cell["config"]["train"]["steps"] for cell in cells.rows if cell["reference"]]
+    steps = [cell.config["train"]["steps"] for cell in cells.rows if cell.reference]
     made = exchange_cells(cells)
     assert made.factors == {"scale": ["tiny", "small"], "train.steps": ["x0.8", "x1", "x1.25"]}
-    found = [cell["config"]["train"]["steps"] for cell in made.rows]
+    found = [cell.config["train"]["steps"] for cell in made.rows]
     assert len(set(steps)) == 2
     assert found == [round(each * ratio) for each in steps for ratio in (0.8, 1, 1.25)]
 
@@ -327,9 +327,9 @@ def test_the_real_command_trains_them_and_goes_on_where_one_is_lost(cli, small, 
     row = evidence.effects(study).iloc[0]
     assert math.log1p(row.worth) == pytest.approx(row["mean"] / slopes.mean(), rel=1e-6)
     assert "exchange rate: 25 % more steps of ln" in done.stdout
-    lost = next(run for run in study.beside["exchange"].manifest["runs"] if run["path"] not in set(study.runs["path"]))
-    final = Run(results, lost["path"]).result()["final"]
+    lost = next(run for run in study.beside["exchange"].manifest.runs if run.path not in set(study.runs["path"]))
+    final = Run(results, lost["path"]).result().final
     shutil.rmtree(Run(results, lost["path"]).folder)
     again = cli(*command)
     assert again.returncode == 0 and again.stdout.count(" done ") == 1
-    assert Run(results, lost["path"]).result()["final"] == final
+    assert Run(results, lost["path"]).result().final == final

@@ -7,6 +7,7 @@ import json
 import pytest
 from carried_out import carry_out
 from conftest import SHAPE, STEPS
+from fake_studies import edit_json
 from one_run import sweep_here
 
 from ablate import evidence
@@ -32,15 +33,15 @@ def bowl(levels: dict, lr: float, seed: int) -> float:
 
 def write(planned: Plan, score=bowl, most: int = 10**6, scored: float | None = None) -> int:
     """Results for the first `most` runs to do; NaN means diverged.  Test scores of tuning runs must never matter."""
-    cells = {cell["id"]: cell for cell in planned.manifest["cells"]}
-    todo = [run for run in planned.manifest["runs"] if run["path"] in planned.todo][:most]
+    cells = {cell.id: cell for cell in planned.manifest.cells}
+    todo = [run for run in planned.manifest.runs if run.path in planned.todo][:most]
     for run in todo:
-        cell = cells[run["cell"]]
-        value = score(cell["levels"], cell["config"]["optim"]["lr"], run["seed"])
-        test = -100.0 * cell["config"]["optim"]["lr"] if run["seed"] >= 10**6 else value
+        cell = cells[run.cell]
+        value = score(cell.levels, cell.config["optim"]["lr"], run.seed)
+        test = -100.0 * cell.config["optim"]["lr"] if run.seed >= 10**6 else value
         final = {"val/loss": value, "test/loss": test} if value == value else {}
         result = {"status": "done" if final else "diverged", "final": final, "error": None}
-        write_json(Run(planned.results, run["path"]).result_file, result)
+        write_json(Run(planned.results, run.path).result_file, result)
     return len(todo)
 
 
@@ -68,24 +69,24 @@ def test_each_cell_is_scored_at_its_own_best_value_on_fresh_seeds(plan, capsys):
     code, done, trained = rounds(plan, "norm=ln,rms", *TUNE)
     assert code == 0 and trained == 2 * 3 * 2 + 2 * 3
     tuning, study = done[0].manifest, done[-1].manifest
-    assert tuning["study"] == f"{study['study']}-tune" and tuning["tunes"] == study["study"]
-    assert tuning["factors"] == {"norm": ["ln", "rms"], "optim.lr": [1e-3, 3e-3, 1e-2]}
-    assert tuning["seeds"] == [1_000_000, 1_000_001] and study["seeds"] == [0, 1, 2]
+    assert tuning.study == f"{study.study}-tune" and tuning.tunes == study.study
+    assert tuning.factors == {"norm": ["ln", "rms"], "optim.lr": [1e-3, 3e-3, 1e-2]}
+    assert tuning.seeds == [1_000_000, 1_000_001] and study.seeds == [0, 1, 2]
     assert evidence.endpoint(tuning) == "val/loss" and evidence.endpoint(study) == "test/loss"
-    assert {cell["label"]: cell["config"]["optim"]["lr"] for cell in study["cells"]} == BEST
-    kept = study["tuning"]
-    assert (kept["key"], kept["values"], kept["seeds"], kept["study"]) == (
+    assert {cell.label: cell.config["optim"]["lr"] for cell in study.cells} == BEST
+    kept = study.tuning
+    assert (kept.key, kept.values, kept.seeds, kept.study) == (
         "optim.lr",
         [1e-3, 3e-3, 1e-2],
         2,
-        tuning["study"],
+        tuning.study,
     )
-    for cell in study["cells"]:
-        found = kept["cells"][cell["id"]]
-        means = [sum(bowl(cell["levels"], lr, 10**6 + i) for i in range(2)) / 2 for lr in kept["values"]]
-        assert found["value"] == BOWL[cell["label"]] and found["scores"] == pytest.approx(means)
-    assert len({cell["batches"] for cell in study["cells"]}) == 1, "a tuned learning rate leaves batches paired"
-    assert len({(run["seed"], run["path"].split("/")[1]) for run in study["runs"]}) == 6
+    for cell in study.cells:
+        found = kept.cells[cell.id]
+        means = [sum(bowl(cell.levels, lr, 10**6 + i) for i in range(2)) / 2 for lr in kept.values]
+        assert found.value == BOWL[cell.label] and found.scores == pytest.approx(means)
+    assert len({cell.batches for cell in study.cells}) == 1, "a tuned learning rate leaves batches paired"
+    assert len({(run.seed, run.path.split("/")[1]) for run in study.runs}) == 6
     out = capsys.readouterr().out
     assert "tuned lrs 3e-3, 0.01" in out and "optim.lr=3e-3" in out
     assert out.count("effects, paired over 3 seeds") == 1, "one summary, of the study itself"
@@ -95,17 +96,17 @@ def test_edges_are_flagged_in_every_text(plan, capsys):
     _, done, _ = rounds(plan, "norm=ln,rms", *TUNE)
     flag = "rms: the best optim.lr (0.01) is the largest tried; tune.extend=true goes on, for every cell alike"
     study = done[-1].manifest
-    assert [found["edge"] for found in study["tuning"]["cells"].values()] == [False, True]
+    assert [found.edge for found in study.tuning.cells.values()] == [False, True]
     assert flag in capsys.readouterr().out
     from ablate.cli.preview import preview
     from analysis.case import case_of
     from analysis.writing.sheet import markdown
     from analysis.writing.tables import cells_sheet
 
-    read = load_study(done[-1].results, study["study"])
+    read = load_study(done[-1].results, study.study)
     assert flag in preview(done[-1]) and flag in markdown(cells_sheet(case_of(done[-1].results, read)))
     low = rounds(plan, "norm=ln,rms", "tune.key=optim.lr", "tune.values=[3e-3,1e-2,3e-2]")[1][-1].manifest
-    assert "ln: the best optim.lr (0.003) is the smallest tried" in low["cells"][0]["notes"][-1]
+    assert "ln: the best optim.lr (0.003) is the smallest tried" in low.cells[0].notes[-1]
 
 
 def test_differences_at_common_values_stand_beside_the_scored_ones(plan, capsys):
@@ -116,7 +117,7 @@ def test_differences_at_common_values_stand_beside_the_scored_ones(plan, capsys)
     assert found["norm: rms − ln"] == pytest.approx(expected)
     assert found["ffn: gelu − mlp"] == pytest.approx([0, 0, 0], abs=1e-12)
     assert found["norm × ffn"] == pytest.approx([0, 0, 0], abs=1e-12)
-    own = evidence.effects(load_study(done[0].results, done[0].manifest["study"]))
+    own = evidence.effects(load_study(done[0].results, done[0].manifest.study))
     own = own[(own["kind"] == "main") & (own["factor"] == "norm")]
     assert list(own["mean"]) == pytest.approx(expected), "as the tuning study says by itself"
     text = capsys.readouterr().out
@@ -130,11 +131,11 @@ def test_a_diverged_value_counts_as_worst_and_is_never_a_number(plan, capsys):
 
     _, done, _ = rounds(plan, "norm=ln,rms", *TUNE, score=score)
     study = done[-1].manifest
-    assert [found["value"] for found in study["tuning"]["cells"].values()] == [1e-3, 3e-3]
-    assert [found["scores"].index(None) for found in study["tuning"]["cells"].values()] == [1, 2]
+    assert [found.value for found in study.tuning.cells.values()] == [1e-3, 3e-3]
+    assert [found.scores.index(None) for found in study.tuning.cells.values()] == [1, 2]
     assert "3e-3 diverged  0.01 diverged" in capsys.readouterr().out
     _, done, _ = rounds(plan, "norm=rms", "tune.key=optim.lr", "tune.values=[1,2]", score=lambda *_: float("nan"))
-    assert "runs diverged at every optim.lr that was tried" in done[-1].manifest["cells"][0]["notes"][-1]
+    assert "runs diverged at every optim.lr that was tried" in done[-1].manifest.cells[0].notes[-1]
 
 
 def test_the_best_of_equals_is_the_earlier_and_the_direction_is_the_tasks():
@@ -151,7 +152,7 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
 
     def launch(*_):
         for path in done[-1].todo:
-            config = next(c["config"] for c in manifest()["cells"] if path in paths(c["id"]))
+            config = next(c.config for c in manifest().cells if path in paths(c.id))
             lr = config["optim"]["lr"]
             final = {f"{split}/{name}": sign * lr for split in ("val", "test") for name, sign in SIGNS.items()}
             write_json(Run(done[-1].results, path).result_file, {"status": "done", "final": final, "error": None})
@@ -160,7 +161,7 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
         return done[-1].manifest
 
     def paths(cell):
-        return [run["path"] for run in manifest()["runs"] if run["cell"] == cell]
+        return [run.path for run in manifest().runs if run.cell == cell]
 
     def planned():
         done.append(plan_study((*shape, *TUNE)))
@@ -169,9 +170,9 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
     done: list[Plan] = []
     assert carry_out(planned(), launch, planned) == 0
     assert "by val/accuracy or val/exact" in done[0].notes[0]
-    chosen = {cell["levels"]["data"]: manifest()["tuning"]["cells"][cell["id"]] for cell in manifest()["cells"]}
-    assert chosen["copy"]["value"] == 1e-2 and chosen["copy"]["scores"] == [2e-3, 6e-3, 2e-2]
-    assert chosen["dates"]["value"] == 1e-3 and chosen["dates"]["scores"] == pytest.approx([-3e-3, -9e-3, -3e-2])
+    chosen = {cell.levels["data"]: manifest().tuning.cells[cell.id] for cell in manifest().cells}
+    assert chosen["copy"].value == 1e-2 and chosen["copy"].scores == [2e-3, 6e-3, 2e-2]
+    assert chosen["dates"].value == 1e-3 and chosen["dates"].scores == pytest.approx([-3e-3, -9e-3, -3e-2])
     common = capsys.readouterr().out.split("at each common optim.lr")[1].split("one at a time")[0]
     assert "norm: rms − ln" in common and "data: dates" not in common, "scores of different tasks have no difference"
 
@@ -201,23 +202,21 @@ def test_extension_goes_on_for_every_cell_alike_and_resumes(plan):
     assert code == 130 and first == 14
     code, done, rest = rounds(plan, *command, score=score)
     study = done[-1].manifest
-    assert code == 0 and study["tuning"]["values"] == [1e-3, 3e-3, 1e-2, 0.0333, 0.111]
-    assert [found["value"] for found in study["tuning"]["cells"].values()] == [3e-3, 0.0333]
-    assert not any(found["edge"] for found in study["tuning"]["cells"].values())
+    assert code == 0 and study.tuning.values == [1e-3, 3e-3, 1e-2, 0.0333, 0.111]
+    assert [found.value for found in study.tuning.cells.values()] == [3e-3, 0.0333]
+    assert not any(found.edge for found in study.tuning.cells.values())
     assert first + rest == 2 * 5 * 2 + 2 * 3, "nothing was trained twice"
     code, done, again = rounds(plan, *command, score=score)
-    assert code == 0 and again == 0 and done[-1].manifest["tuning"] == study["tuning"]
-    assert len(done) == 1 and [ended.manifest["tunes"] for ended in done[0].ended][-1] == study["study"]
+    assert code == 0 and again == 0 and done[-1].manifest.tuning == study.tuning
+    assert len(done) == 1 and [ended.manifest.tunes for ended in done[0].ended][-1] == study.study
 
 
 def test_a_grid_that_goes_no_further_is_not_told_to(plan):
     command = ["norm=ln", "tune.key=optim.lr", "tune.values=[1,10]", "tune.seeds=1", "tune.extend=true"]
     _, done, _ = rounds(plan, *command, score=lambda levels, lr, seed: -lr)
-    tuning = done[-1].manifest["tuning"]
-    assert tuning["values"] == [1, 10, 100, 1000], "more than optim.lr may be"
-    assert (
-        "(1000) is the largest tried; the grid goes no further by itself" in done[-1].manifest["cells"][0]["notes"][-1]
-    )
+    tuning = done[-1].manifest.tuning
+    assert tuning.values == [1, 10, 100, 1000], "more than optim.lr may be"
+    assert "(1000) is the largest tried; the grid goes no further by itself" in done[-1].manifest.cells[0].notes[-1]
 
 
 @pytest.mark.parametrize("stop", [1, 12, 17])
@@ -226,14 +225,14 @@ def test_a_command_that_was_stopped_goes_on_where_it_was(plan, stop):
     assert code == 130
     code, done, rest = rounds(plan, "norm=ln,rms", *TUNE)
     assert code == 0 and first + rest == 18
-    assert {cell["label"]: cell["config"]["optim"]["lr"] for cell in done[-1].manifest["cells"]} == BEST
+    assert {cell.label: cell.config["optim"]["lr"] for cell in done[-1].manifest.cells} == BEST
     assert rounds(plan, "norm=ln,rms", *TUNE)[2] == 0, "the same command again trains nothing"
 
 
 def test_a_tuning_run_that_failed_ends_the_command_and_is_tried_again(plan, capsys):
     first = plan("norm=ln,rms", *TUNE)
     write(first)
-    path = first.manifest["runs"][3]["path"]
+    path = first.manifest.runs[3].path
     write_json(Run(first.results, path).result_file, {"status": "failed", "final": {}, "error": None})
     again = plan("norm=ln,rms", *TUNE)
     assert again.todo == [path] and again.more
@@ -244,21 +243,20 @@ def test_a_tuning_run_that_failed_ends_the_command_and_is_tried_again(plan, caps
 
 
 def test_names_follow_what_is_tuned_and_not_what_it_chose(plan):
-    names = {plan("norm=ln,rms", *more).manifest["study"] for more in ([], TUNE, [*TUNE, "tune.seeds=3"])}
-    names.add(plan("norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]").manifest["study"])
+    names = {plan("norm=ln,rms", *more).manifest.study for more in ([], TUNE, [*TUNE, "tune.seeds=3"])}
+    names.add(plan("norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]").manifest.study)
     assert len(names) == 4
-    before = plan("norm=ln,rms", *TUNE).manifest["study"]
+    before = plan("norm=ln,rms", *TUNE).manifest.study
     other = rounds(plan, "norm=ln,rms", *TUNE, score=lambda levels, lr, seed: lr)[1][-1].manifest
-    assert f"{other['study']}-tune" == before and {c["config"]["optim"]["lr"] for c in other["cells"]} == {1e-3}
+    assert f"{other.study}-tune" == before and {c.config["optim"]["lr"] for c in other.cells} == {1e-3}
 
 
 def test_a_choice_that_changed_after_scoring_is_said_clearly(plan, capsys):
     done = rounds(plan, "norm=ln,rms", *TUNE, "study=mine")[1]
-    for run in done[0].manifest["runs"]:
-        result = Run(done[0].results, run["path"]).result()
-        lr = next(c["levels"]["optim.lr"] for c in done[0].manifest["cells"] if c["id"] == run["cell"])
-        result["final"]["val/loss"] = lr
-        write_json(Run(done[0].results, run["path"]).result_file, result)
+    for run in done[0].manifest.runs:
+        lr = next(c.levels["optim.lr"] for c in done[0].manifest.cells if c.id == run.cell)
+        file = Run(done[0].results, run.path).result_file
+        edit_json(file, lambda result, lr=lr: result["final"].update({"val/loss": lr}))
     with pytest.raises(PlanError, match=r"mine scored ln at optim.lr=0.003, and tuning now finds 0.001 best"):
         plan("norm=ln,rms", *TUNE, "study=mine")
     code, _, trained = rounds(plan, "norm=ln,rms,bn", *TUNE, "study=mine")
@@ -271,7 +269,7 @@ def test_a_choice_that_changed_after_scoring_is_said_clearly(plan, capsys):
 def test_a_named_study_grows_with_its_tuning_and_is_not_tuned_otherwise(plan):
     rounds(plan, "norm=ln,rms", *TUNE, "study=mine")
     code, done, trained = rounds(plan, "norm=ln,rms,bn", *TUNE, "study=mine")
-    assert code == 0 and trained == 6 + 3 and len(done[-1].manifest["cells"]) == 3
+    assert code == 0 and trained == 6 + 3 and len(done[-1].manifest.cells) == 3
     with pytest.raises(PlanError, match=r"mine was tuned otherwise \(optim.lr in 0.001, 0.003, 0.01, 2 seeds\)"):
         plan("norm=ln,rms", *TUNE, "study=mine", "tune.seeds=3")
     with pytest.raises(PlanError, match="mine was tuned"):
@@ -285,25 +283,25 @@ def test_a_confirmation_takes_the_tuned_values_as_they_are(plan):
     _, done, _ = rounds(plan, "norm=ln,rms", *TUNE)
     code, confirmed, trained = rounds(plan, "norm=ln,rms", *TUNE, "confirm=4")
     manifest = confirmed[-1].manifest
-    assert code == 0 and trained == 8 and manifest["seeds"] == [3, 4, 5, 6], "tuning seeds are none that were scored"
-    assert manifest["confirms"] == done[-1].manifest["study"] and manifest["tuning"] == done[-1].manifest["tuning"]
+    assert code == 0 and trained == 8 and manifest.seeds == [3, 4, 5, 6], "tuning seeds are none that were scored"
+    assert manifest.confirms == done[-1].manifest.study and manifest.tuning == done[-1].manifest.tuning
 
 
 def test_matched_widths_are_matched_at_each_value(plan):
     manifest = plan(
         "ffn=mlp,swiglu", "tune.key=model.tie_embeddings", "tune.values=[true,false]", "match=params"
     ).manifest
-    for cell, reference in zip(manifest["cells"][1::2], manifest["cells"][::2], strict=True):
-        assert cell["matched"]["reference"] == reference["matched"]["value"]
-        assert abs(cell["matched"]["difference"]) < 0.05
+    for cell, reference in zip(manifest.cells[1::2], manifest.cells[::2], strict=True):
+        assert cell.matched.reference == reference.matched.value
+        assert abs(cell.matched.difference) < 0.05
 
 
 def test_a_study_of_one_cell_compares_the_values_with_the_first(plan):
     manifest = plan("tune.key=optim.betas", "tune.values=[[0.9,0.95],[0.9,0.99]]").manifest
     levels = ["[0.9, 0.95]", "[0.9, 0.99]"]
-    assert manifest["factors"] == {"optim.betas": levels} and manifest["reference"] == {"optim.betas": levels[0]}
-    assert [cell["reference"] for cell in manifest["cells"]] == [True, False]
-    assert [cell["config"]["optim"]["betas"] for cell in manifest["cells"]] == [json.loads(level) for level in levels]
+    assert manifest.factors == {"optim.betas": levels} and manifest.reference == {"optim.betas": levels[0]}
+    assert [cell.reference for cell in manifest.cells] == [True, False]
+    assert [cell.config["optim"]["betas"] for cell in manifest.cells] == [json.loads(level) for level in levels]
 
 
 def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
@@ -365,11 +363,11 @@ def test_real_runs_are_tuned_beside_placebos_and_scored(small, tmp_path, capsys)
     tuned = load_study(tmp_path / "results", f"{name}-tune").runs
     for norm, group in tuned.groupby("norm"):
         best[norm] = group.loc[group["val/loss"].idxmin(), "optim.lr"]
-    assert {cell["label"]: cell["config"]["optim"]["lr"] for cell in study.manifest["cells"]} == best
+    assert {cell.label: cell.config["optim"]["lr"] for cell in study.manifest.cells} == best
     assert "at each common optim.lr" in said and "placebos (aa=3, ln)" in said
     assert "data order" in said and "needs" in said
-    plain = {run["path"] for run in study.manifest["runs"]}
-    shared = plain & {run["path"] for run in read_manifest(tmp_path / "results", f"{name}-aa")["runs"]}
+    plain = {run.path for run in study.manifest.runs}
+    shared = plain & {run.path for run in read_manifest(tmp_path / "results", f"{name}-aa").runs}
     assert len(shared) == 2, "the placebos' reference runs are the study's own"
     shown = [line for line in said.splitlines() if not line.startswith("[")]
     assert summary(study, tmp_path / "results").splitlines()[1:-1] == shown[1:-1]
@@ -386,7 +384,7 @@ def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(pl
     lines = capsys.readouterr().out.splitlines()
     about = [line for line in lines if line.startswith(("  norm: ", "  ffn: ", "  norm × ffn")) and "1e-3" not in line]
     assert len(about) == 3 and all("given these tuned values" in line for line in about)
-    study = load_study(done[-1].results, done[-1].manifest["study"])
+    study = load_study(done[-1].results, done[-1].manifest.study)
     case = case_of(done[-1].results, study)
     sheet = effects_sheet(case)
     place = sheet.head.index("verdict")

@@ -18,6 +18,7 @@ from ablate.planning.plan import PlanError
 from ablate.planning.units import record
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import read_manifest
+from ablate.results.records import Manifest
 from ablate.results.run import Run
 from ablate.results.study import load_study
 
@@ -32,27 +33,27 @@ def score(levels: dict[str, Any], lr: float, seed: int) -> float:
     return 2 + abs(lr - own) + seed % 7 / 1000
 
 
-def chosen(manifest: dict[str, Any]) -> dict[str, list[float]]:
-    labels = {cell["id"]: cell["label"] for cell in manifest["cells"]}
+def chosen(manifest: Manifest) -> dict[str, list[float]]:
+    labels = {cell.id: cell.label for cell in manifest.cells}
     found: dict[str, list[float]] = {}
-    for run in manifest["runs"]:
-        found.setdefault(labels[run["cell"]], []).append(run["tuned"]["optim.lr"])
+    for run in manifest.runs:
+        found.setdefault(labels[run.cell], []).append(run.tuned["optim.lr"])
     return found
 
 
 def test_each_seed_is_tuned_on_seeds_of_its_own(plan: Any, capsys: Any) -> None:
     first = plan("norm=ln,rms", *EACH, "seeds=4")
     assert "2 seeds each for each of 4 scored seeds (48 runs, 4 times the cost of tuning once)" in preview(first)
-    assert first.manifest["seeds"] == list(range(1_000_000, 1_000_008)) and len(first.todo) == 48
+    assert first.manifest.seeds == list(range(1_000_000, 1_000_008)) and len(first.todo) == 48
     code, done, trained = rounds(plan, "norm=ln,rms", *EACH, "seeds=4", score=score)
     assert code == 0 and trained == 48 + 8
     study = done[-1].manifest
     assert chosen(study) == {"ln": [3e-3] * 4, "rms": [OWN[seed] for seed in range(4)]}
     plain = plan("norm=ln,rms", "optim.lr=3e-3", "seeds=4").manifest
-    ours = {run["path"] for run in study["runs"]}
-    assert len(ours & {run["path"] for run in plain["runs"]}) == 6, "runs are those of the value that they have"
-    assert not {cell["id"] for cell in study["cells"]} & {cell["id"] for cell in plain["cells"]}
-    assert {len(cell["values"]) for cell in study["tuning"]["cells"].values()} == {4}
+    ours = {run.path for run in study.runs}
+    assert len(ours & {run.path for run in plain.runs}) == 6, "runs are those of the value that they have"
+    assert not {cell.id for cell in study.cells} & {cell.id for cell in plain.cells}
+    assert {len(cell.values) for cell in study.tuning.cells.values()} == {4}
     out = capsys.readouterr().out
     assert "given these tuned values" not in out
     assert "tuned anew for each seed: lrs 3e-3, 1e-3, 0.01" in out
@@ -69,21 +70,21 @@ def test_units_train_the_value_of_their_seed_and_readers_take_them_for_the_plann
     record(planned)
     status, run = train(planned)
     assert status == "done" and max(row.get("lr", 0) for row in run.metrics()[0]) == pytest.approx(1e-2)
-    study = load_study(planned.results, planned.manifest["study"])
+    study = load_study(planned.results, planned.manifest.study)
     assert study.runs["status"].tolist() == ["done"] and not study.notes
     assert "tuned anew for each seed: lr 0.01" in summary(study, planned.results)
 
 
 def test_more_seeds_are_tuned_for_and_nothing_is_trained_twice(plan: Any) -> None:
     _, done, trained = rounds(plan, "norm=ln,rms", *EACH, "study=mine", score=score)
-    before = {(run["cell"], run["seed"]): run for run in done[-1].manifest["runs"]}
+    before = {(run.cell, run.seed): run for run in done[-1].manifest.runs}
     assert trained == 36 + 6
     assert rounds(plan, "norm=ln,rms", *EACH, "study=mine", score=score)[2] == 0
     _, done, trained = rounds(plan, "norm=ln,rms", *EACH, "study=mine", "seeds=5", score=score)
-    after = {(run["cell"], run["seed"]): run for run in done[-1].manifest["runs"]}
+    after = {(run.cell, run.seed): run for run in done[-1].manifest.runs}
     assert trained == 24 + 4 and before.items() <= after.items()
     _, done, trained = rounds(plan, "norm=ln,rms", *EACH, "study=mine", "seeds=2", score=score)
-    assert trained == 0 and done[-1].manifest["seeds"] == [0, 1, 2, 3, 4], "those that were looked at stay"
+    assert trained == 0 and done[-1].manifest.seeds == [0, 1, 2, 3, 4], "those that were looked at stay"
 
 
 @pytest.mark.parametrize("stop", [37])
@@ -98,16 +99,16 @@ def test_a_confirmation_is_tuned_anew_for_its_fresh_seeds(plan: Any) -> None:
     rounds(plan, "norm=ln,rms", *EACH, "study=mine", score=score)
     code, done, trained = rounds(plan, "norm=ln,rms", *EACH, "study=mine", "confirm=3", score=score)
     manifest = done[-1].manifest
-    assert code == 0 and trained == 36 + 6 and manifest["seeds"] == [3, 4, 5] and manifest["confirms"] == "mine"
+    assert code == 0 and trained == 36 + 6 and manifest.seeds == [3, 4, 5] and manifest.confirms == "mine"
     assert chosen(manifest)["rms"] == [OWN[seed] for seed in (3, 4, 5)]
     tuning = read_manifest(done[-1].results, "mine-confirm-3-tune")
-    assert tuning["seeds"] == list(range(1_000_006, 1_000_012)) and tuning["tunes"] == "mine-confirm-3"
+    assert tuning.seeds == list(range(1_000_006, 1_000_012)) and tuning.tunes == "mine-confirm-3"
 
 
 def test_a_choice_that_changed_after_scoring_is_refused(plan: Any) -> None:
     done = rounds(plan, "norm=ln,rms", *EACH, "study=mine", score=score)[1]
-    for run in done[0].manifest["runs"]:
-        file = Run(done[0].results, run["path"]).result_file
+    for run in done[0].manifest.runs:
+        file = Run(done[0].results, run.path).result_file
         result = read_json(file)
         result["final"]["val/loss"] *= -1
         write_json(file, result)

@@ -77,8 +77,8 @@ def planned(command, results):
 
 
 def only(results: Path) -> Run:
-    [run] = read_manifest(results, STUDY)["runs"]
-    return Run(results, run["path"])
+    [run] = read_manifest(results, STUDY).runs
+    return Run(results, run.path)
 
 
 def cut(file: Path) -> None:
@@ -117,7 +117,7 @@ def test_it_is_named_everywhere_and_trained_again(what, whole, results, planned,
     assert train(again)[0] == "done"
     [line] = [line for line in capsys.readouterr().err.splitlines() if "trained again" in line]
     assert f"/{name} is " in line and "set aside as" in line and list(run.folder.glob("*.corrupt"))
-    assert run.result()["final"] == only(whole).result()["final"] and rows_of(run) == rows_of(only(whole))
+    assert run.result().final == only(whole).result().final and rows_of(run) == rows_of(only(whole))
     assert not planned().todo
 
 
@@ -214,7 +214,7 @@ def test_an_edited_manifest_is_named_and_written_anew(results, planned, capsys):
     again = planned()
     assert any("manifest.json is damaged" in note for note in again.notes)
     record(again)
-    assert read_manifest(results, STUDY)["cells"][0]["notes"] != ["another"]
+    assert read_manifest(results, STUDY).cells[0].notes != ["another"]
 
 
 def test_results_of_older_versions_count_with_one_note(tmp_path):
@@ -234,7 +234,7 @@ def test_results_of_older_versions_count_with_one_note(tmp_path):
 def test_what_came_after_a_result_replaces_nothing_and_has_its_own_checksum(tmp_path, metrics, said):
     name = fabricate(tmp_path, {"norm": ["ln", "rms"]})
     before = load_study(tmp_path, name).runs["test/loss"].tolist()
-    run = Run(tmp_path, read_manifest(tmp_path, name)["runs"][0]["path"])
+    run = Run(tmp_path, read_manifest(tmp_path, name).runs[0].path)
     run.evaluation_file.write_text(json.dumps({"metrics": metrics}))
     study = load_study(tmp_path, name)
     assert study.runs["test/loss"].tolist() == before and [said in note for note in study.notes] == [True]
@@ -243,7 +243,7 @@ def test_what_came_after_a_result_replaces_nothing_and_has_its_own_checksum(tmp_
 def test_a_damaged_result_is_not_mirrored(tmp_path, capsys):
     name = fabricate(tmp_path, {"norm": ["ln", "rms"]})
     manifest = read_manifest(tmp_path, name)
-    edit(Run(tmp_path, manifest["runs"][0]["path"]).result_file, lambda told: told["final"].update({"test/loss": 1.0}))
+    edit(Run(tmp_path, manifest.runs[0].path).result_file, lambda told: told["final"].update({"test/loss": 1.0}))
     mirror = sync.Mirror(tmp_path, name)
     shown = []
 

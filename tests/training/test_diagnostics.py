@@ -126,10 +126,10 @@ def trained(small: list[str], diagnostics: str) -> tuple[list[dict[str, Any]], d
     torch.set_num_threads(1)
     plan = plan_study(("norm=bn", "model.dropout=0.1", *small, "seeds=1", f"train.diagnostics={diagnostics}"))
     record(plan)
-    [unit] = plan.manifest["units"]
-    assert run_unit(plan.results, plan.manifest["study"], unit, True, lambda: False) == ["done"]
-    run = Run(plan.results, plan.manifest["runs"][0]["path"])
-    return [row | {"seconds": 0} for row in run.metrics()[0]], run.result()["final"]
+    [unit] = plan.manifest.units
+    assert run_unit(plan.results, plan.manifest.study, unit, True, lambda: False) == ["done"]
+    run = Run(plan.results, plan.manifest.runs[0].path)
+    return [row | {"seconds": 0} for row in run.metrics()[0]], run.result().final
 
 
 def test_a_run_is_the_same_with_and_without(small) -> None:

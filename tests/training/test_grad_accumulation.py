@@ -44,7 +44,7 @@ class Memory:
 @pytest.fixture
 def made(plan):
     """A model with dropout, in double precision, and a batch of 7 rows with unequal numbers of scored targets."""
-    config = plan("model.dropout=0.2", "seeds=1").manifest["cells"][0]["config"]
+    config = plan("model.dropout=0.2", "seeds=1").manifest.cells[0].config
     task = build_task(config)
     model = initialised_model(config, task, 0).double()
     batch = task.batch(0, 0, 7)
@@ -103,7 +103,7 @@ def test_nothing_is_half_applied(made):
 
 @pytest.mark.parametrize("norm", ["bn", "powernorm", "instance"])
 def test_norms_over_the_batch_are_refused(norm, plan):
-    config = plan(f"norm={norm}", "seeds=1").manifest["cells"][0]["config"]
+    config = plan(f"norm={norm}", "seeds=1").manifest.cells[0].config
     task = build_task(config)
     model = initialised_model(config, task, 0)
     Memory(model, 2)
@@ -134,7 +134,7 @@ def test_evaluation_halves_its_chunks(made, monkeypatch):
 
 
 def test_chunks_that_have_a_meaning_stay_whole(plan):
-    config = plan("norm=bn", "seeds=1").manifest["cells"][0]["config"]
+    config = plan("norm=bn", "seeds=1").manifest.cells[0].config
     task = build_task(config)
     model = initialised_model(config, task, 0)
     Memory(model, 2)
@@ -175,19 +175,19 @@ def test_parts_outlive_a_stop(plan, monkeypatch, capfd):
         return model
 
     monkeypatch.setattr("ablate.training.trainer.initialised_model", scarce)
-    run, [unit] = Run(planned.results, planned.manifest["runs"][0]["path"]), planned.manifest["units"]
+    run, [unit] = Run(planned.results, planned.manifest.runs[0].path), planned.manifest.units
 
     def train(asked: int) -> str:
         left = iter(range(asked))
         stop = lambda: next(left, None) is None  # noqa: E731
-        return run_unit(planned.results, planned.manifest["study"], unit, True, stop)[0]
+        return run_unit(planned.results, planned.manifest.study, unit, True, stop)[0]
 
     assert train(99) == "done" and memories[-1].seen == [4, *[2, 2] * 6]
     whole = run.result()
     run.result_file.unlink()
     assert train(5) == "interrupted" and memories[-1].seen[0] == 4
     assert train(99) == "done" and set(memories[-1].seen) == {2}
-    assert run.result()["final"] == whole["final"] and run.result()["accumulation"] == 2
+    assert run.result().final == whole.final and run.result().accumulation == 2
     assert capfd.readouterr().err.count("out of memory") == 2, "once for each run that found out"
 
 
@@ -201,7 +201,7 @@ def test_a_run_that_cannot_be_split_fails_with_the_reason(plan, monkeypatch):
         return model
 
     monkeypatch.setattr("ablate.training.trainer.initialised_model", scarce)
-    [unit] = planned.manifest["units"]
-    assert run_unit(planned.results, planned.manifest["study"], unit, True, lambda: False) == ["failed"]
-    error = Run(planned.results, planned.manifest["runs"][0]["path"]).result()["error"]
+    [unit] = planned.manifest.units
+    assert run_unit(planned.results, planned.manifest.study, unit, True, lambda: False) == ["failed"]
+    error = Run(planned.results, planned.manifest.runs[0].path).result().error
     assert error["type"] == "TooLarge" and "BatchNorm normalises by the whole batch" in error["message"]

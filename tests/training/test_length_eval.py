@@ -31,9 +31,9 @@ def carried_out(*overrides: str) -> tuple[list[str], Run, object]:
     torch.set_num_threads(1)
     plan = plan_study((*overrides, "seeds=1", "study=one"))
     record(plan)
-    [unit] = plan.manifest["units"]
+    [unit] = plan.manifest.units
     statuses = run_unit(plan.results, "one", unit, True, lambda: False) if plan.todo else []
-    return statuses, Run(plan.results, plan.manifest["runs"][0]["path"]), plan
+    return statuses, Run(plan.results, plan.manifest.runs[0].path), plan
 
 
 def stamps(run: Run) -> dict[str, object]:
@@ -49,7 +49,7 @@ def test_a_new_length_tests_the_weights_and_trains_nothing(small, tmp_path):
     _, run, plan = carried_out(*NORMS, *small, "eval.lengths=[8]")
     before, first = stamps(run), run.evaluation()
     assert first.keys() == {"test/loss@8", "test/bpb@8", "test/accuracy@8"}
-    assert not any("@" in key for key in run.result()["final"])
+    assert not any("@" in key for key in run.result().final)
     assert carried_out(*NORMS, *small, "eval.lengths=[8]")[2].todo == []
     statuses, again, plan = carried_out(*NORMS, *small, "eval.lengths=[24,8]")
     assert (statuses, again.path, plan.todo) == (["done"], run.path, [run.path]) and stamps(run) == before
@@ -59,22 +59,22 @@ def test_a_new_length_tests_the_weights_and_trains_nothing(small, tmp_path):
     whole = [*small, "eval.lengths=[8,24]", f"results_dir={tmp_path / 'whole'}"]
     _, undisturbed, _ = carried_out(*latest(*NORMS, *whole))
     assert undisturbed.path == run.path and undisturbed.evaluation() == both, "weights, or the model just trained"
-    assert undisturbed.result()["final"] == run.result()["final"]
+    assert undisturbed.result().final == run.result().final
     found = json.loads(run.evaluation_file.read_text())
-    assert found["torch"] == torch.__version__ and found["data_fingerprint"] == run.result()["data_fingerprint"]
+    assert found["torch"] == torch.__version__ and found["data_fingerprint"] == run.result().data_fingerprint
 
 
 def test_readers_put_them_beside_the_endpoint(small):
     _, run, plan = carried_out(*small, "eval.lengths=[8]")
     table = load_study(plan.results, "one").runs
     assert table["test/loss@8"].item() == run.evaluation()["test/loss@8"]
-    final = load(run.folder).result["final"]
-    assert final == run.result()["final"] | run.evaluation()
+    final = load(run.folder).result.final
+    assert final == run.result().final | run.evaluation()
 
 
 def test_lengths_are_not_part_of_the_key_and_do_not_make_another_cell(small):
     plain, longer = (plan_study((*small, "seeds=2", *more)) for more in ((), ("eval.lengths=[8,32]",)))
-    assert plain.manifest["runs"] == longer.manifest["runs"] and plain.manifest["study"] == longer.manifest["study"]
+    assert plain.manifest.runs == longer.manifest.runs and plain.manifest.study == longer.manifest.study
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"metrics": 3}'])
@@ -120,7 +120,7 @@ def test_a_failing_test_loses_nothing(small, monkeypatch, capfd, trained):
 
     monkeypatch.setattr("ablate.training.length_eval.at_lengths", fail)
     _, run, plan = carried_out(*small, "eval.lengths=[8]")
-    assert run.result()["status"] == "done" and not run.evaluation_file.exists() and run.weights_file.exists()
+    assert run.result().status == "done" and not run.evaluation_file.exists() and run.weights_file.exists()
     said = capfd.readouterr().err.splitlines()
     assert [line for line in said if "cannot be tested at eval.lengths=[8] (out of memory at this length)" in line]
     assert carry_out(plan) == 1
@@ -130,11 +130,11 @@ def test_a_failing_test_loses_nothing(small, monkeypatch, capfd, trained):
 
 def test_damaged_weights_are_told_and_trained_again(small, capfd):
     _, run, _ = carried_out(*small)
-    final = run.result()["final"]
+    final = run.result().final
     run.weights_file.write_bytes(b"no weights")
     assert carried_out(*small, "eval.lengths=[8]")[0] == ["done"]
     assert "weights.safetensors is damaged: it has 10 bytes" in capfd.readouterr().err and lacking(run, [8]) == []
-    assert run.result()["final"] == final and run.weights_file.with_name("weights.safetensors.corrupt").exists()
+    assert run.result().final == final and run.weights_file.with_name("weights.safetensors.corrupt").exists()
 
 
 class Short:

@@ -52,7 +52,7 @@ def undisturbed(text, tmp_path_factory):
     record(plan)
     status, run = train(plan)
     assert status == "done"
-    return rows_of(run), run.result()["final"]
+    return rows_of(run), run.result().final
 
 
 @pytest.mark.parametrize("average", ["none", "ema"])
@@ -62,12 +62,12 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(sma
     record(plan)
     status, run = train(plan)
     rows, first = rows_of(run), run.result()
-    assert status == "done" and "test/loss_recalibrated" in first["final"] and first["documents"]["test"]["loss"]
+    assert status == "done" and "test/loss_recalibrated" in first.final and first.documents["test"]["loss"]
     run.result_file.unlink()
     status, run = train(plan)
     again = run.result()
-    assert (status, rows_of(run), again["resumed"]) == ("done", rows, 1)
-    assert (again["final"], again["documents"]) == (first["final"], first["documents"])
+    assert (status, rows_of(run), again.resumed) == ("done", rows, 1)
+    assert (again.final, again.documents) == (first.final, first.documents)
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 21, 42, 60])
@@ -76,7 +76,7 @@ def test_a_stopped_run_continues_to_the_same_numbers(planned, undisturbed, steps
     assert status == "interrupted" and run.result() is None and run.checkpoint_file.exists() == (steps > 0)
     status, run = train(planned)
     assert status == "done"
-    assert (rows_of(run), run.result()["final"]) == undisturbed
+    assert (rows_of(run), run.result().final) == undisturbed
 
 
 def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbed):
@@ -85,7 +85,7 @@ def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbe
         file.write(b'{"step": 999, "train/loss": 1.0}\n{"step": 1000, "tra')
     assert run.metrics()[1] == 1, "a reader passes over the torn line"
     assert train(planned)[0] == "done"
-    assert (rows_of(run), run.result()["final"]) == undisturbed
+    assert (rows_of(run), run.result().final) == undisturbed
 
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "empty", "other", "metrics gone", "a bit", "a logged bit"])
@@ -104,7 +104,7 @@ def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undi
     else:
         run.checkpoint_file.write_bytes({"cut": data[: len(data) // 2], "noise": b"\x00" * 999, "empty": b""}[damage])
     assert train(planned)[0] == "done"
-    assert (rows_of(run), run.result()["final"]) == undisturbed
+    assert (rows_of(run), run.result().final) == undisturbed
     said = capfd.readouterr().err
     assert "checkpoint.pt cannot be used" in said and (run.folder / "checkpoint.pt.corrupt").exists()
     if damage == "a logged bit":
@@ -122,21 +122,21 @@ def test_a_full_disk_is_no_failure_of_the_run(planned, undisturbed, name, monkey
         full.setattr(os, "replace", refuse)
         with pytest.raises(DiskFull) as told:
             train(planned)
-    run = Run(planned.results, planned.manifest["runs"][0]["path"])
+    run = Run(planned.results, planned.manifest.runs[0].path)
     assert told.value.file == run.folder / name and run.result() is None and run.holder() is None
     assert not list(run.folder.glob(".*"))
     status, run = train(planned)
-    assert status == "done" and (rows_of(run), run.result()["final"]) == undisturbed
+    assert status == "done" and (rows_of(run), run.result().final) == undisturbed
 
 
 @pytest.mark.parametrize("content", ["{", "", "[1]", '{"status": "lost"}'])
 def test_a_corrupt_result_is_named_set_aside_and_trained_again(planned, undisturbed, content, capfd):
     _, run = train(planned)
     run.result_file.write_text(content)
-    again = plan_study(tuple(planned.manifest["command"].split()[3:]))
+    again = plan_study(tuple(planned.manifest.command.split()[3:]))
     assert again.todo == [run.path] and any("result.json" in note for note in again.notes)
     assert train(planned)[0] == "done"
-    assert run.result()["final"] == undisturbed[1]
+    assert run.result().final == undisturbed[1]
     assert "result.json" in capfd.readouterr().err and (run.folder / "result.json.corrupt").exists()
 
 
@@ -186,7 +186,7 @@ def test_a_worker_that_is_told_to_stop_does_not_stop_the_sweep(small, tmp_path):
 def test_numbers_of_changed_code_do_not_pass_for_the_planned(planned, monkeypatch):
     monkeypatch.setattr("ablate.execution.worker.run_key", lambda *_: "s0-of-other-code")
     status, run = train(planned)
-    assert status == "failed" and "changed after the plan was made" in run.result()["error"]["message"]
+    assert status == "failed" and "changed after the plan was made" in run.result().error.message
     monkeypatch.undo()
     assert train(planned)[0] == "done", "the next command tries again"
 
@@ -222,10 +222,10 @@ def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
     _, run = train(planned, after(30))
     moved = tmp_path / "elsewhere"
     planned.results.rename(moved)
-    [unit] = planned.manifest["units"]
-    [status] = run_unit(moved, planned.manifest["study"], unit, True, lambda: False)
+    [unit] = planned.manifest.units
+    [status] = run_unit(moved, planned.manifest.study, unit, True, lambda: False)
     run = Run(moved, run.path)
-    assert status == "done" and (rows_of(run), run.result()["final"]) == undisturbed
+    assert status == "done" and (rows_of(run), run.result().final) == undisturbed
 
 
 @pytest.mark.slow
@@ -246,7 +246,7 @@ def test_a_stopped_sweep_whose_folder_was_moved_continues_from_its_checkpoints(s
         assert json.loads(path.read_text())["resumed"] == resumed
     path = path.parent.relative_to(tmp_path / "whole" / "runs")
     moved, whole = Run(tmp_path / "moved", path), Run(tmp_path / "whole", path)
-    assert rows_of(moved) == rows_of(whole) and moved.result()["final"] == whole.result()["final"]
+    assert rows_of(moved) == rows_of(whole) and moved.result().final == whole.result().final
 
 
 def test_what_ends_a_command_passes_from_a_launchers_process_to_it():

@@ -36,7 +36,7 @@ def planned(small: list[str], *overrides: str):
 
 def trainer(small: list[str], folder: Path, *overrides: str) -> Trainer:
     plan = planned(small, *overrides)
-    return Trainer(Run(folder, "a/b"), plan.manifest["cells"][0]["config"], 0, [])
+    return Trainer(Run(folder, "a/b"), plan.manifest.cells[0].config, 0, [])
 
 
 def test_the_average_is_the_recursion_in_double_precision(small, tmp_path):
@@ -75,9 +75,9 @@ def test_what_is_kept_is_what_was_scored(kind, small):
     assert status == "done"
     loaded = ablate.load(run.folder)
     scores = score(loaded.model(), loaded.task().held_out("test", 256), torch.device("cpu"), "fp32")
-    assert loss(scores) == loaded.result["final"]["test/loss"]
+    assert loss(scores) == loaded.result.final["test/loss"]
     shorter = score(loaded.model(), loaded.task().held_out("test", 256, 8), torch.device("cpu"), "fp32")
-    assert loss(shorter) == loaded.result["final"]["test/loss@8"]
+    assert loss(shorter) == loaded.result.final["test/loss@8"]
 
 
 @pytest.mark.parametrize("stops", [[1], [21, 10]])
@@ -88,8 +88,8 @@ def test_a_stopped_run_continues_to_the_same_numbers(stops, small, tmp_path):
         left = iter(range(steps))
         assert train(plan, lambda left=left: next(left, None) is None)[0] == "interrupted"
     status, run = train(plan)
-    assert status == "done" and run.result()["resumed"] == len(stops)
-    assert rows_of(run) == rows_of(whole) and run.result()["final"] == whole.result()["final"]
+    assert status == "done" and run.result().resumed == len(stops)
+    assert rows_of(run) == rows_of(whole) and run.result().final == whole.result().final
     assert run.weights_file.read_bytes() == whole.weights_file.read_bytes()
 
 
@@ -101,7 +101,7 @@ def test_recalibration_and_diagnostics_are_of_the_average(small, tmp_path):
     assert {key: value for key, value in last.items() if not key.startswith("diag/")} == rows_of(off)[-1]
     live = train(planned(small, "train.average=none"))[1]
     for name in ("test/loss_recalibrated", "test/loss_batch"):
-        assert off.result()["final"][name] != live.result()["final"][name]
+        assert off.result().final[name] != live.result().final[name]
 
 
 def test_a_live_loss_that_is_no_number_ends_the_run(small, tmp_path):
@@ -117,4 +117,4 @@ def test_a_compiled_run_averages_too(small):
     status, run = train(planned(small, "train.average=ema", "train.compile=true"))
     plain = train(planned(small, "train.average=ema"))[1]
     assert status == "done"
-    assert run.result()["final"]["test/loss"] == pytest.approx(plain.result()["final"]["test/loss"], rel=1e-3)
+    assert run.result().final["test/loss"] == pytest.approx(plain.result().final["test/loss"], rel=1e-3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -17,6 +17,7 @@ from ablate.config.groups import groups
 from ablate.format import counted
 from ablate.results.choose import manifest_of, refusing, studies
 from ablate.results.manifest import read_manifest
+from ablate.results.records import Manifest
 
 NAMED = 4  # failed and damaged runs that are spelled out
 ROUNDS = {
@@ -30,16 +31,16 @@ class Round(NamedTuple):
     """A study on disk and what it is to the one that was asked for: its tuning, placebos, exchange runs, or itself."""
 
     kind: str
-    manifest: dict[str, Any]
+    manifest: Manifest
     runs: Runs
 
 
-def base_of(manifest: dict[str, Any]) -> str:
+def base_of(manifest: Manifest) -> str:
     """The study that a manifest is a round of: the one that it tunes for, or holds placebos of say, else itself."""
-    return str(next((manifest[key] for key in ROUNDS if manifest.get(key)), manifest["study"]))
+    return next(filter(None, (getattr(manifest, key) for key in ROUNDS)), manifest.study)
 
 
-def readable(results: Path, study: str) -> dict[str, Any] | None:
+def readable(results: Path, study: str) -> Manifest | None:
     """A study's manifest, or None where it cannot be read."""
     try:
         return read_manifest(results, study)
@@ -55,7 +56,7 @@ def rounds_of(results: Path, base: str) -> list[Round]:
             continue
         manifest = manifest_of(results, name) if name == base else readable(results, name)
         if manifest and base_of(manifest) == base:
-            kind = next((words for key, words in ROUNDS.items() if manifest.get(key)), "study")
+            kind = next((words for key, words in ROUNDS.items() if getattr(manifest, key)), "study")
             with refusing(results, name):
                 found.append(Round(kind, manifest, runs_of(results, manifest)))
     return sorted(found, key=lambda one: [*ROUNDS.values(), "study"].index(one.kind))
@@ -79,11 +80,10 @@ def over(rounds: list[Round]) -> bool:
 def unsettled(rounds: list[Round]) -> bool:
     """Whether its command may add runs when all have ended: a look of seeds=auto before the last, exchange runs."""
     manifest = rounds[-1].manifest
-    looks = manifest.get("sequential") or {}
-    more = bool(looks) and len(manifest["seeds"]) < max(looks.get("looks", []), default=0)
-    there = [one.manifest["seeds"] for one in rounds if one.manifest.get("exchange_of") == manifest["study"]]
-    asked = manifest["cells"][0]["config"].get("exchange")  # by this command, not by an earlier one
-    return more or (bool(asked and manifest.get("exchange")) and manifest["seeds"] not in there)
+    more = len(manifest.seeds) < max(manifest.sequential.looks if manifest.sequential else (), default=0)
+    there = [one.manifest.seeds for one in rounds if one.manifest.exchange_of == manifest.study]
+    asked = manifest.cells[0].config.get("exchange")  # by this command, not by an earlier one
+    return more or (bool(asked and manifest.exchange) and manifest.seeds not in there)
 
 
 def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
@@ -93,9 +93,7 @@ def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
     above = [_title(rounds[-1].manifest), *_by_round(rounds), progress(everything)]
     below = [*_failures(found.get("failed", [])), *_damages(everything.runs)]
     if "running" not in found and not over(rounds):
-        below.append(
-            f"nothing is running; unless a launcher is about to, go on with: {rounds[-1].manifest.get('command', '')}"
-        )
+        below.append(f"nothing is running; unless a launcher is about to, go on with: {rounds[-1].manifest.command}")
     below += filter(None, [forgotten(rounds[-1].manifest)])
     free = height - len(above) - len(below)
     lines: list[RenderableType] = [Text(printable(line)) for line in above]
@@ -111,21 +109,21 @@ def progress(runs: Runs) -> str:
     return f"{counted(len(runs.runs), 'run')}: {', '.join(parts)}{left}"
 
 
-def forgotten(manifest: dict[str, Any]) -> str:
+def forgotten(manifest: Manifest) -> str:
     """The variants on disk, the user's own included, of each component factor that a study does not compare."""
-    known, parts = groups(_config_dir(manifest.get("command", ""))), []
-    for factor in manifest["components"]:
-        missing = [variant for variant in known.get(factor, {}) if variant not in manifest["factors"].get(factor, [])]
+    known, parts = groups(_config_dir(manifest.command)), []
+    for factor in manifest.components:
+        missing = [variant for variant in known.get(factor, {}) if variant not in manifest.factors.get(factor, [])]
         parts += [f"{factor}: {', '.join(missing)}"] if missing else []
     return f"not compared: {'; '.join(parts)}" if parts else ""
 
 
-def _title(manifest: dict[str, Any]) -> str:
-    factors = " ".join(f"{key}={','.join(map(str, levels))}" for key, levels in manifest["factors"].items())
-    cells, seeds = len(manifest["cells"]), len(manifest["seeds"])
-    tasks = ", ".join(dict.fromkeys(task.get("title", key) for key, task in manifest["tasks"].items()))
+def _title(manifest: Manifest) -> str:
+    factors = " ".join(f"{key}={','.join(map(str, levels))}" for key, levels in manifest.factors.items())
+    cells, seeds = len(manifest.cells), len(manifest.seeds)
+    tasks = ", ".join(dict.fromkeys(task.title or key for key, task in manifest.tasks.items()))
     size = f"{counted(cells, 'cell')} × {counted(seeds, 'seed')}"
-    looks = (manifest.get("sequential") or {}).get("looks", [])
+    looks = manifest.sequential.looks if manifest.sequential else []
     auto = f"looks at {', '.join(map(str, looks))} seeds" * bool(looks)
     return "; ".join(filter(None, [f"{base_of(manifest)}: {factors}".rstrip(": "), size, auto, tasks]))
 
@@ -133,7 +131,7 @@ def _title(manifest: dict[str, Any]) -> str:
 def _by_round(rounds: list[Round]) -> list[str]:
     if len(rounds) == 1 and planned(rounds):
         return []
-    lines = [f"{one.kind} ({one.manifest['study']}): {progress(one.runs)}" for one in rounds]
+    lines = [f"{one.kind} ({one.manifest.study}): {progress(one.runs)}" for one in rounds]
     return lines if planned(rounds) else [*lines, "the study itself is planned when this has ended"]
 
 

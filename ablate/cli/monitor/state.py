@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt
 from ablate.format import duration
-from ablate.results.run import Run, stamp
+from ablate.results.records import Cell, Manifest, PlannedRun
+from ablate.results.run import Result, Run, stamp
 from ablate.results.tables import parse_lines
 
 STALE = 60.0  # seconds without a logged step after which a run without a lease no longer counts as running
-LEASE = 5.0  # seconds between two looks at a lease that was fresh
+LEASE = 5.0  # seconds between two polls of a lease that was fresh
 TAIL = 16384  # bytes read from the end of a metrics file
 STATES = ("done", "diverged", "failed", "running", "interrupted", "queued")
 
@@ -45,28 +46,28 @@ class RunState:
     were logged a short while ago do not mean that it is running.
     """
 
-    def __init__(self, results: Path, cell: dict[str, Any], planned: dict[str, Any], metric: str, again: bool):
-        self.run, self.metric, self.cell = Run(results, planned["path"]), metric, str(cell["id"])
-        self.name, train = f"{cell['label']} s{planned['seed']}", cell["config"]["train"]
+    def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str, again: bool):
+        self.run, self.metric, self.cell = Run(results, planned.path), metric, cell.id
+        self.name, train = f"{cell.label} s{planned.seed}", cell.config["train"]
         self.steps = max(1, int(train["steps"]))
         every = train.get("eval_every")
         self.eval_every = every if every and every < self.steps else None
-        self.flops = float(cell.get("flops_per_token") or 1) * float(cell.get("tokens_per_step") or 1)  # of a step
+        self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # of a step
         self.damage, self.asked = "", -LEASE
         self.holder: dict[str, Any] | None = None
         self.checkpoint: tuple[int, int] | None = None
         self.seen_result, self.seen_metrics = stamp(self.run.result_file), stamp(self.run.metrics_file)
-        self.result: dict[str, Any] | None = self._read_result()
-        if again and self.result and self.result["status"] == "failed":
+        self.result: Result | None = self._read_result()
+        if again and self.result and self.result.status == "failed":
             self.result = None
         self.pace = Pace() if self.result else read_pace(self.run.metrics_file, self.eval_every)
         self.grew = -STALE
         if self.seen_metrics and not again:  # a file server's clock may be off; where that matters, leases tell
             self.grew = time.monotonic() - abs(time.time() - self.seen_metrics[0] / 1e9)
-        self.look(time.monotonic())
+        self.poll(time.monotonic())
 
-    def look(self, now: float) -> bool:
-        """Look at the files again; True when the run has ended since the last look."""
+    def poll(self, now: float) -> bool:
+        """Read the files again; True when the run has ended since the last poll."""
         found, ended = stamp(self.run.result_file), False
         if found != self.seen_result:
             self.seen_result, self.result = found, self._read_result()
@@ -85,7 +86,7 @@ class RunState:
     def state(self, now: float) -> str:
         """One of STATES: how it ended; running; interrupted: it has a checkpoint and nobody holds it; or queued."""
         if self.result:
-            return str(self.result["status"])
+            return str(self.result.status)
         if self.holder or self._growing(now):
             return "running"
         return "interrupted" if self.checkpoint else "queued"
@@ -95,9 +96,9 @@ class RunState:
         if not self.result:
             pace = self.pace
             return (self.flops * pace.step, pace.step / pace.steps_per_second) if pace.steps_per_second else None
-        steps, seconds = self.result.get("steps"), self.result.get("seconds") or {}
+        steps, seconds = self.result.steps, self.result.seconds or {}
         total, setup = seconds.get("total"), seconds.get("setup", 0.0)  # which is long for a process's first run
-        if self.result["status"] == "failed" or not isinstance(steps, int) or not isinstance(total, float | int):
+        if self.result.status == "failed" or not isinstance(steps, int) or not isinstance(total, float | int):
             return None
         return self.flops * steps, total - setup
 
@@ -112,17 +113,17 @@ class RunState:
     def ending(self) -> str:
         """How the run ended, in a few words."""
         assert self.result
-        if self.result["status"] == "failed":
+        if self.result.status == "failed":
             return f"failed: {self.error()}"
-        if self.result["status"] == "diverged":
-            return f"diverged at step {self.result.get('steps', '?')}"
-        value = (self.result.get("final") or {}).get(self.metric)
+        if self.result.status == "diverged":
+            return f"diverged at step {'?' if self.result.steps is None else self.result.steps}"
+        value = self.result.final.get(self.metric)
         return f"done  {self.metric} {value:.3f}" if isinstance(value, float | int) else "done"
 
     def error(self) -> str:
         """What a failed run died of: the error's type and message."""
-        error = (self.result or {}).get("error") or {}
-        return f"{error.get('type', 'error')}: {error.get('message', '')}"
+        error = self.result.error if self.result else None
+        return f"{error.type or 'error'}: {error.message}" if error else "error: "
 
     def where(self) -> str:
         """The host, process and device that hold it; nothing where none does."""
@@ -137,7 +138,7 @@ class RunState:
             return False
         return self.checkpoint is None or self.checkpoint[0] < self.seen_metrics[0]
 
-    def _read_result(self) -> dict[str, Any] | None:
+    def _read_result(self) -> Result | None:
         self.damage = ""
         with contextlib.suppress(OSError):
             try:
@@ -153,11 +154,11 @@ class Runs:
     def __init__(self, runs: list[RunState]):
         self.runs = runs
 
-    def look(self) -> list[RunState]:
-        """Look at all of them; those that have ended since the last look, in order."""
+    def poll(self) -> list[RunState]:
+        """Poll all of them; those that have ended since the last poll, in order."""
         now = time.monotonic()
-        fresh = [run for run in self.runs if run.look(now)]
-        return sorted(fresh, key=lambda run: str((run.result or {}).get("ended")))
+        fresh = [run for run in self.runs if run.poll(now)]
+        return sorted(fresh, key=lambda run: str(run.result.ended if run.result else ""))
 
     def ended(self) -> int:
         """How many have ended."""
@@ -201,16 +202,16 @@ class Runs:
         return f"about {duration(max(places))} left"
 
 
-def runs_of(results: Path, manifest: dict[str, Any], paths: Sequence[str] | None = None) -> Runs:
+def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = None) -> Runs:
     """The runs of a study; or those at `paths`, which a sweep is about to train."""
-    cells = {cell["id"]: cell for cell in manifest["cells"]}
-    own, tasks = manifest.get("endpoint"), manifest.get("tasks", {})
-    metric = {key: own or f"test/{next(iter(task['metrics']), 'loss')}" for key, task in tasks.items()}
-    runs = manifest["runs"] if paths is None else [run for run in manifest["runs"] if run["path"] in set(paths)]
+    cells = {cell.id: cell for cell in manifest.cells}
+    own, tasks = manifest.endpoint, manifest.tasks
+    metric = {key: own or f"test/{next(iter(task.metrics))}" for key, task in tasks.items()}
+    runs = manifest.runs if paths is None else [run for run in manifest.runs if run.path in set(paths)]
     found = []
     for run in runs:
-        cell = cells[run["cell"]]
-        found.append(RunState(results, cell, run, metric.get(cell.get("task"), "test/loss"), paths is not None))
+        cell = cells[run.cell]
+        found.append(RunState(results, cell, run, metric[cell.task], paths is not None))
     return Runs(found)
 
 

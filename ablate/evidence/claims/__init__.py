@@ -14,7 +14,8 @@ from ablate.evidence.family import corrected, worded
 from ablate.evidence.scores import unadjusted
 from ablate.evidence.step_equivalents import WORTH, Worth
 from ablate.evidence.tuned import given
-from ablate.format import no_evidence
+from ablate.results.naming import no_evidence
+from ablate.results.records import ClaimEntry
 from ablate.results.study import Study
 
 VERDICTS = {1: "supported", 0: "undecided", -1: "contradicted"}
@@ -37,9 +38,9 @@ def claims(study: Study) -> pandas.DataFrame:
     tuning, placebo and exchange runs judge no claims.  An interval inside the margin supports `equivalent` "among
     solved seeds" (of a loss: "among seeds that trained") only, where too many may collapse: see evidence.collapse.
     """
-    entries = {} if no_evidence(study.manifest) else study.manifest.get("claims") or {}
-    found = {name: _found(study, name, entry["claim"]) for name, entry in entries.items()}
-    family = np.array([bool(entry["registered"]) for entry in entries.values()], dtype=bool)
+    entries = {} if no_evidence(study.manifest) else study.manifest.claims or {}
+    found = {name: _found(study, name, entry.claim) for name, entry in entries.items()}
+    family = np.array([bool(entry.registered) for entry in entries.values()], dtype=bool)
     p = np.array([finding.p for finding in found.values()], dtype=float)
     holm, bh, levels = corrected(p, family, study.manifest)
     rows = [
@@ -49,7 +50,7 @@ def claims(study: Study) -> pandas.DataFrame:
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
     table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
     table["unadjusted"] = unadjusted(study.manifest) is not None
-    table["says"] = [claim_says(study.manifest, entries[row.name]["claim"], row) for row in _rows(table)]
+    table["says"] = [claim_says(study.manifest, entries[row.name].claim, row) for row in _rows(table)]
     table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in _rows(table)]
     return table
 
@@ -63,10 +64,9 @@ def _found(study: Study, name: str, claim: dict[str, Any]) -> Finding:
     return FINDERS[relation_of(claim)](study, claim, np.random.default_rng([*name.encode()]))
 
 
-def _kind(name: str, entry: dict[str, Any]) -> dict[str, Any]:
-    known = bool(entry["registered"])
-    which = {"name": name, "relation": relation_of(entry["claim"])}
-    return which | {"registered": known, "family": known, "edited": bool(entry.get("earlier"))}
+def _kind(name: str, entry: ClaimEntry) -> dict[str, Any]:
+    which = {"name": name, "relation": relation_of(entry.claim)}
+    return which | {"registered": entry.registered, "family": entry.registered, "edited": bool(entry.earlier)}
 
 
 def _judged(finding: Finding, level: float, kind: dict[str, Any]) -> dict[str, Any]:

@@ -155,7 +155,7 @@ def _notes(row: SimpleNamespace, relation: str) -> list[str]:
 
 def contrast_of(claim: Claim, study: Study) -> Contrast:
     """The difference that a claim is about."""
-    one, other = weighed(claim, study.manifest["cells"])
+    one, other = weighed(claim, study.manifest.cells)
     sides = [side_words(study.manifest, side) for side in compared(claim)]
     weights = one | {cell: -weight for cell, weight in other.items()}
     return Contrast("claim", "", sides[0], sides[1], at_words(study.manifest, claim), " against ".join(sides), weights)
@@ -170,7 +170,7 @@ def _columns(row: SimpleNamespace) -> dict[str, Any]:
 
 def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     """`diverges_more`: the share of diverged runs of side one − that of side two, with the exact p; no interval."""
-    sides = [list(side) for side in weighed(claim, study.manifest["cells"])]
+    sides = [list(side) for side in weighed(claim, study.manifest.cells)]
     found = SimpleNamespace(**divergence_of(study, *sides))
     n, counts = found.n, [(found.diverged, found.ended), (found.diverged_reference, found.ended_reference)]
     looks = planned_looks(study.manifest)
@@ -200,7 +200,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     levels none is (2/24 > 0.05), with five only nearly perfect ones.  p is the larger of the two.  Higher numbers go
     with higher numbers: published scores for which more is better stand with a minus against a loss.
     """
-    sides = weighed(claim, study.manifest["cells"])
+    sides = weighed(claim, study.manifest.cells)
     all_scores = scored(study, claim.get("metric"))
     values = _level_scores(all_scores.values, sides)
     n = len(values)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pandas
@@ -11,45 +12,31 @@ import pandas
 from ablate.config.claim_relations import compared, levels_of, relation_of, weighed
 from ablate.config.margin import fraction_of
 from ablate.evidence.step_wording import worth_told
-from ablate.format import (
-    bounds,
-    counted,
-    decimals,
-    ends,
-    leaning,
-    named,
-    no_evidence,
-    number,
-    over,
-    p_words,
-    plus,
-    said_metric,
-    scope,
-    span,
-    unit,
-)
+from ablate.format import bounds, counted, decimals, ends, leaning, number, over, p_words, plus, said_metric, show, span
+from ablate.results.naming import named, no_evidence, scope, unit
+from ablate.results.records import ClaimEntry, ClaimText, Manifest
 
 ABSENT = "absent at this scale: "
 
 
-def claim_lines(manifest: dict[str, Any], table: pandas.DataFrame) -> list[str]:
+def claim_lines(manifest: Manifest, table: pandas.DataFrame) -> list[str]:
     """A sentence per claim with the texts that it had before, then the claims that were taken out."""
-    lines, entries = [], manifest.get("claims") or {}
+    lines = []
     if no_evidence(manifest):
         return []
     for row in table.itertuples(index=False):
-        lines += [row.sentence, *(f"  {_earlier(old)}" for old in entries[row.name].get("earlier", ()))]
-    for name, entry in (manifest.get("withdrawn") or {}).items():
-        when = f" {_day(entry['withdrawn'])}" if entry.get("withdrawn") else ""
-        known = "registered" if entry["registered"] else "post hoc"
-        late = ", after its results could be seen" if entry.get("seen", True) else ", before any result"
-        lines.append(f"{name} ({known}): withdrawn{when}{late}; it said {claim_words(entry['claim'])}")
+        lines += [row.sentence, *(f"  {_earlier(old)}" for old in manifest.claims[row.name].earlier)]
+    for name, entry in manifest.withdrawn.items():
+        when = f" {_day(entry.withdrawn)}" if entry.withdrawn else ""
+        known = "registered" if entry.registered else "post hoc"
+        late = ", after its results could be seen" if entry.seen is not False else ", before any result"
+        lines.append(f"{name} ({known}): withdrawn{when}{late}; it said {claim_words(entry.claim)}")
     return lines
 
 
-def _earlier(old: dict[str, Any]) -> str:
-    known = "registered" if old["registered"] else "post hoc"
-    return f"edited: from {_day(old['written'])} on ({known}) it said {claim_words(old['claim'])}"
+def _earlier(old: ClaimText) -> str:
+    known = "registered" if old.registered else "post hoc"
+    return f"edited: from {_day(old.written)} on ({known}) it said {claim_words(old.claim)}"
 
 
 def _day(when: str) -> str:
@@ -61,60 +48,60 @@ def claim_words(claim: dict[str, Any]) -> str:
     relation = relation_of(claim)
     first, second = claim[relation]
     sides = [
-        " with ".join(_pairs({}, side)) if isinstance(side, dict) else ", ".join(map(str, side))
+        " with ".join(_pairs(show, side)) if isinstance(side, dict) else ", ".join(map(str, side))
         for side in (first, second)
     ]
     rest = [f"{key} {claim[key]}" for key in ("metric", "margin") if key in claim]
-    rest += [f"at {' with '.join(_pairs({}, claim['at']))}"] if claim.get("at") else []
+    rest += [f"at {' with '.join(_pairs(show, claim['at']))}"] if claim.get("at") else []
     return "; ".join([f"{relation}: {sides[0]} against {sides[1]}", *rest])
 
 
-def side_words(manifest: dict[str, Any], side: dict[str, Any]) -> str:
+def side_words(manifest: Manifest, side: dict[str, Any]) -> str:
     """A side of a claim: "geglu, swiglu", or "ffn=swiglu with optim.lr=0.001"."""
     if len(side) == 1:
         ((key, asked),) = side.items()
-        levels = _levels(manifest, asked)
+        levels = _levels(partial(named, manifest), asked)
         if "." not in key and levels not in ("none", "null", "true", "false"):
             return levels
-    return " with ".join(_pairs(manifest, side))
+    return " with ".join(_pairs(partial(named, manifest), side))
 
 
-def at_words(manifest: dict[str, Any], claim: dict[str, Any]) -> str:
+def at_words(manifest: Manifest, claim: dict[str, Any]) -> str:
     """What a claim fixes: "norm=ln, optim.lr=0.001"."""
-    return ", ".join(_pairs(manifest, claim.get("at", {})))
+    return ", ".join(_pairs(partial(named, manifest), claim.get("at", {})))
 
 
-def _pairs(manifest: dict[str, Any], side: dict[str, Any]) -> list[str]:
-    """Factors with the levels that are asked of them: "ffn=mlp, gelu"."""
-    return [f"{named(manifest, key)}={_levels(manifest, asked)}" for key, asked in side.items()]
+def _pairs(call: Callable[[Any], str], side: dict[str, Any]) -> list[str]:
+    """Factors with the levels that are asked of them, by what people call them: "ffn=mlp, gelu"."""
+    return [f"{call(key)}={_levels(call, asked)}" for key, asked in side.items()]
 
 
-def _levels(manifest: dict[str, Any], asked: Any) -> str:
-    return ", ".join(named(manifest, level) for level in levels_of(asked))
+def _levels(call: Callable[[Any], str], asked: Any) -> str:
+    return ", ".join(map(call, levels_of(asked)))
 
 
-def claim_sentence(manifest: dict[str, Any], entry: dict[str, Any], row: Any) -> str:
+def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
     """One claim: "gated (registered): supported. swiglu lowers the test loss by 0.053 nats per byte [0.027, …] (…)."""
-    parts = [", ".join(_grounds(row)), row.note, _where(manifest, entry["claim"])]
+    parts = [", ".join(_grounds(row)), row.note, _where(manifest, entry.claim)]
     grounds = "; ".join(filter(None, parts))
     return f"{row.name} ({_standing(entry)}): {row.verdict}. {row.says} ({grounds})."
 
 
-def claim_says(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
+def claim_says(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
     """What was found of a claim, without what it rests on."""
-    fixed = f" at {' with '.join(_pairs(manifest, claim['at']))}" if claim.get("at") else ""
+    fixed = f" at {' with '.join(_pairs(partial(named, manifest), claim['at']))}" if claim.get("at") else ""
     return ABSENT * (leaning(row.verdict) == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed
 
 
-def _standing(entry: dict[str, Any]) -> str:
-    edited = bool(entry.get("earlier"))
-    if entry["registered"]:
+def _standing(entry: ClaimEntry) -> str:
+    edited = bool(entry.earlier)
+    if entry.registered:
         return "registered" + ", edited before any result" * edited
     return "post hoc" + ", edited after results" * edited
 
 
-def _where(manifest: dict[str, Any], claim: dict[str, Any]) -> str:
-    sides = weighed(claim, manifest["cells"])
+def _where(manifest: Manifest, claim: dict[str, Any]) -> str:
+    sides = weighed(claim, manifest.cells)
     return scope(manifest, [cell for side in sides for cell in side], sides[-1])
 
 
@@ -126,7 +113,7 @@ def _grounds(row: Any) -> list[str]:
     ]
 
 
-def moved(manifest: dict[str, Any], row: Any, side: str, against: str, plural: bool = False) -> str:
+def moved(manifest: Manifest, row: Any, side: str, against: str, plural: bool = False) -> str:
     """A decided difference: "swiglu lowers the test loss by 0.053 nats per byte [0.027, 0.079] against mlp".
 
     An exploratory one "seems to lower" it.
@@ -136,7 +123,7 @@ def moved(manifest: dict[str, Any], row: Any, side: str, against: str, plural: b
     return f"{side} {verb} the {said_metric(row.metric)} by {sized(manifest, row)}{against}"
 
 
-def sized(manifest: dict[str, Any], row: Any) -> str:
+def sized(manifest: Manifest, row: Any) -> str:
     """A difference without its sign: "0.053 nats per byte [0.027, 0.079]"."""
     places = decimals([(row.high - row.low) / 2])
     near, far = sorted((abs(row.low), abs(row.high)))
@@ -144,14 +131,14 @@ def sized(manifest: dict[str, Any], row: Any) -> str:
     return f"{number(abs(row.mean), places)}{measure} [{ends(near, far, places)}]"
 
 
-def spread(manifest: dict[str, Any], row: Any) -> str:
+def spread(manifest: Manifest, row: Any) -> str:
     """A difference as it is: "test loss −0.053 nats per byte [−0.079, −0.027]", alone where there is no interval."""
     measure = unit(manifest, row.metric).removeprefix(",")
     mean, bracket, rest = span(row.mean, row.low, row.high, decimals([(row.high - row.low) / 2])).partition(" [")
     return f"{said_metric(row.metric)} {mean}{measure}{bracket}{rest}"
 
 
-def _directed(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
+def _directed(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
     """`less`, `greater`: which way the metric moves, or the interval."""
     if row.verdict == "undecided":
         return _differs(manifest, row)
@@ -159,13 +146,13 @@ def _directed(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
     return moved(manifest, row, row.side, f" against {row.against}", several)
 
 
-def _differs(manifest: dict[str, Any], row: Any) -> str:
+def _differs(manifest: Manifest, row: Any) -> str:
     between = f"{row.side} against {row.against}"
     # Withheld, or of one seed: a number alone would be taken for a finding.
     return f"{between}: {spread(manifest, row)}" if math.isfinite(row.low) else between
 
 
-def _equivalent(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
+def _equivalent(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
     asked = claim["margin"]
     share = f"{asked} of the training steps" if fraction_of(asked) is not None else ""
     known = bounds(float(f"{row.margin:.3g}"), math.nan)
@@ -176,12 +163,12 @@ def _equivalent(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> st
     return f"{_differs(manifest, row)}, {how} {margin}"
 
 
-def _diverges(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
+def _diverges(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
     how = {"supported": "diverges more often than", "undecided": "is not shown to diverge more or less often than"}
     return f"{row.side} {how.get(leaning(row.verdict), 'diverges less often than')} {row.against}"
 
 
-def _ranks(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
+def _ranks(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
     published = ", ".join(plus(value, "g").removeprefix("+") for value in claim["rank_correlates"][1])
     hows = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}
     how = hows[leaning(row.verdict)]
@@ -193,7 +180,7 @@ def _ranks(manifest: dict[str, Any], claim: dict[str, Any], row: Any) -> str:
     return f"{row.side} {how} as published ({published}) in the {said_metric(row.metric)}{found}"
 
 
-SAID: dict[str, Callable[[dict[str, Any], dict[str, Any], Any], str]] = {
+SAID: dict[str, Callable[[Manifest, dict[str, Any], Any], str]] = {
     "less": _directed,
     "greater": _directed,
     "equivalent": _equivalent,

@@ -23,6 +23,8 @@ from ablate.execution.tracking.run_card import Card, card_of
 from ablate.results.atomic import no_link
 from ablate.results.lease import take
 from ablate.results.manifest import read_manifest, study_folder
+from ablate.results.records import Cell, Manifest, PlannedRun
+from ablate.results.result import Result
 from ablate.results.run import Run, noted, stamp
 from ablate.results.tables import as_planned, parse_lines
 
@@ -81,22 +83,22 @@ class Mirror:
             manifest = read_manifest(self.results, self.study)
         except (FileNotFoundError, Corrupt):
             return 0  # it is not written yet, or whoever reads the study next names the damage
-        cells = {cell["id"]: cell for cell in manifest["cells"]}
-        return sum(self._replay_run(manifest, cells[planned["cell"]], planned) for planned in manifest["runs"])
+        cells = {cell.id: cell for cell in manifest.cells}
+        return sum(self._replay_run(manifest, cells[planned.cell], planned) for planned in manifest.runs)
 
     def close(self) -> None:
         """Let go of the runs that have not ended."""
         for sink in filter(None, self.sinks.values()):
             sink.close()
 
-    def _replay_run(self, manifest: dict[str, Any], cell: dict[str, Any], planned: dict[str, Any]) -> bool:
-        run = Run(self.results, planned["path"])
+    def _replay_run(self, manifest: Manifest, cell: Cell, planned: PlannedRun) -> bool:
+        run = Run(self.results, planned.path)
         state = stamp(run.result_file), stamp(run.metrics_file)
         if self.looked.get(run.path) == state:
             return False
         self.looked[run.path] = state
         try:
-            if (sink := self._sink(cell["config"])) is None:
+            if (sink := self._sink(cell.config)) is None:
                 return False
             result = run.result()
             return self._show(
@@ -109,18 +111,18 @@ class Mirror:
             self._say_once(f"tracking failed ({one_line(error)}); nothing is lost, `ablate sync` tries again")
             return False
 
-    def _show(self, sink: Sink, run: Run, card: Card, result: dict[str, Any] | None) -> bool:
+    def _show(self, sink: Sink, run: Run, card: Card, result: Result | None) -> bool:
         if result is None:
             rows = run.metrics()[0] if sink.mode == "online" else []
             if rows:
                 sink.log(card, rows)
             return False
-        line = {"path": run.path, "status": result["status"], "ended": result.get("ended"), "sink": sink.name}
+        line = {"path": run.path, "status": result.status, "ended": result.ended, "sink": sink.name}
         if sink.mode == "disabled" or self.replayed & {_mark(line, sink.mode), _mark(line, "online")}:
             return False
-        error = {"error": result["error"].get("message")} if result.get("error") else {}
-        more = noted(run.evaluation, []) or {}
-        sink.finish(card, run.metrics()[0], result["status"], result.get("final", {}) | more | error)
+        error = {"error": result.error.message} if result.error else {}
+        more = noted(run.evaluation)[0] or {}
+        sink.finish(card, run.metrics()[0], result.status, result.final | more | error)
         self._remember(line | {"mode": sink.mode})
         return True
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.schema import COMPONENTS, STUDY_KEYS
+from ablate.results.records import Cell, Manifest, PlannedRun
+from ablate.results.result import Result
 
 BUDGET = ("params", "flops_per_token", "params_vs_reference", "shared_draws")
 ORIGIN = ("device", "host", "versions", "git")  # of a result, where it has them
@@ -31,30 +33,30 @@ class Card(NamedTuple):
     seconds: float | None
 
 
-def card_of(results: Path, manifest: Row, cell: Row, planned: Row, result: Row | None) -> Card:
+def card_of(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, result: Result | None) -> Card:
     """The card of a planned run of a cell; `result` is what it ended with."""
-    ended = result or {}
-    tags = [f"{factor}={level}"[:TAG] for factor, level in cell["levels"].items()]
+    status = result.status if result else "done"
+    tags = [f"{factor}={level}"[:TAG] for factor, level in cell.levels.items()]
     return Card(
         results=results,
-        id=hashlib.sha256(f"{manifest['study']}/{planned['path']}".encode()).hexdigest()[:16],
-        group=manifest["study"],
-        job_type=cell["label"],
-        name=f"{cell['label']}/s{planned['seed']}",
-        tags=tags + [status for status in [ended.get("status", "done")] if status != "done"],
-        config=settings(cell) | {"seed": planned["seed"], "study": study(manifest, cell)} | origin(manifest, ended),
-        seconds=(ended.get("seconds") or {}).get("total", 0.0) if result else None,
+        id=hashlib.sha256(f"{manifest.study}/{planned.path}".encode()).hexdigest()[:16],
+        group=manifest.study,
+        job_type=cell.label,
+        name=f"{cell.label}/s{planned.seed}",
+        tags=tags + [status] * (status != "done"),
+        config=settings(cell) | {"seed": planned.seed, "study": study(manifest, cell)} | origin(manifest, result),
+        seconds=(result.seconds or {}).get("total", 0.0) if result else None,
     )
 
 
-def settings(cell: Row) -> Row:
+def settings(cell: Cell) -> Row:
     """A cell's settings: variants and levels of factors by their names, the variants' own under `components`."""
-    config = cell["config"]
+    config = cell.config
     own = {name: value for name, value in config.items() if name not in (*COMPONENTS, *STUDY_KEYS, "seed")}
     held = {f"seed_{half}": value for half, value in (config.get("seed") or {}).items() if value is not None}
     made = {name: config[name] for name in COMPONENTS if name in config}
-    found = own | held | {"components": made, "budget": {name: cell.get(name) for name in BUDGET}}
-    for name, level in (variants(cell["name"]) | cell["levels"]).items():
+    found = own | held | {"components": made, "budget": {name: getattr(cell, name) for name in BUDGET}}
+    for name, level in (variants(cell.name) | cell.levels).items():
         found[name] = found[name] | {"variant": level} if isinstance(found.get(name), dict) else level
     return found
 
@@ -65,12 +67,13 @@ def variants(name: str) -> Row:
     return dict(zip(COMPONENTS, parts, strict=True)) if len(parts) == len(COMPONENTS) else {}
 
 
-def study(manifest: Row, cell: Row) -> Row:
+def study(manifest: Manifest, cell: Cell) -> Row:
     """What only orchestrates: the study's name, its command line, and the settings that are no part of a run's key."""
-    told = {"name": manifest["study"], "command": manifest.get("command")}
-    return told | {name: cell["config"][name] for name in STUDY_KEYS if name != "study" and name in cell["config"]}
+    told = {"name": manifest.study, "command": manifest.command}
+    return told | {name: cell.config[name] for name in STUDY_KEYS if name != "study" and name in cell.config}
 
 
-def origin(manifest: Row, ended: Row) -> Row:
+def origin(manifest: Manifest, result: Result | None) -> Row:
     """Where a run was trained and by which code; the versions are the study's until it has ended."""
-    return {"versions": manifest.get("versions")} | {name: ended[name] for name in ORIGIN if ended.get(name)}
+    told = result.as_json() if result else {}
+    return {"versions": manifest.versions} | {name: told[name] for name in ORIGIN if told.get(name)}

@@ -21,6 +21,7 @@ from ablate.model.build import build_model
 from ablate.planning.checks.small_models import facts_of
 from ablate.planning.checks.user_code import beside
 from ablate.planning.checks.validate import Checked
+from ablate.results.records import Cell
 from ablate.results.run_key import code_of
 from ablate.training.devices import environments
 from ablate.training.metrics import CHUNK
@@ -119,9 +120,7 @@ def needed(cell: Checked, keep: Keep) -> float:
     return estimate(cell.budget.params, found["kept"], found["largest"], task.outputs, config)
 
 
-def memory_problems(
-    rows: list[dict[str, Any]], checked: list[Checked], keep: Keep, runs: int
-) -> tuple[list[Problem], list[str]]:
+def memory_problems(rows: list[Cell], checked: list[Checked], keep: Keep, runs: int) -> tuple[list[Problem], list[str]]:
     """Cells that cannot fit into what each process that trains can have, and notes on what others hold at present."""
     found, notes = [], []
     for row, cell in zip(rows, checked, strict=True):
@@ -130,10 +129,10 @@ def memory_problems(
         processes, least = sharing(workers, runs), SURE * need
         where = f"each process {'on a GPU' if device == 'cuda' else 'on this machine'}"
         if least > (have := room(device) / processes):
-            needs = f"{row['label']} needs about {need / 1e9:.1f} GB of the {have / 1e9:.1f} GB that {where} can have"
+            needs = f"{row.label} needs about {need / 1e9:.1f} GB of the {have / 1e9:.1f} GB that {where} can have"
             found.append(Problem("", f"{needs}; {say(cell, int(room(device) / least), devices_of(workers))}"))
         elif least > (have := spare(device) / processes):
-            needs = f"{row['label']} needs about {need / 1e9:.1f} GB, and others leave {have / 1e9:.1f} GB to {where}"
+            needs = f"{row.label} needs about {need / 1e9:.1f} GB, and others leave {have / 1e9:.1f} GB to {where}"
             notes.append(f"{needs} at present")
     return found, notes
 

@@ -21,13 +21,14 @@ from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.user_code import Failed, beside
 from ablate.planning.checks.validate import Checked
 from ablate.results.atomic import read_json, write_json
+from ablate.results.records import Cell
 from ablate.results.run_key import code_of
 
 Record = dict[str, Any]
 AT_ONCE = 5  # seeds of `auto` before the first look
 
 
-def try_out(rows: list[dict[str, Any]], checked: list[Checked], settings: Config) -> list[str]:
+def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[str]:
     """What to tell of cells that may train; raises PlanError for those that must not.
 
     Looks ahead, mixed rows, padding that is read, unused parts, settings that nothing reads, cells that are one, and
@@ -40,7 +41,7 @@ def try_out(rows: list[dict[str, Any]], checked: list[Checked], settings: Config
         records = [tried(cell, ladder(cell, kept, positions)) for cell in checked]
         problems = [Problem(*row) for record in records for row in record["problems"]]
         for row, record in zip(rows, records, strict=True):
-            notes += [f"{row['label']}: {note}" for note in record["notes"]]
+            notes += [f"{row.label}: {note}" for note in record["notes"]]
         twins = list(duplicates(rows, checked, records, positions)) if not problems else []
     large, tight = memory_problems(rows, checked, kept_json, len(rows) * count(settings.seeds))
     problems, notes = problems + large, notes + tight
@@ -58,9 +59,7 @@ def count(seeds: Any) -> int:
     return len(seeds) if isinstance(seeds, list) else seeds if isinstance(seeds, int) else AT_ONCE
 
 
-def duplicates(
-    rows: list[dict[str, Any]], checked: list[Checked], records: list[Record], positions: int
-) -> Iterator[str]:
+def duplicates(rows: list[Cell], checked: list[Checked], records: list[Record], positions: int) -> Iterator[str]:
     """Pairs of cells that are one network, or have one set of data, in words, once each."""
 
     def confirmed(i: int) -> duplicate_cells.Signature:

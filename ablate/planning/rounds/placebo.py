@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from ablate.config.errors import Problem
@@ -36,13 +37,13 @@ def placebo_problems(study: Study) -> list[Problem]:
 def placebo_study(study: Study) -> Study:
     """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …"""
     count, (row, plain) = study.settings.aa, study.cells.references[0]
-    label, shapes = row["label"], plain.budget.shapes
+    label, shapes = row.label, plain.budget.shapes
     kinds: list[Any] = [None, *kinds_of(list(study.cells.factors), shapes, plain.config["seed"])]
     checked = [plain._replace(config=placebo(plain.config, kind)) for kind in kinds]
     labels = [f"{label}, {WORDS.get(kind, f'{kind} drawn anew')}" if kind else label for kind in kinds]
     levels, at = [{KEY: kind} for kind in kinds], [0] * len(kinds)
-    rows = describe_cells(checked, [row["name"]] * len(kinds), levels, labels, at, [None] * len(kinds))
-    rows = [each | {"shared_draws": kept_draws(kind, shapes)} for each, kind in zip(rows, kinds, strict=True)]
+    rows = describe_cells(checked, [row.name] * len(kinds), levels, labels, at, [None] * len(kinds))
+    rows = [replace(each, shared_draws=kept_draws(kind, shapes)) for each, kind in zip(rows, kinds, strict=True)]
     cells = Cells({KEY: kinds}, {KEY: None}, rows, checked, [cell.config for cell in checked], at)
     told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {what_follows(study)}"
     return study.beside(f"{study.base}-aa", cells, told, {"placebo_of": study.base}, seeds=list(range(count)))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Study
+from ablate.results.records import Manifest
 from ablate.results.study import load_study
 
 
@@ -27,9 +27,9 @@ def looks(study: Study) -> Iterator[Plan]:
             return
 
 
-def decided(results: Path, manifest: dict[str, Any]) -> bool:
+def decided(results: Path, manifest: Manifest) -> bool:
     """Whether a look leaves nothing that more seeds could decide: of the registered claims, or else of the effects."""
     from ablate.evidence import claims, effects, registered, undecided
 
-    study = load_study(results, manifest["study"], manifest, curves=False)
+    study = load_study(results, manifest.study, manifest, curves=False)
     return undecided(claims(study) if registered(manifest) else effects(study)).empty

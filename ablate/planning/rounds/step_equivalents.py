@@ -71,7 +71,7 @@ def reference_steps(cells: Cells) -> list[int]:
 
 def exchange_study(plan: Plan) -> Study:
     """The reference cells of all strata at each multiple of their steps, with the seeds that the study has got."""
-    cells, name, seeds = exchange_cells(plan.study.cells), plan.study.name, plan.manifest["seeds"]
+    cells, name, seeds = exchange_cells(plan.study.cells), plan.study.name, plan.manifest.seeds
     told = f"exchange runs: {', '.join(dict.fromkeys(cells.labels))}"
     return plan.study.beside(f"{name}-exchange", cells, told, {"exchange_of": name}, seeds=seeds)
 
@@ -84,15 +84,13 @@ def exchange_cells(cells: Cells) -> Cells:
     # Strata of other lengths have no number of steps in common.
     shown = [steps if len(set(own)) == 1 else f"x{ratio:g}" for _, ratio, steps in made]
     rows, plain = [references[i][0] for i, _, _ in made], [references[i][1] for i, _, _ in made]
-    levels = [
-        {key: row["levels"][key] for key in strata} | {KEY: level} for row, level in zip(rows, shown, strict=True)
-    ]
-    labels = [f"{row['label']}, {steps} steps" for row, (_, _, steps) in zip(rows, made, strict=True)]
+    levels = [{key: row.levels[key] for key in strata} | {KEY: level} for row, level in zip(rows, shown, strict=True)]
+    labels = [f"{row.label}, {steps} steps" for row, (_, _, steps) in zip(rows, made, strict=True)]
     checked = [
         cell._replace(config=with_steps(cell.config, steps)) for cell, (_, _, steps) in zip(plain, made, strict=True)
     ]
     at = [made.index((i, 1.0, own[i])) for i, _, _ in made]
-    described = describe_cells(checked, [row["name"] for row in rows], levels, labels, at, [None] * len(checked))
+    described = describe_cells(checked, [row.name for row in rows], levels, labels, at, [None] * len(checked))
     factors, reference = strata | {KEY: list(dict.fromkeys(shown))}, {KEY: shown[RATIOS.index(1.0)]}
     return Cells(factors, reference, described, checked, [cell.config for cell in checked], at)
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from ablate import format
@@ -20,6 +20,8 @@ from ablate.planning.rounds.tuning_grid import at_edge, choose, extended, starti
 from ablate.planning.rounds.tuning_seeds import Shares, cost, seeds_of, tuning_name
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Study
+from ablate.results import records
+from ablate.results.records import Cell, TunedCell, Tuning
 from ablate.results.run import Run
 
 Scores = list[list[float | None]]  # of each cell, at each value
@@ -61,8 +63,8 @@ def tuned(study: Study) -> Generator[Plan, None, Study]:
         made = tuned_by_seed(study, grid, every, rounds)
     else:
         made = tuned_study(study, grid, *rounds[None])
-    entries = made.entries if fresh else made.entries | {"margin": plan.manifest.get("margin")}
-    return dataclasses.replace(made, entries=entries, written={} if fresh else plan.manifest["claims"])
+    entries = made.entries if fresh else made.entries | {"margin": plan.manifest.margin}
+    return dataclasses.replace(made, entries=entries, written={} if fresh else plan.manifest.claims)
 
 
 def chosen(cells: Cells, plan: Plan, seeds: list[int]) -> tuple[Scores, list[int]]:
@@ -93,7 +95,8 @@ def tuning_study(study: Study, grid: Sequence[Any], shares: Shares) -> Study:
     told = f"tuning first: {tune.key} at {len(grid)} values for {format.counted(len(study.cells.rows), 'cell')}, "
     told += f"{format.counted(tune.seeds, 'seed')} each{cost(tune, shares, len(cells.rows))}, "
     told += f"by {' or '.join(dict.fromkeys(metrics))}; then: {after} at the tuned values"
-    entries = study.entries | {"tunes": whose, "tune": dataclasses.asdict(tune), "endpoint": metrics[0]}
+    asked = records.Tune(**dataclasses.asdict(tune))
+    entries = study.entries | {"tunes": whose, "tune": asked, "endpoint": metrics[0]}
     return Study(study.command, settings, cells, entries, study.claims, notes=[told], more=True)
 
 
@@ -102,7 +105,7 @@ def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) 
     count = len(cells.rows)
     configs = [without_lengths(with_value(raw, key, value)) for value in grid for raw in cells.raw]
     shown = [level(value) for value in grid for _ in cells.raw]
-    levels = [row["levels"] | {key: at} for row, at in zip(cells.rows * len(grid), shown, strict=True)]
+    levels = [row.levels | {key: at} for row, at in zip(cells.rows * len(grid), shown, strict=True)]
     named = zip(cells.labels * len(grid), shown, strict=True)
     labels = [f"{label} + {key}={at}" if cells.factors else f"{key}={at}" for label, at in named]
     factors = cells.factors | {key: [level(value) for value in grid]}
@@ -133,10 +136,11 @@ def level(value: Any) -> Any:
 def read_scores(plan: Plan, metrics: list[str], seeds: list[int]) -> Scores:
     """For each cell the mean of its metric over these tuning seeds at each value; None where a run diverged."""
     count, means = len(metrics), []
-    for i, cell in enumerate(plan.manifest["cells"]):
+    for i, cell in enumerate(plan.manifest.cells):
         metric = metrics[i % count]  # its own task's: tasks can be scored by different ones
-        paths = [run["path"] for run in plan.manifest["runs"] if run["cell"] == cell["id"] and run["seed"] in seeds]
-        finals = [(Run(plan.results, path).result() or {"final": {}})["final"].get(metric) for path in paths]
+        paths = [run.path for run in plan.manifest.runs if run.cell == cell.id and run.seed in seeds]
+        ended = [Run(plan.results, path).result() for path in paths]
+        finals = [result.final.get(metric) if result else None for result in ended]
         known = [final for final in finals if final is not None]
         means.append(math.fsum(known) / len(known) if len(known) == len(finals) else None)
     return [means[i::count] for i in range(count)]
@@ -147,22 +151,22 @@ def tuned_study(study: Study, grid: list[Any], scores: Scores, best: list[int]) 
     tune, before = study.settings.tune, study.cells
     key, labels = str(tune.key), before.labels
     configs = [with_value(raw, key, grid[i]) for raw, i in zip(before.raw, best, strict=True)]
-    levels = [row["levels"] for row in before.rows]
+    levels = [row.levels for row in before.rows]
     made = recomposed(before, study.settings, before.factors, before.reference, configs, levels, labels, before.at)
     doubts = remarks(labels, key, grid, best, scores, tune.extend)
-    rows = [row | {"notes": row["notes"] + told} for row, told in zip(made.rows, doubts, strict=True)]
+    rows = [dataclasses.replace(row, notes=row.notes + told) for row, told in zip(made.rows, doubts, strict=True)]
     cells = {}
     for row, i, found in zip(rows, best, scores, strict=True):
-        cells[row["id"]] = {"value": level(grid[i]), "scores": found, "edge": at_edge(grid, i)}
-    refuse_other_choice(study, rows, {row["id"]: {None: cells[row["id"]]["value"]} for row in rows})
+        cells[row.id] = TunedCell(value=level(grid[i]), scores=found, edge=at_edge(grid, i))
+    refuse_other_choice(study, rows, {row.id: {None: cells[row.id].value} for row in rows})
     values = [level(value) for value in grid]
-    tuning = {"key": key, "values": values, "seeds": tune.seeds, "study": f"{study.base}-tune", "cells": cells}
-    chosen = ", ".join(f"{row['label']} {format.show(cells[row['id']]['value'])}" for row in rows)
+    tuning = Tuning(key=key, values=values, seeds=tune.seeds, study=f"{study.base}-tune", cells=cells)
+    chosen = ", ".join(f"{row.label} {format.show(cells[row.id].value)}" for row in rows)
     told = f"{key} by tuning: {chosen}"
     return with_tuning(study, dataclasses.replace(made, rows=rows), tuning, told)
 
 
-def with_tuning(study: Study, cells: Cells, tuning: dict[str, Any], told: str) -> Study:
+def with_tuning(study: Study, cells: Cells, tuning: Tuning, told: str) -> Study:
     """A study with its cells as they were tuned, and what was tried for them."""
     entries = study.entries | {"tuning": tuning}
     return dataclasses.replace(study, cells=cells, entries=entries, notes=[*study.notes, told])
@@ -199,38 +203,44 @@ def tuned_by_seed(study: Study, grid: list[Any], every: Scores, rounds: dict[Any
 
     Cells are told apart from those that have one value for all seeds; their configuration shows the commonest.
     """
-    tune, cells, rows, notes = study.settings.tune, dict[str, dict[str, Any]](), [], []
+    tune, cells, rows, notes = study.settings.tune, dict[str, TunedCell](), [], []
     key = str(tune.key)
     for i, row in enumerate(study.cells.rows):
         best = {str(seed): at[i] for seed, (_, at) in rounds.items()}
         values, counts = {seed: level(grid[at]) for seed, at in best.items()}, Counter(best.values())
         told = ", ".join(f"{format.setting(level(grid[at]))} ({counts[at]})" for at in sorted(counts))
         edges = sum(at_edge(grid, at) for at in best.values())
-        marked = hashlib.sha256(json.dumps([row["id"], dataclasses.asdict(tune)]).encode()).hexdigest()[:10]
-        doubt = f"{row['label']}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
+        marked = hashlib.sha256(json.dumps([row.id, dataclasses.asdict(tune)]).encode()).hexdigest()[:10]
+        doubt = f"{row.label}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
         doubt += "; tune.extend=true goes on, for every cell alike" * (not tune.extend)
-        config = with_value(row["config"], key, grid[counts.most_common(1)[0][0]])
-        rows.append(row | {"id": f"c{marked}", "config": config, "notes": row["notes"] + [doubt] * bool(edges)})
-        cells[f"c{marked}"] = {"value": told, "values": values, "scores": every[i], "edge": bool(edges)}
-        notes.append(f"{row['label']} {told}")
-    refuse_other_choice(study, rows, {row["id"]: cells[row["id"]]["values"] for row in rows})
-    tuning = {"key": key, "values": [level(value) for value in grid], "seeds": tune.seeds}
-    tuning |= {"per_seed": True, "study": f"{tuning_name(study)}-tune", "cells": cells}
+        config = with_value(row.config, key, grid[counts.most_common(1)[0][0]])
+        rows.append(dataclasses.replace(row, id=f"c{marked}", config=config, notes=row.notes + [doubt] * bool(edges)))
+        cells[f"c{marked}"] = TunedCell(value=told, values=values, scores=every[i], edge=bool(edges))
+        notes.append(f"{row.label} {told}")
+    refuse_other_choice(study, rows, {row.id: cells[row.id].values for row in rows})
+    tuning = Tuning(
+        key=key,
+        values=[level(value) for value in grid],
+        seeds=tune.seeds,
+        per_seed=True,
+        study=f"{tuning_name(study)}-tune",
+        cells=cells,
+    )
     said = f"{key} by tuning anew for each seed (in brackets: how many): {'; '.join(notes)}"
     return with_tuning(study, dataclasses.replace(study.cells, rows=rows), tuning, said)
 
 
-def refuse_other_choice(study: Study, rows: list[dict[str, Any]], now: dict[str, dict[Any, Any]]) -> None:
+def refuse_other_choice(study: Study, rows: list[Cell], now: Mapping[str, Mapping[Any, Any]]) -> None:
     """Raise PlanError where a cell that was scored at one value would now have another; seed None stands for all."""
     key, earlier = study.settings.tune.key, read_earlier(study.results, study.name).manifest
-    tried = (earlier.get("tuning") or {}).get("cells", {})
-    before = {cell["label"]: tried[cell["id"]] for cell in earlier.get("cells", []) if cell["id"] in tried}
+    tried = earlier.tuning.cells if earlier and earlier.tuning else {}
+    before = {cell.label: tried[cell.id] for cell in earlier.cells if cell.id in tried} if earlier else {}
     for row in rows:
-        for seed, value in now[row["id"]].items():
-            found = before.get(row["label"], {})
-            old = found.get("value", value) if seed is None else found.get("values", {}).get(seed, value)
+        for seed, value in now[row.id].items():
+            found = before.get(row.label)
+            old = (found.value if seed is None else found.values.get(seed, value)) if found else value
             if old != value:
-                which = f"{row['label']}{f' seed {seed}' * (seed is not None)}"
+                which = f"{row.label}{f' seed {seed}' * (seed is not None)}"
                 told = f"{study.name} scored {which} at {key}={format.show(old)}"
                 told += f", and tuning now finds {format.show(value)} best"
                 raise PlanError([Problem("study", f"{told}; write another study=NAME, which trains what is not there")])

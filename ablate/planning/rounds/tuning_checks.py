@@ -16,6 +16,7 @@ from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import typed_values
 from ablate.planning.rounds.tuning_seeds import share_problems, tuning_name
 from ablate.planning.study import Study
+from ablate.results.records import Manifest, Tune
 
 UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or by which draws
 
@@ -28,8 +29,8 @@ def tuning_problems(study: Study) -> list[Problem]:
     if key is None:
         if values or tune.extend or tune.per_seed:
             return [Problem("tune.key", "is not given; write the key that is tuned, as in tune.key=optim.lr")]
-        if earlier.get("tuning"):
-            told = f"{study.base} was tuned ({earlier['tuning']['key']}); give the same tune.key and tune.values"
+        if earlier and earlier.tuning:
+            told = f"{study.base} was tuned ({earlier.tuning.key}); give the same tune.key and tune.values"
             return [Problem("study", f"{told}, or write another name")]
         return []
     found = key_problems(study, key)
@@ -85,15 +86,15 @@ def value_problems(study: Study, key: str) -> list[Problem]:
     return []
 
 
-def changed_tuning(study: Study, earlier: dict[str, Any]) -> list[Problem]:
+def changed_tuning(study: Study, earlier: Manifest | None) -> list[Problem]:
     """Refuse a name under which other tuning, or none, has been scored: its cells would be replaced after a look."""
     before = read_earlier(study.results, f"{tuning_name(study)}-tune").manifest
-    known = {"per_seed": False} | before["tune"] if before.get("tune") else None
-    if known and known != dataclasses.asdict(study.settings.tune):
-        was = f"{known['key']} in {', '.join(map(format.show, known['values']))}, {known['seeds']} seeds"
-        was += ", tune.extend=true" * known["extend"] + ", tune.per_seed=true" * known["per_seed"]
+    known = before.tune if before else None
+    if known and known != Tune(**dataclasses.asdict(study.settings.tune)):
+        was = f"{known.key} in {', '.join(map(format.show, known.values))}, {known.seeds} seeds"
+        was += ", tune.extend=true" * known.extend + ", tune.per_seed=true" * known.per_seed
         return [Problem("tune", f"{study.base} was tuned otherwise ({was}); tune as then, or write another study=NAME")]
-    if earlier and not earlier.get("tuning"):
+    if earlier and not earlier.tuning:
         return [Problem("tune", f"{study.base} was trained without tuning; write another study=NAME")]
     return []
 

@@ -67,5 +67,6 @@ def extended(grid: list[Any], given: Sequence[Any], best: Iterable[int]) -> list
 def starting_grid(results: Path, study: str, tune: Tune) -> list[Any]:
     """The values to try first: those given, with what earlier commands have added."""
     given = typed_values(str(tune.key), tune.values)
-    known = read_earlier(results, study).manifest.get("factors", {}).get(tune.key, [])
+    earlier = read_earlier(results, study).manifest
+    known = earlier.factors.get(str(tune.key), []) if earlier else []
     return known if tune.extend and known[: len(given)] == given else given

@@ -28,7 +28,7 @@ def seeds_of(study: Study) -> Shares:
 def scored_seeds(study: Study) -> list[int]:
     """The seeds that the study will score, those of earlier looks included."""
     earlier = read_earlier(study.results, tuning_name(study))
-    return sorted({*choose_seeds(study, earlier), *(seed for look in earlier.looks for seed in look["seeds"])})
+    return sorted({*choose_seeds(study, earlier), *(seed for look in earlier.looks for seed in look.seeds)})
 
 
 def share_problems(study: Study) -> list[Problem]:

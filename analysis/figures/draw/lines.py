@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results import naming
+from ablate.results.records import Cell, Manifest
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import spread, value_axis
@@ -19,12 +23,11 @@ from analysis.figures.kind import Page
 from analysis.stats.multi_task import task_factors
 
 COUNTS = ("done", "diverged", "failed", "missing")
-Cell = dict[str, Any]
 
 
-def swept(manifest: dict[str, Any]) -> list[str]:
+def swept(manifest: Manifest) -> list[str]:
     """The factors that are numbers with several levels."""
-    return [name for name, levels in manifest["factors"].items() if style.numeric(levels)]
+    return [name for name, levels in manifest.factors.items() if style.numeric(levels)]
 
 
 def lines(case: Case, x: str, facets: list[str]) -> pandas.DataFrame | None:
@@ -36,13 +39,13 @@ def lines(case: Case, x: str, facets: list[str]) -> pandas.DataFrame | None:
     manifest = case.study.manifest
     facets = [name for name in dict.fromkeys([*facets, *_tasks(manifest)]) if name != x]
     rest = _lines(manifest, x, facets)
-    apart = [*facets, *style.roles(manifest | {"factors": {name: manifest["factors"][name] for name in rest}})[2]]
+    apart = [*facets, *style.roles(_with_factors(manifest, rest))[2]]
     within = [name for name in rest if name not in apart]
     metrics = evidence.endpoints(manifest)
     scored: dict[str, pandas.DataFrame] = {}
     rows = []
     for row in case.cells.itertuples():
-        cell = next(each for each in manifest["cells"] if each["id"] == row.cell)
+        cell = next(each for each in manifest.cells if each.id == row.cell)
         metric = metrics[row.cell]
         scored[metric] = scored.get(metric, evidence.scores(case.study, metric))
         known = scored[metric][row.cell].dropna()
@@ -55,17 +58,21 @@ def lines(case: Case, x: str, facets: list[str]) -> pandas.DataFrame | None:
     return found.reset_index(drop=True)
 
 
-def axes_of(manifest: dict[str, Any], rows: pandas.DataFrame) -> dict[str, dict[str, Any]]:
+def _with_factors(manifest: Manifest, names: Iterable[str]) -> Manifest:
+    return dataclasses.replace(manifest, factors={name: manifest.factors[name] for name in names})
+
+
+def axes_of(manifest: Manifest, rows: pandas.DataFrame) -> dict[str, dict[str, Any]]:
     """Of each metric the name of its axis (`y`), and whether less of it is better (`lower`)."""
     metrics = list(dict.fromkeys(rows["metric"]))
-    names = {metric: metric + format.unit(manifest, metric) for metric in metrics}
+    names = {metric: metric + naming.unit(manifest, metric) for metric in metrics}
     return {"y": names, "lower": {metric: evidence.lower_is_better(manifest, metric) for metric in metrics}}
 
 
-def _tasks(manifest: dict[str, Any]) -> list[str]:
+def _tasks(manifest: Manifest) -> list[str]:
     """The factors that choose the task, where that says what is measured."""
     metrics = evidence.endpoints(manifest)
-    measured = {(manifest["tasks"][cell["task"]]["title"], metrics[cell["id"]]) for cell in manifest["cells"]}
+    measured = {(manifest.tasks[cell.task].title, metrics[cell.id]) for cell in manifest.cells}
     return task_factors(manifest) if len(measured) > 1 else []
 
 
@@ -75,29 +82,29 @@ def _first_seen(column: pandas.Series) -> pandas.Series:
     return column.map({name: i for i, name in enumerate(column.unique())})
 
 
-def _lines(manifest: dict[str, Any], x: str, facets: list[str]) -> list[str]:
+def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
     """The factors by which lines differ: those that vary while x and the facets stay."""
     found = []
-    for name in manifest["factors"]:
+    for name in manifest.factors:
         if name in (x, *facets):
             continue
         levels: dict[Any, set[str]] = {}
-        for cell in manifest["cells"]:
-            levels.setdefault(cell["levels"][x], set()).add(format.show(cell["levels"][name]))
+        for cell in manifest.cells:
+            levels.setdefault(cell.levels[x], set()).add(format.show(cell.levels[name]))
         if any(len(each) > 1 for each in levels.values()):
             found.append(name)
     return found
 
 
 def _row(
-    manifest: dict[str, Any], cell: Cell, row: Any, x: str, within: list[str], apart: list[str], known: pandas.Series
+    manifest: Manifest, cell: Cell, row: Any, x: str, within: list[str], apart: list[str], known: pandas.Series
 ) -> dict[str, Any]:
-    levels = cell["levels"]
-    label = " + ".join(format.named(manifest, levels[name]) for name in within)
-    facet = ", ".join(format.assigned(manifest, name, levels[name]) for name in apart)
+    levels = cell.levels
+    label = " + ".join(naming.named(manifest, levels[name]) for name in within)
+    facet = ", ".join(naming.assigned(manifest, name, levels[name]) for name in apart)
     sd = known.std(ddof=1) if len(known) > 1 else 0.0
     mean = known.mean() if len(known) else math.nan
-    about = {"cell": cell["id"], "label": label or "all runs", "facet": facet, "x": float(levels[x])}
+    about = {"cell": cell.id, "label": label or "all runs", "facet": facet, "x": float(levels[x] or 0)}
     about |= {"mean": mean, "low": mean - sd, "high": mean + sd, "n": len(known), "runs": row.runs}
     return about | {name: getattr(row, name) for name in COUNTS}
 
@@ -116,15 +123,15 @@ def caption(rows: pandas.DataFrame) -> str:
 def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per facet, a line per label; diverged runs counted at the top."""
     panels = [group for _, group in table.groupby("facet", sort=False)]
-    looks = line_looks(table, page)
-    below = legend(looks, page)
+    encodings = line_encodings(table, page)
+    below = legend(encodings, page)
     across = 1 if page.narrow else min(len(panels), 3)
     down = math.ceil(len(panels) / across)
     drawn = page.figure(table, 1.9 * down + 0.3 + below.height)
     several = table["metric"].nunique() > 1
     axes = list(drawn.subplots(down, across, squeeze=False, sharey=not several).flat)
     for i, (axis, rows) in enumerate(zip(axes, panels, strict=False)):
-        _panel(axis, rows, looks, table.attrs)
+        _panel(axis, rows, encodings, table.attrs)
         axis.set_title(rows["facet"].iloc[0])
         axis.set_xlabel(page.label(table.attrs["x"]))
         metric = rows["metric"].iloc[0]
@@ -133,37 +140,38 @@ def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
             axis.set_ylabel(table.attrs["y"][metric])
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
-    if len(looks) > 1 or "all runs" not in looks:
+    if len(encodings) > 1 or "all runs" not in encodings:
         below.draw(drawn)
     return drawn
 
 
-def line_looks(table: pandas.DataFrame, page: Page) -> dict[str, style.Look]:
-    """The look of each line: of its variant, whatever the setting on the axis."""
+def line_encodings(table: pandas.DataFrame, page: Page) -> dict[str, style.Encoding]:
+    """The encoding of each line: of its variant, whatever the setting on the axis."""
     first = table.drop_duplicates("label")
     manifest = page.manifest
-    if manifest.get("design", "grid") == "grid":
-        factors = {name: manifest["factors"][name] for name in table.attrs["lines"]}
-        looks = style.looks(manifest | {"factors": factors}, page.colours)
+    if manifest.design == "grid":
+        encodings = style.encodings(_with_factors(manifest, table.attrs["lines"]), page.colours)
     else:
-        looks = page.looks
-    return {row.label: looks[row.cell] for row in first.itertuples()}
+        encodings = page.encodings
+    return {row.label: encodings[row.cell] for row in first.itertuples()}
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, looks: dict[str, style.Look], attrs: dict[str, Any]) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encoding], attrs: dict[str, Any]) -> None:
     for place, (label, line) in enumerate(rows.groupby("label", sort=False)):
-        look = looks[str(label)]
+        encoding = encodings[str(label)]
         line = line.sort_values("x")
         whole = line.where(line["diverged"] == 0)  # no line passes through what only survivors are a mean of
-        axis.plot(line["x"], whole["mean"], linestyle=look.dash, color=look.colour, marker=look.marker, ms=3.5)
-        axis.fill_between(line["x"], whole["low"], whole["high"], color=look.colour, alpha=0.15, lw=0)
+        axis.plot(
+            line["x"], whole["mean"], linestyle=encoding.dash, color=encoding.colour, marker=encoding.marker, ms=3.5
+        )
+        axis.fill_between(line["x"], whole["low"], whole["high"], color=encoding.colour, alpha=0.15, lw=0)
         part = line[(line["diverged"] > 0) & (line["n"] > 0)]
-        axis.plot(part["x"], part["mean"], look.marker, color=look.colour, mfc="white", ms=3.5)
+        axis.plot(part["x"], part["mean"], encoding.marker, color=encoding.colour, mfc="white", ms=3.5)
         if "best" in line:
             best = line[line["best"]]
-            axis.plot(best["x"], best["mean"], "o", mfc="none", mec=look.colour, ms=8, mew=0.8)
+            axis.plot(best["x"], best["mean"], "o", mfc="none", mec=encoding.colour, ms=8, mew=0.8)
         for row in line[line["diverged"] > 0].itertuples():
-            _cross(axis, row, 0.97 - 0.07 * place, look.colour)
+            _cross(axis, row, 0.97 - 0.07 * place, encoding.colour)
     value_axis(axis, attrs["at"])
 
 

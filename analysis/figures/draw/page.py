@@ -1,30 +1,32 @@
-"""What a figure needs beside its table: width, colours, looks and names, as the user has them in figures.yaml."""
+"""What a figure needs beside its table: width, colours, encodings and names, as the user has them in figures.yaml."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas
 from matplotlib.figure import Figure
 
 from ablate import format
+from ablate.results import naming
+from ablate.results.records import Manifest
 from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
 
 
 class Page(NamedTuple):
-    """The manifest of the study, the width in inches, and the look of variants and cells."""
+    """The manifest of the study, the width in inches, and the encoding of variants and cells."""
 
-    manifest: dict[str, Any]
+    manifest: Manifest
     width: float
     colours: dict[tuple[str, str], str]  # of (factor, level as text)
-    looks: dict[str, style.Look]  # of cell ids
+    encodings: dict[str, style.Encoding]  # of cell ids
     caption: bool = False  # whether it is drawn into the image
 
     def label(self, name: object) -> str:
         """A factor or a level as people read it."""
-        return format.named(self.manifest, name)
+        return naming.named(self.manifest, name)
 
     def colour(self, factor: str, level: object) -> str:
         """The colour of a variant, ink for what is none."""
@@ -41,7 +43,7 @@ class Page(NamedTuple):
         return self.width < 4.5
 
 
-def page_of(manifest: dict[str, Any], edits: Edits) -> Page:
+def page_of(manifest: Manifest, edits: Edits) -> Page:
     """The page of a study with the edits of its user."""
     colours = style.colours(manifest) | edits.colours
-    return Page(manifest, edits.width, colours, style.looks(manifest, colours), edits.caption)
+    return Page(manifest, edits.width, colours, style.encodings(manifest, colours), edits.caption)

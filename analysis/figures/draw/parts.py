@@ -12,6 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results import naming
+from ablate.results.records import Cell
 from ablate.results.study import Study
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import Short
@@ -26,9 +28,7 @@ EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # of cells
 def variant(study: Study, factor: str, level: Any) -> str:
     """A variant by itself: swiglu, optim.lr=0.001."""
     manifest = study.manifest
-    return (
-        format.named(manifest, level) if factor in manifest["components"] else format.assigned(manifest, factor, level)
-    )
+    return naming.named(manifest, level) if factor in manifest.components else naming.assigned(manifest, factor, level)
 
 
 def by_cell(rows: pandas.DataFrame, page: Page, *styles: str) -> dict[str, Any]:
@@ -36,10 +36,10 @@ def by_cell(rows: pandas.DataFrame, page: Page, *styles: str) -> dict[str, Any]:
 
     It draws the numbers that it is given, and computes none of its own.
     """
-    looks = {cell: page.looks[cell] for cell in dict.fromkeys(rows["cell"])}
-    how = {"markers": {cell: look.marker for cell, look in looks.items()}}
-    how |= {"dashes": {cell: "" if look.dash == "-" else look.dash[1] for cell, look in looks.items()}}
-    palette = {cell: look.colour for cell, look in looks.items()}
+    encodings = {cell: page.encodings[cell] for cell in dict.fromkeys(rows["cell"])}
+    how = {"markers": {cell: encoding.marker for cell, encoding in encodings.items()}}
+    how |= {"dashes": {cell: "" if encoding.dash == "-" else encoding.dash[1] for cell, encoding in encodings.items()}}
+    palette = {cell: encoding.colour for cell, encoding in encodings.items()}
     return {"hue": "cell", "style": "cell", "palette": palette, "legend": False} | {name: how[name] for name in styles}
 
 
@@ -57,7 +57,7 @@ def lines_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, *style
 def bands_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, alpha: float) -> None:
     """The band of each cell, from `low` to `high`."""
     for cell, own in rows.groupby("cell", sort=False):
-        axis.fill_between(own[x], own["low"], own["high"], color=page.looks[str(cell)].colour, alpha=alpha, lw=0)
+        axis.fill_between(own[x], own["low"], own["high"], color=page.encodings[str(cell)].colour, alpha=alpha, lw=0)
 
 
 def name_ticks(axis: Axes, names: Sequence[str], inches: float, first: float = 0.0) -> None:
@@ -86,14 +86,14 @@ def few_ticks(axis: Axes, page: Page) -> None:
 def axis_label(study: Study, metric: str | None = None) -> str:
     """The metric with its unit; without one all that cells are compared by."""
     metrics = [metric] if metric else evidence.measures(study.manifest)
-    return " or ".join(name + format.unit(study.manifest, name) for name in metrics)
+    return " or ".join(name + naming.unit(study.manifest, name) for name in metrics)
 
 
-def one_metric(study: Study) -> list[tuple[str, list[dict[str, Any]]]]:
+def one_metric(study: Study) -> list[tuple[str, list[Cell]]]:
     """The strata whose cells are scored by the study's first metric, the one that an axis of all of them can have."""
     own, metric = evidence.endpoints(study.manifest), evidence.endpoint(study.manifest)
     known = evidence.strata(study.manifest)
-    return [(name, cells) for name, cells in known if all(own[cell["id"]] == metric for cell in cells)]
+    return [(name, cells) for name, cells in known if all(own[cell.id] == metric for cell in cells)]
 
 
 def other_metrics(study: Study) -> str:

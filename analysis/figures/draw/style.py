@@ -1,4 +1,4 @@
-"""One look per variant, the same in every figure, for print, for screens and for readers with any colour vision."""
+"""One encoding per variant, colour, dash and marker, the same in every figure, in print and for any colour vision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, format
 from ablate.format.settings import is_number
+from ablate.results import naming
 from ablate.results.atomic import write_atomic
+from ablate.results.records import Manifest
 from analysis.figures.draw.wrap import fold
 
 DPI = 250
@@ -50,7 +52,7 @@ RC = {
 }
 
 
-class Look(NamedTuple):
+class Encoding(NamedTuple):
     """How a cell is drawn."""
 
     colour: str
@@ -58,70 +60,70 @@ class Look(NamedTuple):
     marker: str
 
 
-def colours(manifest: dict[str, Any]) -> dict[tuple[str, str], str]:
+def colours(manifest: Manifest) -> dict[tuple[str, str], str]:
     """A colour for each (factor, level as text), by the hash of its name; a taken one passes to the next free one.
 
     The reference comes first and keeps its own.  Beyond nine levels colours come again, told apart by dash and marker.
     """
     found: dict[tuple[str, str], str] = {}
-    for factor, levels in manifest["factors"].items():
+    for factor, levels in manifest.factors.items():
         taken: list[str] = []
-        for level in sorted(levels, key=lambda level: level != manifest["reference"].get(factor)):
+        for level in sorted(levels, key=lambda level: level != manifest.reference.get(factor)):
             slot = hashlib.sha256(f"{SALT}{factor}={level}".encode()).digest()[0] % len(PALETTE)
             taken.append(min([*PALETTE[slot:], *PALETTE[:slot]], key=taken.count))
             found[factor, format.show(level)] = taken[-1]
     return found
 
 
-def roles(manifest: dict[str, Any]) -> tuple[str | None, str | None, list[str]]:
+def roles(manifest: Manifest) -> tuple[str | None, str | None, list[str]]:
     """Which factor is colour (most levels), which is dash and marker (few levels), which need panels of their own.
 
-    In designs other than a grid none is any of these: each cell has a look of its own.
+    In designs other than a grid none is any of these: each cell has a encoding of its own.
     """
-    factors = manifest["factors"]
-    if manifest.get("design", "grid") != "grid":
+    factors = manifest.factors
+    if manifest.design != "grid":
         return None, None, []
-    ranked = sorted(factors, key=lambda name: (name not in manifest["reference"], -len(factors[name])))
+    ranked = sorted(factors, key=lambda name: (name not in manifest.reference, -len(factors[name])))
     second = next((name for name in ranked[1:] if len(factors[name]) <= len(DASHES)), None)
     return (ranked[0] if ranked else None), second, [name for name in factors if name not in (*ranked[:1], second)]
 
 
-def looks(manifest: dict[str, Any], palette: dict[tuple[str, str], str]) -> dict[str, Look]:
-    """The look of each cell by its id; `palette` has the colour of each (factor, level)."""
-    if manifest.get("design", "grid") != "grid":
-        return _own_looks(manifest, palette)
-    factors, (colour, second, _), found = manifest["factors"], roles(manifest), {}
-    for cell in manifest["cells"]:
-        first = factors[colour].index(cell["levels"][colour]) if colour else 0
-        style = factors[second].index(cell["levels"][second]) if second else first // len(PALETTE)
-        shade = palette[colour, format.show(cell["levels"][colour])] if colour else PALETTE[0]
+def encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Encoding]:
+    """The encoding of each cell by its id; `palette` has the colour of each (factor, level)."""
+    if manifest.design != "grid":
+        return _own_encodings(manifest, palette)
+    factors, (colour, second, _), found = manifest.factors, roles(manifest), {}
+    for cell in manifest.cells:
+        first = factors[colour].index(cell.levels[colour]) if colour else 0
+        style = factors[second].index(cell.levels[second]) if second else first // len(PALETTE)
+        shade = palette[colour, format.show(cell.levels[colour])] if colour else PALETTE[0]
         marker = MARKERS[(style if second else first) % len(MARKERS)]
-        found[cell["id"]] = Look(shade, DASHES[style % len(DASHES)], marker)
+        found[cell.id] = Encoding(shade, DASHES[style % len(DASHES)], marker)
     return found
 
 
-def _own_looks(manifest: dict[str, Any], palette: dict[tuple[str, str], str]) -> dict[str, Look]:
+def _own_encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Encoding]:
     """A changed cell has the colour of its change, as everywhere, and its factor's dash and marker; others in order."""
-    changed, factors = evidence.changes(manifest), list(manifest["factors"])
-    found: dict[str, Look] = {}
-    for i, cell in enumerate(manifest["cells"]):
-        if manifest["design"] == "fractional":
+    changed, factors = evidence.changes(manifest), list(manifest.factors)
+    found: dict[str, Encoding] = {}
+    for i, cell in enumerate(manifest.cells):
+        if manifest.design == "fractional":
             colour, place = PALETTE[i % len(PALETTE)], i // len(PALETTE)
-        elif cell["id"] in changed:
-            factor, level = changed[cell["id"]]
+        elif cell.id in changed:
+            factor, level = changed[cell.id]
             colour, place = palette[factor, format.show(level)], factors.index(factor) + 1
         else:
             colour, place = INK, 0
-        ways = (Look(colour, DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]) for n in range(place, place + 12))
-        free = [look for look in ways if look not in found.values()]
-        found[cell["id"]] = free[0] if free else Look(colour, DASHES[0], MARKERS[0])
+        ways = (Encoding(colour, DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]) for n in range(place, place + 12))
+        free = [encoding for encoding in ways if encoding not in found.values()]
+        found[cell.id] = free[0] if free else Encoding(colour, DASHES[0], MARKERS[0])
     return found
 
 
-def title(manifest: dict[str, Any]) -> str:
+def title(manifest: Manifest) -> str:
     """What a study varies, and on what."""
-    tasks = dict.fromkeys(task["title"] for task in manifest["tasks"].values())
-    return " · ".join([format.title(manifest), ", ".join(tasks)] if any(tasks) else [format.title(manifest)])
+    tasks = dict.fromkeys(task.title for task in manifest.tasks.values())
+    return " · ".join([naming.title(manifest), ", ".join(tasks)] if any(tasks) else [naming.title(manifest)])
 
 
 def figure(width: float, lines: list[str], height: float) -> Figure:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results import naming
 from analysis.case import Case
 from analysis.figures.draw import parts, style
 from analysis.figures.draw.axes import Short
@@ -44,7 +45,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 def _facet(case: Case, row: Any) -> str:
     if row.relation in ("rank_correlates", "diverges_more"):
         return RANKS if row.relation == "rank_correlates" else SHARES
-    return f"difference in {row.metric}{format.unit(case.study.manifest, row.metric)}, side one − side two"
+    return f"difference in {row.metric}{naming.unit(case.study.manifest, row.metric)}, side one − side two"
 
 
 def _label(row: Any) -> str:

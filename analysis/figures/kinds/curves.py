@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas
@@ -11,6 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results import naming
+from ablate.results.records import Manifest
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import parts, style
@@ -41,7 +42,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     known = _known(study, logged, metrics)
     if known.empty:
         return None
-    order = {cell["id"]: i for i, cell in enumerate(study.manifest["cells"])}
+    order = {cell.id: i for i, cell in enumerate(study.manifest.cells)}
     result = pandas.concat([band(known), _diverged(known)])
     about = {"label": _labels(case), "facet": _facets(study.manifest), "metric": metrics}
     result = result.assign(**{name: result["cell"].map(texts) for name, texts in about.items()})
@@ -54,14 +55,14 @@ def table(case: Case) -> pandas.DataFrame | None:
     return result.reset_index(drop=True)
 
 
-def metrics_of(manifest: dict[str, Any], logged: set[str]) -> dict[str, str]:
+def metrics_of(manifest: Manifest, logged: set[str]) -> dict[str, str]:
     """Of each cell the validation metric, or its endpoint where that alone was logged."""
     found = {cell: (f"val/{metric.split('/')[-1]}", metric) for cell, metric in evidence.endpoints(manifest).items()}
     return {cell: own if own in logged and name not in logged else name for cell, (name, own) in found.items()}
 
 
-def _units(manifest: dict[str, Any], metrics: dict[str, str]) -> dict[str, str]:
-    return {metric: metric + format.unit(manifest, metric) for metric in metrics.values()}
+def _units(manifest: Manifest, metrics: dict[str, str]) -> dict[str, str]:
+    return {metric: metric + naming.unit(manifest, metric) for metric in metrics.values()}
 
 
 def _known(study: Study, logged: pandas.DataFrame, metrics: dict[str, str]) -> pandas.DataFrame:
@@ -77,9 +78,9 @@ def _known(study: Study, logged: pandas.DataFrame, metrics: dict[str, str]) -> p
     return rows[known & rows["tokens"].notna()]
 
 
-def timed_alone(manifest: dict[str, Any]) -> bool:
+def timed_alone(manifest: Manifest) -> bool:
     """Whether each run had the machine for itself, so that seconds compare."""
-    return bool(manifest.get("timing") == "isolated")
+    return bool(manifest.timing == "isolated")
 
 
 def values_of(logged: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
@@ -105,26 +106,25 @@ def _diverged(rows: pandas.DataFrame) -> pandas.DataFrame:
     return rows[rows["status"] == "diverged"].rename(columns={"value": "mean"})
 
 
-def _facets(manifest: dict[str, Any]) -> dict[str, str]:
+def _facets(manifest: Manifest) -> dict[str, str]:
     """The panel of each cell: the levels of factors that are neither colour nor dash, its task where there are more."""
-    apart, tasks = style.roles(manifest)[2], manifest["tasks"]
+    apart, tasks = style.roles(manifest)[2], manifest.tasks
     found = {}
-    for cell in manifest["cells"]:
-        named = [format.assigned(manifest, name, cell["levels"][name]) for name in apart]
-        named += [tasks[cell["task"]]["title"]] * (len(tasks) > 1)
-        found[cell["id"]] = ", ".join(named)
+    for cell in manifest.cells:
+        named = [naming.assigned(manifest, name, cell.levels[name]) for name in apart]
+        named += [tasks[cell.task].title] * (len(tasks) > 1)
+        found[cell.id] = ", ".join(named)
     return found
 
 
 def _labels(case: Case) -> dict[str, str]:
-    """The legend: each cell with what became of its runs; over several facets, each look once."""
+    """The legend: each cell with what became of its runs; over several facets, each encoding once."""
     manifest, cells = case.study.manifest, case.cells
     colour, second, apart = style.roles(manifest)
     if apart:
-        names = [name for name in manifest["factors"] if name in (colour, second)]
+        names = [name for name in manifest.factors if name in (colour, second)]
         return {
-            cell["id"]: " + ".join(format.named(manifest, cell["levels"][name]) for name in names)
-            for cell in manifest["cells"]
+            cell.id: " + ".join(naming.named(manifest, cell.levels[name]) for name in names) for cell in manifest.cells
         }
     few = [[f"n = {row.n}"] if 0 < row.n < cells["n"].max() else [] for row in cells.itertuples()]
     remarks = [n + format.lost(row) for n, row in zip(few, cells.itertuples(), strict=True)]
@@ -175,7 +175,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """
     facets, names = _groups(table), _names(table)
     columns = len(names)
-    below = legend({row.label: page.looks[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
+    below = legend({row.label: page.encodings[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
     many = [f"{FACETS} of {len(facets)} panels shown; subset in figures.yaml chooses"] * (len(facets) > FACETS)
     facets = facets[:FACETS]
     shape = (len(facets) * columns, 1) if page.narrow else (len(facets), columns)
@@ -224,7 +224,7 @@ def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page) -> None:
         else:
             _ending(panel, last, "seconds" if name == "clock" else "x", rows["x"].max())
     for (cell, _), run in rows[rows["status"] == "diverged"].groupby(["cell", "seed"], sort=False):
-        _cross(whole, run, page.looks[str(cell)])
+        _cross(whole, run, page.encodings[str(cell)])
 
 
 def _whole(axis: Axes, rows: pandas.DataFrame) -> None:
@@ -263,12 +263,12 @@ def _limit(axis: Axes, shown: pandas.DataFrame) -> None:
     axis.set_ylim(low - margin, high + margin)
 
 
-def _cross(axis: Axes, run: pandas.DataFrame, look: style.Look) -> None:
+def _cross(axis: Axes, run: pandas.DataFrame, encoding: style.Encoding) -> None:
     low, top = axis.get_ylim()
     known = run[np.isfinite(run["mean"]) & (run["x"] > 0)]
-    axis.plot(known["x"], known["mean"], color=look.colour, linestyle=look.dash, lw=0.7)
+    axis.plot(known["x"], known["mean"], color=encoding.colour, linestyle=encoding.dash, lw=0.7)
     y = min(max(known["mean"].iloc[-1], low), top) if len(known) else top
-    axis.plot(run["x"].max(), y, "x", color=look.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
+    axis.plot(run["x"].max(), y, "x", color=encoding.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
 
 
 KIND = Kind("curves", "the validation metric while training", table, draw)

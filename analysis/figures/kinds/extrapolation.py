@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results import naming
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import spread, value_axis
@@ -26,7 +27,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     From columns such as `test/loss@128`; `trained` is the length of the cell's training.
     """
     study, metrics, rows = case.study, evidence.endpoints(case.study.manifest), []
-    trained = {cell["id"]: cell["config"].get("data", {}).get("context") for cell in study.manifest["cells"]}
+    trained = {cell.id: cell.config.get("data", {}).get("context") for cell in study.manifest.cells}
     for metric in dict.fromkeys(metrics.values()):
         for length, name in sorted(_lengths(study.runs, metric)):
             scores = evidence.scores(study, name)
@@ -37,7 +38,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     found = pandas.DataFrame(rows)
     if not rows or found["length"].nunique() < 2 or not found["n"].any():
         return None
-    found["facet"] = [metric + format.unit(study.manifest, metric) for metric in found["facet"]]
+    found["facet"] = [metric + naming.unit(study.manifest, metric) for metric in found["facet"]]
     found.attrs["caption"] = [_caption(found)]
     return found
 
@@ -71,7 +72,7 @@ def _caption(found: pandas.DataFrame) -> str:
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A line per cell against the length, on a log axis; a panel per metric."""
     panels = [group for _, group in table.groupby("facet", sort=False)]
-    below = legend({row.label: page.looks[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
+    below = legend({row.label: page.encodings[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
     drawn = page.figure(table, 2.0 * len(panels) + 0.3 + below.height)
     for axis, rows in zip(drawn.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
         _panel(axis, rows, page)
@@ -83,9 +84,11 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     for cell, line in rows.groupby("cell", sort=False):
-        look = page.looks[str(cell)]
-        axis.plot(line["length"], line["mean"], linestyle=look.dash, marker=look.marker, ms=3.5, color=look.colour)
-        axis.fill_between(line["length"], line["low"], line["high"], color=look.colour, alpha=0.15, lw=0)
+        encoding = page.encodings[str(cell)]
+        axis.plot(
+            line["length"], line["mean"], linestyle=encoding.dash, marker=encoding.marker, ms=3.5, color=encoding.colour
+        )
+        axis.fill_between(line["length"], line["low"], line["high"], color=encoding.colour, alpha=0.15, lw=0)
     for length in rows["trained"].dropna().unique():
         axis.axvline(length, color=style.MUTED, lw=0.8, linestyle=(0, (3, 2)), zorder=0)
     value_axis(axis, sorted(map(float, rows["length"].unique())))

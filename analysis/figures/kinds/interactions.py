@@ -16,6 +16,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from ablate import evidence, format
+from ablate.results.records import Cell
 from analysis.case import Case
 from analysis.figures.draw import parts, style
 from analysis.figures.draw.wrap import fold, width_of
@@ -32,8 +33,6 @@ LEGEND = {"title_fontsize": 6.5, "handlelength": 1.2, "borderpad": 0}
 MAP = "RdBu_r"  # diverging and told apart with any colour vision; white at zero
 COLUMNS = ["facet", "factor", "level", "one", "other", "mean", "low", "high", "difference", "half", "n"]
 COLUMNS += ["runs", "diverged", "failed", "missing", "verdict", "note"]
-
-Cell = dict[str, Any]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
@@ -56,7 +55,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     kept = sorted(sorted(range(len(blocks)), key=lambda i: -_size(case, blocks[i]))[:PAIRS])
     metrics = evidence.endpoints(study.manifest)
     values = {metric: evidence.scores(study, metric) for metric in set(metrics.values())}
-    rows = [row for i in kept for row in _block(case, values[metrics[blocks[i][1][0]["id"]]], *blocks[i])]
+    rows = [row for i in kept for row in _block(case, values[metrics[blocks[i][1][0].id]], *blocks[i])]
     made = pandas.DataFrame(rows, columns=COLUMNS)
     known = made["half"]
     made.attrs = {
@@ -73,7 +72,7 @@ def _settings(case: Case, factors: list[str]) -> list[tuple[str, list[Cell], tup
     return [
         (each.stratum, each.cells, (factor, each.setting))
         for each in evidence.crossings(case.study.manifest)
-        if {own[cell["id"]] for cell in each.cells} == {metric}
+        if {own[cell.id] for cell in each.cells} == {metric}
         for factor in factors
     ]
 
@@ -95,16 +94,16 @@ def _block(
 ) -> list[dict[str, Any]]:
     corners: dict[tuple[Any, Any], list[str]] = {}
     for cell in cells:
-        corners.setdefault((cell["levels"][pair[0]], cell["levels"][pair[1]]), []).append(cell["id"])
+        corners.setdefault((cell.levels[pair[0]], cell.levels[pair[1]]), []).append(cell.id)
     reference = evidence.bases(case.study.manifest)
     base = corners.get((reference[pair[0]], reference[pair[1]]), [])
     known = case.cells.set_index("cell")[LOST].to_dict("index")
     counts = {key: {name: sum(known[cell][name] for cell in ids) for name in LOST} for key, ids in corners.items()}
     lost = sum(known[cell]["diverged"] for cell in base)
     alike = [key for key, ids in corners.items() if base and counts[key]["diverged"] * len(base) == lost * len(ids)]
-    kept = [cell for cell in cells if (cell["levels"][pair[0]], cell["levels"][pair[1]]) in alike]
+    kept = [cell for cell in cells if (cell.levels[pair[0]], cell.levels[pair[1]]) in alike]
     means = dict(zip(alike, marginal(case.study, [corners[key] for key in alike], kept), strict=True)) if kept else {}
-    at, batches = {"facet": stratum, "factor": " x ".join(pair)}, {cell["id"]: cell["batches"] for cell in cells}
+    at, batches = {"facet": stratum, "factor": " x ".join(pair)}, {cell.id: cell.batches for cell in cells}
     rows = []
     for key, ids in corners.items():
         one, other = map(format.show, key)

@@ -26,9 +26,9 @@ def table(case: Case) -> pandas.DataFrame | None:
 
     Of a study with `seeds=auto` that has looked more than once.
     """
-    sequence = case.study.manifest.get("sequential")
-    had = [n for n in sequence["looks"] if n <= sequence["at"]] if sequence else []
-    if len(had) < 2:
+    sequence = case.study.manifest.sequential
+    had = [n for n in sequence.looks if n <= sequence.at] if sequence else []
+    if not sequence or len(had) < 2:
         return None
     tables = [evidence.effects(at_look(case.study, n)).assign(seeds=n) for n in had]
     last = tables[-1][tables[-1]["family"]]
@@ -37,20 +37,21 @@ def table(case: Case) -> pandas.DataFrame | None:
     order = {label: place for place, label in enumerate(last["label"])}
     made = made.assign(place=made["facet"].map(order)).sort_values(["place", "seeds"], kind="stable")
     made = made[COLUMNS].reset_index(drop=True)
-    made.attrs = {"y": parts.difference_label(case.study), "caption": _caption(case, len(last), had)}
+    made.attrs = {"y": parts.difference_label(case.study), "caption": _caption(case, len(last), had, sequence.looks)}
     return made
 
 
 def at_look(study: Study, n: int) -> Study:
     """The study as it stood at the look at its first n seeds."""
-    seeds = sorted(study.manifest["seeds"])[:n]
-    manifest = study.manifest | {"seeds": seeds, "sequential": study.manifest["sequential"] | {"at": n}}
+    seeds = sorted(study.manifest.seeds)[:n]
+    sequence = study.manifest.sequential and dataclasses.replace(study.manifest.sequential, at=n)
+    manifest = dataclasses.replace(study.manifest, seeds=seeds, sequential=sequence)
     runs = study.runs[study.runs["seed"].isin(seeds)]
     return dataclasses.replace(study, manifest=manifest, runs=runs.reset_index(drop=True))
 
 
-def _caption(case: Case, effects: int, had: list[int]) -> list[str]:
-    planned = ", ".join(map(str, case.study.manifest["sequential"]["looks"]))
+def _caption(case: Case, effects: int, had: list[int], looks: list[int]) -> list[str]:
+    planned = ", ".join(map(str, looks))
     return [
         f"simultaneous 95 % intervals at {format.counted(len(had), 'look')}, which allow for looks at {planned} seeds",
         "filled: decided",

@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, format
 from ablate.evidence import Estimate
+from ablate.results import naming
+from ablate.results.records import Cell
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import parts, style
@@ -23,8 +25,6 @@ from analysis.figures.kind import Kind, Page
 DESIGNS = ("grid", "fractional")
 PANELS = 12
 COLUMNS = ["facet", "factor", "level", "name", "mean", "low", "high", "n", "runs", "diverged", "failed", "missing"]
-
-Cell = dict[str, Any]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
@@ -52,22 +52,22 @@ def table(case: Case) -> pandas.DataFrame | None:
 def compared(study: Study) -> list[str]:
     """The factors of a factorial design that are compared and have several levels; none in other designs."""
     manifest = study.manifest
-    if manifest.get("design", "grid") not in DESIGNS:
+    if manifest.design not in DESIGNS:
         return []
-    return [name for name, levels in manifest["factors"].items() if name in manifest["reference"] and len(levels) > 1]
+    return [name for name, levels in manifest.factors.items() if name in manifest.reference and len(levels) > 1]
 
 
 def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
     levels: dict[Any, list[str]] = {}
     for cell in cells:
-        levels.setdefault(cell["levels"][factor], []).append(cell["id"])
+        levels.setdefault(cell.levels[factor], []).append(cell.id)
     known = case.cells.set_index("cell")
     counts = ["runs", "diverged", "failed", "missing"]
     rows = [{name: int(known.loc[ids, name].sum()) for name in counts} for ids in levels.values()]
     level = len({row["diverged"] for row in rows}) == 1
     groups = marginal(case.study, list(levels.values()), cells)
     return [
-        {"factor": factor, "level": format.show(each), "name": format.named(case.study.manifest, each)}
+        {"factor": factor, "level": format.show(each), "name": naming.named(case.study.manifest, each)}
         | _row(estimate, level)
         | row
         for each, estimate, row in zip(levels, groups, rows, strict=True)
@@ -82,9 +82,9 @@ def _row(estimate: Estimate, comparable: bool) -> dict[str, Any]:
 
 def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[Estimate]:
     """The mean over each group of cells, with the error of `table`; Welch's where the cells saw different batches."""
-    metric = evidence.endpoints(study.manifest)[cells[0]["id"]]  # one mean is of one metric
-    values = evidence.scores(study, metric)[[cell["id"] for cell in cells]]
-    if len({cell["batches"] for cell in cells}) > 1:
+    metric = evidence.endpoints(study.manifest)[cells[0].id]  # one mean is of one metric
+    values = evidence.scores(study, metric)[[cell.id for cell in cells]]
+    if len({cell.batches for cell in cells}) > 1:
         return [evidence.welch([values[cell].dropna().to_numpy() / len(ids) for cell in ids]) for ids in groups]
     complete, place = values.dropna().to_numpy(), {cell: i for i, cell in enumerate(values)}
     if not len(complete):
@@ -102,9 +102,9 @@ def interval_text(study: Study, counts: pandas.Series) -> str:
     """What the intervals of marginal means are, for a caption."""
     known = counts[counts > 0]
     if known.empty or known.max() < 2:
-        alone = len(study.manifest["seeds"]) == 1
+        alone = len(study.manifest.seeds) == 1
         return ("one seed" if alone else "one seed has every run") + ", no interval" if len(known) else "no interval"
-    paired = all(len({cell["batches"] for cell in cells}) == 1 for _, cells in evidence.strata(study.manifest))
+    paired = all(len({cell.batches for cell in cells}) == 1 for _, cells in evidence.strata(study.manifest))
     how = "95 % t-intervals within seeds (Morey 2008)" if paired else "95 % Welch intervals, unpaired"
     return f"{how}, {parts.seeds(known)}, not corrected for their number"
 

@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 
 from ablate import evidence, format
 from ablate.evidence.noise_floor import Floor
+from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import parts, style
@@ -51,10 +52,10 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 
 def _placebo(placebos: Study, kind: str, floor: Floor) -> list[dict[str, Any]]:
-    cells = {cell["levels"][KEY]: cell["id"] for cell in placebos.manifest["cells"]}
+    cells = {cell.levels[KEY]: cell.id for cell in placebos.manifest.cells}
     values = evidence.scores(placebos, evidence.endpoint(placebos.manifest))
     differences = (values[cells[kind]] - values[cells[None]]).dropna()
-    who = {"factor": "", "level": "", "name": TITLES.get(kind, f"{format.named(placebos.manifest, kind)} drawn anew")}
+    who = {"factor": "", "level": "", "name": TITLES.get(kind, f"{naming.named(placebos.manifest, kind)} drawn anew")}
     dots = [who | {"role": "dot", "seed": seed, "value": value} for seed, value in differences.items()]
     return [who | {"role": "placebo", "mean": float(differences.mean()), "sd": floor.sd, "n": floor.n}, *dots]
 
@@ -80,13 +81,13 @@ def _effects(case: Case, floors: dict[str, float]) -> list[dict[str, Any]]:
 
 
 def _caption(case: Case, placebos: Study, made: pandas.DataFrame) -> list[str]:
-    reference = next(cell for cell in placebos.manifest["cells"] if cell["levels"][KEY] is None)
+    reference = next(cell for cell in placebos.manifest.cells if cell.levels[KEY] is None)
     n = parts.seeds(made.loc[made["role"] == "placebo", "n"])
     effects = int((made["role"] == "effect").sum())
     alike = case.effects[case.effects["metric"] == evidence.endpoint(placebos.manifest)]
     there = int((alike["kind"].isin(SINGLE) & alike["n"].gt(0)).sum())
     return [
-        f"dots: one seed's difference; placebos: {reference['label']} against itself, {n}, bar: mean ± 1 SD",
+        f"dots: one seed's difference; placebos: {reference.label} against itself, {n}, bar: mean ± 1 SD",
         f"effects: {parts.simultaneous(case.effects)}" * bool(effects),
         "grey: ± 2 SD of one placebo difference, of the factor's own draws, of chaos where it draws nothing"
         * bool(effects),

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import parts, style
@@ -29,11 +30,11 @@ def table(case: Case) -> pandas.DataFrame | None:
     different shares of runs to divergence.  rho and verdict are those of the claim: Spearman within seeds,
     with its interval.
     """
-    entries = case.study.manifest.get("claims") or {}
+    entries = case.study.manifest.claims or {}
     ranked = [row for row in case.claims.itertuples(index=False) if row.relation == RELATION]
     if not ranked:
         return None
-    found = [_claim(case.study, row.name, entries[row.name]["claim"], row) for row in ranked]
+    found = [_claim(case.study, row.name, entries[row.name].claim, row) for row in ranked]
     made = pandas.DataFrame([row for rows in found for row in rows], columns=COLUMNS)
     made.attrs = {"caption": _caption(case.study, made)}
     return made
@@ -46,7 +47,7 @@ def _claim(study: Study, name: str, claim: dict[str, Any], judged: Any) -> list[
     values = evidence.scores(study, metric)
     means = [values[_cells(study, fixed | {factor: level})].mean(axis=1, skipna=False) for level in levels]
     lost = [_lost(study, _cells(study, fixed | {factor: level})) for level in levels]
-    reference = study.manifest["reference"].get(factor)
+    reference = study.manifest.reference.get(factor)
     base = levels.index(reference) if reference in levels else 0
     rho = format.span(judged.mean, judged.low, judged.high, 2).replace("+", "")
     rows = []
@@ -55,12 +56,12 @@ def _claim(study: Study, name: str, claim: dict[str, Any], judged: Any) -> list[
         estimate = evidence.paired(known if share == lost[base] else known[:0])
         low, high = evidence.interval(estimate, evidence.ALPHA)
         row = {"facet": name, "factor": factor, "level": format.show(level)}
-        row |= {"name": format.named(study.manifest, level), "published": number - numbers[base]}
+        row |= {"name": naming.named(study.manifest, level), "published": number - numbers[base]}
         row |= {"mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
         rows.append(
             row
             | {
-                "base": format.named(study.manifest, levels[base]),
+                "base": naming.named(study.manifest, levels[base]),
                 "rho": rho,
                 "verdict": judged.verdict,
                 "y": parts.axis_label(study, metric),
@@ -78,8 +79,8 @@ def _lost(study: Study, cells: list[str]) -> float:
 def _cells(study: Study, wanted: dict[str, Any]) -> list[str]:
     """The cells with these levels, a list standing for any of its own."""
     asked = {name: levels if isinstance(levels, list) else [levels] for name, levels in wanted.items()}
-    cells = study.manifest["cells"]
-    return [cell["id"] for cell in cells if all(cell["levels"].get(name) in levels for name, levels in asked.items())]
+    cells = study.manifest.cells
+    return [cell.id for cell in cells if all(cell.levels.get(name) in levels for name, levels in asked.items())]
 
 
 def _caption(study: Study, made: pandas.DataFrame) -> list[str]:

@@ -11,6 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results import naming
+from ablate.results.records import Manifest
 from analysis.case import Case
 from analysis.figures.draw import parts, style
 from analysis.figures.draw.rows import Rows, rows_of
@@ -24,10 +26,10 @@ def table(case: Case) -> pandas.DataFrame:
     A run without a number has no value; `lost` says what became of such runs of its cell, `mean` is of the others.
     """
     study = case.study
-    batches = {cell["id"]: cell["batches"] for cell in study.manifest["cells"]}
+    batches = {cell.id: cell.batches for cell in study.manifest.cells}
     metrics = evidence.endpoints(study.manifest)
     scores = {metric: evidence.scores(study, metric) for metric in dict.fromkeys(metrics.values())}
-    facets = {metric: metric + format.unit(study.manifest, metric) for metric in scores}
+    facets = {metric: metric + naming.unit(study.manifest, metric) for metric in scores}
     rows = []
     for cell in _ordered(case):
         metric = metrics[cell.cell]
@@ -38,7 +40,7 @@ def table(case: Case) -> pandas.DataFrame:
         kin = f"{cell.stratum}|{batches[cell.cell]}"
         rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
     found = pandas.DataFrame(rows)
-    runs = f"a dot per run, {format.counted(len(study.manifest['seeds']), 'seed')} per cell"
+    runs = f"a dot per run, {format.counted(len(study.manifest.seeds), 'seed')} per cell"
     alike = "" if set(batches.values()) == {"seed"} else " that saw equal batches"  # a CSV that says nothing of them
     found.attrs["caption"] = [f"{runs}; bar: mean; lines join the runs of a seed{alike}"]
     return found
@@ -47,7 +49,7 @@ def table(case: Case) -> pandas.DataFrame:
 def _ordered(case: Case) -> list[Any]:
     manifest = case.study.manifest
     rows = list(case.cells.itertuples())
-    if manifest.get("design") == "cumulative" or not _unordered(manifest):
+    if manifest.design == "cumulative" or not _unordered(manifest):
         return rows
     lower = {metric: evidence.lower_is_better(manifest, metric) for metric in evidence.measures(manifest)}
     strata = list(dict.fromkeys(row.stratum for row in rows))
@@ -59,9 +61,9 @@ def _ordered(case: Case) -> list[Any]:
     return sorted(rows, key=key)
 
 
-def _unordered(manifest: dict[str, Any]) -> bool:
+def _unordered(manifest: Manifest) -> bool:
     """Whether what is compared has no order of its own, as numbers have."""
-    compared = [manifest["factors"][name] for name in manifest["reference"]]
+    compared = [manifest.factors[name] for name in manifest.reference]
     return not any(style.numeric(levels) for levels in compared)
 
 

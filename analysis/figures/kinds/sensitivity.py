@@ -9,6 +9,7 @@ import pandas
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results.records import Tuning
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.lines import axes_of, caption, draw_lines, lines, swept
@@ -27,8 +28,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     the loss at initialisation, ℓ* the best mean; a diverged run counts at ℓ₀, here and nowhere else.
     """
     manifest = case.study.manifest
-    if manifest.get("tuning"):
-        return _tuned(case)
+    if manifest.tuning:
+        return _tuned(case, manifest.tuning)
     numbers = swept(manifest)
     panels = (DEPTH, WIDTH, *FIRST) if WIDTH in numbers else (DEPTH,)  # figures of their own
     settings = [name for name in numbers if name not in panels]
@@ -40,17 +41,16 @@ def table(case: Case) -> pandas.DataFrame | None:
     return _judged(found, said, _starts(case) if x == RATE else {})
 
 
-def _tuned(case: Case) -> pandas.DataFrame | None:
+def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
     """What tuning tried: means over tuning seeds of the validation metric, a diverged value without one."""
     manifest, rows = case.study.manifest, []
-    tuning = manifest["tuning"]
-    values, seeds = tuning["values"], evidence.tuning_seeds(tuning)
-    if not style.numeric(values):
+    values, seeds = [value for value in tuning.values if isinstance(value, int | float)], evidence.tuning_seeds(tuning)
+    if not style.numeric(tuning.values):
         return None
-    facets = {cell["id"]: manifest["tasks"][cell["task"]]["title"] for cell in manifest["cells"]}
+    facets = {cell.id: manifest.tasks[cell.task].title for cell in manifest.cells}
     metrics = {cell: "val/" + metric.split("/")[-1] for cell, metric in evidence.endpoints(manifest).items()}
     for row in case.cells.itertuples():
-        for value, score in zip(values, tuning["cells"][row.cell]["scores"], strict=True):
+        for value, score in zip(values, tuning.cells[row.cell].scores, strict=True):
             lost = score is None
             mean = math.nan if lost else score
             about = {"cell": row.cell, "label": row.label, "facet": facets[row.cell] * (len(set(facets.values())) > 1)}
@@ -64,11 +64,11 @@ def _tuned(case: Case) -> pandas.DataFrame | None:
             }
             rows.append(about | {"n": 0 if lost else seeds, "diverged": int(lost), "failed": 0, "missing": 0})
     found = pandas.DataFrame(rows)
-    found.attrs = {"x": tuning["key"], "lines": list(manifest["factors"]), "at": sorted(map(float, values))}
+    found.attrs = {"x": tuning.key, "lines": list(manifest.factors), "at": sorted(map(float, values))}
     found.attrs |= axes_of(manifest, found)
     measured = " or ".join(found.attrs["y"])
-    over = f"tuning of {tuning['key']}: {measured}, mean over {format.counted(tuning['seeds'], 'tuning seed')}, no band"
-    ring = "ring: the best over all of them" if tuning.get("per_seed") else "ring: the value that was chosen"
+    over = f"tuning of {tuning.key}: {measured}, mean over {format.counted(tuning.seeds, 'tuning seed')}, no band"
+    ring = "ring: the best over all of them" if tuning.per_seed else "ring: the value that was chosen"
     crosses = "; × at the top: a run diverged" * bool(found["diverged"].sum())
     return _judged(found, [f"{over}; nothing of it is scored{crosses}", ring], {})
 

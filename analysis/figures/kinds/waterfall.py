@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import parts, style
@@ -29,7 +30,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     role is `first` (the cell where bars begin, a point), `step`, `total` (all steps together) or `change`.
     """
     study = case.study
-    if study.manifest.get("design") not in DESIGNS or case.effects.empty:
+    if study.manifest.design not in DESIGNS or case.effects.empty:
         return None
     means = case.cells.set_index("cell")
     found: list[dict[str, Any]] = []
@@ -53,8 +54,8 @@ def _first(stratum: str, cell: Any) -> dict[str, Any]:
 
 
 def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
-    if study.manifest["design"] != "cumulative":
-        factor, level, base = (format.named(study.manifest, key) for key in (row.factor, row.level, row.reference))
+    if study.manifest.design != "cumulative":
+        factor, level, base = (naming.named(study.manifest, key) for key in (row.factor, row.level, row.reference))
         role, name = "change", f"{factor}: {level} for {base}"
     elif row.kind == "step":
         role, name = "step", f"+ {parts.variant(study, row.factor, row.level)}"
@@ -66,7 +67,7 @@ def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
 
 
 def _caption(case: Case, strata: int) -> list[str]:
-    cumulative = case.study.manifest["design"] == "cumulative"
+    cumulative = case.study.manifest.design == "cumulative"
     what = "a bar: a step from the values above it" if cumulative else "a bar: one change to the cell on top"
     beside = (case.effects["kind"] == "cell").any() and case.effects["family"].any()
     late = "; all steps together: exploratory" * bool(beside)

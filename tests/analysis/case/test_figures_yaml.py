@@ -26,7 +26,7 @@ def made(results: Path, text: str | None = None, factors: dict[str, list[object]
     """The case of a fabricated study, with this figures.yaml."""
     study = load_study(results, fabricate(results, factors))
     if text is not None:
-        file = results / "figures" / study.manifest["study"] / "figures.yaml"
+        file = results / "figures" / study.manifest.study / "figures.yaml"
         file.parent.mkdir(parents=True)
         file.write_text(text)
     return case_of(results, study)

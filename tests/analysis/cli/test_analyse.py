@@ -67,8 +67,8 @@ def test_the_newest_study_is_meant_unless_one_is_named(tmp_path: Path) -> None:
     for age, name in enumerate(["third", "first", "second"]):
         fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]}, study=name)
         os.utime(study_folder(tmp_path, name) / "manifest.json", (1e9 - age, 1e9 - age))
-    assert read(tmp_path, None).manifest["study"] == "third"
-    assert read(tmp_path, "second").manifest["study"] == "second"
+    assert read(tmp_path, None).manifest.study == "third"
+    assert read(tmp_path, "second").manifest.study == "second"
 
 
 def fresh_python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -77,12 +77,12 @@ def fresh_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], cwd=root, capture_output=True, text=True)
 
 
-def test_torch_is_never_loaded(tmp_path: Path) -> None:
+def test_torch_is_never_loaded_and_no_figure_is_left_open(tmp_path: Path) -> None:
     fabricate(tmp_path, GRID)
     code = (
         "import sys, analysis.cli.main as command\n"
         f"assert command.main(['--results-dir', {str(tmp_path)!r}]) == 0\n"
-        "assert 'torch' not in sys.modules"
+        "assert 'torch' not in sys.modules and not sys.modules['matplotlib.pyplot'].get_fignums()"
     )
     ended = fresh_python("-W", "error", "-c", code)
     assert ended.returncode == 0, ended.stderr

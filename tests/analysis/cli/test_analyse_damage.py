@@ -46,7 +46,7 @@ def change(file: Path, **entries: Any) -> None:
 
 def first(results: Path) -> Path:
     """The folder of the first planned run: ln + mlp, seed 0."""
-    return results / "runs" / read_manifest(results, "fabricated")["runs"][0]["path"]
+    return results / "runs" / read_manifest(results, "fabricated").runs[0].path
 
 
 def torn_result(run: Path) -> None:

@@ -73,7 +73,7 @@ def test_an_exported_study_has_the_same_effects_when_it_is_read_again(tmp_path: 
     factors = options.get("factors", GRID)
     study = load_study(tmp_path, fabricate(tmp_path, **{"factors": GRID, **options}))
     file = written(runs_table(study), tmp_path / "runs.csv")
-    within = tuple(name for name in factors if name not in study.manifest["reference"])
+    within = tuple(name for name in factors if name not in study.manifest.reference)
     again = read_csv(file, Asked(within=within))
     expected, found = evidence.effects(study), evidence.effects(again)
     columns = ["label", "n", "mean", "sd", "low", "high", "p_holm", "p_bh", "verdict", "diverged", "paired", "family"]
@@ -113,4 +113,4 @@ def test_labels_of_a_cumulative_design_are_no_formulas(tmp_path: Path) -> None:
 def test_levels_that_look_like_formulas_come_back_as_they_were(tmp_path: Path) -> None:
     study = load_study(tmp_path, fabricate(tmp_path, {"ffn": ["=mlp", "@swiglu"]}))
     again = read_csv(written(runs_table(study), tmp_path / "runs.csv"), Asked())
-    assert again.manifest["factors"] == {"ffn": ["=mlp", "@swiglu"]}
+    assert again.manifest.factors == {"ffn": ["=mlp", "@swiglu"]}

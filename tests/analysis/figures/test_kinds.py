@@ -13,7 +13,7 @@ import matplotlib
 import numpy as np
 import pandas
 import pytest
-from fake_studies import TASK, fabricate, plain_score
+from fake_studies import TASK, fabricate, plain_score, with_cells
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
@@ -107,10 +107,8 @@ def with_diagnostics(results: Path) -> Case:
 def with_sizes(results: Path, **options: Any) -> Case:
     factors = {"ffn": FFN, "model.dim": [32, 64]}
     name = fabricate(results, factors, score=lambda v, s: plain_score(v, s) - 0.002 * v["model.dim"], **options)
-    study = load_study(results, name)
-    for cell in study.manifest["cells"]:
-        cell["params"] = 1000 * cell["levels"]["model.dim"] + 10 * FFN.index(cell["levels"]["ffn"])
-    return case_of(results, study)
+    sizes = lambda i, cell: {"params": 1000 * cell.levels["model.dim"] + 10 * FFN.index(cell.levels["ffn"])}  # noqa: E731
+    return case_of(results, with_cells(load_study(results, name), sizes))
 
 
 def with_solved(results: Path) -> Case:
@@ -330,7 +328,7 @@ def test_the_frontier_is_what_no_cell_beats_in_both(tmp_path: Path) -> None:
     table = table_of("pareto", given)
     assert set(table["facet"]) == {"parameters", "seconds, shared machine"}
     rows = table[table["facet"] == "parameters"].set_index("cell")
-    assert rows["cost"].to_dict() == {cell["id"]: cell["params"] for cell in given.study.manifest["cells"]}
+    assert rows["cost"].to_dict() == {cell.id: cell.params for cell in given.study.manifest.cells}
     whole = rows[rows["diverged"] == 0]
     for cell, row in rows.iterrows():
         beaten = ((whole["cost"] <= row["cost"]) & (whole["mean"] < row["mean"])).any()

@@ -120,10 +120,10 @@ def test_a_study_without_numbers_has_none_of_them(tmp_path: Path) -> None:
 
 def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> None:
     name = fabricate(tmp_path, {"position": ["rope", "alibi"]})
-    for run in read_manifest(tmp_path, name)["runs"]:
-        far = 0.5 if run["path"].startswith("ln-mlp-pre-rope") else 0.0
-        metrics = {f"test/loss@{n}": 2 + far * (n > 64) + 0.01 * run["seed"] for n in (32, 64, 128, 256)}
-        Run(tmp_path, run["path"]).evaluation_file.write_text(json.dumps({"metrics": metrics}))
+    for run in read_manifest(tmp_path, name).runs:
+        far = 0.5 if run.path.startswith("ln-mlp-pre-rope") else 0.0
+        metrics = {f"test/loss@{n}": 2 + far * (n > 64) + 0.01 * run.seed for n in (32, 64, 128, 256)}
+        Run(tmp_path, run.path).evaluation_file.write_text(json.dumps({"metrics": metrics}))
     case = case_of(tmp_path, load_study(tmp_path, name))
     table, axis = figures.tables(case)["extrapolation"], draw("extrapolation", case).axes[0]
     rope = table[table["label"].str.startswith("rope")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -210,10 +211,10 @@ def test_one_cell_has_its_report(tmp_path: Path) -> None:
 def foreign(results: Path) -> Case:
     """A study as a CSV gives it: no configurations, no budgets, no paths, no curves."""
     found = load_study(results, fabricate(results, GRID))
-    manifest: dict[str, Any] = found.manifest | {"source": "runs.csv", "units": {}}
-    manifest["tasks"] = {"f0": TASK | {"token": "token", "yardsticks": {}, "train_tokens": None}}
-    unknown = {"config": {}, "params": None, "flops_per_token": None, "shared_draws": None, "params_vs_reference": None}
-    manifest["cells"] = [cell | unknown for cell in manifest["cells"]]
+    tasks = {"f0": replace(found.manifest.tasks["f0"], token="token", yardsticks={}, train_tokens=None)}
+    sizes = dict.fromkeys(("params", "flops_per_token", "shared_draws", "params_vs_reference"), np.nan)
+    cells = [replace(cell, config={}, **sizes) for cell in found.manifest.cells]
+    manifest = replace(found.manifest, source="runs.csv", units={}, tasks=tasks, cells=cells)
     runs = found.runs.assign(path=None, params=np.nan, flops_per_token=np.nan)
     return case_of(results, type(found)(manifest, runs, found.curves.head(0), []))
 

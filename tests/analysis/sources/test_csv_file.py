@@ -83,7 +83,7 @@ def test_strata_and_one_at_a_time_read_back(tmp_path: Path) -> None:
     pandas.testing.assert_frame_equal(one, other, check_exact=True)
     native = load_study(tmp_path, fabricate(tmp_path, GRID, study="oat", design="one_at_a_time", seeds=range(4)))
     foreign = read_csv(exported(native, tmp_path / "oat.csv"), Asked())
-    assert foreign.manifest["design"] == "one_at_a_time"
+    assert foreign.manifest.design == "one_at_a_time"
     pandas.testing.assert_frame_equal(evidence.effects(native), evidence.effects(foreign), check_exact=True)
 
 
@@ -150,7 +150,7 @@ def test_pairing(tmp_path: Path) -> None:
     assert not evidence.effects(read_csv(tmp_path / "a.csv", Asked(unpaired=True)))["paired"].any()
     own = "ffn,seed,loss\n" + "\n".join(f"{'ab'[i % 2]},{i},2.{i}" for i in range(12))
     study = read_csv(write(tmp_path / "own.csv", own), Asked())
-    assert "unpaired: no two cells have a seed in common" in study.manifest["remarks"][0]
+    assert "unpaired: no two cells have a seed in common" in study.manifest.remarks[0]
     assert evidence.effects(study)["n"].item() == 6 and len(study.runs) == 12
     named = "ffn,batches,seed,loss\n" + "\n".join(
         f"{cell},{batches}{seed},{seed},{2 + seed / 10 + i / 7 + i * seed / 100}"
@@ -328,9 +328,9 @@ def test_what_is_no_factor_is_left_out_and_said(tmp_path: Path) -> None:
     for i, (norm, dim, seed) in enumerate(itertools.product(["ln", "rms"], [32, 64], range(3))):
         lines.append(f"h{i},{norm},{dim},{dim * 4},{seed},{2 + i / 100},{17 + i / 7}")
     study = read_csv(write(tmp_path / "a.csv", "\n".join(lines)), Asked())
-    assert study.manifest["factors"] == {"norm": ["ln", "rms"], "dim": [32, 64]}
+    assert study.manifest.factors == {"norm": ["ln", "rms"], "dim": [32, 64]}
     assert study.notes == ["columns that are neither factor nor metric, left out: hidden, elapsed"]
-    assert study.manifest["design"] == "grid"
+    assert study.manifest.design == "grid"
 
 
 def test_lines_are_those_of_the_file(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_one_level_spelled_in_several_ways_is_one(tmp_path: Path, levels: tuple[
     spelled = [one, other, third, one, one] + [last] * 5
     rows = [f"{level},{i % 5},{value(i // 5, i % 5)}" for i, level in enumerate(spelled)]
     study = read(tmp_path, "\n".join(["optim.x,seed,loss", *rows]))
-    assert list(study.manifest["factors"].values()) == [shown] and study.notes == []
+    assert list(study.manifest.factors.values()) == [shown] and study.notes == []
     assert evidence.effects(study)["n"].tolist() == [5]
 
 
@@ -75,20 +75,20 @@ def test_one_level_spelled_in_several_ways_is_one(tmp_path: Path, levels: tuple[
 )
 def test_levels_that_are_alike_when_read_or_shown_stay_apart(tmp_path: Path, levels: tuple[str, ...]) -> None:
     study = read(tmp_path, table("x,seed,test/loss", "{c},{s},{v}", levels))
-    cells = study.manifest["cells"]
-    assert len({cell["label"] for cell in cells}) == len(study.manifest["factors"]["x"]) == len(levels)
+    cells = study.manifest.cells
+    assert len({cell.label for cell in cells}) == len(study.manifest.factors["x"]) == len(levels)
     for cell in cells:
-        assert [other for other in cells if holds(other["levels"], {"x": cell["levels"]["x"]})] == [cell]
+        assert [other for other in cells if holds(other.levels, {"x": cell.levels["x"]})] == [cell]
 
 
 @pytest.mark.parametrize("design", ["grid", ""])
 def test_cells_whose_levels_read_alike_in_a_row_are_not_one(tmp_path: Path, design: str) -> None:
     pairs = ["a + b,c", "a,b + c", "a,d"] if not design else ["a + b,c", "a,b + c", "a,c", "a + b,b + c"]
     study = read(tmp_path, table("f,g,seed,test/loss", "{c},{s},{v}", tuple(pairs)))
-    assert len({cell["label"] for cell in study.manifest["cells"]}) == len(pairs)
-    assert [cell["reference"] for cell in study.manifest["cells"]].count(True) == 1
-    assert 'f="a + b", g="c"' in [cell["label"] for cell in study.manifest["cells"]]
-    assert ("variant" in study.manifest["factors"]) == (not design)
+    assert len({cell.label for cell in study.manifest.cells}) == len(pairs)
+    assert [cell.reference for cell in study.manifest.cells].count(True) == 1
+    assert 'f="a + b", g="c"' in [cell.label for cell in study.manifest.cells]
+    assert ("variant" in study.manifest.factors) == (not design)
 
 
 def test_cells_that_end_at_different_steps_are_named(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_cells_that_end_at_different_steps_are_named(tmp_path: Path) -> None:
 
 def test_what_a_terminal_would_obey_is_spelled_out(tmp_path: Path) -> None:
     study = read(tmp_path, table("ffn,seed,loss", "{c},{s},{v}", ("a", "a\x1b[31m", "a\u202eb")))
-    assert study.manifest["factors"] == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb"]}
+    assert study.manifest.factors == {"ffn": ["a", "a\\x1b[31m", "a\\u202eb"]}
 
 
 def test_rows_that_are_there_twice_are_named(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_seeds_keep_all_their_digits(tmp_path: Path) -> None:
         ["ffn,seed,loss", *(f"{c},{first + s},{value(i, s)}" for i, c in enumerate("ab") for s in range(5))]
     )
     study = read(tmp_path, text)
-    assert study.manifest["seeds"] == [first + s for s in range(5)] and evidence.effects(study)["n"].item() == 5
+    assert study.manifest.seeds == [first + s for s in range(5)] and evidence.effects(study)["n"].item() == 5
     for large in (str(2**64), "9" * 400):
         with pytest.raises(Refused, match=r"line 2: seed is “.*”, which is not a whole number of 64 bits"):
             read(tmp_path, text.replace(str(first), large))
@@ -154,7 +154,7 @@ def test_what_cannot_be_meant_is_one_line(
 
 def test_a_text_of_several_lines_is_one(tmp_path: Path) -> None:
     study = read(tmp_path, PLAIN.replace("b,", '"b\r\n c",'))
-    assert study.manifest["factors"] == {"ffn": ["a", "b c"]}
+    assert study.manifest.factors == {"ffn": ["a", "b c"]}
 
 
 def test_a_step_column_without_steps_is_none(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_ten_thousand_columns_cost_seconds_and_are_not_spelled_out(tmp_path: Pat
     start = time.process_time()
     study = read(tmp_path, wide(tuple(f".{i}" for i in range(10, 99))))
     assert time.process_time() - start < 20  # of the processor, which others' work does not add to
-    assert list(study.manifest["factors"]) == ["ffn"] and max(map(len, study.notes)) < 300
+    assert list(study.manifest.factors) == ["ffn"] and max(map(len, study.notes)) < 300
 
 
 def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_columns_of_which_too_many_could_be_factors_are_one_line(tmp_path: Path)
     with pytest.raises(Refused, match=r"\d+ columns could be factors: ffn, c1, .* and \d+ more; name") as error:
         read(tmp_path, text)
     assert "\n" not in str(error.value)
-    assert list(read(tmp_path, text, Asked(factors=("ffn",))).manifest["factors"]) == ["ffn"]
+    assert list(read(tmp_path, text, Asked(factors=("ffn",))).manifest.factors) == ["ffn"]
 
 
 @pytest.mark.parametrize(
@@ -227,4 +227,4 @@ def test_a_column_in_the_wrong_place_is_one_line(
 def test_what_every_run_has_can_be_the_metric(tmp_path: Path, metric: str) -> None:
     text = table(f"ffn,seed,{metric}", "{c},{s},{i}{s}")
     study = read(tmp_path, text, Asked(metrics=(metric,), lower=True))
-    assert study.manifest["endpoint"] == metric and len(evidence.effects(study)) == 1
+    assert study.manifest.endpoint == metric and len(evidence.effects(study)) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from test_csv_file import exported, verdicts
 from ablate import evidence
 from ablate.config.errors import Refused
 from ablate.format import leaning
+from ablate.results.records import ClaimEntry, MarginEntry
 from ablate.results.study import Study, load_study
 from analysis import figures
 from analysis.case import case_of
@@ -37,10 +39,9 @@ CLAIMS = {
 
 def judged_as(study: Study, claims: dict[str, Any], margin: float | None) -> Study:
     """A study whose claims and margin were written after its results."""
-    post_hoc = {"written": "", "registered": False, "earlier": []}
-    study.manifest["claims"] = {name: {"claim": claim} | post_hoc for name, claim in claims.items()}
-    study.manifest["margin"] = {"value": margin} | post_hoc
-    return study
+    entries = {name: ClaimEntry(claim=claim, registered=False) for name, claim in claims.items()}
+    manifest = replace(study.manifest, claims=entries, margin=MarginEntry(value=margin))
+    return replace(study, manifest=manifest)
 
 
 def described(folder: Path, **content: Any) -> Asked:
@@ -51,7 +52,7 @@ def described(folder: Path, **content: Any) -> Asked:
 
 def with_steps(study: Study, file: Path) -> Path:
     """All logged steps of a study with the settings of its runs, as people log them."""
-    given = ["cell", "seed", "label", "status", "batches", "params", *study.manifest["factors"]]
+    given = ["cell", "seed", "label", "status", "batches", "params", *study.manifest.factors]
     curves = study.curves.drop(columns=["label", "path"]).merge(study.runs[given], on=["cell", "seed"])
     return written(curves, file)
 
@@ -83,7 +84,7 @@ def test_a_native_study_with_claims_and_margin_reads_back_equal(
     name = fabricate(tmp_path, factors, design=design, seeds=range(6), every=200, **more)
     native = judged_as(load_study(tmp_path, name), claims, 0.03)
     asked = described(tmp_path, design=design, margin=0.03, claims=claims)
-    within = tuple(name for name in factors if name not in native.manifest["reference"])
+    within = tuple(name for name in factors if name not in native.manifest.reference)
     for file in (exported(native, tmp_path / "runs.csv"), with_steps(native, tmp_path / "steps.csv")):
         foreign = read_csv(file, asked._replace(within=within))
         one, other = evidence.effects(native), evidence.effects(foreign)
@@ -95,7 +96,7 @@ def test_a_native_study_with_claims_and_margin_reads_back_equal(
         pandas.testing.assert_frame_equal(left.drop(columns=words), right.drop(columns=words), check_exact=True)
         assert list(left["name"]) == list(claims) and not right["registered"].any()
         assert list(evidence.cells(native)["name"]) == list(evidence.cells(foreign)["name"])
-        assert foreign.manifest["design"] == design and foreign.manifest["factors"] == native.manifest["factors"]
+        assert foreign.manifest.design == design and foreign.manifest.factors == native.manifest.factors
     kinds = [set(figures.tables(case_of(tmp_path, study))) for study in (native, foreign)]
     assert kinds[0] == kinds[1] and "claims" in kinds[0]
     assert ("waterfall" in kinds[0]) == (design not in ("grid", "fractional"))
@@ -180,8 +181,8 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path, runs: Path) -> None
     )
     lone = {"within": ("optim.lr",), "factors": ("norm", "ffn", "optim.lr")}
     study = read_csv(runs, asked._replace(reference=(("norm", "rms"),), **lone))
-    assert study.manifest["reference"] == {"norm": "rms", "ffn": "no"}
-    assert study.manifest["factors"] == {"norm": ["rms", "ln"], "ffn": ["no", "mlp"], "optim.lr": [0.001, 3e-05]}
+    assert study.manifest.reference == {"norm": "rms", "ffn": "no"}
+    assert study.manifest.factors == {"norm": ["rms", "ln"], "ffn": ["no", "mlp"], "optim.lr": [0.001, 3e-05]}
 
 
 def shuffled(tmp_path: Path, factors: dict[str, list[Any]], design: str) -> tuple[Study, Path]:
@@ -210,7 +211,7 @@ def test_factors_of_the_command_line_are_fewer_than_those_of_the_file(tmp_path: 
 def test_the_reference_is_what_all_cells_differ_from_in_one_factor(tmp_path: Path, design: str) -> None:
     native, file = shuffled(tmp_path, GRID, design)
     foreign = read_csv(file, described(tmp_path, design=design))
-    assert foreign.manifest["reference"] == native.manifest["reference"]
+    assert foreign.manifest.reference == native.manifest.reference
     one, other = (evidence.effects(study).set_index("label").sort_index() for study in (native, foreign))
     pandas.testing.assert_frame_equal(one, other, check_exact=False)
     assert set(foreign.runs["label"]) & {"norm=ln", "norm=rms"}
@@ -220,7 +221,7 @@ def test_labels_of_many_steps_are_their_changes(tmp_path: Path) -> None:
     factors = {name: ["off", "on"] for name in "abcde"} | {"f.g": [1, 2]}
     _, file = shuffled(tmp_path, factors, "cumulative")
     study = read_csv(file, described(tmp_path, design="cumulative", factors=factors))
-    assert sorted(cell["label"] for cell in study.manifest["cells"]) == sorted(["base", *["+ on"] * 5, "+ f.g=2"])
+    assert sorted(cell.label for cell in study.manifest.cells) == sorted(["base", *["+ on"] * 5, "+ f.g=2"])
 
 
 REST = "norm: [ln, rms], optim.lr: [0.001, 3e-5]"
@@ -284,8 +285,8 @@ def test_a_level_that_could_be_either_of_two_is_none(tmp_path: Path) -> None:
     rows = [f"{norm},{seed},{i + seed / 10}" for i, norm in enumerate(["RMS", "Rms", "LN"]) for seed in range(5)]
     (tmp_path / "runs.csv").write_text("\n".join(["norm,seed,loss", *rows]))
     sides = {"less": [{"norm": "Rms"}, {"norm": "ln"}]}
-    claims = read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": sides})).manifest["claims"]
-    assert claims["a"]["claim"] == {"less": [{"norm": "Rms"}, {"norm": "LN"}]}
+    claims = read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": sides})).manifest.claims
+    assert claims["a"].claim == {"less": [{"norm": "Rms"}, {"norm": "LN"}]}
     with pytest.raises(Refused, match="norm has no level rms; did you mean"):
         read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}))
 

@@ -37,14 +37,14 @@ def eight(**settings: list[Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", ["params", "status", "step", "path", "label", "batches", "error", "seconds", "tokens"])
 def test_a_setting_called_as_a_column_of_ours_is_a_factor_all_the_same(name: str) -> None:
     study = read(eight(**{name: ["x", "y"]}))
-    assert study.manifest["factors"] == {f"config.{name}": ["x", "y"]}
+    assert study.manifest.factors == {f"config.{name}": ["x", "y"]}
     assert evidence.effects(study)["n"].tolist() == [4] and set(study.runs["status"]) == {"done"}
 
 
 @pytest.mark.parametrize("budget", [100, "small", {"flops": 3}, {"params": 3}, None])
 def test_a_budget_of_theirs_is_none_of_our_mirror(budget: Any) -> None:
     study = read(eight(**PLAIN, budget=[budget]), job_type="train")
-    assert study.manifest["factors"] == PLAIN and evidence.effects(study)["n"].tolist() == [4]
+    assert study.manifest.factors == PLAIN and evidence.effects(study)["n"].tolist() == [4]
 
 
 @pytest.mark.parametrize("seed", [math.nan, math.inf, 1.5, True, "x", None, 2**70, [1]])
@@ -59,7 +59,7 @@ def test_a_seed_that_is_none_is_left_out_and_said(seed: Any) -> None:
 
 def test_a_seed_that_was_logged_as_text_is_one() -> None:
     study = read([each | {"seed": str(i // 2)} for i, each in enumerate(eight(**PLAIN))])
-    assert study.manifest["seeds"] == [0, 1, 2, 3]
+    assert study.manifest.seeds == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("step", [None, "NaN", "x"])

@@ -10,11 +10,10 @@ from typing import Any, ClassVar
 
 import pandas
 import pytest
-from fake_studies import fabricate
+from fake_studies import edit_manifest, fabricate
 
 from ablate import evidence
 from ablate.execution.tracking.mirror import Mirror
-from ablate.results.manifest import read_manifest, write_manifest
 from ablate.results.study import load_study
 from analysis.cli.main import main
 from analysis.sources import wandb_api
@@ -68,8 +67,8 @@ def online(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def test_a_recorded_project(online: list[dict[str, Any]], tmp_path: Path) -> None:
     study = wandb_api.read_wandb("someone/glu", Asked(), tmp_path)
-    assert study.manifest["factors"] == {"ffn.kind": ["mlp", "swiglu"], "optim.lr": [0.001, 0.003]}
-    assert study.manifest["endpoint"] == "test/loss" and study.manifest["seeds"] == [0, 1, 2]
+    assert study.manifest.factors == {"ffn.kind": ["mlp", "swiglu"], "optim.lr": [0.001, 0.003]}
+    assert study.manifest.endpoint == "test/loss" and study.manifest.seeds == [0, 1, 2]
     runs = {(*run["config"]["ffn"].values(), run["config"]["seed"]): run for run in online}
     one = study.runs[study.runs["path"].str.contains(online[0]["id"])].iloc[0]
     assert one["test/loss"] == online[0]["history"][-1]["test/loss"] and len(runs) == 6
@@ -92,9 +91,9 @@ def test_a_study_file_judges_runs_of_a_project(
     )
     asked = Asked(described=read_study_file(file))
     study = wandb_api.read_wandb("someone/glu", asked, tmp_path)
-    assert study.manifest["study"] == "gated" and study.manifest["reference"]["ffn.kind"] == "swiglu"
+    assert study.manifest.study == "gated" and study.manifest.reference["ffn.kind"] == "swiglu"
     (claim,) = evidence.claims(study).itertuples()
-    assert not claim.registered and claim.side == "ffn.kind=swiglu" and study.manifest["margin"]["value"] == 0.5
+    assert not claim.registered and claim.side == "ffn.kind=swiglu" and study.manifest.margin.value == 0.5
     file.write_text(file.read_text().replace("mlp", "mpl"))
     assert main(["--wandb", "someone/glu", "--study", str(file), "--results-dir", str(tmp_path)]) == 2
     said = capsys.readouterr().err
@@ -162,14 +161,8 @@ def test_nothing_prompts_hangs_or_crashes(
 def test_offline_runs_of_our_mirror_give_the_same_evidence(tmp_path: Path) -> None:
     results = tmp_path / "results"
     name = fabricate(results, GRID, seeds=(0, 1))
-    manifest = read_manifest(results, name)
-    for cell in manifest["cells"]:
-        cell["config"]["track"] = {
-            "_target_": "ablate.execution.tracking.wandb.WandB",
-            "project": "ablate",
-            "entity": None,
-        }
-    write_manifest(results, manifest)
+    track = {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "ablate", "entity": None}
+    edit_manifest(results, name, lambda manifest: [cell["config"].update(track=track) for cell in manifest["cells"]])
     mirror = Mirror(results, name)
     with mirror.lock() as lock:
         assert mirror.take(lock, wait=False) and mirror.replay() == 8

@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 import pytest
 import statsmodels.api as sm
-from fake_studies import TASK, fabricate
+from fake_studies import TASK, fabricate, with_cells
 from scipy import stats as scipy_stats
 
 from ablate import evidence
@@ -198,7 +198,7 @@ def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(
         (shown,) = sheets({"tasks": few}, few)
         assert not any("[" in cell for row in shown.rows for cell in row) and "none below 5 seeds" in shown.notes[0]
     study = several(tmp_path, ["lm", "copy", "recall"])
-    cell = next(each["id"] for each in study.manifest["cells"] if list(each["levels"].values()) == ["swiglu", "copy"])
+    cell = next(each.id for each in study.manifest.cells if list(each.levels.values()) == ["swiglu", "copy"])
     study.runs.loc[(study.runs["cell"] == cell) & (study.runs["seed"] < 3), "status"] = "diverged"
     lost = stats.interactions(study).set_index("task")
     assert lost[["mean", "low", "p"]].isna().all(axis=None) and lost["gain"].isna().to_dict()["copy"]
@@ -273,8 +273,7 @@ def excess(one, other):
 def test_steps_to_solve_on_other_batches_are_compared_over_all_choices_of_runs(tmp_path):
     when = {"ln": [400, 200, None, 640, 80], "rms": [120, 40, 80, 80, 360]}
     study = solving(tmp_path, when)
-    for i, cell in enumerate(study.manifest["cells"]):
-        cell["batches"] = f"b{i}"
+    study = with_cells(study, lambda i, cell: {"batches": f"b{i}"})
     runs = [(800 if step is None else step, step is not None) for step in (*when["rms"], *when["ln"])]
     sums = []
     for chosen in itertools.combinations(range(10), 5):

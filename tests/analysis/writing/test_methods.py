@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_studies import fabricate
+from fake_studies import edit_manifest, fabricate
 
 from ablate.config.citations import papers
 from ablate.config.groups import read_groups
@@ -35,12 +36,14 @@ Change = Callable[[dict[str, Any]], None]
 def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, change: Change | None = None, **options: Any) -> Case:
     """A fabricated study whose cells have the settings that a sweep would give them."""
     name = fabricate(tmp_path, factors, **options)
-    manifest = read_manifest(tmp_path, name)
-    for cell in manifest["cells"]:
-        cell["config"] = {key: dict(value) for key, value in FULL.items()}
-    if change:
-        change(manifest)
-    write_manifest(tmp_path, manifest)
+
+    def written(manifest: dict[str, Any]) -> None:
+        for cell in manifest["cells"]:
+            cell["config"] = {key: dict(value) for key, value in FULL.items()}
+        if change:
+            change(manifest)
+
+    edit_manifest(tmp_path, name, written)
     return case_of(tmp_path, load_study(tmp_path, name))
 
 
@@ -57,7 +60,8 @@ def matched(manifest: dict[str, Any]) -> None:
     manifest["match"] = "params"
     for cell in manifest["cells"]:
         cell["config"]["ffn"] = {"hidden": 128}
-        cell["matched"] = {"quantity": "parameters without embedding and head", "difference": 0.004}
+        cell["matched"] = {"quantity": "parameters without embedding and head", "value": 1004, "reference": 1000,
+                           "difference": 0.004}  # fmt: skip
 
 
 def set_of(key: str, value: Any) -> Change:
@@ -205,7 +209,7 @@ def test_runs_of_other_programs_are_not_described(tmp_path: Path) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["source"], manifest["tasks"]["f0"] = "runs.csv", manifest["tasks"]["f0"] | {"train_tokens": None}
         for cell in manifest["cells"]:
-            cell |= {"config": {}, "params": None, "flops_per_token": None, "shared_draws": None, "notes": []}
+            cell |= {"config": {}, "shared_draws": None, "notes": []}
 
     text = said(tmp_path, change=change)
     assert text.startswith("The runs were read from runs.csv; what they share is taken from there. We compared")
@@ -223,10 +227,10 @@ def test_interactions_are_said_of_several_factors_alone(tmp_path: Path) -> None:
 
 def test_placebos_and_exchange_runs_are_said(tmp_path: Path) -> None:
     fabricate(tmp_path, {"seed.placebo": [None, "ffn", "chaos"]}, study="main-aa", seeds=range(8))
+    labels = ("ln + mlp", "ln + mlp, ffn drawn anew", "ln + mlp, perturbed by 1e-7")
     placebos = read_manifest(tmp_path, "main-aa")
-    for cell, label in zip(placebos["cells"], ("ln + mlp", "ln + mlp, ffn drawn anew", "ln + mlp, perturbed by 1e-7"), strict=True):  # fmt: skip  # noqa: E501
-        cell["label"] = label
-    write_manifest(tmp_path, placebos)
+    cells = [replace(cell, label=label) for cell, label in zip(placebos.cells, labels, strict=True)]
+    write_manifest(tmp_path, replace(placebos, cells=cells))
     found = case(tmp_path, study="main", change=set_of("placebos", "main-aa"))
     text = methods.markdown(found)
     assert "with copies of the reference cell, 8 seeds each: ffn drawn anew and perturbed by 1e-7." in text

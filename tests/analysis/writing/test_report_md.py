@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_studies import fabricate
+from fake_studies import fabricate, with_cells
 
-from ablate.results.manifest import read_manifest, write_manifest
+from ablate.results.records import Cell
 from ablate.results.study import load_study
 from analysis.case import Case, case_of
 from analysis.cli.main import main
@@ -70,12 +70,14 @@ def test_every_run_is_listed_with_its_status_and_what_was_lost_with_its_reason(t
 
 def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
     name = fabricate(tmp_path, GRID)
-    manifest = read_manifest(tmp_path, name)
-    for i, cell in enumerate(manifest["cells"]):
-        cell["config"] = {"norm": {"_target_": f"x.Norm{i // 2}", "_partial_": True}, "results_dir": f"somewhere{i}"}
-        cell["config"] |= {"model": {"dim": 64}, "train": {"steps": 800}} | ({"optim": {"clip": 1.0}} if i else {})
-    write_manifest(tmp_path, manifest)
-    (sheet,) = sections.differences(case_of(tmp_path, load_study(tmp_path, name))).sheets
+
+    def configured(i: int, _: Cell) -> dict[str, Any]:
+        norm = {"_target_": f"x.Norm{i // 2}", "_partial_": True}
+        shared = {"norm": norm, "results_dir": f"somewhere{i}", "model": {"dim": 64}, "train": {"steps": 800}}
+        return {"config": shared | ({"optim": {"clip": 1.0}} if i else {})}
+
+    study = with_cells(load_study(tmp_path, name), configured)
+    (sheet,) = sections.differences(case_of(tmp_path, study)).sheets
     assert sheet.head == ["setting", "ln + mlp", "ln + swiglu", "rms + mlp", "rms + swiglu"]
     assert sheet.rows == [["norm", "x.Norm0", "x.Norm0", "x.Norm1", "x.Norm1"], ["optim.clip", "–", "1", "1", "1"]]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import preflight, probes, small_models
-from ablate.planning.checks.duplicate_cells import Signature, alike
+from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.code_hash import Code
 
@@ -94,7 +95,7 @@ def test_mistakes_from_the_command_line(cli: Any, small: list[str], conf: str, t
 def test_a_part_that_does_not_fit_the_copy_is_not_accused(small: list[str], conf: str) -> None:
     """float32 where a part takes nothing else; and a note where nothing could be tried."""
     plan = planned(small, conf, MINE, "norm=ln,single")
-    assert len(plan.manifest["cells"]) == 2 and not [note for note in plan.notes if "tried out" in note]
+    assert len(plan.manifest.cells) == 2 and not [note for note in plan.notes if "tried out" in note]
     plan = planned(small, conf, MINE, "ffn=mlp,spectral", "data.context=64")
     assert not [note for note in plan.notes if "ahead" in note or "tried out" in note]
     plan = planned(small, conf, MINE, "norm=ln,broken")
@@ -150,7 +151,7 @@ DIFFERENT = [
 
 @pytest.mark.parametrize("overrides", DIFFERENT)
 def test_what_differs_is_not_accused(overrides: str, small: list[str]) -> None:
-    assert len(planned(small, None, *overrides.split()).manifest["cells"]) > 1
+    assert len(planned(small, None, *overrides.split()).manifest.cells) > 1
 
 
 def test_a_dropout_that_never_drops_is_the_network_without_it(
@@ -185,7 +186,7 @@ def test_small_copies_accuse_nothing_that_differs_at_its_own_size(small: list[st
     cells = copies_of(small, *sizes, "norm.share=0.305", "norm.share=0.31")
     first, second = (probes.examine(small_models.small(cell, set(), 8))["signature"] for cell in cells)
     assert alike(first, second)
-    assert len(planned(small, None, *sizes, "norm.share=0.305,0.31").manifest["cells"]) == 2
+    assert len(planned(small, None, *sizes, "norm.share=0.305,0.31").manifest.cells) == 2
 
 
 def copies_of(small: list[str], *overrides: str) -> list[Any]:
@@ -199,16 +200,30 @@ def test_the_same_data_under_two_names_are_refused(small: list[str], text: Path)
     other = [entry for entry in small if not entry.startswith("data.path")]
     found = refused(other, None, f"data.path={text}", "data.tokenizer=bpe", "data.vocab_size=null,1024")
     assert found[0].startswith("data.vocab_size=null and data.vocab_size=1024 give the same batches and held-out")
-    assert len(planned(small, None, "data.tokenizer=byte,char").manifest["cells"]) == 2
+    assert len(planned(small, None, "data.tokenizer=byte,char").manifest.cells) == 2
 
 
 def test_duplicates_go_on_where_they_are_allowed(small: list[str]) -> None:
     plan = planned(small, None, "residual=pre,post", "norm=none", "allow_duplicates=true")
     said = [note for note in plan.notes if SAME in note]
-    assert len(plan.manifest["cells"]) == 2 and len(said) == 1 and "residual=pre and residual=post" in said[0]
+    assert len(plan.manifest.cells) == 2 and len(said) == 1 and "residual=pre and residual=post" in said[0]
     plan = planned(small, None, "norm=ln,rms", "residual=rezero", "allow_duplicates=true")
     assert [note for note in plan.notes if "which has no place for a norm; allow_duplicates=true" in note]
     assert "is the same cell as" in refused(small, None, "ffn=mlp,relu", "allow_duplicates=true")[0]
+
+
+def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> None:
+    """A cell is named by its variants and its classes' own names, wherever these stand: two must not be one."""
+    from ablate.planning.plan import check_study
+
+    found = check_study(small, None).cells
+    cells = found.checked * 2
+    nodes = [cells[0].config["norm"] | {"_target_": f"mine.{module}.Norm"} for module in ("left", "right")]
+    cells = [cell._replace(config=cell.config | {"norm": node}) for cell, node in zip(cells, nodes, strict=True)]
+    rows = [dataclasses.replace(found.rows[0], label=label) for label in ("left", "right")]
+    with pytest.raises(PlanError, match="left are classes of one name"):
+        refuse_equal(rows, cells, False)
+    assert refuse_equal([rows[0], dataclasses.replace(rows[1], id="c1")], cells, False) == []
 
 
 @pytest.mark.parametrize("group", COMPONENTS)

@@ -164,7 +164,7 @@ def test_every_variant_on_disk_passes(tmp_path):
             if group in ELSEWHERE[0] or (group, variant) in ELSEWHERE[1]:
                 continue
             plan = plan_study((f"{group}={variant}", *BESIDE.get((group, variant), ()), f"results_dir={tmp_path}"))
-            assert plan.manifest["cells"][0]["params"] > 0
+            assert plan.manifest.cells[0].params > 0
             count += 1
     assert count > 20
 
@@ -173,15 +173,15 @@ def test_a_glob_names_no_variant_twice(tmp_path):
     """relu is another name of mlp: named by hand the two are refused as one cell, a pattern means one of them."""
     assert problems("ffn=mlp,relu")[0].startswith("relu is the same cell as mlp")
     plan = plan_study(("ffn=glob(*)", f"results_dir={tmp_path}"))
-    assert {*plan.manifest["factors"]["ffn"]} == {*groups()["ffn"]} - {"relu"}
+    assert {*plan.manifest.factors["ffn"]} == {*groups()["ffn"]} - {"relu"}
 
 
 def test_glob_and_ranges_make_factors(tmp_path):
     plan = plan_study(("attention=glob(*)", "optim.lr=choice(1e-3,3e-3)", f"results_dir={tmp_path}"))
-    assert sorted(plan.manifest["factors"]["attention"]) == sorted(groups()["attention"])
-    assert plan.manifest["factors"]["optim.lr"] == [0.001, 0.003]
-    assert plan.manifest["reference"] == {"attention": "mha"}, "the reference model's own variant, not the first letter"
-    assert sum(cell["reference"] for cell in plan.manifest["cells"]) == 2, "one reference per stratum"
+    assert sorted(plan.manifest.factors["attention"]) == sorted(groups()["attention"])
+    assert plan.manifest.factors["optim.lr"] == [0.001, 0.003]
+    assert plan.manifest.reference == {"attention": "mha"}, "the reference model's own variant, not the first letter"
+    assert sum(cell.reference for cell in plan.manifest.cells) == 2, "one reference per stratum"
 
 
 def test_a_wrong_command_ends_with_2_and_leaves_nothing(cli, tmp_path):
@@ -217,9 +217,9 @@ def test_cells_that_differ_in_what_has_no_place_are_one(tmp_path):
         "rms + rezero is the same cell as ln + rezero, which has no place for a norm; leave one of them out"
     ]
     plan = plan_study(("residual=pre,rezero", f"results_dir={tmp_path}"))
-    assert "ReZero: its blocks have no norms, whatever norm= says" in plan.manifest["cells"][1]["notes"]
+    assert "ReZero: its blocks have no norms, whatever norm= says" in plan.manifest.cells[1].notes
     normed = plan_study(("norm=ln,rms", "residual=rezero", "model.norm_embeddings=true", f"results_dir={tmp_path}"))
-    assert len(normed.manifest["cells"]) == 2
+    assert len(normed.manifest.cells) == 2
 
 
 @pytest.mark.parametrize("group", [*COMPONENTS, "model", "data"])
@@ -239,9 +239,9 @@ def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monk
         plan_study(sweep, str(tmp_path / "my_conf"))
     plan = plan_study((*sweep, "allow_duplicates=true"), str(tmp_path / "my_conf"))
     assert [note for note in plan.notes if "the same" in note and note.endswith("allow_duplicates=true trains both")]
-    theirs, mine = plan.manifest["cells"]
-    assert mine["levels"] == {group: "mine"} and mine["params"] == theirs["params"] and mine["shared_draws"] == 1
-    assert len({run["path"] for run in plan.manifest["runs"]}) == 6
+    theirs, mine = plan.manifest.cells
+    assert mine.levels == {group: "mine"} and mine.params == theirs.params and mine.shared_draws == 1
+    assert len({run.path for run in plan.manifest.runs}) == 6
     with pytest.raises(PlanError, match="user"):
         plan_study((sweep[0], sweep[2]), str(tmp_path / "my_conf"))
 

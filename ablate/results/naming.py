@@ -1,0 +1,88 @@
+"""What a study is called, and its factors, levels and units, where people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ablate.format import known, ranged, show, size
+from ablate.results.records import Manifest
+
+FEW = 6  # factors that a title spells out
+
+
+def named(manifest: Manifest, name: Any) -> str:
+    """A factor or a level as people shall read it: by the user's labels, which `shown` holds, else as it is typed."""
+    text = show(name)
+    return manifest.shown.get(text, text)
+
+
+def assigned(manifest: Manifest, factor: str, level: Any) -> str:
+    """A factor with its level, optim.lr=0.001, as people shall read them."""
+    return f"{named(manifest, factor)}={named(manifest, level)}"
+
+
+def title(manifest: Manifest) -> str:
+    """What a study varies, and how where it is no grid: "norm × ffn", "norm, ffn, init one at a time"."""
+    factors, design = [named(manifest, name) for name in manifest.factors], manifest.design
+    if not factors:
+        return str(manifest.study)
+    if design == "grid":
+        return " × ".join(factors)
+    varied = ", ".join(factors) if len(factors) <= FEW else f"{len(factors)} factors"
+    return f"{varied}, {design.replace('_', ' ')}"
+
+
+def role(manifest: Manifest) -> str:
+    """What a study is to another one; nothing of a study that stands for itself."""
+    if manifest.confirms:
+        return f"confirmation of {manifest.confirms} on fresh seeds"
+    if manifest.tunes:
+        return f"tuning of {manifest.tunes}, by the validation split; it chooses settings and is no evidence"
+    if manifest.placebo_of:
+        return f"placebos of {manifest.placebo_of}: what noise does, no effects of variants"
+    if manifest.exchange_of:
+        return f"exchange runs of {manifest.exchange_of}: what more training steps do, no effects of variants"
+    return ""
+
+
+def no_evidence(manifest: Manifest) -> bool:
+    """Whether a study is there for another one and its differences are no effects of variants: tuning, placebos."""
+    return any((manifest.tunes, manifest.placebo_of, manifest.exchange_of))
+
+
+def quantity(manifest: Manifest) -> str:
+    """What a study's cells were held equal in; nothing where they were not."""
+    return next((cell.matched.quantity for cell in manifest.cells if cell.matched), "")
+
+
+def matched(manifest: Manifest) -> str:
+    """What a study's cells were held equal in, and how nearly; nothing where they were not."""
+    found = [cell.matched for cell in manifest.cells if cell.matched]
+    if manifest.match == "none" or not found:
+        return ""
+    left = max(abs(each.difference) for each in found)
+    chosen = "steps" if manifest.match == "flops_total" else "widths"
+    return f"{chosen} matched: {quantity(manifest)} within {left * 100:.2g} %"
+
+
+def unit(manifest: Manifest, metric: str) -> str:
+    """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
+    name = metric.partition("/")[2]
+    tasks = [task for task in manifest.tasks.values() if name in task.metrics]
+    tasks = [task for task in tasks if next(iter(task.metrics)) == name] or tasks  # what others are compared by
+    tokens = ", ".join(dict.fromkeys(task.token for task in tasks))
+    units = {task.units.get(name) for task in tasks} - {None}
+    return f", {units.pop()} per {tokens}" if tokens and len(units) == 1 else ""
+
+
+def scope(manifest: Manifest, among: Iterable[str], base: Iterable[str] | None = None) -> str:
+    """Where a finding about cells holds: "0.8 M parameters, stdlib-3.11, 2000 steps"; parameters of `base`."""
+    cells = {cell.id: cell for cell in manifest.cells}
+    found = [cells[name] for name in among]
+    params = sorted({cells[name].params for name in (among if base is None else base)} - {None}, key=float)
+    sizes = dict.fromkeys(size(int(count)) for count in params if known(count))
+    tasks = dict.fromkeys(manifest.tasks[cell.task].name for cell in found)
+    steps = sorted({cell.config["train"]["steps"] for cell in found if cell.config.get("train")})
+    parts = [f"{ranged(list(sizes))} parameters"] if sizes else []
+    return ", ".join([*parts, ranged(list(tasks)), *([f"{ranged([str(n) for n in steps])} steps"] if steps else [])])

@@ -1,0 +1,242 @@
+"""What the manifest of a study holds, as records: cells, planned runs, looks, claims, the margin, what was tuned."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from ablate.results.typed_json import Record, later, record
+
+Number = int | float
+Level = str | int | float | bool | None  # of a factor
+Way = Literal["min", "max"]  # in which a metric is better
+Levels = dict[str, Level]  # one of each factor
+
+
+@record
+class TaskFacts(Record):
+    """What a study keeps of a task; `metrics` says of each whether less ("min") or more is better.
+
+    shares           metrics between 0 and 1
+    units            of metrics that are per token
+    beside           metrics that the summary shows beside the first
+    """
+
+    name: str = ""
+    title: str = ""
+    kind: str = ""
+    token: str = ""  # what a target stands for
+    metrics: dict[str, Way]
+    yardsticks: dict[str, Number | None] = dataclasses.field(default_factory=dict)
+    train_tokens: Number | None = None
+    positions: int | None = later(default=None)
+    shares: list[str] = dataclasses.field(default_factory=lambda: ["accuracy", "exact"])
+    units: dict[str, str] = dataclasses.field(default_factory=lambda: {"loss": "nats"})
+    beside: list[str] = dataclasses.field(default_factory=list)
+
+
+@record
+class Matched(Record):
+    """What a cell was held equal in: its amount, its reference's, and the difference as a share of the latter."""
+
+    quantity: str
+    value: Number
+    reference: Number
+    difference: Number
+
+
+@record
+class Cell(Record):
+    """One resolved configuration without its seed, with what it costs and what it shares with its reference.
+
+    batches          cells with equal values see the same batches, and their seeds pair
+    task             fingerprint of its data
+    shared_draws     share of its parameters that start from its reference's draws
+    seen_lengths     of `eval.lengths` those whose examples training has seen, with the share of them
+    defaults         arguments that no YAML sets and constructors fill in, by dotted name
+    written          the label that it was planned with, where a user has given it another
+    """
+
+    id: str
+    name: str  # of its runs' folder
+    label: str
+    levels: Levels
+    reference: bool
+    params: Number
+    params_vs_reference: Number | None = None
+    flops_per_token: Number
+    shared_draws: Number | None = None
+    matched: Matched | None = None
+    tokens_per_step: Number | None = None
+    batches: str
+    task: str
+    seen_lengths: dict[str, Number] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
+    config: dict[str, Any]
+    written: str | None = later(default=None)
+
+
+@record
+class PlannedRun(Record):
+    """A cell with a seed; `path` is `<cell's name>/<key>`, `tuned` the settings that were chosen for this seed."""
+
+    cell: str
+    seed: int
+    tuned: dict[str, Any] | None = later(default=None)
+    path: str
+
+
+@record
+class UnitRun(Record):
+    """A run with its cell, as the file of its unit holds it for the job that trains it."""
+
+    cell: Cell
+    seed: int
+    tuned: dict[str, Any] | None = later(default=None)
+    path: str
+
+
+@record
+class Unit(Record):
+    """The runs of one job."""
+
+    runs: list[UnitRun]
+
+
+@record
+class Look(Record):
+    """Results of these seeds have been seen; `planned` are the looks of a sequence, `study` who saw them elsewhere."""
+
+    seeds: list[int]
+    planned: list[int] | None = later(default=None)
+    when: str = ""
+    study: str | None = later(default=None)
+
+
+@record
+class Sequential(Record):
+    """The looks of seeds=auto, as numbers of seeds; the study is `at` one of them, and `max` is the last."""
+
+    looks: list[int]
+    at: int
+    max: int | None = later(default=None)
+
+
+@record
+class ClaimText(Record):
+    """What a claim said, since when, and whether no comparison that it speaks of existed then."""
+
+    claim: dict[str, Any]
+    written: str = ""
+    registered: bool
+
+
+@record
+class ClaimEntry(ClaimText):
+    """A claim with its earlier texts; one that was taken out says when, and whether its results were seen by then."""
+
+    earlier: list[ClaimText] = dataclasses.field(default_factory=list)
+    withdrawn: str | None = later(default=None)
+    seen: bool | None = later(default=None)
+
+
+@record
+class MarginText(Record):
+    """A margin, since when it holds, and whether no comparison existed then; None is none any more."""
+
+    value: Number | str | None
+    written: str = ""
+    registered: bool = False
+
+
+@record
+class MarginEntry(MarginText):
+    """The margin of a study with its earlier values, oldest first."""
+
+    earlier: list[MarginText] = dataclasses.field(default_factory=list)
+
+
+@record
+class Tune(Record):
+    """What a study that tunes was asked for."""
+
+    key: str
+    values: list[Any]
+    seeds: int
+    extend: bool = False
+    per_seed: bool = False
+
+
+@record
+class TunedCell(Record):
+    """The value that tuning chose for a cell, or for each of its seeds (`values`), and the scores of all."""
+
+    value: Level
+    values: dict[str, Level] = later(default={})
+    scores: list[Number | None]
+    edge: bool  # whether it is the first or last that was tried
+
+
+@record
+class Tuning(Record):
+    """What was tuned before a study was trained: the key, its values, seeds per value, the study that did it."""
+
+    key: str
+    values: list[Level]
+    seeds: int
+    per_seed: bool = later(default=False)
+    study: str
+    cells: dict[str, TunedCell]
+
+
+@record
+class Manifest(Record):
+    """A study: what varies, its cells, the runs that were planned, what was said beforehand and what has been seen."""
+
+    format: int | None = later(default=None)
+    study: str
+    source: str | None = later(default=None)  # the file or project that runs of other programs come from
+    created: str = ""
+    updated: str = ""
+    command: str = ""
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    design: str = "grid"
+    zip: list[Any] = dataclasses.field(default_factory=list)
+    factors: dict[str, list[Level]]
+    components: list[str]
+    reference: Levels
+    match: str = "none"
+    claims: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)
+    tier: str | None = None
+    seeds: list[int]
+    sequential: Sequential | None = None
+    confirms: str | None = None
+    looks: list[Look]
+    tasks: dict[str, TaskFacts]
+    cells: list[Cell]
+    runs: list[PlannedRun]
+    units: dict[str, list[str]]
+    experiment: str | None = later(default=None)
+    question: str | None = later(default=None)
+    placebo_of: str | None = later(default=None)
+    exchange_of: str | None = later(default=None)
+    aliases: dict[str, Any] = dataclasses.field(default_factory=dict)
+    remarks: list[str] = dataclasses.field(default_factory=list)
+    papers: dict[str, Any] = later(default={})  # entries by key, of each variant; texts in older ones
+    tunes: str | None = later(default=None)
+    tune: Tune | None = later(default=None)
+    endpoint: str | None = later(default=None)
+    tuning: Tuning | None = later(default=None)
+    placebos: str | None = later(default=None)
+    exchange: str | None = later(default=None)
+    timing: str | None = later(default=None)
+    shown: dict[str, str] = later(default={})  # what a user calls factors and levels
+    withdrawn: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)
+    claims_hash: str | None = None
+    margin: MarginEntry | None = None
+
+    def beside(self) -> dict[str, str]:
+        """The studies that belong to this one, by what they are to it."""
+        named = {"placebos": self.placebos, "exchange": self.exchange}
+        return {role: name for role, name in named.items() if name}

@@ -1,0 +1,90 @@
+"""What a run ended with, as its result.json and evaluation.json hold it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, get_args
+
+from ablate.results.checksum import Sum
+from ablate.results.records import Number
+from ablate.results.typed_json import Record, later, record
+
+Status = Literal["done", "diverged", "failed"]
+ENDED = get_args(Status)
+Metrics = dict[str, Number | None]  # None was not finite
+
+
+@record
+class RunError(Record):
+    """Why a run failed or diverged."""
+
+    type: str = ""
+    message: str = ""
+    traceback: str = ""
+
+
+@record
+class Commit(Record):
+    """The code that a run was trained with, and whether it had changes."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+@record
+class Overfits(Record):
+    """How many times its lowest the validation loss ends at, and the step where it was lowest."""
+
+    times: Number
+    step: Number
+
+
+@record
+class Documents(Record):
+    """Scored targets and mean loss of each held-out document."""
+
+    name: list[str] = later(default=[])
+    tokens: list[int] = later(default=[])
+    loss: list[Number | None] = later(default=[])
+
+
+@record
+class Result(Record):
+    """What a run ended with: its status, the metrics of its last step, and what it knows of itself, or None.
+
+    `files` are the files beside it as they were written, `documents` the test split's by the name of the split,
+    `seconds` by phase with their total, `resumed` how often it went on from a checkpoint.
+    """
+
+    status: Status
+    final: Metrics
+    error: RunError | None = None
+    files: dict[str, Sum] | None = None
+    overfits: Overfits | None = None
+    params: Number | None = None
+    flops_per_token: Number | None = None
+    data_fingerprint: str | None = None
+    versions: dict[str, str] | None = None
+    git: Commit | None = None
+    host: str | None = None
+    steps: int | None = None
+    tokens: int | None = None
+    resumed: int | None = None
+    accumulation: int | None = None
+    seconds: dict[str, Number] | None = None
+    tokens_per_second: Number | None = None
+    mfu: Number | None = None
+    peak_memory: Number | None = None
+    device: str | None = None
+    documents: dict[str, Documents] | None = None
+    started: str | None = None
+    ended: str | None = None
+
+
+@record
+class Evaluation(Record):
+    """Metrics of a trained model that came after its result, at other lengths say, and what they were measured with."""
+
+    metrics: Metrics = dataclasses.field(default_factory=dict)
+    torch: str | None = None
+    data_fingerprint: str | None = None
