@@ -53,7 +53,7 @@ class Found(NamedTuple):
     untouched: list[str]
 
 
-def look(results: Path) -> Found:
+def survey(results: Path) -> Found:
     """All that can go.  Raises Refused for what is no results folder."""
     cells = sorted(results.glob("runs/*"))
     links = [folder for folder in (results / "runs", *cells) if folder.is_symlink()]
@@ -250,7 +250,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def clean(results: Path, kinds: list[str], sure: bool) -> int:
     """Show what there is of these kinds and of others, and remove these where `sure`; the exit code."""
-    found = look(results)
+    found = survey(results)
     chosen = [item for item in found.items if item.kind in kinds]
     whole = {item.path for item in chosen if item.kind == ORPHANS}
     chosen = [item for item in chosen if item.path in whole or not whole.intersection(item.path.parents)]

@@ -25,7 +25,7 @@ from ablate.execution.signals import LEAVE, requested
 from ablate.results.parts import is_foreign
 
 Serve = Callable[[socket.socket], None]
-LOOK = 0.1  # seconds between two looks at whether to stop
+POLL = 0.1  # seconds between two polls of whether to stop
 LATE = 0.5  # seconds beyond LEAVE after which who was told to stop is ended
 
 
@@ -84,7 +84,7 @@ class Nursery:
     def wait(self, child: Child) -> str | None:
         """What a process answers; empty when it ended without; None when it was told to stop and did not."""
         limit = None
-        while (line := child.listen(LOOK)) is None:
+        while (line := child.listen(POLL)) is None:
             if limit is None and self.told():
                 child.no_more()
                 limit = time.monotonic() + LEAVE + LATE
@@ -98,7 +98,7 @@ class Nursery:
 
     def next_job(self) -> bytes:
         """The next job; nothing when no more will come."""
-        while b"\n" not in self.read and not self.told(LOOK):
+        while b"\n" not in self.read and not self.told(POLL):
             pass
         line, _, self.read = self.read.partition(b"\n")
         return b"" if self.told() else line

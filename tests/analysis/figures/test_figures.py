@@ -247,9 +247,12 @@ def test_a_variant_keeps_its_colour_in_every_study() -> None:
 
 def test_cells_of_a_grid_differ_in_colour_or_dash(tmp_path: Path) -> None:
     study = made(tmp_path, {"norm": ["ln", "rms", "bn"], "ffn": FFN})
-    looks = style.looks(study.manifest, style.colours(study.manifest))
-    assert len(set(looks.values())) == 24
-    assert len({look.colour for look in looks.values()}) == 8 and len({str(look.dash) for look in looks.values()}) == 3
+    encodings = style.encodings(study.manifest, style.colours(study.manifest))
+    assert len(set(encodings.values())) == 24
+    assert (
+        len({each.colour for each in encodings.values()}) == 8
+        and len({str(each.dash) for each in encodings.values()}) == 3
+    )
 
 
 def test_further_factors_have_panels_of_their_own(tmp_path: Path) -> None:
