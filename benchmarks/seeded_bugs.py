@@ -118,7 +118,7 @@ BUGS = [
     ),
     Bug(
         "changed code trains under the planned key",
-        'if not run.path.endswith(run_key(config, seed, cell["task"])):',
+        "if not run.path.endswith(run_key(config, seed, cell.task)):",
         "if False:",
         "test_numbers_of_changed_code_do_not_pass_for_the_planned",
     ),
@@ -159,8 +159,8 @@ BUGS = [
     # ---- statistics
     Bug(
         "the sign of a cell against the reference",
-        'weights = {cell["id"]: 1.0, reference["id"]: -1.0}',
-        'weights = {cell["id"]: -1.0, reference["id"]: 1.0}',
+        "weights = {cell.id: 1.0, reference.id: -1.0}",
+        "weights = {cell.id: -1.0, reference.id: 1.0}",
         "test_a_cell_against_the_reference_is_the_cell_minus_the_reference",
     ),
     Bug(

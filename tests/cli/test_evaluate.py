@@ -40,7 +40,7 @@ def evaluate(trained, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
 def runs(folder: Path) -> dict[str, Run]:
     manifest = json.loads((folder / "results/studies/norms/manifest.json").read_text())
     labels = {cell.id: cell.label for cell in manifest.cells}
-    return {f"{labels[r['cell']]} {r['seed']}": Run(folder / "results", r["path"]) for r in manifest.runs}
+    return {f"{labels[r.cell]} {r.seed}": Run(folder / "results", r.path) for r in manifest.runs}
 
 
 def test_a_study_gives_the_numbers_that_training_wrote(trained):

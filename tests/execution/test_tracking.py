@@ -23,7 +23,7 @@ from ablate.execution.tracking.mirror import Mirror
 from ablate.execution.tracking.run_card import settings
 from ablate.execution.tracking.wandb import wandb_mode
 from ablate.results.atomic import write_json
-from ablate.results.manifest import write_manifest
+from ablate.results.manifest import study_folder
 from ablate.results.metrics_writer import MetricsWriter
 from ablate.results.run import Run
 
@@ -78,9 +78,9 @@ def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int
         for seed in range(seeds)
     ]
     manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "factors": {"norm": norms}}
-    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}}
-    manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {}, "looks": [], "units": {}}
-    write_manifest(results, manifest)
+    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}, "looks": [], "units": {}}
+    manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {"f0": {"metrics": {"loss": "min"}}}}
+    write_json(study_folder(results, STUDY) / "manifest.json", manifest)
     return [run["path"] for run in runs]
 
 

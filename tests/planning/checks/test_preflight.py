@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import preflight, probes, small_models
-from ablate.planning.checks.duplicate_cells import Signature, alike
+from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.code_hash import Code
 
@@ -209,6 +210,20 @@ def test_duplicates_go_on_where_they_are_allowed(small: list[str]) -> None:
     plan = planned(small, None, "norm=ln,rms", "residual=rezero", "allow_duplicates=true")
     assert [note for note in plan.notes if "which has no place for a norm; allow_duplicates=true" in note]
     assert "is the same cell as" in refused(small, None, "ffn=mlp,relu", "allow_duplicates=true")[0]
+
+
+def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> None:
+    """A cell is named by its variants and its classes' own names, wherever these stand: two must not be one."""
+    from ablate.planning.plan import check_study
+
+    found = check_study(small, None).cells
+    cells = found.checked * 2
+    nodes = [cells[0].config["norm"] | {"_target_": f"mine.{module}.Norm"} for module in ("left", "right")]
+    cells = [cell._replace(config=cell.config | {"norm": node}) for cell, node in zip(cells, nodes, strict=True)]
+    rows = [dataclasses.replace(found.rows[0], label=label) for label in ("left", "right")]
+    with pytest.raises(PlanError, match="left are classes of one name"):
+        refuse_equal(rows, cells, False)
+    assert refuse_equal([rows[0], dataclasses.replace(rows[1], id="c1")], cells, False) == []
 
 
 @pytest.mark.parametrize("group", COMPONENTS)
