@@ -148,7 +148,7 @@ def _going(folder: Path, busy: set[str]) -> set[str]:
     found: set[str] = set()
     for file in (folder / "units").glob("*.json"):
         with contextlib.suppress(FileNotFoundError, Corrupt, KeyError, TypeError):
-            found |= {run.path for run in read_json(file)["runs"]}
+            found |= {run["path"] for run in read_json(file)["runs"]}
     return found if found & busy else set()
 
 

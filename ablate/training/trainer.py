@@ -27,6 +27,7 @@ from ablate.results.run import Run
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import final_evaluation, following, measure, setting_of
 from ablate.training.grad_accumulation import backward_by_parts
+from ablate.training.metrics import DocumentLosses
 from ablate.training.optim import learning_rate
 from ablate.training.settings import Loop, Optim, read
 from ablate.training.weight_averaging import AVERAGES
@@ -63,7 +64,7 @@ class Trainer:
     def __init__(self, run: Run, config: dict[str, Any], seed: int, user: list[str]):
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.progress = Progress()
-        self.documents: dict[str, list[Any]] = {}
+        self.documents = DocumentLosses()
         with self.timed("setup"):
             self.run, self.loop, self.optim = run, read(Loop, config["train"]), read(Optim, config["optim"])
             self.keep_checkpoint = config["keep"] == "all"

@@ -12,7 +12,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
-from fake_studies import fabricate
+from fake_studies import a_manifest, fabricate
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -234,7 +234,7 @@ def test_lost_runs_stand_at_the_margin_and_break_the_lines(tmp_path: Path) -> No
 
 def test_a_variant_keeps_its_colour_in_every_study() -> None:
     def colour(factor: str, levels: list[str], reference: str) -> dict[tuple[str, str], str]:
-        return style.colours({"factors": {factor: levels}, "reference": {factor: reference}})
+        return style.colours(a_manifest(factors={factor: levels}, reference={factor: reference}))
 
     alone = colour("ffn", ["mlp", "swiglu"], "mlp")
     assert colour("ffn", FFN, "gelu")["ffn", "swiglu"] == alone["ffn", "swiglu"]
