@@ -132,7 +132,7 @@ def test_every_stratum_has_its_own_reference(plan) -> None:
 
 def test_another_reference_is_what_the_others_are_brought_to(plan) -> None:
     cells = by_label(plan("match=params", "ffn=mlp,swiglu", "reference={ffn:swiglu}"))
-    assert cells["swiglu"]["config"]["ffn"]["hidden"] == 48 and cells["mlp"]["matched"]["reference"] == amount(
+    assert cells["swiglu"].config["ffn"]["hidden"] == 48 and cells["mlp"].matched.reference == amount(
         cells["swiglu"], "params"
     )
 
