@@ -12,7 +12,7 @@ from fake_studies import edit_json
 from one_run import sweep_here
 
 from ablate.cli.evaluate import main
-from ablate.results.atomic import write_json
+from ablate.results.atomic import read_json, write_json
 from ablate.results.run import Run
 
 
@@ -140,7 +140,7 @@ def test_runs_that_cannot_be_evaluated_do_not_keep_the_others(trained, monkeypat
 def test_other_data_are_refused(trained, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(trained)
     run = runs(trained)["ln 1"]
-    whole, result, other = run.config_file.read_text(), run.result(), tmp_path / "other.txt"
+    whole, result, other = run.config_file.read_text(), read_json(run.result_file), tmp_path / "other.txt"
     path = next(line for line in whole.splitlines() if "path:" in line)
     other.write_text("something else " * 2000)
     run.config_file.write_text(whole.replace(path, f"  path: {other}"))

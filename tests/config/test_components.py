@@ -453,6 +453,7 @@ class Pairs(Task):
     """A task of translations."""
 
     kinds = ("seq2seq",)
+    metrics = {"loss": "min"}  # noqa: RUF012
 
     def __init__(self, kind: str, size: int):
         self.kind, self.size = kind, size

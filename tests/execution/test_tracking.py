@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
+from fake_studies import a_cell
 
 from ablate.execution.child_process import program
 from ablate.execution.tracking import process
@@ -381,10 +382,11 @@ def test_names_that_a_cell_does_not_tell_apart_are_left_out() -> None:
         "seed": {"init": 3, "data": None},
         "reuse": "any",
     }
-    cell = {"name": "my-norm-mlp-pre-rope-mha-gpt2", "levels": {"norm": "my-norm", "data": "text"}, "config": config}
+    levels = {"norm": "my-norm", "data": "text"}
+    cell = a_cell(name="my-norm-mlp-pre-rope-mha-gpt2", levels=levels, config=config)
     found = settings(cell)
     assert found["norm"] == "my-norm" and "ffn" not in found and "reuse" not in found and found["seed_init"] == 3
-    assert found["data"] == {"path": "x", "variant": "text"} and cell["config"]["data"] == {"path": "x"}
+    assert found["data"] == {"path": "x", "variant": "text"} and cell.config["data"] == {"path": "x"}
 
 
 def test_an_error_online_turns_to_offline_and_says_so_once(tmp_path: Path, server: Path) -> None:

@@ -31,7 +31,7 @@ def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> li
         run, cell = Run(planned.results, planned_run.path), cells[planned_run.cell]
         run.folder.mkdir(parents=True, exist_ok=True)
         run.weights_file.touch()
-        write_json(run.provenance_file, provenance(cell.config, planned_run["seed"], cell.task))
+        write_json(run.provenance_file, provenance(cell.config, planned_run.seed, cell.task))
         write_json(run.result_file, {"status": status, "final": {"test/loss": 2.0}, "error": None, "ended": ended})
     return [Run(planned.results, run.path) for run in todo]
 
@@ -162,7 +162,7 @@ def test_runs_of_another_release_are_named_and_taken_on_request(plan):
     assert "4 runs of this study were trained by another release; trained again; reuse=any takes" in notes(again)
     other = plan("norm=ln,rms,bn", "seeds=2")
     assert "4 runs of these cells were trained by another release; trained again; reuse=any takes" in notes(other)
-    for run in (Run(first.results, one["path"]) for one in read_manifest(first.results, "mine").runs[:1]):
+    for run in (Run(first.results, one.path) for one in read_manifest(first.results, "mine").runs[:1]):
         write_json(run.provenance_file, read_json(run.provenance_file) | {"format": 3, "code": "c", "definitions": {}})
     taken = plan("norm=ln,rms", "seeds=2", "study=mine", "reuse=any")
     assert taken.todo == [] and "2 runs of rms were trained by another release, taken by reuse=any" in notes(taken)

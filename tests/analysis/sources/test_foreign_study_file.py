@@ -113,7 +113,7 @@ def test_a_margin_makes_verdicts_that_say_what_they_rest_on(tmp_path: Path) -> N
     assert ((plain == found["verdict"]) == found["family"]).all()
     assert found["note"].str.contains("by a margin written after results").all()
     assert evidence.margin_line(study) == (
-        "margin: ±.2, post hoc: nothing tells that it was written before the results"
+        "margin: ±0.2, post hoc: nothing tells that it was written before the results"
     )
     (sentence,) = evidence.claims(study)["sentence"]
     assert sentence.startswith("gated (post hoc): looks supported.") and "aa=" not in sentence
