@@ -82,7 +82,8 @@ def test_a_stopped_run_continues_to_the_same_numbers(planned, undisturbed, steps
 def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbed):
     _, run = train(planned, after(30))
     with open(run.metrics_file, "ab") as file:
-        file.write(b'{"step": 999, "train/loss": 1.0}\n{"step": 1000, "tra')
+        rows = b'{"step": 999, "train/loss": 1.0}\n' * 1000  # more than what is still to be written covers
+        file.write(rows + b'{"step": 1000, "tra')
     assert run.metrics()[1] == 1, "a reader passes over the torn line"
     assert train(planned)[0] == "done"
     assert (rows_of(run), run.result().final) == undisturbed
