@@ -105,16 +105,16 @@ def test_position_tables_count_and_embeddings_do_not(plan) -> None:
     cell = by_label(plan("match=params", "position=learned,rope"))["rope"]
     assert cell.config["ffn"]["hidden"] > 64, "the table's parameters went into the FFN"
     tied = plan("match=params", "ffn=mlp,swiglu", "model.tie_embeddings=false")
-    assert by_label(tied)["swiglu"]["matched"] == by_label(plan("match=params", "ffn=mlp,swiglu"))["swiglu"]["matched"]
+    assert by_label(tied)["swiglu"].matched == by_label(plan("match=params", "ffn=mlp,swiglu"))["swiglu"].matched
 
 
 def test_shared_layers_count_once_in_parameters_and_each_in_flops(plan) -> None:
     shared = ["ffn=mlp,swiglu", "model.layers=3", "model.share_layers=true"]
     cell = by_label(plan("match=params", *shared))["swiglu"]
     assert cell.matched.value < 2 * (4 * 16**2 + 3 * 16 * cell.config["ffn"]["hidden"])
-    three, one = (by_label(plan("match=flops", *shared, f"model.layers={n}"))["mlp"]["matched"] for n in (3, 1))
+    three, one = (by_label(plan("match=flops", *shared, f"model.layers={n}"))["mlp"].matched for n in (3, 1))
     head = 2 * 16 * build_task(cell.config).vocab
-    assert three["value"] - head == pytest.approx(3 * (one["value"] - head))
+    assert three.value - head == pytest.approx(3 * (one.value - head))
 
 
 def test_every_stratum_has_its_own_reference(plan) -> None:
@@ -166,7 +166,7 @@ def test_steps_are_the_nearest_and_the_warm_up_goes_with_them(plan) -> None:
     small, large = cells["train.batch_size=4"], cells["train.batch_size=5"]
     assert small.config["train"]["steps"] == 1000 and large.config["train"]["steps"] == 800
     assert large.config["optim"]["warmup"] == 80 and small.config["optim"]["warmup"] == 100
-    assert large.matched["difference"] == 0
+    assert large.matched.difference == 0
     assert large.config["train"]["eval_every"] == small.config["train"]["eval_every"] == 3
     assert large.config["ffn"] == small.config["ffn"]
 
