@@ -23,7 +23,6 @@ from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.plain_yaml import read_plain
 from ablate.data.corpus import cache_folder
-from ablate.format.streams import exit_with
 from ablate.results.atomic import read_json
 from ablate.results.lease import LOCKLESS
 from ablate.results.manifest import read_manifest
@@ -282,7 +281,3 @@ def _kind(items: list[Item], results: Path) -> list[str]:
     paths = [item.path.relative_to(results) if results in item.path.parents else item.path for item in items]
     lines = [f"  {items[0].kind}: {len(items)}, {human(items)}", *(f"    {path}" for path in paths[:NAMED])]
     return lines + [f"    and {len(paths) - NAMED} more"] * (len(paths) > NAMED)
-
-
-if __name__ == "__main__":
-    exit_with(main)

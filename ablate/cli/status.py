@@ -31,7 +31,7 @@ from ablate.cli.monitor.rounds import (
 from ablate.cli.monitor.view import HEARTBEAT, is_terminal, printable
 from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
-from ablate.format.streams import exit_with, screen
+from ablate.format.streams import screen
 from ablate.results.choose import choose_study, manifest_of, studies
 from ablate.results.manifest import study_folder
 from ablate.results.run import stamp
@@ -143,7 +143,3 @@ def _watch_lines(results: Path, base: str) -> int:
 def _line(rounds: list[Round]) -> str:
     before = "" if planned(rounds) else f"{rounds[-1].kind}, "
     return before + progress(together(rounds))
-
-
-if __name__ == "__main__":
-    exit_with(main)

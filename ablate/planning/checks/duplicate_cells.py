@@ -105,7 +105,7 @@ def same_data(checked: list[Checked]) -> Iterator[Pair]:
 
 def contents(cell: Checked) -> str:
     """Hash of a cell's first batches, its held-out examples, and what else its task is to a model."""
-    task = build_task(cell.config, cell.config["user"]) if isinstance(cell.task, Described) else cell.task
+    task = build_task(cell.config) if isinstance(cell.task, Described) else cell.task
     size, tokens = cell.config["train"]["batch_size"], cell.config["eval"]["tokens"]
     parts = [task.batch(0, step, size) for step in range(3)]
     parts += [task.held_out(split, tokens) for split in ("val", "test")]

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import yaml
 from torch import Tensor, nn
 
-from ablate.config.components import resolve
+from ablate.config.components import allowed_by, resolve
 from ablate.config.groups import defaults, groups
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
@@ -231,7 +231,7 @@ def signature(tensors: list[Tensor]) -> list[list[float]] | None:
 
 def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> list[list[str]]:
     """Components of which nothing reaches the outputs, though they have parameters, or not all parameters do."""
-    targets = {group: resolve(group, spec.config[group]["_target_"], spec.user) for group in COMPONENTS}
+    targets = {group: resolve(group, spec.config[group]["_target_"], allowed_by(spec.config)) for group in COMPONENTS}
     found = []
     for group, target in targets.items():
         others = tuple(other for other in targets.values() if other is not target and inspect.isclass(other))
