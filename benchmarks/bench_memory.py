@@ -27,7 +27,7 @@ loose = torch.nn.Linear(2, 2)
 adamw(loose, 1e-3, [0.9, 0.99], 0.1)  # what the optimiser imports is no memory of the cell's
 open("/proc/self/clear_refs", "w").write("5")  # the peak so far is forgotten
 before = int([line for line in open("/proc/self/status") if line.startswith("VmRSS")][0].split()[1]) * 1024
-model = initialised_model(cell.config, cell.task, 0, [])
+model = initialised_model(cell.config, cell.task, 0)
 optimiser = adamw(model, 1e-3, [0.9, 0.99], 0.1)
 for step in range(2):
     batch = cell.task.batch(0, step, cell.config["train"]["batch_size"])

@@ -31,12 +31,12 @@ def main() -> None:
             )
             study = load_study(results, newest_study(results) or "")
         for run in study.runs.to_dict("records"):
-            cell = next(cell for cell in study.manifest.cells if cell.id == run.cell)
+            cell = next(cell for cell in study.manifest.cells if cell.id == run["cell"])
             task = study.manifest.tasks[cell.task]
-            values = {name: run[f"test/{name}"] for name in dict.fromkeys(["loss", *task["metrics"]])}
+            values = {name: run[f"test/{name}"] for name in dict.fromkeys(["loss", *task.metrics])}
             shown = "  ".join(f"{name} {value:.3f}" for name, value in values.items())
-            known = ", ".join(f"{name} {value:.2f}" for name, value in task["yardsticks"].items())
-            print(f"{form:16} {task['title']:55} {shown}  ({known})  {run['status']}", flush=True)
+            known = ", ".join(f"{name} {value:.2f}" for name, value in task.yardsticks.items())
+            print(f"{form:16} {task.title:55} {shown}  ({known})  {run['status']}", flush=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.plain_yaml import read_plain
 from ablate.data.corpus import cache_folder
-from ablate.format.streams import exit_with
 from ablate.results.atomic import read_json
 from ablate.results.lease import LOCKLESS
 from ablate.results.manifest import read_manifest
@@ -53,7 +52,7 @@ class Found(NamedTuple):
     untouched: list[str]
 
 
-def look(results: Path) -> Found:
+def survey(results: Path) -> Found:
     """All that can go.  Raises Refused for what is no results folder."""
     cells = sorted(results.glob("runs/*"))
     links = [folder for folder in (results / "runs", *cells) if folder.is_symlink()]
@@ -148,7 +147,7 @@ def _going(folder: Path, busy: set[str]) -> set[str]:
     found: set[str] = set()
     for file in (folder / "units").glob("*.json"):
         with contextlib.suppress(FileNotFoundError, Corrupt, KeyError, TypeError):
-            found |= {run.path for run in read_json(file)["runs"]}
+            found |= {run["path"] for run in read_json(file)["runs"]}
     return found if found & busy else set()
 
 
@@ -250,7 +249,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def clean(results: Path, kinds: list[str], sure: bool) -> int:
     """Show what there is of these kinds and of others, and remove these where `sure`; the exit code."""
-    found = look(results)
+    found = survey(results)
     chosen = [item for item in found.items if item.kind in kinds]
     whole = {item.path for item in chosen if item.kind == ORPHANS}
     chosen = [item for item in chosen if item.path in whole or not whole.intersection(item.path.parents)]
@@ -282,7 +281,3 @@ def _kind(items: list[Item], results: Path) -> list[str]:
     paths = [item.path.relative_to(results) if results in item.path.parents else item.path for item in items]
     lines = [f"  {items[0].kind}: {len(items)}, {human(items)}", *(f"    {path}" for path in paths[:NAMED])]
     return lines + [f"    and {len(paths) - NAMED} more"] * (len(paths) > NAMED)
-
-
-if __name__ == "__main__":
-    exit_with(main)

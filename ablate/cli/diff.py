@@ -19,8 +19,8 @@ from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
+from ablate.format.columns import columns
 from ablate.format.settings import flat
-from ablate.format.streams import exit_with
 from ablate.format.suggest import instead
 from ablate.results.atomic import read_json
 from ablate.results.choose import choose_study, manifest_of, studies
@@ -131,12 +131,10 @@ def show(first: Side, second: Side, rows: list[Row]) -> str:
         head.append("the same configuration")
     said = [f"code of {who}: unknown, there is no provenance.json" for who in _unknown(first, second)]
     texts = [(row.key, _word(row.first), _word(row.second), row.change) for row in rows]
-    widths = [max((len(text[i]) for text in texts), default=0) for i in range(3)]
     lines, section = [], ""
-    for row, text in zip(rows, texts, strict=True):
-        lines += [row.section] if row.section != section else []
+    for row, line in zip(rows, columns(texts), strict=True):
+        lines += [row.section] * (row.section != section) + [f"  {line}"]
         section = row.section
-        lines.append("  " + "  ".join([*(f"{t:{w}}" for t, w in zip(text, widths, strict=False)), text[3]]).rstrip())
     return "\n".join([*head, *lines, *said])
 
 
@@ -251,7 +249,3 @@ def _word(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
-if __name__ == "__main__":
-    exit_with(main)

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 from ablate.config.arguments import Parser, user_of
 from ablate.config.errors import Corrupt, Refused
 from ablate.format import counted
-from ablate.format.streams import exit_with
 from ablate.results.atomic import set_aside
 from ablate.results.damage import why_without
 from ablate.results.manifest import newest_study, read_manifest
@@ -254,7 +253,3 @@ def table(rows: list[tuple[Named, dict[str, float]]]) -> str:
     names = sorted(dict.fromkeys(name for _, found in rows for name in found), key=lambda name: "@" in name)
     lines = [(run.cell, run.seed, *(f"{found[n]:.4f}" if n in found else "" for n in names)) for run, found in rows]
     return "\n".join(columns([("cell", "seed", *names), *lines]))
-
-
-if __name__ == "__main__":
-    exit_with(main)

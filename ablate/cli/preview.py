@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ablate import evidence
 from ablate.format import counted, percent, remainder
+from ablate.format.columns import columns
 from ablate.planning.budget_matching import CHOSEN
 from ablate.planning.plan import Plan
 from ablate.results import naming
@@ -24,7 +25,7 @@ def preview(plan: Plan) -> str:
     held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []
     notes = list(dict.fromkeys(note for cell in cells for note in cell.notes))
     asked = [*about(plan.manifest), *plan.manifest.remarks]
-    table = columns([head, *(row(plan, cell) for cell in cells)])
+    table = columns([head, *(row(plan, cell) for cell in cells)], numeric=True)
     end = "dry run: nothing was trained or written"
     return "\n".join([*table, "", f"{tasks}; {runs}", where, *asked, *held, *notes, *plan.notes, end])
 
@@ -38,17 +39,6 @@ def about(manifest: Manifest) -> list[str]:
     lines += [f"tier: {manifest.tier}"] if manifest.tier else []
     lines += [f"zip: {', '.join(manifest.zip)} change together"] if manifest.zip else []
     return lines + ([f"{counted(len(claims), 'claim')}, {said}"] if claims else [])
-
-
-def columns(rows: list[tuple[str, ...]]) -> list[str]:
-    """Lines of equal columns, the first to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            f"{text:{'>' if i else '<'}{width}}" for i, (text, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in rows
-    ]
 
 
 def row(plan: Plan, cell: Cell) -> tuple[str, ...]:

@@ -31,12 +31,12 @@ from ablate.cli.monitor.rounds import (
 from ablate.cli.monitor.view import HEARTBEAT, is_terminal, printable
 from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
-from ablate.format.streams import exit_with, screen
+from ablate.format.streams import screen
 from ablate.results.choose import choose_study, manifest_of, studies
 from ablate.results.manifest import study_folder
 from ablate.results.run import stamp
 
-TICK = 2.0  # seconds between looks
+TICK = 2.0  # seconds between polls
 PLANNING = 30.0  # seconds that a command with seeds=auto may take to decide whether it goes on
 WIDTH = 160  # of the table where there is no terminal
 
@@ -95,7 +95,7 @@ def watch(results: Path, name: str | None) -> int:
         return _watch_lines(results, base)
     console = Console(file=screen(), highlight=False)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        for rounds in looks(results, base):
+        for rounds in polls(results, base):
             live.update(report(rounds, *console.size), refresh=True)
     return 0
 
@@ -108,7 +108,7 @@ def wait_for_a_study(results: Path) -> None:
             time.sleep(TICK)
 
 
-def looks(results: Path, base: str) -> Iterator[list[Round]]:
+def polls(results: Path, base: str) -> Iterator[list[Round]]:
     """The rounds of a study, looked at every TICK seconds until there is nothing left to wait for."""
     seen, rounds, since = None, rounds_of(results, base), math.inf
     while True:
@@ -117,7 +117,7 @@ def looks(results: Path, base: str) -> Iterator[list[Round]]:
             seen, rounds = found, rounds_of(results, base)
         else:
             for one in rounds:
-                one.runs.look()
+                one.runs.poll()
         yield rounds
         since = min(since, time.monotonic()) if over(rounds) else math.inf
         if time.monotonic() - since >= (PLANNING if unsettled(rounds) else 0):
@@ -128,7 +128,7 @@ def looks(results: Path, base: str) -> Iterator[list[Round]]:
 def _watch_lines(results: Path, base: str) -> int:
     told: dict[str, str] | None = None
     said, last = -HEARTBEAT, ""
-    for rounds in looks(results, base):
+    for rounds in polls(results, base):
         ended = {run.run.path: f"{run.name} {run.ending()}" for run in together(rounds).runs if run.result}
         lines = [] if told is None else [line for path, line in ended.items() if told.get(path) != line]
         told, line = ended, f"{base}: {_line(rounds)}"
@@ -143,7 +143,3 @@ def _watch_lines(results: Path, base: str) -> int:
 def _line(rounds: list[Round]) -> str:
     before = "" if planned(rounds) else f"{rounds[-1].kind}, "
     return before + progress(together(rounds))
-
-
-if __name__ == "__main__":
-    exit_with(main)

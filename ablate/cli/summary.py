@@ -10,6 +10,7 @@ from typing import Any
 import pandas
 
 from ablate import evidence, format
+from ablate.format.columns import columns
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
@@ -132,11 +133,11 @@ def _others(study: Study, heading: str, metrics: dict[str, str]) -> list[str]:
     shown = [i for i in range(len(tables[0]) if tables else 0) if any(table["n"].iloc[i] for table in tables)]
     if not shown:
         return []
-    columns = [[tables[0]["name"].iloc[i] for i in shown]]
+    found = [[tables[0]["name"].iloc[i] for i in shown]]
     for tag, table in zip(metrics, tables, strict=True):
         places = format.decimals([table["sd"].max()])
-        columns += [[tag] * len(shown), [_score(row, places, False) for row in table.iloc[shown].itertuples()]]
-    return [heading, *_columns(*columns)]
+        found += [[tag] * len(shown), [_score(row, places, False) for row in table.iloc[shown].itertuples()]]
+    return [heading, *_columns(*found)]
 
 
 def _score(row: Any, places: int, first: bool) -> str:
@@ -177,8 +178,8 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
         evidence.worth_words(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)
     ]
     counts = [format.over(row) for row in shown.itertuples()]
-    columns = [list(shown["label"]), spans, counts, *([worths] if any(worths) else []), verdicts]
-    return [*_columns(*columns), *_more(len(table) - len(shown), "effect")]
+    found = [list(shown["label"]), spans, counts, *([worths] if any(worths) else []), verdicts]
+    return [*_columns(*found), *_more(len(table) - len(shown), "effect")]
 
 
 def _heading(design: pandas.DataFrame) -> str:
@@ -283,12 +284,8 @@ def _slower(study: Study) -> str:
     )
 
 
-def _columns(*columns: list[str]) -> list[str]:
-    widths = [max(map(len, column), default=0) for column in columns]
-    return [
-        "  " + "  ".join(f"{c:{w}}" for c, w in zip(row, widths, strict=True)).rstrip()
-        for row in zip(*columns, strict=True)
-    ]
+def _columns(*given: list[str]) -> list[str]:
+    return [f"  {line}" for line in columns(list(zip(*given, strict=True)))]
 
 
 def _more(count: int, noun: str) -> list[str]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from ablate.config.components import bind, resolve
+from ablate.config.components import allowed_by, bind, resolve
 from ablate.config.errors import BadComponent
 
 KINDS = {"lm": "for a causal model", "mlm": "of masked tokens", "classification": "of classification"}
 KINDS |= {"seq2seq": "from sequence to sequence"}
 
 
-def build_task(config: dict[str, Any], user: Iterable[str] = ()) -> Any:
+def build_task(config: dict[str, Any]) -> Any:
     """The task of a resolved configuration, as its model form takes it; reads, or makes, its cache.
 
     Raises BadComponent for a task that the form cannot do, ValueError about the data.
     """
+    user = allowed_by(config)
     form = resolve("model", config["model"]["_target_"], user)
     task = resolve("data", config["data"].get("_target_", ""), user)
     kind = next((kind for kind in form.kinds if kind in task.kinds), None)  # type: ignore[attr-defined]

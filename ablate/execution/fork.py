@@ -30,7 +30,7 @@ from ablate.format.streams import prepare
 FORKS = hasattr(os, "fork") and sys.platform != "darwin"
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
 PIECE = 65536  # bytes
-LOOK = 1.0  # seconds between two looks at whether the parent lives
+POLL = 1.0  # seconds between two polls of whether the parent lives
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 ALMOST = 1.0  # seconds from the last that is heard of a process to its end
 
@@ -184,7 +184,7 @@ def live(body: Body, channel: socket.socket, parent: int) -> None:
 def follow(parent: int) -> None:
     """End this process once its parent has ended."""
     while os.getppid() == parent:
-        time.sleep(LOOK)
+        time.sleep(POLL)
     os._exit(1)
 
 

@@ -7,7 +7,7 @@ its own, which is ended with all that it started.
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -16,16 +16,19 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ablate.config.errors import Corrupt
 from ablate.execution.fork import ALMOST, Child, adopt, clear, how_it_died, readable, start
 from ablate.execution.job_file import read_unit
+from ablate.execution.messages import Answer, Job, Order, answer_of
+from ablate.execution.messages import line as to_line
 from ablate.execution.signals import LEAVE, requested
 from ablate.results.parts import is_foreign
+from ablate.results.typed_json import parse
 
 Serve = Callable[[socket.socket], None]
-LOOK = 0.1  # seconds between two looks at whether to stop
+POLL = 0.1  # seconds between two polls of whether to stop
 LATE = 0.5  # seconds beyond LEAVE after which who was told to stop is ended
 
 
@@ -41,50 +44,52 @@ class Nursery:
     def work(self) -> None:
         """Do job after job until there are no more, somebody says stop, or a disk is full."""
         while line := self.next_job():
-            answer = self.do(json.loads(line))
+            answer = self.do(parse(Job, json.loads(line)))
             if answer is None:
                 os._exit(128 + signal.SIGTERM)
             try:
-                print(json.dumps(answer), file=self.replies, flush=True)
+                print(to_line(answer), end="", file=self.replies, flush=True)
             except OSError:  # the parent was killed; what there was to save is saved
                 os._exit(1)
-            if answer["leaving"]:
+            if answer.leaving:
                 return
 
-    def do(self, job: dict[str, Any]) -> dict[str, Any] | None:
+    def do(self, job: Job) -> Answer | None:
         """A job's answer: its runs' statuses, or how a process died; None when one did not stop in time."""
         statuses: list[str] = []
         try:
-            runs = read_unit(Path(job["results"]), job["study"], job["unit"])
+            runs = read_unit(Path(job.results), job.study, job.unit)
         except (Corrupt, OSError) as error:
-            return {"statuses": [], "leaving": False, "full": "", "died": str(error)}
+            return Answer(statuses=[], died=str(error))
         for run in runs:
-            answer = self.carry_out(job | {"run": run.as_json()}, is_foreign(run.cell.config))
+            answer = self.carry_out(
+                Order(results=job.results, run=run, user=job.user, wait=job.wait), is_foreign(run.cell.config)
+            )
             if answer is None:
                 return None
-            if answer["died"] or answer["full"]:
-                return answer | {"leaving": bool(answer["full"])}
-            statuses.append(answer["status"])
-        return {"statuses": statuses, "leaving": self.told(), "full": "", "died": ""}
+            if answer.died or answer.full:
+                return dataclasses.replace(answer, leaving=bool(answer.full))
+            statuses += answer.statuses
+        return Answer(statuses=statuses, leaving=self.told())
 
-    def carry_out(self, order: dict[str, Any], alone: bool) -> dict[str, Any] | None:
+    def carry_out(self, order: Order, alone: bool) -> Answer | None:
         """One run, in a fork of its own or in the shared one: the answer to an order."""
         child = self.start() if alone else self.shared or self.start()
         self.shared = self.shared if alone else child
-        child.tell(json.dumps(order))
+        child.tell(to_line(order).rstrip())
         line = self.wait(child)
-        answer = parsed(line) if line else None
-        if answer is None or alone or answer["leaving"]:
+        answer = answer_of(line) if line else None
+        if answer is None or alone or answer.leaving:
             self.shared = self.shared if alone else None
             code = child.end(ALMOST if line == "" else 0)
             clear([self.shared.pid] if self.shared else [])
-            answer = answer or {"status": "", "leaving": False, "full": "", "died": how_it_died(code)}
-        return None if line is None or (answer["died"] and self.told()) else answer
+            answer = answer or Answer(statuses=[], died=how_it_died(code))
+        return None if line is None or (answer.died and self.told()) else answer
 
     def wait(self, child: Child) -> str | None:
         """What a process answers; empty when it ended without; None when it was told to stop and did not."""
         limit = None
-        while (line := child.listen(LOOK)) is None:
+        while (line := child.listen(POLL)) is None:
             if limit is None and self.told():
                 child.no_more()
                 limit = time.monotonic() + LEAVE + LATE
@@ -98,7 +103,7 @@ class Nursery:
 
     def next_job(self) -> bytes:
         """The next job; nothing when no more will come."""
-        while b"\n" not in self.read and not self.told(LOOK):
+        while b"\n" not in self.read and not self.told(POLL):
             pass
         line, _, self.read = self.read.partition(b"\n")
         return b"" if self.told() else line
@@ -109,14 +114,6 @@ class Nursery:
             piece = os.read(0, 65536)
             self.read, self.ended = self.read + piece, not piece
         return self.ended or self.stop.is_set()
-
-
-def parsed(line: str) -> dict[str, Any] | None:
-    """An answer; None where a component wrote something else to where answers go."""
-    with contextlib.suppress(ValueError):
-        answer = json.loads(line)
-        return answer if isinstance(answer, dict) and {"status", "leaving", "full", "died"} <= answer.keys() else None
-    return None
 
 
 def tend(serve: Serve) -> None:

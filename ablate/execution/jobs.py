@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from ablate.config.errors import Corrupt
 from ablate.execution.job_file import read_unit
+from ablate.execution.messages import Answer, Job
 from ablate.execution.pool import Pool
 from ablate.execution.signals import DiskFull, is_full
 from ablate.results.atomic import write_json
@@ -20,33 +21,32 @@ from ablate.results.run import Run, now
 from ablate.training.devices import environments
 
 
-def run_here(overrides: Sequence[Sequence[str]]) -> list[Any]:
+def run_here(overrides: Sequence[Sequence[str]]) -> list[Answer]:
     """Carry out jobs on this machine's worker processes; runs that others hold are waited for at the end."""
     parser = OverridesParser.create()
-    jobs = [{o.key_or_group: o.value() for o in map(parser.parse_override, job)} for job in overrides]
-    jobs = [job_of(str(job["results_dir"]), str(job["study"]), job["unit"], job["user"]) for job in jobs]
+    told = [{o.key_or_group: o.value() for o in map(parser.parse_override, job)} for job in overrides]
+    jobs = [
+        Job(results=str(job["results_dir"]), study=str(job["study"]), unit=job["unit"], user=job["user"], wait=False)
+        for job in told
+    ]
     keys = [run.cell.config["train"] for job in jobs for run in runs_of(job)]
     device = "cuda" if any(key["device"] == "cuda" for key in keys) else "cpu"
     workers = environments(device, keys[0]["parallel"])
-    outcomes = run_jobs(jobs, workers, wait=False)
-    busy = [i for i, outcome in enumerate(outcomes) if "busy" in outcome]
-    for i, outcome in zip(busy, run_jobs([jobs[i] for i in busy], workers, wait=True), strict=True):
+    outcomes = run_jobs(jobs, workers)
+    busy = [i for i, outcome in enumerate(outcomes) if "busy" in outcome.statuses]
+    again = [dataclasses.replace(jobs[i], wait=True) for i in busy]
+    for i, outcome in zip(busy, run_jobs(again, workers), strict=True):
         outcomes[i] = outcome
     return outcomes
 
 
-def job_of(results: str, study: str, unit: str, user: Sequence[str]) -> dict[str, Any]:
-    """What a worker is told of a job."""
-    return {"results": results, "study": study, "unit": unit, "user": list(user)}
-
-
-def run_jobs(jobs: list[dict[str, Any]], workers: list[dict[str, str]], wait: bool) -> list[Any]:
+def run_jobs(jobs: list[Job], workers: list[dict[str, str]]) -> list[Answer]:
     """Carry out jobs in worker processes; the runs of one that died with its job are failed.  Raises DiskFull."""
-    outcomes: list[Any] = Pool(workers).run([job | {"wait": wait} for job in jobs])
+    outcomes = Pool(workers).run(jobs)
     for job, outcome in zip(jobs, outcomes, strict=True):
-        if isinstance(outcome, str):
+        if outcome.died:
             try:
-                bury(job, outcome)
+                bury(job, outcome.died)
             except (Corrupt, FileNotFoundError) as error:  # what is no unit's file names no runs
                 print(f"ablate: {error}", file=sys.stderr)
     return outcomes
@@ -54,19 +54,19 @@ def run_jobs(jobs: list[dict[str, Any]], workers: list[dict[str, str]], wait: bo
 
 def run_alone(results: str, study: str, unit: str, user: Sequence[str]) -> list[str]:
     """Carry out one job of another launcher, in a process of its own: its death must not be that of the launcher."""
-    [outcome] = run_jobs([job_of(results, study, unit, user)], [{}], wait=True)
-    return ["failed"] if isinstance(outcome, str) else outcome
+    [outcome] = run_jobs([Job(results=results, study=study, unit=unit, user=list(user))], [{}])
+    return ["failed"] if outcome.died else outcome.statuses
 
 
-def runs_of(job: dict[str, Any]) -> list[UnitRun]:
+def runs_of(job: Job) -> list[UnitRun]:
     """The runs of a job's unit."""
-    return read_unit(Path(job["results"]), job["study"], job["unit"])
+    return read_unit(Path(job.results), job.study, job.unit)
 
 
-def bury(job: dict[str, Any], how: str) -> None:
+def bury(job: Job, how: str) -> None:
     """Give the runs of a unit whose worker died the result that it could not write, unless others have taken over."""
     error = RunError(type="WorkerDied", message=how)
-    for run in (Run(Path(job["results"]), planned.path) for planned in runs_of(job)):
+    for run in (Run(Path(job.results), planned.path) for planned in runs_of(job)):
         try:
             with run.lock(lambda: False) as mine:
                 if mine and not run.result_file.exists():

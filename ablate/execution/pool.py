@@ -5,20 +5,21 @@ A worker that dies takes nothing with it but its unit; workers whose parent dies
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import subprocess
 import threading
 import time
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO
 
 from ablate.execution.child_process import program
 from ablate.execution.fork import how_it_died
+from ablate.execution.messages import Answer, Job, answer_of, line
 from ablate.execution.signals import LEAVE, DiskFull
 
 GRACE = LEAVE + 1.5  # seconds for workers to write their checkpoints before they are killed
+INTERRUPTED = Answer(statuses=["interrupted"])
 
 
 class Pool:
@@ -30,8 +31,8 @@ class Pool:
         self.closing = False
         self.full: DiskFull | None = None
 
-    def run(self, jobs: Sequence[dict[str, Any]]) -> list[list[str] | str]:
-        """Carry out jobs; returns for each its runs' statuses, or in words how its worker died.
+    def run(self, jobs: Sequence[Job]) -> list[Answer]:
+        """Carry out jobs; returns what became of each: its runs' statuses, or how its worker died.
 
         On KeyboardInterrupt, or any other exception, the workers checkpoint and end before it goes on.  Raises DiskFull
         when one of them met a full disk: then no further job is handed out.
@@ -39,7 +40,7 @@ class Pool:
         waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         for i in range(len(jobs)):
             waiting.put(i)
-        outcomes: list[list[str] | str] = [["interrupted"]] * len(jobs)
+        outcomes: list[Answer] = [INTERRUPTED] * len(jobs)
         feeders = [
             threading.Thread(target=self.feed, args=(index, waiting, jobs, outcomes), daemon=True)
             for index in range(min(len(self.environments), len(jobs)))
@@ -60,8 +61,8 @@ class Pool:
         self,
         index: int,
         waiting: queue.SimpleQueue[int],
-        jobs: Sequence[dict[str, Any]],
-        outcomes: list[list[str] | str],
+        jobs: Sequence[Job],
+        outcomes: list[Answer],
     ) -> None:
         """Give one worker job after job, with a new worker after one that died."""
         while not self.closing:
@@ -75,23 +76,23 @@ class Pool:
                 self.full = self.full or full
                 return
             except Exception as error:  # no process to be had, say: this job fails, the next one may not
-                outcomes[i] = f"no worker could take it ({error})"
-            if outcomes[i] == ["interrupted"] and not self.closing:
+                outcomes[i] = Answer(statuses=[], died=f"no worker could take it ({error})")
+            if outcomes[i].statuses == ["interrupted"] and not self.closing:
                 waiting.put(i)  # somebody stopped the worker, not the sweep
 
-    def hand_over(self, index: int, job: dict[str, Any]) -> list[str] | str:
+    def hand_over(self, index: int, job: Job) -> Answer:
         """Have one job done by this feeder's worker, a new one where there is none: the outcome."""
         worker = self.workers.get(index) or self.start(index)
         reply = ask(worker, job)
-        if reply:
-            answer = json.loads(reply)
-            if answer["leaving"]:
-                del self.workers[index]
-            if answer["full"]:
-                raise DiskFull(answer["full"])
-            return answer["died"] or answer["statuses"]
-        del self.workers[index]
-        return ["interrupted"] if self.closing else how_it_died(worker.wait())
+        answer = answer_of(reply) if reply else None
+        if answer is None:
+            del self.workers[index]
+            return INTERRUPTED if self.closing else Answer(statuses=[], died=how_it_died(worker.wait()))
+        if answer.leaving:
+            del self.workers[index]
+        if answer.full:
+            raise DiskFull(answer.full)
+        return answer
 
     def start(self, index: int) -> subprocess.Popen[str]:
         """Start a worker with its environment."""
@@ -117,11 +118,11 @@ class Pool:
                 worker.kill()
 
 
-def ask(worker: subprocess.Popen[str], job: dict[str, Any]) -> str:
+def ask(worker: subprocess.Popen[str], job: Job) -> str:
     """Send one job and wait for the reply; empty when the worker died."""
     assert worker.stdin and worker.stdout
     try:
-        worker.stdin.write(json.dumps(job) + "\n")
+        worker.stdin.write(line(job))
         worker.stdin.flush()
         return worker.stdout.readline()
     except (OSError, ValueError):

@@ -30,7 +30,7 @@ OWNERS |= {f"torch.nn.{kind.__name__}": kind for kind in (nn.Module, nn.Linear, 
 HOOKS = [name for name in vars(nn.modules.module) if name.startswith("_global_") and name.endswith("_hooks")]
 TINY = 5e-324  # the least number that is not 0, which processors can be told to take for 0
 
-Look = Callable[[], Any]
+Reader = Callable[[], Any]
 
 
 class Changed(Exception):
@@ -64,7 +64,7 @@ def folder() -> str:
 
 
 # What is looked at, by what people call it.
-LOOKS: dict[str, Look] = {
+READERS: dict[str, Reader] = {
     "torch's default dtype": torch.get_default_dtype,
     "torch's default device": torch.get_default_device,
     "whether gradients are computed": lambda: (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
@@ -97,8 +97,8 @@ def functions() -> dict[tuple[str, str], Any]:
 
 def changes(before: dict[str, Any], known: dict[tuple[str, str], Any]) -> Iterator[str]:
     """What is other than before, in words."""
-    for name, look in LOOKS.items():
-        if (found := look()) != before[name]:
+    for name, read in READERS.items():
+        if (found := read()) != before[name]:
             yield f"{name}{told(before[name], found)}"
     for (owner, name), value in known.items():
         if not same(vars(OWNERS[owner]).get(name), value):
@@ -128,7 +128,7 @@ def told(before: Any, after: Any) -> str:
 @contextlib.contextmanager
 def unchanged() -> Iterator[None]:
     """Raise Changed where the body leaves the process other than it was: the runs after it would be others, too."""
-    before, known = {name: look() for name, look in LOOKS.items()}, functions()
+    before, known = {name: read() for name, read in READERS.items()}, functions()
     try:
         yield
     finally:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
 
 import numpy
 import torch
@@ -49,7 +48,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     seconds = {phase: round(value, 4) for phase, value in trainer.seconds.items()}
     tokens = trainer.progress.step * trainer.loop.batch_size * trainer.task.positions
     rate = tokens / trainer.seconds["train"] if trainer.seconds["train"] else None
-    name = device_name(trainer.device)
+    name, texts = device_name(trainer.device), trainer.documents
     return dataclasses.replace(
         found,
         steps=trainer.progress.step,
@@ -61,7 +60,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         mfu=utilisation(cell.flops_per_token, rate, name, trainer.loop.precision) if rate else None,
         peak_memory=peak_memory(trainer.device),
         device=name,
-        documents={"test": Documents(**dict[str, Any](trainer.documents))},
+        documents={"test": Documents(name=list(texts.name), tokens=list(texts.tokens), loss=list(texts.loss))},
     )
 
 

@@ -29,6 +29,8 @@ from ablate.config.errors import Corrupt
 from ablate.data.task import Task
 from ablate.execution.fork_server import tend
 from ablate.execution.job_file import cell_of, read_unit
+from ablate.execution.messages import Answer, Order
+from ablate.execution.messages import line as to_line
 from ablate.execution.process_state import Changed, unchanged
 from ablate.execution.run_facts import describe, with_facts
 from ablate.execution.signals import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
@@ -38,7 +40,7 @@ from ablate.results.checksum import Sum, sum_of
 from ablate.results.code_hash import code_of
 from ablate.results.lease import Lost
 from ablate.results.parts import is_foreign
-from ablate.results.records import Cell, UnitRun
+from ablate.results.records import Cell
 from ablate.results.result import Result
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key, without_user
@@ -127,7 +129,7 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
             raise RuntimeError("code or libraries changed after the plan was made; give the command again")
         write_json(run.provenance_file, provenance(config, seed, cell.task), run.check)
         with contextlib.nullcontext() if is_foreign(config) else unchanged():
-            trainer = new_trainer(run, config, seed, config["user"])
+            trainer = new_trainer(run, config, seed)
             if trainer.task.fingerprint != cell.task:
                 raise RuntimeError("the data changed after the plan was made; give the command again")
             files[run.config_file.name] = sum_of(written)
@@ -220,22 +222,21 @@ def serve(channel: socket.socket) -> None:
         return stop.is_set()
 
     while line := orders.get():
-        answer = obey(json.loads(line), stopped)
-        channel.sendall(json.dumps(answer).encode() + b"\n")
-        if answer["leaving"]:
+        answer = obey(parse(Order, json.loads(line)), stopped)
+        channel.sendall(to_line(answer).encode())
+        if answer.leaving:
             break
 
 
-def obey(order: dict[str, Any], stopped: Callable[[], bool]) -> dict[str, Any]:
+def obey(order: Order, stopped: Callable[[], bool]) -> Answer:
     """Carry out one run: its status, the file for which there was no space, and whether this process must not go on."""
-    run, status, full = parse(UnitRun, order["run"]), "", ""
-    cell = cell_of(run, order["user"])
+    run, status, full = order.run, "", ""
     try:
-        status = carry_out(Run(Path(order["results"]), run.path), cell, run.seed, order["wait"], stopped)
+        status = carry_out(Run(Path(order.results), run.path), cell_of(run, order.user), run.seed, order.wait, stopped)
     except DiskFull as error:
         full = str(error.file)
     # Who knows what a failed run has left behind; and who was told to stop has no more to do.
-    return {"status": status, "full": full, "leaving": bool(full) or stopped() or status == "failed", "died": ""}
+    return Answer(statuses=[status], full=full, leaving=bool(full) or stopped() or status == "failed")
 
 
 def _read(channel: socket.socket, orders: queue.Queue[str], stop: threading.Event) -> None:

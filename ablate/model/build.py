@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from ablate.config.components import NUMBERS, RESERVED, WIRING, bind, parameters_of, resolve
+from ablate.config.components import NUMBERS, RESERVED, WIRING, allowed_by, bind, parameters_of, resolve
 from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers
 from ablate.model.shape import ModelShape, Shape
 from ablate.model.transformer import Parts
 
 
-def shape(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> ModelShape:
+def shape(config: dict[str, Any], task: Any) -> ModelShape:
     """The numbers that a resolved configuration and its task give a model.  Raises ValueError for unequal heads."""
     model = config["model"]
     if model["dim"] % model["heads"]:
         raise ValueError(f"model.dim={model['dim']} must be divisible by model.heads={model['heads']}")
-    stacks = getattr(resolve("model", model["_target_"], user), "stacks", ("decoder",))
+    stacks = getattr(resolve("model", model["_target_"], allowed_by(config)), "stacks", ("decoder",))
     return ModelShape(
         **{key: value for key, value in model.items() if key not in RESERVED} | {"tie_embeddings": ties(config, task)},
         head_dim=model["dim"] // model["heads"],
@@ -41,12 +40,12 @@ def offered(shape: Shape) -> dict[str, Any]:
     return {"shape": shape} | {name: getattr(shape, name) for name in NUMBERS}
 
 
-def build_model(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> nn.Module:
+def build_model(config: dict[str, Any], task: Any) -> nn.Module:
     """The model of a resolved configuration for a task, on the current default device, not yet initialised.
 
     Raises BadComponent or ValueError when the pieces do not fit.
     """
-    whole = shape(config, task, user)
+    whole, user = shape(config, task), allowed_by(config)
     given = offered(whole)
     make = {name: bind(name, config[name], given, user) for name in ("norm", "ffn", "position", "attention")}
     residual = bind("residual", config["residual"], given | dict.fromkeys(WIRING), user)
@@ -80,13 +79,13 @@ def ties(config: dict[str, Any], task: Any) -> bool:
     return task.kind != "classification" and task.features is None and task.outputs == task.vocab
 
 
-def build_init(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Any:
+def build_init(config: dict[str, Any], task: Any) -> Any:
     """The initialisation of a resolved configuration's model for a task."""
-    return bind("init", config["init"], offered(shape(config, task, user)), user)()
+    return bind("init", config["init"], offered(shape(config, task)), allowed_by(config))()
 
 
-def initialised_model(config: dict[str, Any], task: Any, seed: int, user: Iterable[str] = ()) -> nn.Module:
+def initialised_model(config: dict[str, Any], task: Any, seed: int) -> nn.Module:
     """The model of a resolved configuration with its parameters drawn from a seed, on the CPU."""
-    model = build_model(config, task, user)
-    initialise_as(config.get("seed", {}).get("placebo"), model, build_init(config, task, user), seed)
+    model = build_model(config, task)
+    initialise_as(config.get("seed", {}).get("placebo"), model, build_init(config, task), seed)
     return model

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -48,10 +47,10 @@ class Budget(NamedTuple):
         )
 
 
-def count(config: dict[str, Any], task: Any, user: Iterable[str] = ()) -> Budget:
+def count(config: dict[str, Any], task: Any) -> Budget:
     """Build the model of a resolved configuration on the meta device and count.  Raises as `build_model` does."""
     with torch.device("meta"):
-        model = build_model(config, task, user).eval()
+        model = build_model(config, task).eval()
         counter = FlopCounterMode(display=False)
         with counter, torch.no_grad():
             model(**task.blank())

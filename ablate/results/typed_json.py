@@ -28,16 +28,6 @@ def record(kind: type[C]) -> type[C]:
     return dataclasses.dataclass(frozen=True, kw_only=True)(kind)
 
 
-def _told(name: str) -> None:
-    import os
-    import sys
-
-    if "RECORDS_LOG" in os.environ:
-        frame = sys._getframe(2)
-        with open(os.environ["RECORDS_LOG"], "a") as file:
-            file.write(f"{frame.f_code.co_filename}:{frame.f_lineno}:{name}\n")
-
-
 @record
 class Record:
     """Something that a file holds.  `unread` is what a newer version wrote beside it; it is written back as it was."""
@@ -52,25 +42,6 @@ class Record:
             if field.name != "unread" and not ("unless" in field.metadata and value == field.metadata["unless"]):
                 found[field.name] = plain(value)
         return found | self.unread
-
-    def __getitem__(self, name: str) -> Any:  # until every test reads records by attribute
-        if name not in self.__dataclass_fields__:
-            raise KeyError(name)
-        _told(name)
-        return getattr(self, name)
-
-    def get(self, name: str, other: Any = None) -> Any:
-        _told(name)
-        value = getattr(self, name, None)
-        return other if value is None else value
-
-    def __contains__(self, name: str) -> bool:
-        _told(name)
-        return getattr(self, name, None) is not None
-
-    def __or__(self, other: dict[str, Any]) -> Any:
-        _told("|" + ",".join(other))
-        return dataclasses.replace(self, **other)
 
 
 def plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from ablate.data.metrics import Scores, exact, loss
 from ablate.data.task import Batch, HeldOut, Task
 from ablate.model.norm import running_norms
 from ablate.training.greedy_decoding import decoded
-from ablate.training.metrics import autocast, by_document, named, score, summarise
+from ablate.training.metrics import DocumentLosses, autocast, by_document, named, score, summarise
 
 
 class Setting(NamedTuple):
@@ -42,7 +42,7 @@ class FinalEvaluation(NamedTuple):
     """Test metrics at the end of training, and losses by document."""
 
     metrics: dict[str, float]
-    documents: dict[str, list[Any]]
+    documents: DocumentLosses
 
 
 def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: int | None = None) -> Measured:

@@ -52,7 +52,7 @@ class LoadedRun(NamedTuple):
                 f"{self.run.path} has no weights: {why_without(self.result, self.run.weights_file)}"
             )
         task = self.task()
-        model = build_model(self.config, task, self.config["user"])
+        model = build_model(self.config, task)
         state, kept = model.state_dict(), self.weights()
         first = {tensor.data_ptr(): name for name, tensor in reversed(state.items())}
         if unlike := misfits({first[tensor.data_ptr()]: tensor for tensor in state.values()}, kept):
@@ -92,7 +92,7 @@ class LoadedRun(NamedTuple):
             )
         from ablate.data.build import build_task
 
-        task: Task = build_task(self.config, self.config["user"])
+        task: Task = build_task(self.config)
         if self.result and task.fingerprint != self.result.data_fingerprint:
             raise ValueError(f"{self.run.folder} was trained on other data than {task.name} is now")
         return task

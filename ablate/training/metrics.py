@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -120,16 +120,21 @@ def named(metric: str, length: int | None) -> str:
     return metric if length is None else f"{metric}@{length}"
 
 
-def by_document(scores: Scores, documents: np.ndarray, names: list[str]) -> dict[str, list[Any]]:
+class DocumentLosses(NamedTuple):
+    """Scored targets and mean loss of held-out documents, by their names."""
+
+    name: Sequence[str] = ()
+    tokens: Sequence[int] = ()
+    loss: Sequence[float] = ()
+
+
+def by_document(scores: Scores, documents: np.ndarray, names: list[str]) -> DocumentLosses:
     """Scored targets and mean loss of each held-out document that has any; nothing for a task without documents."""
     if not names:
-        return {}
+        return DocumentLosses()
     here = documents[scores.scored]
     tokens = np.bincount(here, minlength=len(names))
     total = np.bincount(here, weights=scores.loss[scores.scored], minlength=len(names))
     scored = np.flatnonzero(tokens)
-    return {
-        "name": [names[i] for i in scored],
-        "tokens": tokens[scored].tolist(),
-        "loss": (total[scored] / tokens[scored]).tolist(),
-    }
+    losses = (total[scored] / tokens[scored]).tolist()
+    return DocumentLosses([names[i] for i in scored], tokens[scored].tolist(), losses)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.config.components import resolve
+from ablate.config.components import allowed_by, resolve
 from ablate.data.build import build_task
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
@@ -27,6 +27,7 @@ from ablate.results.run import Run
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import final_evaluation, following, measure, setting_of
 from ablate.training.grad_accumulation import backward_by_parts
+from ablate.training.metrics import DocumentLosses
 from ablate.training.optim import learning_rate
 from ablate.training.settings import Loop, Optim, read
 from ablate.training.weight_averaging import AVERAGES
@@ -60,10 +61,10 @@ class Progress:
 class Trainer:
     """One run: a model, a task and an optimiser, stepping from the checkpoint, or the start, to the end."""
 
-    def __init__(self, run: Run, config: dict[str, Any], seed: int, user: list[str]):
+    def __init__(self, run: Run, config: dict[str, Any], seed: int):
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.progress = Progress()
-        self.documents: dict[str, list[Any]] = {}
+        self.documents = DocumentLosses()
         with self.timed("setup"):
             self.run, self.loop, self.optim = run, read(Loop, config["train"]), read(Optim, config["optim"])
             self.keep_checkpoint = config["keep"] == "all"
@@ -73,13 +74,13 @@ class Trainer:
             self.setting = setting_of(config)
             if self.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()  # or a worker's later runs would show its largest one's
-            self.task = build_task(config, user)
-            self.model = initialised_model(config, self.task, seed if init is None else init, user)
+            self.task = build_task(config)
+            self.model = initialised_model(config, self.task, seed if init is None else init)
             self.model.to(self.device)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
             for model in {self.model, self.average.model} if self.loop.compile else ():
                 model.compile()
-            optimiser = resolve("optim", self.optim._target_, user)
+            optimiser = resolve("optim", self.optim._target_, allowed_by(config))
             self.optimiser = optimiser(self.model, self.optim.lr, self.optim.betas, self.optim.weight_decay)
             self.restore()
             self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
@@ -245,10 +246,10 @@ class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be continued from; it has been set aside."""
 
 
-def new_trainer(run: Run, config: dict[str, Any], seed: int, user: list[str]) -> Trainer:
+def new_trainer(run: Run, config: dict[str, Any], seed: int) -> Trainer:
     """A trainer that continues from the run's checkpoint, or starts again where that is damaged, saying so."""
     try:
-        return Trainer(run, config, seed, user)
+        return Trainer(run, config, seed)
     except DamagedCheckpoint as error:
         print(f"ablate: {error}", file=sys.stderr)
-        return Trainer(run, config, seed, user)
+        return Trainer(run, config, seed)

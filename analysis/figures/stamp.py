@@ -64,7 +64,7 @@ def page_hash(page: Page) -> str:
     """SHA-256 of what a page adds to a table."""
     colours = sorted((factor, level, colour) for (factor, level), colour in page.colours.items())
     labels = sorted((page.manifest.shown or {}).items())
-    return _digest([_plain(page.width), page.caption, labels, colours, _plain(page.looks)])
+    return _digest([_plain(page.width), page.caption, labels, colours, _plain(page.encodings)])
 
 
 def _digest(value: Any) -> str:

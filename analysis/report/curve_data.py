@@ -37,13 +37,13 @@ def series(case: Case) -> Series | None:
     means, shelf, drawn = _means(rows, axes), _Shelf(), page_of(manifest, figures.edits(case))
     cells = []
     for row in case.cells.itertuples():
-        lost, look = format.lost(row), drawn.looks[row.cell]
+        lost, encoding = format.lost(row), drawn.encodings[row.cell]
         done = sum(not run["diverged"] for run in runs.get(row.cell, []))
         cells.append(
             {
                 "name": row.name + f" ({'; '.join(lost)})" * bool(lost),
-                "colour": look.colour,
-                "dash": _dash(look.dash),
+                "colour": encoding.colour,
+                "dash": _dash(encoding.dash),
                 "n": done,
                 "mean": _kept(means.get(row.cell) or _nothing([*axes, "sd"]), POINTS, shelf),
                 "runs": [run | _kept(run.pop("columns"), points, shelf) for run in runs.get(row.cell, [])],

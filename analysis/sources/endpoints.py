@@ -13,11 +13,11 @@ NAMED = 6  # runs that a note spells out
 DENSE = 0.5  # of all pairs of cell and seed; where more have a row, one without is a run that is missing
 
 
-def ends(table: pandas.DataFrame, metrics: list[str], notes: list[str]) -> pandas.DataFrame:
-    """A row per run: what it logged last of every column; one without a final endpoint is missing, and named.
+def ends(table: pandas.DataFrame, metrics: list[str]) -> tuple[pandas.DataFrame, list[str]]:
+    """A row per run: what it logged last of every column; and notes that name each without a final endpoint.
 
     A run that ended earlier than others of its cell has no final value: what it logged last is of mid-schedule.  One
-    whose final endpoint is not finite has diverged, and is named, too.
+    whose final endpoint is not finite has diverged.
     """
     kept = [name for name in ("cell", "label", "seed", *CARRIED) if name in table]
     if "step" in table:
@@ -28,17 +28,20 @@ def ends(table: pandas.DataFrame, metrics: list[str], notes: list[str]) -> panda
         runs = first.merge(grouped.last().reset_index(), on=["cell", "seed"])
     else:
         runs = table[[*kept, *metrics]].assign(ended=0.0).reset_index(drop=True)
-    _name_lost(runs, metrics[0], notes)
-    _name_lengths(runs, notes)
+    runs["status"], notes = _counted(runs, metrics[0])
+    notes += _lengths(runs)
     finite = np.isfinite(runs[metrics]).to_numpy() & (runs["status"] == "done").to_numpy()[:, None]
     runs[metrics] = runs[metrics].where(finite)
-    return runs.drop(columns="ended").reindex(columns=list(dict.fromkeys([*kept, "path", "error", *metrics])))
+    columns = list(dict.fromkeys([*kept, "path", "error", *metrics]))
+    return runs.drop(columns="ended").reindex(columns=columns), notes
 
 
-def _name_lost(runs: pandas.DataFrame, metric: str, notes: list[str]) -> None:
+def _counted(runs: pandas.DataFrame, metric: str) -> tuple[pandas.Series, list[str]]:
+    """What each run counts as, and notes on those of which their status does not say it."""
+    notes, status = list[str](), runs["status"].copy()
     value, last = runs[metric], runs.groupby("cell")["ended"].transform("max")
     early = f"that stopped before the last step of their cell and so have no final {metric}"
-    for lost, why, status in (
+    for lost, why, counts_as in (
         (value.isna(), f"without {metric}", "missing"),
         # To leave these out would compare the luck of one side with all of the other.
         (
@@ -48,33 +51,34 @@ def _name_lost(runs: pandas.DataFrame, metric: str, notes: list[str]) -> None:
         ),
         (runs["ended"] < last, early, "missing"),
     ):
-        found = runs[lost & (runs["status"] == "done")]
+        found = runs[lost & (status == "done")]
         if len(found):
             named = [f"{run.label} seed {run.seed}" for run in found.head(NAMED).itertuples()]
             more = ", …" * (len(found) > NAMED)
-            notes.append(f"{counted(len(found), 'run')} {why}, counted as {status}: {', '.join(named)}{more}")
-            runs.loc[found.index, "status"] = status
+            notes.append(f"{counted(len(found), 'run')} {why}, counted as {counts_as}: {', '.join(named)}{more}")
+            status[found.index] = counts_as
+    return status, notes
 
 
-def _name_lengths(runs: pandas.DataFrame, notes: list[str]) -> None:
-    """Say where cells end at different steps: what is compared was not trained equally long."""
+def _lengths(runs: pandas.DataFrame) -> list[str]:
+    """Where cells end at different steps: what is compared was not trained equally long."""
     last = runs[runs["status"] == "done"].groupby("label", sort=False)["ended"].max()
-    if last.nunique() > 1:
-        told = ", ".join(f"{label} {step:.15g}" for label, step in last.head(NAMED).items())
-        notes.append(f"cells end at different steps, and are compared there: {told}" + ", …" * (len(last) > NAMED))
+    told = ", ".join(f"{label} {step:.15g}" for label, step in last.head(NAMED).items()) + ", …" * (len(last) > NAMED)
+    return [f"cells end at different steps, and are compared there: {told}"] * (last.nunique() > 1)
 
 
-def with_missing(runs: pandas.DataFrame, notes: list[str]) -> pandas.DataFrame:
-    """The runs with a row of status `missing` for each cell and seed without one, where most cells have every seed."""
+def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
+    """The runs with a row of status `missing` for each cell and seed without one, where most cells have every seed.
+
+    With them a note that names those rows.
+    """
     cells, seeds = list(dict.fromkeys(runs["cell"])), sorted(set(runs["seed"]))
     there = set(zip(runs["cell"], runs["seed"], strict=True))
-    if len(there) <= DENSE * len(cells) * len(seeds):
-        return runs
     lost = [(cell, seed) for cell in cells for seed in seeds if (cell, seed) not in there]
-    if not lost:
-        return runs
+    if not lost or len(there) <= DENSE * len(cells) * len(seeds):
+        return runs, []
     label = dict(zip(runs["cell"], runs["label"], strict=True))
     named = ", ".join(f"{label[cell]} seed {seed}" for cell, seed in lost[:NAMED]) + ", …" * (len(lost) > NAMED)
-    notes.append(f"{counted(len(lost), 'run')} without a row, counted as missing: {named}")
     rows = [{"cell": cell, "seed": seed, "label": label[cell], "status": "missing"} for cell, seed in lost]
-    return pandas.concat([runs, pandas.DataFrame(rows)], ignore_index=True)
+    note = f"{counted(len(lost), 'run')} without a row, counted as missing: {named}"
+    return pandas.concat([runs, pandas.DataFrame(rows)], ignore_index=True), [note]

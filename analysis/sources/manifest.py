@@ -78,10 +78,11 @@ def assemble(
     layout = arrange(levels, asked)
     labels = labels_of(layout, own)
     table["label"] = table["cell"].map(labels)
-    runs = ends(table, metrics, notes)
+    runs, lost = ends(table, metrics)
     shown, pairing = _batches(runs, asked.unpaired)
     cells = _cells(layout, labels, runs, shown)
-    runs = _whole(with_missing(runs, notes), cells, levels)
+    runs, missing = with_missing(runs)
+    runs = _whole(runs, cells, levels)
     ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
     manifest = Manifest(
         study=origin.study,
@@ -105,7 +106,7 @@ def assemble(
     )
     axes = [name for name in ("path", "step", "tokens", "seconds") if name in table]
     curves = table[["cell", "label", "seed", *axes, *metrics]] if "step" in table else table[["cell", "seed"]][:0]
-    return Study(manifest, runs, curves.reset_index(drop=True), notes)
+    return Study(manifest, runs, curves.reset_index(drop=True), [*notes, *lost, *missing])
 
 
 def _whole(runs: pandas.DataFrame, cells: list[Cell], given: dict[str, Levels]) -> pandas.DataFrame:

@@ -126,9 +126,7 @@ def _margin(text: Any) -> float | None:
         raise ValueError(f"margin: {_share(text)}")
     size = _number(text)
     if not isinstance(size, int | float) or size <= 0:
-        raise ValueError(
-            f"margin: {text} is no size of a difference; write a number above 0 in the metric's unit: 0.01"
-        )
+        raise ValueError(f"margin: must be > 0, a number in the metric's unit as in 0.01; not {text}")
     return size
 
 

@@ -43,8 +43,8 @@ class Tracked(NamedTuple):
 
 
 def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list[str]) -> Study:
-    """The study of tracked runs.  Raises `Refused`."""
-    runs = _of_group(runs, asked)
+    """The study of tracked runs; `notes` say what was left out before.  Raises `Refused`."""
+    runs, notes = _of_group(runs, asked), list(notes)
     mirrored = [run for run in runs if _is_mirrored(run)]
     told = [_mirrored(run) if len(mirrored) == len(runs) else _plain(run) for run in runs]
     seeded = [row for row in told if isinstance(row["seed"], int)]
@@ -71,14 +71,14 @@ def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list
         raise Refused("no setting varies between the runs; name factors with --factors")
     typed = {name: levels(list(settings[name])) for name in factors}
     cells = list(zip(*typed.values(), strict=True))
-    kept, cells = _newest(kept, cells, notes)
+    kept, cells, again = _newest(kept, cells)
     table = _logged(kept, metrics)
     for name in factors:
         column = [cell[factors.index(name)] for (run, _), cell in zip(kept, cells, strict=True) for _ in _steps(run)]
         table[name] = pandas.Series(column, table.index, dtype=object)
     table = table.reindex(columns=[*table.columns, *(name for name in metrics if name not in table)])
     table.index = pandas.Index(table["path"])
-    return assemble(table, factors, metrics, asked, origin, notes)
+    return assemble(table, factors, metrics, asked, origin, [*notes, *again])
 
 
 def _logged(runs: list[tuple[Tracked, Row]], metrics: list[str]) -> pandas.DataFrame:
@@ -146,18 +146,18 @@ def _mirrored(run: Tracked) -> Row:
 
 
 def _newest(
-    kept: list[tuple[Tracked, Row]], cells: list[tuple[Any, ...]], notes: list[str]
-) -> tuple[list[tuple[Tracked, Row]], list[tuple[Any, ...]]]:
-    """One run for each cell and seed: one that is done before others, of these the newest."""
+    kept: list[tuple[Tracked, Row]], cells: list[tuple[Any, ...]]
+) -> tuple[list[tuple[Tracked, Row]], list[tuple[Any, ...]], list[str]]:
+    """One run for each cell and seed, one that is done before others, of these the newest; a note on the rest."""
     best: dict[tuple[Any, ...], int] = {}
     order = [(row["status"] == "done", run.created, i) for i, (run, row) in enumerate(kept)]
     for i, ((_, row), cell) in enumerate(zip(kept, cells, strict=True)):
         key = (*cell, row["seed"])
         best[key] = max(best.get(key, i), i, key=lambda j: order[j])
     chosen = sorted(best.values())
-    if lost := [f"{run.name} ({run.id})" for i, (run, _) in enumerate(kept) if i not in set(chosen)]:
-        notes.append(f"{counted(len(lost), 'run')} left out, whose cell and seed were run again: {_few(lost)}")
-    return [kept[i] for i in chosen], [cells[i] for i in chosen]
+    lost = [f"{run.name} ({run.id})" for i, (run, _) in enumerate(kept) if i not in set(chosen)]
+    told = f"{counted(len(lost), 'run')} left out, whose cell and seed were run again: {_few(lost)}"
+    return [kept[i] for i in chosen], [cells[i] for i in chosen], [told] * bool(lost)
 
 
 def _steps(run: Tracked) -> list[Row]:

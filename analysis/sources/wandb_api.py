@@ -28,18 +28,17 @@ OVER = ("finished", "crashed", "failed", "killed")
 
 def read_wandb(target: str, asked: Asked, results: Path) -> Study:
     """The study of a project ENTITY/PROJECT, or of a folder of offline runs.  Raises `Refused`, and never prompts."""
-    notes: list[str] = []
     try:
         import wandb  # noqa: F401
     except ImportError:
         raise Refused("--wandb needs wandb, which is missing: pip install wandb") from None
     try:
         if Path(target).is_dir():
-            runs, name = read_offline(Path(target), notes), Path(target).resolve().name
+            (runs, notes), name = read_offline(Path(target)), Path(target).resolve().name
             source = f"W&B, offline runs in {name}"  # not where: reports are passed on
         elif re.fullmatch(r"[\w.-]+/[\w.-]+", target):
             name, source = target.replace("/", "-"), f"W&B {target}"
-            runs = list(fetch(target, results / "wandb" / name, notes))
+            runs, notes = list(fetch(target, results / "wandb" / name)), []
         else:
             raise Refused("write ENTITY/PROJECT, or a folder that holds offline-run-* folders")
         created = max((run.created for run in runs), default=now())
@@ -50,7 +49,7 @@ def read_wandb(target: str, asked: Asked, results: Path) -> Study:
         raise Refused(f"--wandb {target}: {error}") from None
 
 
-def fetch(project: str, cache: Path, notes: list[str]) -> Iterator[Tracked]:
+def fetch(project: str, cache: Path) -> Iterator[Tracked]:
     """The runs of a project; one that has ended and not changed since is read from the cache.  Raises `Refused`."""
     if not wandb_credentials():
         raise Refused("no key of W&B is found; set WANDB_API_KEY, or log in once with `wandb login`")

@@ -15,22 +15,18 @@ HEAD, BLOCK = 7, 32768  # bytes of the file's and of each record's head; of a bl
 WHOLE, FIRST, LAST = 1, 2, 4  # kinds of a piece of a record; 3 is one between
 
 
-def read_offline(folder: Path, notes: list[str]) -> list[Tracked]:
-    """The runs in a folder, in the order of their start.  Raises `Refused`."""
+def read_offline(folder: Path) -> tuple[list[Tracked], list[str]]:
+    """The runs in a folder, in the order of their start, and notes on what is none.  Raises `Refused`."""
     files = sorted(folder.glob("run-*.wandb")) or sorted(folder.glob("*run-*/run-*.wandb"))
     files = files or sorted(folder.glob("wandb/*run-*/run-*.wandb"))
     if not files:
         raise Refused(f"{folder} holds no runs of W&B; name the folder that holds offline-run-* folders")
-    found = []
-    for file in files:
-        run = _read(file)
-        if run is None:
-            notes.append(f"{file.parent.name}/{file.name} is no run that can be read; left out")
-        else:
-            found.append(run)
+    read = {file: _read(file) for file in files}
+    found = [run for run in read.values() if run is not None]
     if not found:
         raise Refused(f"none of the {counted(len(files), 'run')} in {folder} can be read")
-    return found
+    lost = [file for file, run in read.items() if run is None]
+    return found, [f"{file.parent.name}/{file.name} is no run that can be read; left out" for file in lost]
 
 
 def _read(file: Path) -> Tracked | None:

@@ -120,7 +120,7 @@ def test_a_run_in_use_is_never_touched(results: Path, capsys: pytest.CaptureFixt
 
 def test_a_run_that_is_taken_after_the_look_is_not_touched(results: Path) -> None:
     run = run_of(results, 0)
-    items = [item for item in litter.look(results).items if item.kind in litter.ALWAYS]
+    items = [item for item in litter.survey(results).items if item.kind in litter.ALWAYS]
     with run.lock(lambda: False) as mine:
         assert mine and [item.path for item in litter.remove(items)] == [run.checkpoint_file]
     run.result_file.unlink()  # trained again meanwhile

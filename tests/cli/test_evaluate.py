@@ -12,7 +12,7 @@ from fake_studies import edit_json
 from one_run import sweep_here
 
 from ablate.cli.evaluate import main
-from ablate.results.atomic import write_json
+from ablate.results.atomic import read_json, write_json
 from ablate.results.run import Run
 
 
@@ -40,7 +40,7 @@ def evaluate(trained, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
 def runs(folder: Path) -> dict[str, Run]:
     manifest = json.loads((folder / "results/studies/norms/manifest.json").read_text())
     labels = {cell.id: cell.label for cell in manifest.cells}
-    return {f"{labels[r['cell']]} {r['seed']}": Run(folder / "results", r["path"]) for r in manifest.runs}
+    return {f"{labels[r.cell]} {r.seed}": Run(folder / "results", r.path) for r in manifest.runs}
 
 
 def test_a_study_gives_the_numbers_that_training_wrote(trained):
@@ -140,7 +140,7 @@ def test_runs_that_cannot_be_evaluated_do_not_keep_the_others(trained, monkeypat
 def test_other_data_are_refused(trained, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(trained)
     run = runs(trained)["ln 1"]
-    whole, result, other = run.config_file.read_text(), run.result(), tmp_path / "other.txt"
+    whole, result, other = run.config_file.read_text(), read_json(run.result_file), tmp_path / "other.txt"
     path = next(line for line in whole.splitlines() if "path:" in line)
     other.write_text("something else " * 2000)
     run.config_file.write_text(whole.replace(path, f"  path: {other}"))

@@ -218,13 +218,13 @@ def test_watching_waits_for_the_next_look_of_a_sequence(
     looks = {"looks": [3, 5], "at": 3, "max": 5}
     fabricate(tmp_path, {"norm": ["ln", "rms"]}, sequential=looks)
     manifest, shown = read_manifest(tmp_path, "fabricated"), []
-    for rounds in status.looks(tmp_path, "fabricated"):
+    for rounds in status.polls(tmp_path, "fabricated"):
         shown.append(len(rounds[-1].runs.runs))
         if len(shown) == 3:
             write_manifest(tmp_path, replace(manifest, seeds=[0, 1, 2, 3, 4]))
     assert len(shown) == 4, "the last look is over when its runs are"
     write_manifest(tmp_path, manifest)
-    assert len(list(status.looks(tmp_path, "fabricated"))) > 4, "it may go on, and did not"
+    assert len(list(status.polls(tmp_path, "fabricated"))) > 4, "it may go on, and did not"
     assert "looks at 3, 5 seeds" in said(tmp_path, capsys)[0]
 
 

@@ -105,9 +105,10 @@ def test_sides_are_all_cells_that_have_their_levels_and_what_at_fixes():
 
 
 def test_a_zipped_factor_is_named_by_any_of_its_keys():
-    cells = [{"id": level, "label": level, "levels": {"model.layers+model.dim": level}} for level in ("2+64", "4+128")]
-    for key, levels in (("model.dim", [64, 128]), ("model.layers", [2, 4])):
-        claim = {"less": [{key: levels[1]}, {key: levels[0]}]}
+    levels = ("2+64", "4+128")
+    cells = [a_cell(id=level, label=level, levels={"model.layers+model.dim": level}) for level in levels]
+    for key, (few, many) in (("model.dim", (64, 128)), ("model.layers", (2, 4))):
+        claim = {"less": [{key: many}, {key: few}]}
         assert sides_of(claim, cells) == [{"4+128"}, {"2+64"}]
 
 

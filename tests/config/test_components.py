@@ -183,10 +183,10 @@ def test_components_of_the_users_own(package: str) -> None:
 
 def test_own_constructors_of_attentions_and_residual_styles_take_the_shape_and_hand_it_on(package: str) -> None:
     node = component("attention", "gqa") | {"_target_": f"{package}.parts.Wider", "more": 1}
-    made = build_model(CONFIG | {"attention": node}, Blank(VOCAB), [package])
+    made = build_model(CONFIG | {"attention": node, "user": [package]}, Blank(VOCAB))
     assert made.blocks[0].attention.groups == 1
     node = {"_target_": f"{package}.parts.Halved", "share": 0.25}
-    assert len(build_model(CONFIG | {"residual": node}, Blank(VOCAB), [package]).blocks[0].norms) == 2
+    assert len(build_model(CONFIG | {"residual": node, "user": [package]}, Blank(VOCAB)).blocks[0].norms) == 2
 
 
 @pytest.mark.parametrize(
@@ -453,6 +453,7 @@ class Pairs(Task):
     """A task of translations."""
 
     kinds = ("seq2seq",)
+    metrics = {"loss": "min"}  # noqa: RUF012
 
     def __init__(self, kind: str, size: int):
         self.kind, self.size = kind, size

@@ -81,7 +81,7 @@ def test_a_fraction_is_as_small_as_resolution_four_allows(n, cells):
 
 def aliased(generators: list[str], names: list[str]) -> set[frozenset[frozenset[str]]]:
     """Sets of two-way interactions that are one, by the algebra of defining words: a word times a pair is a pair."""
-    words = [frozenset([left, *right.split(" x ")]) for left, right in (text.split(" = ") for text in generators)]
+    words = [frozenset([left, *right.split(" × ")]) for left, right in (text.split(" = ") for text in generators)]
     group = {frozenset()}
     for word in words:
         group |= {word ^ other for other in group}
@@ -97,7 +97,7 @@ def aliased(generators: list[str], names: list[str]) -> set[frozenset[frozenset[
 def test_aliases_follow_from_the_generators(shape, which):
     made = lay_out("fractional", counts(shape), base_of(shape, which))
     twos = [name for name, count in counts(shape).items() if count == 2]
-    told = {frozenset(frozenset(pair.split(" x ")) for pair in chain) for chain in made.aliases["together"]}
+    told = {frozenset(frozenset(pair.split(" × ")) for pair in chain) for chain in made.aliases["together"]}
     assert told == aliased(made.aliases["generators"], twos)
     assert made.aliases["resolution"] == ("IV" if told else "V")
     shown = " ".join(made.notes)
@@ -108,7 +108,7 @@ def test_aliases_follow_from_the_generators(shape, which):
     column = {name: np.where(cells[:, i] == base[i], 1, -1) for i, name in enumerate(counts(shape))}
     for generator in made.aliases["generators"]:
         left, right = generator.split(" = ")
-        assert (column[left] == np.prod([column[name] for name in right.split(" x ")], axis=0)).all()
+        assert (column[left] == np.prod([column[name] for name in right.split(" × ")], axis=0)).all()
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 2, 2, 2), (2, 3, 2, 2, 2, 2, 4)])

@@ -202,7 +202,7 @@ def test_every_cell_of_a_design_that_changes_one_factor_has_a_look_of_its_own():
     ]
     for design, shape in shapes:
         study = manifest(design, shape)
-        looks = style.looks(study, style.colours(study))
+        looks = style.encodings(study, style.colours(study))
         assert len(set(looks.values())) == len(looks)
 
 

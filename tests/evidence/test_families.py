@@ -14,6 +14,7 @@ from simulate import error, with_scores
 from ablate import evidence
 from ablate.cli.summary import summary
 from ablate.format import leaning
+from ablate.results.records import Cell
 from ablate.results.study import Study, load_study
 from analysis.case import Case, case_of
 from analysis.cli.main import _said
@@ -58,8 +59,8 @@ def _found(study: Study) -> list[evidence.Contrast]:
     return evidence.contrasts(study.manifest)
 
 
-def _weights(contrast: evidence.Contrast, cells: list[dict[str, Any]]) -> list[float]:
-    return [contrast.weights.get(cell["id"], 0.0) for cell in cells]
+def _weights(contrast: evidence.Contrast, cells: list[Cell]) -> list[float]:
+    return [contrast.weights.get(cell.id, 0.0) for cell in cells]
 
 
 @pytest.mark.parametrize(("name", "studies"), [("1x8", 150), ("3x3x2", 60)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from pathlib import Path
@@ -28,7 +29,7 @@ from analysis.writing.methods import markdown
 
 def losses(run: Any, values: list[float], first: float = 4.0, steps: int = 400) -> int:
     """Judge training losses that were logged every ten steps; how many were before the run was called diverged."""
-    run.keys |= {"steps": steps, "log_every": 10}
+    run.loop = dataclasses.replace(run.loop, steps=steps, log_every=10)
     run.progress.first_loss = first
     for i, value in enumerate(values):
         try:
@@ -120,7 +121,7 @@ def curve(validation: list[float], training: list[float]) -> list[dict[str, Any]
 def test_overfitting_is_a_rising_validation_loss_over_a_falling_training_loss(
     validation: list[float], training: list[float], found: dict[str, float] | None
 ) -> None:
-    assert overfits(curve(validation, training)) == found
+    assert overfits(curve(validation, training)) == (found and Overfits(**found))
 
 
 def test_rows_without_numbers_overfit_nothing() -> None:
@@ -130,7 +131,7 @@ def test_rows_without_numbers_overfit_nothing() -> None:
 def test_overfitting_stands_in_summary_tables_and_methods(tmp_path: Path) -> None:
     study = fabricate(tmp_path, {"norm": ["ln", "rms"]}, range(3))
     for entry in load_study(tmp_path, study).manifest.runs[:2]:
-        file = Run(tmp_path, entry["path"]).result_file
+        file = Run(tmp_path, entry.path).result_file
         write_json(file, read_json(file) | {"overfits": {"times": 1.31, "step": 40}})
     loaded = load_study(tmp_path, study)
     line = "overfits: 2 runs: ln (2): val/loss ends up to 1.31 times its lowest while train/loss fell"

@@ -44,7 +44,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-TRAINS = "ablate.execution.worker" in sys.modules
+TRAINS = "ablate.execution.worker" in sys.modules and "ablate.planning.plan" not in sys.modules
 
 
 def raise_(error):

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
+from fake_studies import a_cell
 
 from ablate.execution.child_process import program
 from ablate.execution.tracking import process
@@ -23,7 +24,7 @@ from ablate.execution.tracking.mirror import Mirror
 from ablate.execution.tracking.run_card import settings
 from ablate.execution.tracking.wandb import wandb_mode
 from ablate.results.atomic import write_json
-from ablate.results.manifest import write_manifest
+from ablate.results.manifest import study_folder
 from ablate.results.metrics_writer import MetricsWriter
 from ablate.results.run import Run
 
@@ -78,9 +79,9 @@ def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int
         for seed in range(seeds)
     ]
     manifest = {"study": STUDY, "cells": cells, "runs": runs, "seeds": list(range(seeds)), "factors": {"norm": norms}}
-    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}}
-    manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {}, "looks": [], "units": {}}
-    write_manifest(results, manifest)
+    manifest |= {"command": "python -m ablate -m norm=ln,rms", "versions": {"torch": "2.6.0"}, "looks": [], "units": {}}
+    manifest |= {"components": ["norm"], "reference": {"norm": norms[0]}, "tasks": {"f0": {"metrics": {"loss": "min"}}}}
+    write_json(study_folder(results, STUDY) / "manifest.json", manifest)
     return [run["path"] for run in runs]
 
 
@@ -381,10 +382,11 @@ def test_names_that_a_cell_does_not_tell_apart_are_left_out() -> None:
         "seed": {"init": 3, "data": None},
         "reuse": "any",
     }
-    cell = {"name": "my-norm-mlp-pre-rope-mha-gpt2", "levels": {"norm": "my-norm", "data": "text"}, "config": config}
+    levels = {"norm": "my-norm", "data": "text"}
+    cell = a_cell(name="my-norm-mlp-pre-rope-mha-gpt2", levels=levels, config=config)
     found = settings(cell)
     assert found["norm"] == "my-norm" and "ffn" not in found and "reuse" not in found and found["seed_init"] == 3
-    assert found["data"] == {"path": "x", "variant": "text"} and cell["config"]["data"] == {"path": "x"}
+    assert found["data"] == {"path": "x", "variant": "text"} and cell.config["data"] == {"path": "x"}
 
 
 def test_an_error_online_turns_to_offline_and_says_so_once(tmp_path: Path, server: Path) -> None:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, format
 from ablate.planning.budget_matching import left_over
+from ablate.results.records import Matched
 from analysis.figures.draw.axes import Short
 
 NAN = float("nan")
@@ -22,7 +23,7 @@ def test_what_is_shown_as_zero_has_no_sign(zero: float) -> None:
     assert format.span(zero, NAN, NAN, 3) == "0.000"
     assert format.span(zero, -0.0002, 0.0001, 3) == "0.000 [0.000, 0.000]"
     assert format.percent(zero / 10) == "0.0 %" and format.remainder(zero / 100) in ("0.00 %", "0 %")
-    assert left_over({"difference": zero, "quantity": "parameters"}) == "0.0 % parameters"
+    assert left_over(Matched(quantity="parameters", value=1, reference=1, difference=zero)) == "0.0 % parameters"
     row = SimpleNamespace(worth=zero, worth_low=-0.12, worth_high=0.14)
     assert evidence.worth_words(row, "steps").startswith("worth 0 % [")
 
@@ -31,7 +32,7 @@ def test_what_is_not_zero_has_its_sign() -> None:
     assert [format.number(value, 3, signed=True) for value in (0.053, -0.053, 12.5)] == ["+0.053", "−0.053", "+12.500"]
     assert (format.number(0.053, 3), format.number(-10.05, 2), format.number(NAN, 2)) == ("0.053", "−10.05", "–")
     assert (format.percent(-0.12), format.percent(0.001), format.remainder(-0.0167)) == ("−12.0 %", "+0.1 %", "−1.67 %")
-    assert left_over({"difference": -0.031, "quantity": "FLOPs"}) == "−3.1 % FLOPs"
+    assert left_over(Matched(quantity="FLOPs", value=969, reference=1000, difference=-0.031)) == "−3.1 % FLOPs"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).parent
-WORKS = "ablate.execution.worker" in sys.modules  # and is not the process that plans
+# And is not the process that plans.
+WORKS = "ablate.execution.worker" in sys.modules and "ablate.planning.plan" not in sys.modules
 
 
 class Hazard(torch.nn.Module):

@@ -129,7 +129,7 @@ def configurations(text: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def trained(config: dict[str, Any], folder: Path) -> dict[str, list[str]]:
     """What a run logs in training and at its end, to the last bit."""
     (folder / "runs" / "a" / "b").mkdir(parents=True)
-    trainer = Trainer(Run(folder, "a/b"), config, SEED, [])
+    trainer = Trainer(Run(folder, "a/b"), config, SEED)
     trainer.train(lambda: False)
     logged: dict[str, list[str]] = {}
     for row in trainer.run.metrics()[0]:

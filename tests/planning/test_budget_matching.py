@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from dataclasses import replace
 
 import pandas
 import pytest
@@ -21,16 +21,17 @@ from ablate.model.init import role_of
 from ablate.planning.budget_matching import nearest_width
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.manifest import newest_study, read_manifest
+from ablate.results.records import Cell, Matched
 from ablate.results.run_key import run_key
 
 GATED_OR_NOT = [name for name, file in groups()["ffn"].items() if "hidden" in OmegaConf.load(file)]
 
 
-def by_label(planned: Plan) -> dict[str, dict[str, Any]]:
+def by_label(planned: Plan) -> dict[str, Cell]:
     return {cell.label: cell for cell in planned.manifest.cells}
 
 
-def amount(cell: dict[str, Any], how: str, hidden: int | None = None) -> float:
+def amount(cell: Cell, how: str, hidden: int | None = None) -> float:
     """A cell's parameters without embedding and head, or its FLOPs, summed over the layers of a model that is built."""
     config = cell.config
     config = config | {"ffn": config["ffn"] | ({"hidden": hidden} if hidden else {})}
@@ -44,7 +45,7 @@ def amount(cell: dict[str, Any], how: str, hidden: int | None = None) -> float:
     return 2 * sum(m.weight.numel() for m in linear) + 4 * layers * dim * task.context
 
 
-def brute_force(cell: dict[str, Any], how: str, target: float, widths: range) -> int:
+def brute_force(cell: Cell, how: str, target: float, widths: range) -> int:
     """The nearest of all widths: a multiple of 8 where one is within 1 %, ties to the smaller."""
     left = {width: round(abs(amount(cell, how, width) / target - 1), 12) for width in widths}
     eights = {width: value for width, value in left.items() if width % 8 == 0 and value <= 0.01}
@@ -73,12 +74,9 @@ def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> 
     same = amount(cell, how, 4 * dim) == target
     expected = 4 * dim if same else brute_force(cell, how, target, range(1, 6 * dim))
     assert cell.config["ffn"]["hidden"] == expected
-    assert cell.matched == {
-        "quantity": reference.matched.quantity,
-        "value": amount(cell, how),
-        "reference": target,
-        "difference": amount(cell, how) / target - 1,
-    }
+    value = amount(cell, how)
+    quantity = reference.matched.quantity
+    assert cell.matched == Matched(quantity=quantity, value=value, reference=target, difference=value / target - 1)
     assert reference.matched.difference == 0
 
 
@@ -107,16 +105,16 @@ def test_position_tables_count_and_embeddings_do_not(plan) -> None:
     cell = by_label(plan("match=params", "position=learned,rope"))["rope"]
     assert cell.config["ffn"]["hidden"] > 64, "the table's parameters went into the FFN"
     tied = plan("match=params", "ffn=mlp,swiglu", "model.tie_embeddings=false")
-    assert by_label(tied)["swiglu"]["matched"] == by_label(plan("match=params", "ffn=mlp,swiglu"))["swiglu"]["matched"]
+    assert by_label(tied)["swiglu"].matched == by_label(plan("match=params", "ffn=mlp,swiglu"))["swiglu"].matched
 
 
 def test_shared_layers_count_once_in_parameters_and_each_in_flops(plan) -> None:
     shared = ["ffn=mlp,swiglu", "model.layers=3", "model.share_layers=true"]
     cell = by_label(plan("match=params", *shared))["swiglu"]
     assert cell.matched.value < 2 * (4 * 16**2 + 3 * 16 * cell.config["ffn"]["hidden"])
-    three, one = (by_label(plan("match=flops", *shared, f"model.layers={n}"))["mlp"]["matched"] for n in (3, 1))
+    three, one = (by_label(plan("match=flops", *shared, f"model.layers={n}"))["mlp"].matched for n in (3, 1))
     head = 2 * 16 * build_task(cell.config).vocab
-    assert three["value"] - head == pytest.approx(3 * (one["value"] - head))
+    assert three.value - head == pytest.approx(3 * (one.value - head))
 
 
 def test_every_stratum_has_its_own_reference(plan) -> None:
@@ -124,7 +122,7 @@ def test_every_stratum_has_its_own_reference(plan) -> None:
     cells = planned.manifest.cells
     assert sum(cell.reference for cell in cells) == 4
     for cell in cells:
-        plain = {"config": cell.config | {"ffn": cells[0].config["ffn"]}}
+        plain = replace(cell, config=cell.config | {"ffn": cells[0].config["ffn"]})
         target = amount(plain, "params", 4 * cell.levels["model.dim"])
         assert cell.matched.reference == target
         assert abs(cell.matched.difference) < 0.02
@@ -134,7 +132,7 @@ def test_every_stratum_has_its_own_reference(plan) -> None:
 
 def test_another_reference_is_what_the_others_are_brought_to(plan) -> None:
     cells = by_label(plan("match=params", "ffn=mlp,swiglu", "reference={ffn:swiglu}"))
-    assert cells["swiglu"]["config"]["ffn"]["hidden"] == 48 and cells["mlp"]["matched"]["reference"] == amount(
+    assert cells["swiglu"].config["ffn"]["hidden"] == 48 and cells["mlp"].matched.reference == amount(
         cells["swiglu"], "params"
     )
 
@@ -166,11 +164,11 @@ def test_a_cost_that_does_not_rise_ends_the_search() -> None:
 def test_steps_are_the_nearest_and_the_warm_up_goes_with_them(plan) -> None:
     cells = by_label(plan("match=flops_total", "train.steps=1000", "optim.warmup=100", "train.batch_size=4,5"))
     small, large = cells["train.batch_size=4"], cells["train.batch_size=5"]
-    assert small["config"]["train"]["steps"] == 1000 and large["config"]["train"]["steps"] == 800
-    assert large["config"]["optim"]["warmup"] == 80 and small["config"]["optim"]["warmup"] == 100
-    assert large["matched"]["difference"] == 0
-    assert large["config"]["train"]["eval_every"] == small["config"]["train"]["eval_every"] == 3
-    assert large["config"]["ffn"] == small["config"]["ffn"]
+    assert small.config["train"]["steps"] == 1000 and large.config["train"]["steps"] == 800
+    assert large.config["optim"]["warmup"] == 80 and small.config["optim"]["warmup"] == 100
+    assert large.matched.difference == 0
+    assert large.config["train"]["eval_every"] == small.config["train"]["eval_every"] == 3
+    assert large.config["ffn"] == small.config["ffn"]
 
 
 def test_steps_make_the_flops_of_training_equal(plan) -> None:

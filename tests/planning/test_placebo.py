@@ -179,7 +179,7 @@ def score(levels: dict, lr: float, seed: int) -> float:
     ("overrides", "message"),
     [
         (["aa=1"], "aa: must be ≥ 3"),
-        (["aa=2"], "aa: 2 of each kind say nothing"),
+        (["aa=2"], "aa: must be ≥ 3"),
         (["aa=-1"], "aa: must be ≥ 0 .*not -1"),
         (["aa=4", f"{KIND}=ffn"], f"aa: sets {KIND} by itself"),
         (["aa=4", f"{KIND}=null,ffn"], f"aa: sets {KIND} by itself"),
@@ -269,9 +269,9 @@ def test_the_summary_says_what_noise_alone_makes(tmp_path):
     found = {row.kind: row for row in floors(load_study(tmp_path, "mine-aa"))}
     assert (
         own.startswith("placebos (aa=8, ")
-        and f"SD .{round(found['ffn'].sd * 1e4):04d} (ffn drawn anew; 95 % upper" in own
+        and f"SD 0.{round(found['ffn'].sd * 1e4):04d} (ffn drawn anew; 95 % upper" in own
     )
-    assert "(chaos; 95 % upper bound ." in own and "data order ." in sources and "initialisation ." in sources
+    assert "(chaos; 95 % upper bound 0." in own and "data order 0." in sources and "initialisation 0." in sources
     upper = max(found["ffn"].upper, 0)
     table = evidence.effects(load_study(tmp_path, "mine"))
     seen = evidence.noise(table)[0]

@@ -28,10 +28,10 @@ def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> li
     cells = {cell.id: cell for cell in planned.manifest.cells}
     todo = [run for run in planned.manifest.runs if run.path in planned.todo]
     for planned_run in todo:
-        run, cell = Run(planned.results, planned_run["path"]), cells[planned_run["cell"]]
+        run, cell = Run(planned.results, planned_run.path), cells[planned_run.cell]
         run.folder.mkdir(parents=True, exist_ok=True)
         run.weights_file.touch()
-        write_json(run.provenance_file, provenance(cell.config, planned_run["seed"], cell.task))
+        write_json(run.provenance_file, provenance(cell.config, planned_run.seed, cell.task))
         write_json(run.result_file, {"status": status, "final": {"test/loss": 2.0}, "error": None, "ended": ended})
     return [Run(planned.results, run.path) for run in todo]
 
@@ -162,7 +162,7 @@ def test_runs_of_another_release_are_named_and_taken_on_request(plan):
     assert "4 runs of this study were trained by another release; trained again; reuse=any takes" in notes(again)
     other = plan("norm=ln,rms,bn", "seeds=2")
     assert "4 runs of these cells were trained by another release; trained again; reuse=any takes" in notes(other)
-    for run in (Run(first.results, one["path"]) for one in read_manifest(first.results, "mine")["runs"][:1]):
+    for run in (Run(first.results, one.path) for one in read_manifest(first.results, "mine").runs[:1]):
         write_json(run.provenance_file, read_json(run.provenance_file) | {"format": 3, "code": "c", "definitions": {}})
     taken = plan("norm=ln,rms", "seeds=2", "study=mine", "reuse=any")
     assert taken.todo == [] and "2 runs of rms were trained by another release, taken by reuse=any" in notes(taken)
@@ -192,7 +192,7 @@ def test_none_shares_with_no_other_study_and_still_resumes(plan):
     record(own)
     [unit], [cell] = own.manifest.units, own.manifest.cells
     assert run_unit(own.results, "mine", unit, True, lambda: False) == ["done"], "its worker finds the same key"
-    assert own.todo[0].endswith(run_key(cell["config"], 0, cell["task"]))
+    assert own.todo[0].endswith(run_key(cell.config, 0, cell.task))
     assert plan("norm=rms", "seeds=1", "study=mine", "reuse=none").todo == []
     assert len(plan("norm=rms", "seeds=1", "study=other", "reuse=none").todo) == 1
     assert len(plan("norm=rms", "seeds=1", "reuse=none").todo) == 1
@@ -208,7 +208,7 @@ def test_a_command_that_ends_later_brings_no_second_run_of_a_seed_into_the_study
     finish(plan("norm=ln,rms", "seeds=2"))
     log_look(first.results, first.manifest, "2025-01-02")
     runs = read_manifest(first.results, first.manifest.study).runs
-    assert len({(run["cell"], run["seed"]) for run in runs}) == len(runs) == 4
+    assert len({(run.cell, run.seed) for run in runs}) == len(runs) == 4
 
 
 HALF = """

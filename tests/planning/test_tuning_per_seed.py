@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_studies import a_manifest
 from one_run import train
 from scipy import stats
 from test_tuning import GRID, TUNE, rounds
@@ -18,7 +20,7 @@ from ablate.planning.plan import PlanError
 from ablate.planning.units import record
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import read_manifest
-from ablate.results.records import Manifest
+from ablate.results.records import Manifest, Tuning
 from ablate.results.run import Run
 from ablate.results.study import load_study
 
@@ -164,4 +166,6 @@ def test_the_level_of_tuning_anew_for_each_seed() -> None:
     assert all(shared > 0.1 for shared, _ in rates.values()) and rates[5][0] < rates[8][0] < rates[20][0]
     most = stats.binom.ppf(0.999, studies, 0.05) / studies
     assert all(each <= max(most, 0.055) for _, each in rates.values())
-    assert evidence.given({"tuning": {"key": "optim.lr"}}) and not evidence.given({"tuning": {"per_seed": True}})
+    once = Tuning(key="optim.lr", values=[], seeds=2, study="x-tune", cells={})
+    assert evidence.given(a_manifest(tuning=once))
+    assert not evidence.given(a_manifest(tuning=replace(once, per_seed=True)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from conftest import ROOT
 from ablate.config.components import resolve
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS
+from ablate.config.targets import MOVED
 from ablate.results.code_hash import LOOP, NEUTRAL, PACKAGE, Sources, code_of
 from ablate.results.code_index import WHOLE
 
@@ -68,6 +70,13 @@ def with_statement(path: Path, name: str, statement: str = "harmless = 0") -> st
     return "\n".join(lines)
 
 
+def file_of(name: str) -> Path:
+    """Where the one definition of ours with a name stands."""
+    sources = Sources({"ablate": [PACKAGE]})
+    [(module, _)] = sources.named([name])
+    return dict(sources.files_below("ablate"))[module]
+
+
 def users(target: Any) -> set[tuple[str, str]]:
     """The cells that use a class or function, by what Python says that derives from it."""
     found = {cell: resolve(cell[0], name) for cell, name in VARIANTS.items()}
@@ -103,47 +112,63 @@ SYNTHETIC = {("data", n) for n in ("copy", "reverse", "sort", "selective_copy", 
 
 
 @pytest.mark.parametrize(
-    ("file", "name", "expected"),
+    ("name", "expected"),
     [
-        ("training/trainer.py", "Trainer", CELLS),
-        ("training/trainer.py", "new_trainer", CELLS),
-        ("training/optim.py", "learning_rate", CELLS),
-        ("model/build.py", "build_model", CELLS),
-        ("training/metrics.py", "score", CELLS),
-        ("training/evaluation.py", "recalibrated", CELLS),
-        ("training/greedy_decoding.py", "greedy", CELLS),
-        ("training/diagnostics.py", "largest_logit", CELLS),
-        ("model/init.py", "initialise", CELLS),
-        ("model/dropout.py", "Dropout", CELLS),
-        ("model/running.py", "RunningNorm", {("norm", name) for name in ("bn", "instance", "powernorm")}),
-        ("model/running.py", "QuadraticMean", {("norm", "powernorm")}),
-        ("model/norm.py", "NoNorm", {("norm", "none")}),
-        ("model/position.py", "angles", {("position", name) for name in ("sinusoidal", "rope", "partial_rope")}),
-        ("data/lm.py", "LanguageModelling", TEXTS),
-        ("data/corpus.py", "cut", TEXTS),
-        ("data/stdlib.py", "stdlib_documents", {("data", "stdlib"), ("data", "mlm")}),
-        ("data/synthetic.py", "Synthetic", SYNTHETIC),
-        ("data/copying.py", "SelectiveCopy", {("data", "selective_copy")}),
-        ("training/grad_accumulation.py", "backward", CELLS),
-        ("training/weight_averaging.py", "EMA", CELLS),
-        ("model/placebo.py", "initialise_as", CELLS),
-        ("results/metrics_writer.py", "MetricsWriter", set()),
-        ("results/atomic.py", "write_atomic", set()),
-        ("results/lease.py", "Lease", set()),
-        ("cli/clean.py", "clean", set()),
-        ("execution/worker.py", "attempt", set()),
-        ("planning/checks/validate.py", "resolve_auto", set()),
-        ("planning/plan.py", "settle", set()),
+        ("Trainer", CELLS),
+        ("new_trainer", CELLS),
+        ("learning_rate", CELLS),
+        ("build_model", CELLS),
+        ("score", CELLS),
+        ("recalibrated", CELLS),
+        ("greedy", CELLS),
+        ("largest_logit", CELLS),
+        ("initialise", CELLS),
+        ("Dropout", CELLS),
+        ("RunningNorm", {("norm", name) for name in ("bn", "instance", "powernorm")}),
+        ("QuadraticMean", {("norm", "powernorm")}),
+        ("NoNorm", {("norm", "none")}),
+        ("angles", {("position", name) for name in ("sinusoidal", "rope", "partial_rope")}),
+        ("LanguageModelling", TEXTS),
+        ("cut", TEXTS),
+        ("stdlib_documents", {("data", "stdlib"), ("data", "mlm")}),
+        ("Synthetic", SYNTHETIC),
+        ("SelectiveCopy", {("data", "selective_copy")}),
+        ("backward", CELLS),
+        ("EMA", CELLS),
+        ("initialise_as", CELLS),
+        ("MetricsWriter", set()),
+        ("write_atomic", set()),
+        ("Lease", set()),
+        ("clean", set()),
+        ("attempt", set()),
+        ("resolve_auto", set()),
+        ("check_study", set()),
     ],
 )
-def test_what_is_shared_changes_all_that_share_it(file, name, expected):
-    path = PACKAGE / file
+def test_what_is_shared_changes_all_that_share_it(name, expected):
+    path = file_of(name)
     assert changed((path, with_statement(path, name))) == expected
 
 
 def test_what_the_hash_names_by_name_is_one_definition_each():
     found = [name for _, name in Sources({"ablate": [PACKAGE]}).named((*LOOP, *NEUTRAL))]
     assert sorted(found) == sorted((*LOOP, *NEUTRAL)), "each name in LOOP and NEUTRAL stands for one definition"
+
+
+def test_what_strings_name_of_ours_is_there():
+    """Commands, tables of packages: what a move of modules would leave behind without a word."""
+    sources = Sources({name: [PACKAGE.parent / name] for name in ("ablate", "analysis")})
+    said = re.compile(r"(ablate|analysis)(\.[a-z_]\w*)+")
+    files = [path for name in sources.packages for _, path in sources.files_below(name)]
+    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
+    named = {node.value for node in nodes if isinstance(node, ast.Constant) and said.fullmatch(str(node.value))}
+    gone = [name for name in named if not sources.module(name) and not leads_to(sources, name)]
+    assert named and set(gone) == MOVED.keys()
+
+
+def leads_to(sources: Sources, name: str) -> bool:
+    """Whether a dotted name is that of one definition."""
+    return [node[1] for node, _ in sources.follow_name(name)] == [name.rpartition(".")[2]]
 
 
 def test_no_module_of_ours_that_training_imports_does_anything_then():

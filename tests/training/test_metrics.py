@@ -184,7 +184,7 @@ def test_only_scored_targets_count() -> None:
     assert 3 / 12 <= sum(perfect) / 12 == found["test/exact"] < 1 and len(perfect) == WINDOWS - 1
     assert found["test/accuracy"] == pytest.approx(sum(hits) / len(hits), rel=1e-12)
     assert found["test/loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-6)
-    assert sum(by_document(scores, windows.documents, windows.names)["tokens"]) == len(losses)
+    assert sum(by_document(scores, windows.documents, windows.names).tokens) == len(losses)
 
 
 def test_what_is_predicted_for_no_score_changes_nothing() -> None:
@@ -211,7 +211,7 @@ def test_classes_are_scored_by_example() -> None:
     assert scores.loss.shape == (WINDOWS,)
     assert found["test/accuracy"] == found["test/exact"] == float((logits.argmax(1) == classes).double().mean())
     assert found["test/loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, classes)), rel=1e-6)
-    assert by_document(scores, windows.documents, windows.names) == {}
+    assert by_document(scores, windows.documents, windows.names) == ((), (), ())
 
 
 def test_nothing_to_score_is_an_error() -> None:
@@ -248,13 +248,13 @@ def test_documents_add_up() -> None:
     windows = held_out()
     scores = score(Table(), windows, CPU, "fp32")
     found = by_document(scores, windows.documents, windows.names)
-    assert found["name"] == ["a", "b", "d", "e"] and sum(found["tokens"]) == WINDOWS * LENGTH
-    total = sum(n * loss for n, loss in zip(found["tokens"], found["loss"], strict=True))
-    assert total / sum(found["tokens"]) == pytest.approx(float(scores.loss.mean()), rel=1e-12)
-    for name, tokens, loss in zip(*found.values(), strict=True):
+    assert found.name == ["a", "b", "d", "e"] and sum(found.tokens) == WINDOWS * LENGTH
+    total = sum(n * loss for n, loss in zip(found.tokens, found.loss, strict=True))
+    assert total / sum(found.tokens) == pytest.approx(float(scores.loss.mean()), rel=1e-12)
+    for name, tokens, loss in zip(*found, strict=True):
         own = scores.loss[windows.documents == windows.names.index(name)]
         assert tokens == own.size and loss == pytest.approx(own.mean(), rel=1e-12)
-    assert all(isinstance(n, int) for n in found["tokens"]) and all(isinstance(x, float) for x in found["loss"])
+    assert all(isinstance(n, int) for n in found.tokens) and all(isinstance(x, float) for x in found.loss)
 
 
 class Perplexed(Blank):

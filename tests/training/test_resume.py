@@ -133,7 +133,7 @@ def test_a_full_disk_is_no_failure_of_the_run(planned, undisturbed, name, monkey
 def test_a_corrupt_result_is_named_set_aside_and_trained_again(planned, undisturbed, content, capfd):
     _, run = train(planned)
     run.result_file.write_text(content)
-    again = plan_study(tuple(planned.manifest.command.split()[3:]))
+    again = plan_study(tuple(planned.manifest.command.split()[1:]))
     assert again.todo == [run.path] and any("result.json" in note for note in again.notes)
     assert train(planned)[0] == "done"
     assert run.result().final == undisturbed[1]

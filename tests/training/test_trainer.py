@@ -51,7 +51,7 @@ def configured(small: list[str], *overrides: str) -> dict[str, Any]:
 
 def trainer_of(config: dict[str, Any], folder: Path, seed: int = SEED) -> Trainer:
     (folder / "runs" / "a" / "b").mkdir(parents=True, exist_ok=True)
-    return Trainer(Run(folder, "a/b"), config, seed, [])
+    return Trainer(Run(folder, "a/b"), config, seed)
 
 
 def rate(step: int, schedule: str) -> float:
@@ -88,8 +88,8 @@ def held_out_loss(model: nn.Module, task: Any, split: str) -> float:
 
 def by_hand(config: dict[str, Any]) -> tuple[list[dict[str, Tensor]], list[dict[str, float]]]:
     """The weights after each of five steps, and what is logged before the first and after each."""
-    task = build_task(config, [])
-    model = initialised_model(config, task, SEED, [])
+    task = build_task(config)
+    model = initialised_model(config, task, SEED)
     optimiser, tokens = two_groups(model), config["train"]["batch_size"] * config["data"]["context"]
     weights, rows = [], [{"step": 0, "tokens": 0, "val/loss": held_out_loss(model, task, "val")}]
     for step in range(STEPS):
@@ -176,7 +176,7 @@ def same(first: tuple[dict[str, Tensor], Tensor], second: tuple[dict[str, Tensor
 
 def test_every_variant_sees_the_batches_of_its_seed_and_each_of_them_once(small: list[str], tmp_path: Path) -> None:
     config = configured(small)
-    task = build_task(config, [])
+    task = build_task(config)
     batches = [task.batch(SEED, step, config["train"]["batch_size"]) for step in range(3)]
     expected = [(batch.inputs, batch.targets) for batch in batches]
     assert not any(same(expected[i], expected[j]) for i in range(3) for j in range(i))

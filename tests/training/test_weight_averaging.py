@@ -36,7 +36,7 @@ def planned(small: list[str], *overrides: str):
 
 def trainer(small: list[str], folder: Path, *overrides: str) -> Trainer:
     plan = planned(small, *overrides)
-    return Trainer(Run(folder, "a/b"), plan.manifest.cells[0].config, 0, [])
+    return Trainer(Run(folder, "a/b"), plan.manifest.cells[0].config, 0)
 
 
 def test_the_average_is_the_recursion_in_double_precision(small, tmp_path):

@@ -19,7 +19,7 @@ from ablate.results.run import Result, Run, stamp
 from ablate.results.tables import parse_lines
 
 STALE = 60.0  # seconds without a logged step after which a run without a lease no longer counts as running
-LEASE = 5.0  # seconds between two looks at a lease that was fresh
+LEASE = 5.0  # seconds between two polls of a lease that was fresh
 TAIL = 16384  # bytes read from the end of a metrics file
 STATES = ("done", "diverged", "failed", "running", "interrupted", "queued")
 
@@ -64,10 +64,10 @@ class RunState:
         self.grew = -STALE
         if self.seen_metrics and not again:  # a file server's clock may be off; where that matters, leases tell
             self.grew = time.monotonic() - abs(time.time() - self.seen_metrics[0] / 1e9)
-        self.look(time.monotonic())
+        self.poll(time.monotonic())
 
-    def look(self, now: float) -> bool:
-        """Look at the files again; True when the run has ended since the last look."""
+    def poll(self, now: float) -> bool:
+        """Read the files again; True when the run has ended since the last poll."""
         found, ended = stamp(self.run.result_file), False
         if found != self.seen_result:
             self.seen_result, self.result = found, self._read_result()
@@ -154,10 +154,10 @@ class Runs:
     def __init__(self, runs: list[RunState]):
         self.runs = runs
 
-    def look(self) -> list[RunState]:
-        """Look at all of them; those that have ended since the last look, in order."""
+    def poll(self) -> list[RunState]:
+        """Poll all of them; those that have ended since the last poll, in order."""
         now = time.monotonic()
-        fresh = [run for run in self.runs if run.look(now)]
+        fresh = [run for run in self.runs if run.poll(now)]
         return sorted(fresh, key=lambda run: str(run.result.ended if run.result else ""))
 
     def ended(self) -> int:

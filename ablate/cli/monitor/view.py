@@ -22,7 +22,7 @@ from ablate.format import duration
 from ablate.format.streams import screen
 from ablate.results.manifest import read_manifest
 
-TICK = 0.5  # seconds between looks
+TICK = 0.5  # seconds between polls
 HEARTBEAT = 30.0  # seconds without a plain line after which one says that the sweep is alive
 # The columns of the table, each with the width of a terminal from which on it is shown.
 COLUMNS = {"run": 0, "step": 20, "train/loss": 36, "val/loss": 48, "tokens/s": 60, "left": 72, "where": 96}
@@ -71,8 +71,8 @@ def counts(runs: Runs) -> str:
 
 
 def endings(runs: Runs) -> list[tuple[str, str]]:
-    """Look at all runs; the status of each that has ended since the last look, and a line about it."""
-    fresh, lines = runs.look(), list[tuple[str, str]]()
+    """Poll all runs; the status of each that has ended since the last poll, and a line about it."""
+    fresh, lines = runs.poll(), list[tuple[str, str]]()
     for i, run in enumerate(fresh, runs.ended() - len(fresh) + 1):
         assert run.result
         count = f"[{i:{len(str(len(runs.runs)))}}/{len(runs.runs)}]"

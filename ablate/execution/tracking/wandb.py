@@ -21,7 +21,7 @@ from ablate.config.wandb_login import wandb_credentials
 from ablate.execution.tracking.mirror import Mirror, one_line, say
 from ablate.execution.tracking.run_card import Card
 
-POLL = 0.25, 2.0  # seconds between looks: while runs end, and at most
+POLL = 0.25, 2.0  # seconds between polls: while runs end, and at most
 GRACE = 45.0  # seconds that are left to the mirror when its sweep has ended
 EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
 AXES = ("step", "tokens", "seconds")  # what curves can be plotted over; the first unless another is chosen

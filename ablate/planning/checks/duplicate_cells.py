@@ -18,26 +18,31 @@ from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import numbers
 
+Row = dict[str, Any]
 Pair = tuple[int, int]
 Signature = list[list[float]] | None  # of a copy: of each of its outputs the size, then projections
 ROUNDING = 1e-10  # of the size: in float64 what sums in another order leave, and far below what float32 can tell
 
 
 def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> list[str]:
-    """Raise PlanError for cells that are the same in all that a run's numbers depend on.
+    """Raise PlanError for cells that are the same in all that a run\'s numbers depend on, or that have one name.
 
     Cells that differ in a component that has no place are told in notes where they are allowed.
     """
     seen: dict[str, int] = {}
+    called: dict[str, int] = {}
     problems, notes = [], []
     for i, (row, cell) in enumerate(zip(rows, checked, strict=True)):
         used = {key: value for key, value in numbers(cell.config).items() if key not in cell.budget.unused}
         first = seen.setdefault(json.dumps([used, row.task], sort_keys=True), i)
         if first == i:
+            if (other := called.setdefault(row.id, i)) != i:
+                classes = f"{row.label} and {rows[other].label} are classes of one name"
+                problems.append(Problem("", f"{classes}; write a variant, a YAML of its own, for each"))
             continue
         why = "".join(f", which has no place for a {group}" for group in cell.budget.unused)
         said = f"{row.label} is the same cell as {rows[first].label}{why}"
-        if allowed and row.id != rows[first].id:
+        if allowed and numbers(cell.config) != numbers(checked[first].config):
             notes.append(f"{said}; allow_duplicates=true trains both")
         else:
             problems.append(Problem("", f"{said}; leave one of them out"))
@@ -100,7 +105,7 @@ def same_data(checked: list[Checked]) -> Iterator[Pair]:
 
 def contents(cell: Checked) -> str:
     """Hash of a cell's first batches, its held-out examples, and what else its task is to a model."""
-    task = build_task(cell.config, cell.config["user"]) if isinstance(cell.task, Described) else cell.task
+    task = build_task(cell.config) if isinstance(cell.task, Described) else cell.task
     size, tokens = cell.config["train"]["batch_size"], cell.config["eval"]["tokens"]
     parts = [task.batch(0, step, size) for step in range(3)]
     parts += [task.held_out(split, tokens) for split in ("val", "test")]
@@ -121,4 +126,4 @@ def names(rows: list[Cell], pair: Pair) -> tuple[str, str]:
     first, second = (rows[i].levels for i in pair)
     keys = [key for key in first if first[key] != second[key]]
     left, right = (" + ".join(f"{key}={show(levels[key])}" for key in keys) for levels in (first, second))
-    return left or rows[pair[0]]["label"], right or rows[pair[1]]["label"]
+    return left or rows[pair[0]].label, right or rows[pair[1]].label

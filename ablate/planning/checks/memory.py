@@ -79,7 +79,7 @@ def kept_bytes(config: dict[str, Any], task: Any, batch: int, device: str) -> tu
         return x
 
     with torch.device("meta"):
-        model = build_model(config, task, config["user"])
+        model = build_model(config, task)
         inputs = {name: x.expand(batch, *x.shape[1:]).clone() for name, x in task.blank().items()}
         own = {x.untyped_storage()._cdata for x in (*model.parameters(), *model.buffers(), *inputs.values())}
         fused = AsFused() if device == "cuda" else AsExplicit()

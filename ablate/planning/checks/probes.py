@@ -13,7 +13,7 @@ import torch.nn.functional as F
 import yaml
 from torch import Tensor, nn
 
-from ablate.config.components import resolve
+from ablate.config.components import allowed_by, resolve
 from ablate.config.groups import defaults, groups
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
@@ -23,7 +23,7 @@ from ablate.planning.checks.small_models import Spec, build, others, perturb, so
 FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
 RATE = 1e-2  # of the two steps of training, for gradients of RMS 1
 CAUSAL = ("lm", "seq2seq")
-LOOKS = 3  # projections of each output: one alone a difference could be at right angles to
+PROJECTIONS = 3  # projections of each output: one alone a difference could be at right angles to
 
 Inputs = dict[str, Tensor]
 Probe = Callable[[nn.Module, Inputs, Spec], bool]
@@ -222,14 +222,16 @@ def signature(tensors: list[Tensor]) -> list[list[float]] | None:
         x = tensor.double().flatten()
         if not x.isfinite().all():
             return None
-        weights = (torch.rand(len(x), generator=torch.Generator().manual_seed(i)).double() - 0.5 for i in range(LOOKS))
+        weights = (
+            torch.rand(len(x), generator=torch.Generator().manual_seed(i)).double() - 0.5 for i in range(PROJECTIONS)
+        )
         found.append([float(x.square().mean().sqrt()), *(float(x @ w) / len(x) ** 0.5 for w in weights)])
     return found
 
 
 def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> list[list[str]]:
     """Components of which nothing reaches the outputs, though they have parameters, or not all parameters do."""
-    targets = {group: resolve(group, spec.config[group]["_target_"], spec.user) for group in COMPONENTS}
+    targets = {group: resolve(group, spec.config[group]["_target_"], allowed_by(spec.config)) for group in COMPONENTS}
     found = []
     for group, target in targets.items():
         others = tuple(other for other in targets.values() if other is not target and inspect.isclass(other))

@@ -42,7 +42,6 @@ class Spec(NamedTuple):
     rows: int
     length: int
     double: bool
-    user: list[str]
 
 
 def varying(configs: list[dict[str, Any]]) -> set[str]:
@@ -103,13 +102,13 @@ def fit(cell: Checked, config: dict[str, Any], positions: int) -> Spec:
     context = min(cell.task.context, CONTEXT)
     rows = 3 if context <= 128 else 2
     length = max(int(WORK / parameters / rows), positions, SHORTEST)
-    config = config | {"data": {"context": cell.task.context}}
-    return Spec(config, facts, rows, min(context, length), True, list(cell.config["user"]))
+    config = config | {"data": {"context": cell.task.context}, "user": cell.config["user"]}
+    return Spec(config, facts, rows, min(context, length), True)
 
 
 def build(spec: Spec, seed: int = 0) -> nn.Module:
     """The copy's model, initialised as the cell's would be."""
-    model = initialised_model(spec.config, StandIn(spec.task), seed, spec.user)
+    model = initialised_model(spec.config, StandIn(spec.task), seed)
     return model.double() if spec.double else model
 
 

@@ -15,7 +15,7 @@ from ablate.data.task import Task
 from ablate.execution.fork import ALMOST, adopt, clear, how_it_died, start
 from ablate.results.parts import is_foreign, targets_of
 
-LOOK = 0.2  # seconds between two looks at whether a process has died
+POLL = 0.2  # seconds between two polls of whether a process has died
 FACTS = [
     *("name", "title", "kind", "kinds", "token", "metrics", "yardsticks", "train_tokens", "bytes_per_token", "notes"),
     *("vocab", "outputs", "features", "context", "positions", "length", "fingerprint"),
@@ -58,7 +58,7 @@ def apart(call: Callable[[], Any]) -> Any:
     line = None
     try:
         while line is None:
-            line = child.listen(LOOK)
+            line = child.listen(POLL)
     finally:
         code = child.end(ALMOST if line == "" else 0)
     try:

@@ -132,7 +132,7 @@ class Validator:
         key = json.dumps([config["data"], config["model"]["_target_"]], sort_keys=True)
         if key not in self.tasks:
             try:
-                self.tasks[key] = build_task(config, config["user"])
+                self.tasks[key] = build_task(config)
             except BadComponent as error:
                 raise Refused(error.key, f"{error}{fitting(config) if error.key == 'data' else ''}") from None
             except (ValueError, OSError) as error:
@@ -167,8 +167,8 @@ class Validator:
 def counted(config: dict[str, Any], task: Any) -> dict[str, Any]:
     """The budget of a cell's model, or the problem that keeps it from being built, as plain data."""
     try:
-        build_init(config, task, config["user"])
-        return count(config, task, config["user"])._asdict()
+        build_init(config, task)
+        return count(config, task)._asdict()
     except BadComponent as error:
         return {"problem": [error.key, str(error)]}
     except ValueError as error:

@@ -1,1 +1,1 @@
-"""What several kinds of figure draw with: axes, legends, rows, looks, text that fits."""
+"""What several kinds of figure draw with: axes, legends, rows, encodings, text that fits."""

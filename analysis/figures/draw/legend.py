@@ -1,4 +1,4 @@
-"""The legend below a figure: one entry per look, in columns that fit the page."""
+"""The legend below a figure: one entry per encoding, in columns that fit the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.figures.draw.page import Page
-from analysis.figures.draw.style import Look
+from analysis.figures.draw.style import Encoding
 from analysis.figures.draw.wrap import fold, width_of
 
 SAMPLE, EDGE = 0.52, 0.1  # inches: of a line's sample with the space around an entry, of the page's edges
@@ -29,19 +29,19 @@ class Legend(NamedTuple):
         figure.legend(handles, names, loc="outside lower left", ncols=self.columns, handlelength=3, columnspacing=1)
 
 
-def legend(looks: dict[str, Look], page: Page, line: bool = True, marker: bool = True) -> Legend:
-    """The legend of these looks, of what the figure draws of them; long names take several lines."""
+def legend(encodings: dict[str, Encoding], page: Page, line: bool = True, marker: bool = True) -> Legend:
+    """The legend of these encodings, of what the figure draws of them; long names take several lines."""
     room = page.width - EDGE
     handles = {
         fold(name, room - SAMPLE): Line2D(
             [],
             [],
-            color=look.colour,
-            linestyle=look.dash if line else "",
-            marker=look.marker if marker else "",
+            color=encoding.colour,
+            linestyle=encoding.dash if line else "",
+            marker=encoding.marker if marker else "",
             ms=3 if line else 3.5,
         )
-        for name, look in looks.items()
+        for name, encoding in encodings.items()
     }
     widest = max(map(width_of, handles), default=0.0) + SAMPLE
     columns = max(1, min(MOST, int(room / widest)))

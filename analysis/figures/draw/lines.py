@@ -123,15 +123,15 @@ def caption(rows: pandas.DataFrame) -> str:
 def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per facet, a line per label; diverged runs counted at the top."""
     panels = [group for _, group in table.groupby("facet", sort=False)]
-    looks = line_looks(table, page)
-    below = legend(looks, page)
+    encodings = line_encodings(table, page)
+    below = legend(encodings, page)
     across = 1 if page.narrow else min(len(panels), 3)
     down = math.ceil(len(panels) / across)
     drawn = page.figure(table, 1.9 * down + 0.3 + below.height)
     several = table["metric"].nunique() > 1
     axes = list(drawn.subplots(down, across, squeeze=False, sharey=not several).flat)
     for i, (axis, rows) in enumerate(zip(axes, panels, strict=False)):
-        _panel(axis, rows, looks, table.attrs)
+        _panel(axis, rows, encodings, table.attrs)
         axis.set_title(rows["facet"].iloc[0])
         axis.set_xlabel(page.label(table.attrs["x"]))
         metric = rows["metric"].iloc[0]
@@ -140,36 +140,38 @@ def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
             axis.set_ylabel(table.attrs["y"][metric])
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
-    if len(looks) > 1 or "all runs" not in looks:
+    if len(encodings) > 1 or "all runs" not in encodings:
         below.draw(drawn)
     return drawn
 
 
-def line_looks(table: pandas.DataFrame, page: Page) -> dict[str, style.Look]:
-    """The look of each line: of its variant, whatever the setting on the axis."""
+def line_encodings(table: pandas.DataFrame, page: Page) -> dict[str, style.Encoding]:
+    """The encoding of each line: of its variant, whatever the setting on the axis."""
     first = table.drop_duplicates("label")
     manifest = page.manifest
     if manifest.design == "grid":
-        looks = style.looks(_with_factors(manifest, table.attrs["lines"]), page.colours)
+        encodings = style.encodings(_with_factors(manifest, table.attrs["lines"]), page.colours)
     else:
-        looks = page.looks
-    return {row.label: looks[row.cell] for row in first.itertuples()}
+        encodings = page.encodings
+    return {row.label: encodings[row.cell] for row in first.itertuples()}
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, looks: dict[str, style.Look], attrs: dict[str, Any]) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encoding], attrs: dict[str, Any]) -> None:
     for place, (label, line) in enumerate(rows.groupby("label", sort=False)):
-        look = looks[str(label)]
+        encoding = encodings[str(label)]
         line = line.sort_values("x")
         whole = line.where(line["diverged"] == 0)  # no line passes through what only survivors are a mean of
-        axis.plot(line["x"], whole["mean"], linestyle=look.dash, color=look.colour, marker=look.marker, ms=3.5)
-        axis.fill_between(line["x"], whole["low"], whole["high"], color=look.colour, alpha=0.15, lw=0)
+        axis.plot(
+            line["x"], whole["mean"], linestyle=encoding.dash, color=encoding.colour, marker=encoding.marker, ms=3.5
+        )
+        axis.fill_between(line["x"], whole["low"], whole["high"], color=encoding.colour, alpha=0.15, lw=0)
         part = line[(line["diverged"] > 0) & (line["n"] > 0)]
-        axis.plot(part["x"], part["mean"], look.marker, color=look.colour, mfc="white", ms=3.5)
+        axis.plot(part["x"], part["mean"], encoding.marker, color=encoding.colour, mfc="white", ms=3.5)
         if "best" in line:
             best = line[line["best"]]
-            axis.plot(best["x"], best["mean"], "o", mfc="none", mec=look.colour, ms=8, mew=0.8)
+            axis.plot(best["x"], best["mean"], "o", mfc="none", mec=encoding.colour, ms=8, mew=0.8)
         for row in line[line["diverged"] > 0].itertuples():
-            _cross(axis, row, 0.97 - 0.07 * place, look.colour)
+            _cross(axis, row, 0.97 - 0.07 * place, encoding.colour)
     value_axis(axis, attrs["at"])
 
 

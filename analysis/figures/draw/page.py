@@ -1,4 +1,4 @@
-"""What a figure needs beside its table: width, colours, looks and names, as the user has them in figures.yaml."""
+"""What a figure needs beside its table: width, colours, encodings and names, as the user has them in figures.yaml."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from analysis.figures.draw import style
 
 
 class Page(NamedTuple):
-    """The manifest of the study, the width in inches, and the look of variants and cells."""
+    """The manifest of the study, the width in inches, and the encoding of variants and cells."""
 
     manifest: Manifest
     width: float
     colours: dict[tuple[str, str], str]  # of (factor, level as text)
-    looks: dict[str, style.Look]  # of cell ids
+    encodings: dict[str, style.Encoding]  # of cell ids
     caption: bool = False  # whether it is drawn into the image
 
     def label(self, name: object) -> str:
@@ -46,4 +46,4 @@ class Page(NamedTuple):
 def page_of(manifest: Manifest, edits: Edits) -> Page:
     """The page of a study with the edits of its user."""
     colours = style.colours(manifest) | edits.colours
-    return Page(manifest, edits.width, colours, style.looks(manifest, colours), edits.caption)
+    return Page(manifest, edits.width, colours, style.encodings(manifest, colours), edits.caption)

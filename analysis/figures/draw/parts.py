@@ -36,10 +36,10 @@ def by_cell(rows: pandas.DataFrame, page: Page, *styles: str) -> dict[str, Any]:
 
     It draws the numbers that it is given, and computes none of its own.
     """
-    looks = {cell: page.looks[cell] for cell in dict.fromkeys(rows["cell"])}
-    how = {"markers": {cell: look.marker for cell, look in looks.items()}}
-    how |= {"dashes": {cell: "" if look.dash == "-" else look.dash[1] for cell, look in looks.items()}}
-    palette = {cell: look.colour for cell, look in looks.items()}
+    encodings = {cell: page.encodings[cell] for cell in dict.fromkeys(rows["cell"])}
+    how = {"markers": {cell: encoding.marker for cell, encoding in encodings.items()}}
+    how |= {"dashes": {cell: "" if encoding.dash == "-" else encoding.dash[1] for cell, encoding in encodings.items()}}
+    palette = {cell: encoding.colour for cell, encoding in encodings.items()}
     return {"hue": "cell", "style": "cell", "palette": palette, "legend": False} | {name: how[name] for name in styles}
 
 
@@ -57,7 +57,7 @@ def lines_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, *style
 def bands_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, alpha: float) -> None:
     """The band of each cell, from `low` to `high`."""
     for cell, own in rows.groupby("cell", sort=False):
-        axis.fill_between(own[x], own["low"], own["high"], color=page.looks[str(cell)].colour, alpha=alpha, lw=0)
+        axis.fill_between(own[x], own["low"], own["high"], color=page.encodings[str(cell)].colour, alpha=alpha, lw=0)
 
 
 def name_ticks(axis: Axes, names: Sequence[str], inches: float, first: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""One look per variant, the same in every figure, for print, for screens and for readers with any colour vision."""
+"""One encoding per variant, colour, dash and marker, the same in every figure, in print and for any colour vision."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ RC = {
 }
 
 
-class Look(NamedTuple):
+class Encoding(NamedTuple):
     """How a cell is drawn."""
 
     colour: str
@@ -78,7 +78,7 @@ def colours(manifest: Manifest) -> dict[tuple[str, str], str]:
 def roles(manifest: Manifest) -> tuple[str | None, str | None, list[str]]:
     """Which factor is colour (most levels), which is dash and marker (few levels), which need panels of their own.
 
-    In designs other than a grid none is any of these: each cell has a look of its own.
+    In designs other than a grid none is any of these: each cell has a encoding of its own.
     """
     factors = manifest.factors
     if manifest.design != "grid":
@@ -88,24 +88,24 @@ def roles(manifest: Manifest) -> tuple[str | None, str | None, list[str]]:
     return (ranked[0] if ranked else None), second, [name for name in factors if name not in (*ranked[:1], second)]
 
 
-def looks(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Look]:
-    """The look of each cell by its id; `palette` has the colour of each (factor, level)."""
+def encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Encoding]:
+    """The encoding of each cell by its id; `palette` has the colour of each (factor, level)."""
     if manifest.design != "grid":
-        return _own_looks(manifest, palette)
+        return _own_encodings(manifest, palette)
     factors, (colour, second, _), found = manifest.factors, roles(manifest), {}
     for cell in manifest.cells:
         first = factors[colour].index(cell.levels[colour]) if colour else 0
         style = factors[second].index(cell.levels[second]) if second else first // len(PALETTE)
         shade = palette[colour, format.show(cell.levels[colour])] if colour else PALETTE[0]
         marker = MARKERS[(style if second else first) % len(MARKERS)]
-        found[cell.id] = Look(shade, DASHES[style % len(DASHES)], marker)
+        found[cell.id] = Encoding(shade, DASHES[style % len(DASHES)], marker)
     return found
 
 
-def _own_looks(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Look]:
+def _own_encodings(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[str, Encoding]:
     """A changed cell has the colour of its change, as everywhere, and its factor's dash and marker; others in order."""
     changed, factors = evidence.changes(manifest), list(manifest.factors)
-    found: dict[str, Look] = {}
+    found: dict[str, Encoding] = {}
     for i, cell in enumerate(manifest.cells):
         if manifest.design == "fractional":
             colour, place = PALETTE[i % len(PALETTE)], i // len(PALETTE)
@@ -114,9 +114,9 @@ def _own_looks(manifest: Manifest, palette: dict[tuple[str, str], str]) -> dict[
             colour, place = palette[factor, format.show(level)], factors.index(factor) + 1
         else:
             colour, place = INK, 0
-        ways = (Look(colour, DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]) for n in range(place, place + 12))
-        free = [look for look in ways if look not in found.values()]
-        found[cell.id] = free[0] if free else Look(colour, DASHES[0], MARKERS[0])
+        ways = (Encoding(colour, DASHES[n % len(DASHES)], MARKERS[n % len(MARKERS)]) for n in range(place, place + 12))
+        free = [encoding for encoding in ways if encoding not in found.values()]
+        found[cell.id] = free[0] if free else Encoding(colour, DASHES[0], MARKERS[0])
     return found
 
 

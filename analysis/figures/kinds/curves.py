@@ -118,7 +118,7 @@ def _facets(manifest: Manifest) -> dict[str, str]:
 
 
 def _labels(case: Case) -> dict[str, str]:
-    """The legend: each cell with what became of its runs; over several facets, each look once."""
+    """The legend: each cell with what became of its runs; over several facets, each encoding once."""
     manifest, cells = case.study.manifest, case.cells
     colour, second, apart = style.roles(manifest)
     if apart:
@@ -175,7 +175,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """
     facets, names = _groups(table), _names(table)
     columns = len(names)
-    below = legend({row.label: page.looks[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
+    below = legend({row.label: page.encodings[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
     many = [f"{FACETS} of {len(facets)} panels shown; subset in figures.yaml chooses"] * (len(facets) > FACETS)
     facets = facets[:FACETS]
     shape = (len(facets) * columns, 1) if page.narrow else (len(facets), columns)
@@ -224,7 +224,7 @@ def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page) -> None:
         else:
             _ending(panel, last, "seconds" if name == "clock" else "x", rows["x"].max())
     for (cell, _), run in rows[rows["status"] == "diverged"].groupby(["cell", "seed"], sort=False):
-        _cross(whole, run, page.looks[str(cell)])
+        _cross(whole, run, page.encodings[str(cell)])
 
 
 def _whole(axis: Axes, rows: pandas.DataFrame) -> None:
@@ -263,12 +263,12 @@ def _limit(axis: Axes, shown: pandas.DataFrame) -> None:
     axis.set_ylim(low - margin, high + margin)
 
 
-def _cross(axis: Axes, run: pandas.DataFrame, look: style.Look) -> None:
+def _cross(axis: Axes, run: pandas.DataFrame, encoding: style.Encoding) -> None:
     low, top = axis.get_ylim()
     known = run[np.isfinite(run["mean"]) & (run["x"] > 0)]
-    axis.plot(known["x"], known["mean"], color=look.colour, linestyle=look.dash, lw=0.7)
+    axis.plot(known["x"], known["mean"], color=encoding.colour, linestyle=encoding.dash, lw=0.7)
     y = min(max(known["mean"].iloc[-1], low), top) if len(known) else top
-    axis.plot(run["x"].max(), y, "x", color=look.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
+    axis.plot(run["x"].max(), y, "x", color=encoding.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
 
 
 KIND = Kind("curves", "the validation metric while training", table, draw)

@@ -102,7 +102,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A row of two panels per kind of diagnostic: over steps, and by layer at the end."""
     kinds = list(table.groupby("facet", sort=False))
     names = dict(zip(table["cell"], table["name"], strict=True))
-    below = legend({name: page.looks[cell] for cell, name in names.items()}, page)
+    below = legend({name: page.encodings[cell] for cell, name in names.items()}, page)
     drawn = page.figure(table, 1.5 * len(kinds) + below.height + 0.3)
     axes = drawn.subplots(len(kinds), 2, squeeze=False)
     for (title, rows), (left, right) in zip(kinds, axes, strict=True):
@@ -129,7 +129,7 @@ def _steps(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     parts.lines_by_cell(axis, diverged, "step", page, units="seed", lw=0.6)
     for (cell, _), run in diverged.groupby(["cell", "seed"], sort=False):
         end = run.iloc[-1]
-        axis.plot(end["step"], end["mean"], "x", color=page.looks[str(cell)].colour, ms=5, mew=1.3)
+        axis.plot(end["step"], end["mean"], "x", color=page.encodings[str(cell)].colour, ms=5, mew=1.3)
 
 
 def _layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
@@ -137,7 +137,9 @@ def _layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     layers = shown.drop_duplicates("layer").sort_values("place", kind="stable")["layer"].tolist()
     shown = shown.assign(at=shown["layer"].map({layer: i for i, layer in enumerate(layers)}))
     parts.lines_by_cell(axis, shown, "at", page, "markers", ms=3)
-    axis.vlines(shown["at"], shown["low"], shown["high"], colors=[page.looks[c].colour for c in shown["cell"]], lw=0.7)
+    axis.vlines(
+        shown["at"], shown["low"], shown["high"], colors=[page.encodings[c].colour for c in shown["cell"]], lw=0.7
+    )
     every = math.ceil(len(layers) / TICKS) or 1
     shown_ticks = range(0, len(layers), every)
     axis.set_xticks(shown_ticks, [_short(layers[i]) for i in shown_ticks])

@@ -44,7 +44,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     axis = drawn.subplots()
     shown = table.assign(y=rows.places).dropna(subset="share")
     axis.hlines(
-        shown["y"], shown["low"], shown["high"], colors=[page.looks[cell].colour for cell in shown["cell"]], lw=1.4
+        shown["y"], shown["low"], shown["high"], colors=[page.encodings[cell].colour for cell in shown["cell"]], lw=1.4
     )
     told = parts.by_cell(shown, page) | {"style": None}
     seaborn.scatterplot(shown, x="share", y="y", ax=axis, s=22, linewidth=0, clip_on=False, zorder=3, **told)

@@ -72,7 +72,7 @@ def _caption(found: pandas.DataFrame) -> str:
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A line per cell against the length, on a log axis; a panel per metric."""
     panels = [group for _, group in table.groupby("facet", sort=False)]
-    below = legend({row.label: page.looks[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
+    below = legend({row.label: page.encodings[row.cell] for row in table.drop_duplicates("cell").itertuples()}, page)
     drawn = page.figure(table, 2.0 * len(panels) + 0.3 + below.height)
     for axis, rows in zip(drawn.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True):
         _panel(axis, rows, page)
@@ -84,9 +84,11 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     for cell, line in rows.groupby("cell", sort=False):
-        look = page.looks[str(cell)]
-        axis.plot(line["length"], line["mean"], linestyle=look.dash, marker=look.marker, ms=3.5, color=look.colour)
-        axis.fill_between(line["length"], line["low"], line["high"], color=look.colour, alpha=0.15, lw=0)
+        encoding = page.encodings[str(cell)]
+        axis.plot(
+            line["length"], line["mean"], linestyle=encoding.dash, marker=encoding.marker, ms=3.5, color=encoding.colour
+        )
+        axis.fill_between(line["length"], line["low"], line["high"], color=encoding.colour, alpha=0.15, lw=0)
     for length in rows["trained"].dropna().unique():
         axis.axvline(length, color=style.MUTED, lw=0.8, linestyle=(0, (3, 2)), zorder=0)
     value_axis(axis, sorted(map(float, rows["length"].unique())))

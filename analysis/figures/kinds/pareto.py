@@ -103,7 +103,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     per_row = min(len(panels), 1 if page.narrow else 3)
     lines = math.ceil(len(panels) / per_row)
     names = _entries(table)
-    below = legend({name: page.looks[cell] for cell, name in names.items()}, page, line=False)
+    below = legend({name: page.encodings[cell] for cell, name in names.items()}, page, line=False)
     drawn = page.figure(table, 2.1 * lines + below.height + 0.2)
     axes = drawn.subplots(lines, per_row, squeeze=False, sharey=True)
     free = iter(axes.flat)
@@ -131,11 +131,11 @@ def _tuples(table: pandas.DataFrame) -> list[Any]:
 
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     for row in _tuples(rows):
-        look = page.looks[row.cell]
+        encoding = page.encodings[row.cell]
         if row.n > 1:
-            axis.plot([row.cost] * 2, [row.mean - row.sd, row.mean + row.sd], color=look.colour, lw=0.9, zorder=2)
-        inside = "white" if row.diverged + row.failed else look.colour
-        axis.plot(row.cost, row.mean, look.marker, color=look.colour, markerfacecolor=inside, ms=4.5, zorder=3)
+            axis.plot([row.cost] * 2, [row.mean - row.sd, row.mean + row.sd], color=encoding.colour, lw=0.9, zorder=2)
+        inside = "white" if row.diverged + row.failed else encoding.colour
+        axis.plot(row.cost, row.mean, encoding.marker, color=encoding.colour, markerfacecolor=inside, ms=4.5, zorder=3)
     frontier = rows[rows["frontier"]].sort_values("cost", kind="stable")
     axis.plot(frontier["cost"], frontier["mean"], color=style.MUTED, lw=0.9, zorder=1)
     known = rows["cost"]

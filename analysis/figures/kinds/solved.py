@@ -67,7 +67,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A stairway per cell, a panel per stratum."""
     panels = list(table.groupby("facet", sort=False))
     names = dict(zip(table["cell"], table["name"], strict=True))
-    below = legend({name: page.looks[cell] for cell, name in names.items()}, page, marker=False)
+    below = legend({name: page.encodings[cell] for cell, name in names.items()}, page, marker=False)
     per_row = min(len(panels), 1 if page.narrow else 2)
     lines = -(-len(panels) // per_row)
     drawn = page.figure(table, 1.9 * lines + below.height + 0.2)
@@ -86,10 +86,12 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     cells = list(rows.groupby("cell", sort=False))
     for cell, line in cells:
-        look = page.looks[str(cell)]
-        axis.plot(line["step"], line["share"], color=look.colour, ls=look.dash, drawstyle="steps-post")
+        encoding = page.encodings[str(cell)]
+        axis.plot(line["step"], line["share"], color=encoding.colour, ls=encoding.dash, drawstyle="steps-post")
         faint = min(0.15, 0.6 / len(cells))
-        axis.fill_between(line["step"], line["low"], line["high"], step="post", color=look.colour, alpha=faint, lw=0)
+        axis.fill_between(
+            line["step"], line["low"], line["high"], step="post", color=encoding.colour, alpha=faint, lw=0
+        )
     axis.set(ylim=(-0.03, 1.03), xlabel="step", ylabel="share solved", xlim=(0, rows["step"].max()))
     axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 

@@ -121,11 +121,11 @@ def test_texts_above_rows_take_the_room_that_they_need(tmp_path: Path) -> None:
 
 def test_entries_of_a_legend_fit_the_page_in_even_columns(tmp_path: Path) -> None:
     manifest = made(tmp_path).study.manifest
-    look = next(iter(page_of(manifest, Edits()).looks.values()))
+    encoding = next(iter(page_of(manifest, Edits()).encodings.values()))
     for width in (3.25, 5.5, 6.9):
         page = page_of(manifest, Edits(width=width))
         for names in (FFN, TEXTS, [f"cell {i}" for i in range(13)]):
-            made_of = legend(dict.fromkeys(names, look), page)
+            made_of = legend(dict.fromkeys(names, encoding), page)
             widest = max(map(width_of, made_of.handles)) + 0.5
             assert made_of.columns * widest <= width
             figure = Figure(figsize=(width, 2 + made_of.height), layout="constrained")

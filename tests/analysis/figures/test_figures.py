@@ -12,7 +12,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
-from fake_studies import fabricate
+from fake_studies import a_manifest, fabricate
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -234,7 +234,7 @@ def test_lost_runs_stand_at_the_margin_and_break_the_lines(tmp_path: Path) -> No
 
 def test_a_variant_keeps_its_colour_in_every_study() -> None:
     def colour(factor: str, levels: list[str], reference: str) -> dict[tuple[str, str], str]:
-        return style.colours({"factors": {factor: levels}, "reference": {factor: reference}})
+        return style.colours(a_manifest(factors={factor: levels}, reference={factor: reference}))
 
     alone = colour("ffn", ["mlp", "swiglu"], "mlp")
     assert colour("ffn", FFN, "gelu")["ffn", "swiglu"] == alone["ffn", "swiglu"]
@@ -247,9 +247,12 @@ def test_a_variant_keeps_its_colour_in_every_study() -> None:
 
 def test_cells_of_a_grid_differ_in_colour_or_dash(tmp_path: Path) -> None:
     study = made(tmp_path, {"norm": ["ln", "rms", "bn"], "ffn": FFN})
-    looks = style.looks(study.manifest, style.colours(study.manifest))
-    assert len(set(looks.values())) == 24
-    assert len({look.colour for look in looks.values()}) == 8 and len({str(look.dash) for look in looks.values()}) == 3
+    encodings = style.encodings(study.manifest, style.colours(study.manifest))
+    assert len(set(encodings.values())) == 24
+    assert (
+        len({each.colour for each in encodings.values()}) == 8
+        and len({str(each.dash) for each in encodings.values()}) == 3
+    )
 
 
 def test_further_factors_have_panels_of_their_own(tmp_path: Path) -> None:

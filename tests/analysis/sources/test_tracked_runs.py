@@ -24,10 +24,10 @@ def tracked(i: int, config: dict[str, Any], **more: Any) -> Tracked:
     return run._replace(**more)
 
 
-def read(settings: list[dict[str, Any]], notes: list[str] | None = None, **more: Any) -> Study:
+def read(settings: list[dict[str, Any]], **more: Any) -> Study:
     """The study of eight runs: of two cells, with four seeds where the settings do not say others."""
     runs = [tracked(i, {"seed": i // 2} | each, **more) for i, each in enumerate(settings)]
-    return study_of_runs(runs, Asked(), Origin("s", "W&B", "2025", "-"), [] if notes is None else notes)
+    return study_of_runs(runs, Asked(), Origin("s", "W&B", "2025", "-"), [])
 
 
 def eight(**settings: list[Any]) -> list[dict[str, Any]]:
@@ -49,10 +49,10 @@ def test_a_budget_of_theirs_is_none_of_our_mirror(budget: Any) -> None:
 
 @pytest.mark.parametrize("seed", [math.nan, math.inf, 1.5, True, "x", None, 2**70, [1]])
 def test_a_seed_that_is_none_is_left_out_and_said(seed: Any) -> None:
-    settings, notes = eight(**PLAIN), list[str]()
+    settings = eight(**PLAIN)
     settings[7] |= {"seed": seed}
-    study = read(settings, notes)
-    assert "1 run without a seed left out: r7" in notes and evidence.effects(study)["n"].tolist() == [3]
+    study = read(settings)
+    assert "1 run without a seed left out: r7" in study.notes and evidence.effects(study)["n"].tolist() == [3]
     with pytest.raises(Refused, match="no run has a seed in its configuration"):
         read([each | {"seed": seed} for each in eight(**PLAIN)])
 
@@ -70,6 +70,6 @@ def test_rows_without_a_step_are_counted(step: Any) -> None:
 
 
 def test_an_unknown_state_is_said() -> None:
-    notes: list[str] = []
-    assert set(read(eight(**PLAIN), notes, state="preempted").runs["status"]) == {"missing"}
-    assert notes == ["8 runs in the state preempted, counted as missing: r0, r1, r2, r3, …"]
+    study = read(eight(**PLAIN), state="preempted")
+    assert set(study.runs["status"]) == {"missing"}
+    assert study.notes == ["8 runs in the state preempted, counted as missing: r0, r1, r2, r3, …"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_studies import a_manifest
 from pybtex.database import parse_string
 
 from ablate.config.citations import cited, entries, papers, short
@@ -37,7 +38,7 @@ def test_all_variants_together_are_one_valid_file() -> None:
     every = {
         name: found for group, name_ in VARIANTS for name, found in papers([{group: name_}], read_groups()).items()
     }
-    found = read(bibliography({"papers": every}))
+    found = read(bibliography(a_manifest(papers=every)))
     assert found.keys() == entries(CONF).keys()
     for key, entry in entries(CONF).items():
         assert {name: found[key][name] for name in entry if name != "ENTRYTYPE"}.items() <= entry.items()
@@ -62,23 +63,27 @@ def test_a_paper_is_named_by_surnames_and_year(author: str, expected: str) -> No
     "text", [r"\input{/etc/passwd}", "a } b", "a { b", "50 % off", "$x$", r"\write18{x}", "a_b & c"]
 )
 def test_what_tex_would_run_or_stumble_over_is_escaped(text: str) -> None:
-    written = bibliography({"papers": {"norm=own": {"doe2024": {"title": text, "author": "Doe", "ENTRYTYPE": "misc"}}}})
+    written = bibliography(
+        a_manifest(papers={"norm=own": {"doe2024": {"title": text, "author": "Doe", "ENTRYTYPE": "misc"}}})
+    )
     assert text not in written and read(written)["doe2024"]["author"] == "Doe"
 
 
 @pytest.mark.parametrize("text", [r"{LayerNorm} in Z\'urich", r"A \& B", "Grégoire"])
 def test_what_tex_only_sets_stays_as_it_is(text: str) -> None:
-    assert f"title = {{{text}}}" in bibliography({"papers": {"norm=own": {"doe2024": {"title": text}}}})
+    assert f"title = {{{text}}}" in bibliography(a_manifest(papers={"norm=own": {"doe2024": {"title": text}}}))
 
 
 def test_a_study_without_papers_has_no_references() -> None:
-    earlier = {"papers": {"norm=rms": "Zhang & Sennrich 2019, arXiv 1910.07467"}}  # as texts, of an earlier release
-    assert bibliography({}) == "" == bibliography({"papers": {"data=dates": {}}}) == bibliography(earlier)
-    assert mention({}, "norm=rms") == mention(earlier, "norm=rms") == ""
+    # As texts, of an earlier release.
+    earlier = a_manifest(papers={"norm=rms": "Zhang & Sennrich 2019, arXiv 1910.07467"})
+    none = a_manifest()
+    assert bibliography(none) == "" == bibliography(a_manifest(papers={"data=dates": {}})) == bibliography(earlier)
+    assert mention(none, "norm=rms") == mention(earlier, "norm=rms") == ""
 
 
 def test_marks_become_citations_and_foreign_marks_stay_text() -> None:
-    manifest = {"papers": ROOT_NORM}
+    manifest = a_manifest(papers=ROOT_NORM)
     text = f"rms{mention(manifest, 'norm=rms')} and x [@other2020] and ffn{mention(manifest, 'ffn')}"
     assert cite(manifest, text, lambda found: f" ({found[0].named})") == (
         "rms (Zhang & Sennrich 2019) and x [@other2020] and ffn"
@@ -89,10 +94,10 @@ def test_the_manifest_has_the_entries_of_all_parts_and_of_variants_of_the_users(
     plan: Callable[..., Any], tmp_path: Path
 ) -> None:
     manifest = plan("norm=ln,rms").manifest
-    assert list(manifest["papers"]["norm=ln"]) == ["ba2016layer"]
-    assert manifest["papers"]["norm=rms"]["zhang2019root"]["year"] == "2019"
-    assert "optim=adamw" in manifest["papers"]
-    assert "norm=bn" not in manifest["papers"] and "data=text" not in manifest["papers"]
+    assert list(manifest.papers["norm=ln"]) == ["ba2016layer"]
+    assert manifest.papers["norm=rms"]["zhang2019root"]["year"] == "2019"
+    assert "optim=adamw" in manifest.papers
+    assert "norm=bn" not in manifest.papers and "data=text" not in manifest.papers
     (tmp_path / "norm").mkdir()
     file = tmp_path / "norm" / "own.yaml"
     file.write_text("# Own norm.\n# cite: doe2024norm, ba2016layer\n_target_: mine.Norm\n")

@@ -234,8 +234,7 @@ def test_placebos_and_exchange_runs_are_said(tmp_path: Path) -> None:
     found = case(tmp_path, study="main", change=set_of("placebos", "main-aa"))
     text = methods.markdown(found)
     assert "with copies of the reference cell, 8 seeds each: ffn drawn anew and perturbed by 1e-7." in text
-    placebos["placebo_of"] = "main"
-    write_manifest(tmp_path, placebos)
+    write_manifest(tmp_path, replace(placebos, cells=cells, placebo_of="main"))
     own = methods.markdown(case_of(tmp_path, load_study(tmp_path, "main-aa")))
     assert "no effects of variants; no verdict is given." in own and "decides each verdict" not in own
     assert "training steps, by runs" not in text
@@ -247,8 +246,8 @@ def test_the_machine_and_the_cost_are_those_of_the_runs(tmp_path: Path) -> None:
     runs = found.study.runs.assign(
         device="cpu x86_64", torch="2.6.0", commit="f75e98ff2e4d0a64", dirty=False, seconds=90.0
     )
-    found.study.runs = runs.assign(dirty=[True] + [False] * (count - 1))
-    text = " ".join(methods_training.machine(found))
+    runs = runs.assign(dirty=[True] + [False] * (count - 1))
+    text = " ".join(methods_training.machine(found._replace(study=replace(found.study, runs=runs))))
     assert "on cpu x86_64 with PyTorch 2.6.0 and Python 3.11.4." in text
     assert "The code is that of commit f75e98ff2e4d with changes that were not committed." in text
     flops = count * 250_000 * 1024 * 800

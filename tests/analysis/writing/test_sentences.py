@@ -45,7 +45,7 @@ def test_a_decided_effect_is_told_by_its_size_its_interval_its_grounds_and_its_s
 
 def test_parameters_are_those_of_the_sides_that_are_compared(tmp_path: Path) -> None:
     manifest = case(tmp_path).study.manifest
-    params = {tuple(cell["levels"].values()): cell["params"] for cell in manifest["cells"]}
+    params = {tuple(cell.levels.values()): cell.params for cell in manifest.cells}
     ratio = (params["ln", "swiglu"] + params["rms", "swiglu"]) / (params["ln", "mlp"] + params["rms", "mlp"])
     assert (
         f"{100 * (ratio - 1):+.1f} % parameters" in sentences(case_of(tmp_path, load_study(tmp_path, "fabricated")))[1]

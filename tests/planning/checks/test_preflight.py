@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import preflight, probes, small_models
-from ablate.planning.checks.duplicate_cells import Signature, alike
+from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.code_hash import Code
 
@@ -46,7 +47,7 @@ def refused(small: list[str], conf: str | None, *overrides: str) -> list[str]:
 
 
 MISTAKES = {
-    "position=fixedbase position.base=100.0,500.0": ["position.base=100.0 and position.base=500.0", SAME],
+    "position=fixedbase position.base=100.0,500.0": ["position.base=100 and position.base=500", SAME],
     "position=rope,fixedbase": ["position=rope and position=fixedbase", SAME],
     "ffn=mlp,gateofone": ["ffn=mlp and ffn=gateofone", SAME, "leave one out, or write allow_duplicates=true"],
     "attention=offbyone": ["attention: mistakes_of_mine.OffByOne looks ahead"],
@@ -211,6 +212,20 @@ def test_duplicates_go_on_where_they_are_allowed(small: list[str]) -> None:
     assert "is the same cell as" in refused(small, None, "ffn=mlp,relu", "allow_duplicates=true")[0]
 
 
+def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> None:
+    """A cell is named by its variants and its classes' own names, wherever these stand: two must not be one."""
+    from ablate.planning.plan import check_study
+
+    found = check_study(small, None).cells
+    cells = found.checked * 2
+    nodes = [cells[0].config["norm"] | {"_target_": f"mine.{module}.Norm"} for module in ("left", "right")]
+    cells = [cell._replace(config=cell.config | {"norm": node}) for cell, node in zip(cells, nodes, strict=True)]
+    rows = [dataclasses.replace(found.rows[0], label=label) for label in ("left", "right")]
+    with pytest.raises(PlanError, match="left are classes of one name"):
+        refuse_equal(rows, cells, False)
+    assert refuse_equal([rows[0], dataclasses.replace(rows[1], id="c1")], cells, False) == []
+
+
 @pytest.mark.parametrize("group", COMPONENTS)
 def test_every_variant_beside_all_others_passes_at_scale_tiny(group: str, tmp_path: Path) -> None:
     plan = planned([f"results_dir={tmp_path}", "track=none"], None, f"{group}=glob(*)")
@@ -239,7 +254,7 @@ def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
             config["attention"]["window"] = 5
         if cell.get("attention") == "gqa":
             config["attention"]["kv_heads"] = 1
-        found = probes.examine(small_models.Spec(config, small_models.facts_of(task), 2, CONTEXT, True, []))
+        found = probes.examine(small_models.Spec(config, small_models.facts_of(task), 2, CONTEXT, True))
         assert found["problems"] == [] and found["signature"] is not None, cell
         for signature, other in seen:
             assert same(other, cell) or not alike(signature, found["signature"]), f"{cell} is {other}"

@@ -119,7 +119,7 @@ def test_every_key_of_the_frame_is_read_by_a_run(small: list[str], tmp_path: Pat
     (tmp_path / "run").mkdir()
     run = Run(tmp_path, "run")
     run.folder.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(run, config | noted, 0, [])
+    trainer = Trainer(run, config | noted, 0)
     trainer.train(lambda: False)
     # The model's other keys go into its shape: one that no component reads there is read by nothing.
     noted["model"].read |= attributes_read(("ablate.model.transformer",))
