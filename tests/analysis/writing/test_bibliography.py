@@ -94,10 +94,10 @@ def test_the_manifest_has_the_entries_of_all_parts_and_of_variants_of_the_users(
     plan: Callable[..., Any], tmp_path: Path
 ) -> None:
     manifest = plan("norm=ln,rms").manifest
-    assert list(manifest["papers"]["norm=ln"]) == ["ba2016layer"]
-    assert manifest["papers"]["norm=rms"]["zhang2019root"]["year"] == "2019"
-    assert "optim=adamw" in manifest["papers"]
-    assert "norm=bn" not in manifest["papers"] and "data=text" not in manifest["papers"]
+    assert list(manifest.papers["norm=ln"]) == ["ba2016layer"]
+    assert manifest.papers["norm=rms"]["zhang2019root"]["year"] == "2019"
+    assert "optim=adamw" in manifest.papers
+    assert "norm=bn" not in manifest.papers and "data=text" not in manifest.papers
     (tmp_path / "norm").mkdir()
     file = tmp_path / "norm" / "own.yaml"
     file.write_text("# Own norm.\n# cite: doe2024norm, ba2016layer\n_target_: mine.Norm\n")
