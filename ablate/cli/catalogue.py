@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablate.cli.key_tables import key_tables, setting_tables
-from ablate.config.arguments import Parser, conclude
 from ablate.config.citations import Entry, cited, entries, short
 from ablate.config.groups import CHECKOUT, CONF, PACKAGE, defaults, first_line, groups
+from ablate.config.subcommands import Parser, conclude
 
 SHOWN = ("norm", "ffn", "residual", "position", "attention", "init", "model", "preset", "data", "scale", "optim")
 WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"

@@ -281,7 +281,7 @@ def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
     assert len(made) == 2, "cells that differ in the optimiser share a copy"
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 2
-    for file in (folder / "trials").iterdir():
+    for file in (folder / "preflight").iterdir():
         file.write_text(file.read_text()[:-20] if "problems" in file.read_text() else "[]")
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 4

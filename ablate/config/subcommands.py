@@ -1,4 +1,4 @@
-"""What the commands beside the sweep share: their arguments, how a study is chosen, and how a command ends."""
+"""What `ablate status`, `ablate analyse` and the other subcommands share: argument parser, `user=`, exit codes."""
 
 from __future__ import annotations
 
