@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from conftest import read_terminal
@@ -119,7 +120,9 @@ def sync(results: Path, *arguments: str, **environment: str) -> subprocess.Compl
 
 
 def start_mirror(results: Path, **environment: str) -> subprocess.Popen[str]:
-    command = [*program("ablate.execution.tracking.process"), STUDY, str(results)]
+    first = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # where a stand-in for wandb is
+    with mock.patch.object(sys, "path", [*filter(None, first), *sys.path]):
+        command = [*program("ablate.execution.tracking.process"), STUDY, str(results)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
 
