@@ -61,6 +61,9 @@ def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int
             "flops_per_token": 6000,
             "params_vs_reference": i / 1000,
             "shared_draws": 1.0,
+            "reference": i == 0,
+            "batches": "b0",
+            "task": "f0",
             "config": {
                 "norm": {"_target_": f"ablate.model.norm.{norm}", "eps": 1e-5},
                 "model": {"dim": 64},

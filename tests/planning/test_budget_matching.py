@@ -166,7 +166,7 @@ def test_steps_are_the_nearest_and_the_warm_up_goes_with_them(plan) -> None:
     small, large = cells["train.batch_size=4"], cells["train.batch_size=5"]
     assert small.config["train"]["steps"] == 1000 and large.config["train"]["steps"] == 800
     assert large.config["optim"]["warmup"] == 80 and small.config["optim"]["warmup"] == 100
-    assert large.matched["difference"] == 0
+    assert large.matched.difference == 0
     assert large.config["train"]["eval_every"] == small.config["train"]["eval_every"] == 3
     assert large.config["ffn"] == small.config["ffn"]
 
