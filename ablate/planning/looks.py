@@ -1,4 +1,4 @@
-"""Looks at results that a study has had: its own, those that other studies took at its cells, and the plan of them."""
+"""Looks at results that a study has had: its own, and others' at its cells; `log_look` of `results.manifest` logs them."""
 
 from __future__ import annotations
 
