@@ -1,4 +1,4 @@
-"""Looks at results that a study has had: its own, and others' at its cells; `log_look` of `results.manifest` logs them."""
+"""Looks at results that a study has had, its own and others'; they are logged by `ablate.results.manifest`."""
 
 from __future__ import annotations
 
