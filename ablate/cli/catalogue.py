@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablate.cli.key_tables import key_tables, setting_tables
-from ablate.config.arguments import Parser, conclude
-from ablate.config.citations import Entry, cited, entries, short
-from ablate.config.groups import CHECKOUT, CONF, PACKAGE, defaults, first_line, groups
+from ablate.config.citations import Entry, papers, short
+from ablate.config.groups import CHECKOUT, PACKAGE, Groups, first_line, read_groups
+from ablate.config.subcommands import Parser, conclude
 
 SHOWN = ("norm", "ffn", "residual", "position", "attention", "init", "model", "preset", "data", "scale", "optim")
 WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
@@ -40,18 +40,21 @@ def pages() -> dict[str, str]:
 
 def catalogue() -> str:
     """Every group as a table of its variants: name, what it is, source."""
-    found = groups()
-    return "\n".join(_table(group, found[group]) for group in SHOWN)
+    found = read_groups()
+    return "\n".join(_table(group, found) for group in SHOWN)
 
 
-def _table(group: str, variants: dict[str, Path]) -> str:
+def _table(group: str, found: Groups) -> str:
+    variants, default = found.variants[group], found.defaults.get(group)
+    cited = papers(({group: name} for name in variants), found)
     head = f"| `{group}=` | what it is | source |\n|---|---|---|\n"
-    return head + "".join(_row(name, file, name == defaults().get(group)) for name, file in variants.items())
+    rows = (_row(name, file, name == default, cited.get(f"{group}={name}", {})) for name, file in variants.items())
+    return head + "".join(rows)
 
 
-def _row(name: str, file: Path, default: bool) -> str:
+def _row(name: str, file: Path, default: bool, cited: dict[str, Entry]) -> str:
     what = first_line(file).removesuffix(".").replace("|", "\\|")
-    sources = "; ".join(_linked(entries(CONF)[key]) for key in cited(file))
+    sources = "; ".join(map(_linked, cited.values()))
     return f"| `{name}`{' (default)' * default} | {what} | {sources} |\n"
 
 

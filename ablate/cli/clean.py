@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Corrupt, Refused
 from ablate.config.plain_yaml import read_plain
+from ablate.config.subcommands import Parser, conclude
 from ablate.data.corpus import cache_folder
 from ablate.results.atomic import read_json
 from ablate.results.lease import LOCKLESS

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate import format
-from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
+from ablate.config.subcommands import Parser, conclude
 from ablate.format.columns import columns
 from ablate.format.settings import flat
 from ablate.format.suggest import instead

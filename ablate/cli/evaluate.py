@@ -16,14 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablate.config.arguments import Parser, user_of
 from ablate.config.errors import Corrupt, Refused
+from ablate.config.subcommands import Parser, user_of
 from ablate.format import counted
 from ablate.results.atomic import set_aside
 from ablate.results.damage import why_without
 from ablate.results.manifest import newest_study, read_manifest
-from ablate.results.parts import is_foreign
 from ablate.results.run import Run
+from ablate.results.stored_targets import is_foreign
 from ablate.training.load import LoadedRun, load_run
 
 Call = Callable[[Callable[[], Any]], Any]

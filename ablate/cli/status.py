@@ -29,8 +29,8 @@ from ablate.cli.monitor.rounds import (
     unsettled,
 )
 from ablate.cli.monitor.view import HEARTBEAT, is_terminal, printable
-from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
+from ablate.config.subcommands import Parser, conclude
 from ablate.format.streams import screen
 from ablate.results.choose import choose_study, manifest_of, studies
 from ablate.results.manifest import study_folder

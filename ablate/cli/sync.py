@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ablate.config.arguments import Parser, conclude, user_of
 from ablate.config.errors import Refused
+from ablate.config.subcommands import Parser, conclude, user_of
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.choose import choose_study, manifest_of
 from ablate.results.run import Run

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.groups import CONF, Groups
-from ablate.format.suggest import instead
+from ablate.format.suggest import nearest
 
 FILE = "papers.bib"
 CITE = re.compile(r"^# cite:(.*)$", re.MULTILINE)
@@ -60,7 +60,9 @@ def papers(choices: Iterable[dict[str, str]], groups: Groups) -> dict[str, dict[
 
 def _unknown(variant: str, file: Path, key: str, known: list[str]) -> Problem:
     bib = file.parents[1] / FILE
-    return Problem(variant, f"{file} cites {key}, but {bib} has no such entry: {instead(key, known)}")
+    how = f"write @misc{{{key}, author = …, title = …, year = …}} there"
+    hint = f"; or did you mean {near}?" if (near := nearest(key, known)) else ""
+    return Problem(variant, f"{file} cites {key}, but {bib} has no such entry: {how}{hint}")
 
 
 def short(entry: Entry) -> str:

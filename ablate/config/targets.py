@@ -1,7 +1,7 @@
 """Which code a `_target_` may name: this package's own, and that of packages which the person at the keyboard named.
 
 What stands in files (results, studies, variants) may choose among these and add nothing to them.  Nothing here needs
-torch.
+torch.  What each group asks of a target beside: `components.resolve`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Libraries that only some tasks need."""
+"""Optional libraries that only some tasks need: imported, or named with what to install."""
 
 from __future__ import annotations
 

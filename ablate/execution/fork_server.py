@@ -24,7 +24,7 @@ from ablate.execution.job_file import read_unit
 from ablate.execution.messages import Answer, Job, Order, answer_of
 from ablate.execution.messages import line as to_line
 from ablate.execution.signals import LEAVE, requested
-from ablate.results.parts import is_foreign
+from ablate.results.stored_targets import is_foreign
 from ablate.results.typed_json import parse
 
 Serve = Callable[[socket.socket], None]

@@ -39,11 +39,11 @@ from ablate.results.atomic import set_aside, write_atomic, write_json
 from ablate.results.checksum import Sum, sum_of
 from ablate.results.code_hash import code_of
 from ablate.results.lease import Lost
-from ablate.results.parts import is_foreign
 from ablate.results.records import Cell
 from ablate.results.result import Result
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key, without_user
+from ablate.results.stored_targets import is_foreign
 from ablate.results.typed_json import parse
 from ablate.training.evaluation import setting_of
 from ablate.training.length_eval import add_lengths, lacking

@@ -1,6 +1,6 @@
 """Normalisation.  Every norm maps (B, T, C) to (B, T, C); `mask` (B, T) is 1 at real positions, 0 at padding.
 
-Here: those that treat each token alone.  Those that share statistics between tokens are in `running.py`.
+Here: those that treat each token alone.  Those that share statistics between tokens are in `running_norms.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.ranges import above, at_least, within
-from ablate.model.running import BatchNorm, InstanceNorm, PowerNorm, RunningNorm, running_norms, widened
+from ablate.model.running_norms import BatchNorm, InstanceNorm, PowerNorm, RunningNorm, running_norms, widened
 
 __all__ = ["BatchNorm", "InstanceNorm", "PowerNorm", "RunningNorm", "running_norms"]
 

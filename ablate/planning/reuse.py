@@ -12,10 +12,10 @@ from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.plain_yaml import read_plain
 from ablate.planning.earlier_runs import Earlier
 from ablate.results.atomic import read_json
-from ablate.results.parts import named
 from ablate.results.records import Cell, PlannedRun
 from ablate.results.run import Run
 from ablate.results.run_key import FORMAT, provenance, settings, settings_of
+from ablate.results.stored_targets import named
 from ablate.results.tables import as_planned
 
 ALIKE = ("versions", "data", "study")  # of a run that differs in code only

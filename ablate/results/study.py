@@ -1,8 +1,8 @@
-"""Studies and runs on disk: where they are, how they are written so that a kill loses nothing, how they are read.
+"""A study on disk, read as tables; where its files and those of runs are:
 
-    results/runs/<cell>/<key>/      config.yaml metrics.jsonl result.json checkpoint.pt weights.safetensors
-                                    evaluation.json provenance.json
-    results/studies/<study>/        manifest.json
+    results/runs/<cell>/s<seed>-<key>/  config.yaml metrics.jsonl result.json checkpoint.pt weights.safetensors
+                                        evaluation.json provenance.json
+    results/studies/<study>/            manifest.json
 
 Nothing in this module needs torch.
 """

@@ -16,7 +16,7 @@ from ablate.data.task import HeldOut
 from ablate.model.attend import visible
 from ablate.model.residual import Block
 from ablate.training.evaluation import Setting
-from ablate.training.metrics import autocast
+from ablate.training.scoring import autocast
 
 
 def diagnose(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) -> dict[str, float]:

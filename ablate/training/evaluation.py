@@ -14,7 +14,7 @@ from ablate.data.metrics import Scores, exact, loss
 from ablate.data.task import Batch, HeldOut, Task
 from ablate.model.norm import running_norms
 from ablate.training.greedy_decoding import decoded
-from ablate.training.metrics import DocumentLosses, autocast, by_document, named, score, summarise
+from ablate.training.scoring import DocumentLosses, autocast, by_document, named, score, summarise
 
 
 class Setting(NamedTuple):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from ablate.data.task import IGNORE, Batch
 from ablate.model.dropout import begin_at
 from ablate.model.norm import running_norms
-from ablate.training.metrics import autocast, make_room
+from ablate.training.scoring import autocast, make_room
 
 
 class TooLarge(Exception):

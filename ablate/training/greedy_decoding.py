@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.data.task import IGNORE, HeldOut
-from ablate.training.metrics import autocast, evaluation_mode, in_chunks
+from ablate.training.scoring import autocast, evaluation_mode, in_chunks
 
 
 @torch.no_grad()

@@ -82,7 +82,7 @@ class LoadedRun(NamedTuple):
         """The task that it was trained on.  Raises ValueError when the data have changed since, and
         ModuleNotFoundError when parts of the run come from a package that is not found here.
         """
-        from ablate.results.parts import not_found, targets_of
+        from ablate.results.stored_targets import not_found, targets_of
 
         parts = {key: node for key, node in self.config.items() if key != "track"}
         if lost := not_found(targets_of(parts), self.config["user"]):
@@ -149,7 +149,7 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
         warnings.warn(note, stacklevel=3)
     config = read_config(found.config_file)
     if packages:
-        from ablate.results.parts import found_anew
+        from ablate.results.stored_targets import found_anew
 
         config = found_anew(config, packages)
     return LoadedRun(found, config | {"user": packages}, found.metrics()[0], result)

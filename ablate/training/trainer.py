@@ -27,8 +27,8 @@ from ablate.results.run import Run
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import final_evaluation, following, measure, setting_of
 from ablate.training.grad_accumulation import backward_by_parts
-from ablate.training.metrics import DocumentLosses
 from ablate.training.optim import learning_rate
+from ablate.training.scoring import DocumentLosses
 from ablate.training.settings import Loop, Optim, read
 from ablate.training.weight_averaging import AVERAGES
 

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.config.arguments import Parser
 from ablate.config.errors import Refused
+from ablate.config.subcommands import Parser
 from ablate.results.choose import refusing
 from ablate.results.study import Study
 from analysis.sources.request import Asked

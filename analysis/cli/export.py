@@ -11,8 +11,8 @@ import importlib.util
 from pathlib import Path
 
 from ablate import format
-from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
+from ablate.config.subcommands import Parser, conclude
 from ablate.results.atomic import write_atomic
 from analysis.cli import arguments as arguments_
 from analysis.escape import written

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate import format
-from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
+from ablate.config.subcommands import Parser, conclude
 from analysis.cli import arguments as arguments_
 
 if TYPE_CHECKING:

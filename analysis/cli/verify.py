@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ablate import format
-from ablate.config.arguments import Parser, conclude
 from ablate.config.errors import Refused
+from ablate.config.subcommands import Parser, conclude
 from ablate.results.choose import choose_study
 from analysis import figures, sources
 from analysis.case import Case

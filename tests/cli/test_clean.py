@@ -16,12 +16,11 @@ from conftest import run_module
 from fake_studies import fabricate
 
 from ablate.cli import clean
-from ablate.cli import clean as litter
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, study_folder, unit_file, write_manifest
 from ablate.results.run import Run
 
-OLD = time.time() - 2 * litter.OLD
+OLD = time.time() - 2 * clean.OLD
 
 
 def put(file: Path, size: int = 1000, old: bool = True) -> Path:
@@ -62,7 +61,7 @@ def test_nothing_goes_without_yes_and_only_what_was_named_with_it(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     done, diverged, failed = (run_of(results, seed) for seed in range(3))
-    litter_there = {
+    removable = {
         done.checkpoint_file,
         diverged.checkpoint_file,
         put(done.folder / ".weights.safetensors.77.tmp", 300),
@@ -80,9 +79,9 @@ def test_nothing_goes_without_yes_and_only_what_was_named_with_it(
     assert "  leftovers of interrupted writes: 1, 300 bytes" in shown
     assert "  files set aside as corrupt: 3, 500 bytes" in shown
     assert any(line.startswith("kept: weights of runs: 4, 2.0 kB; --weights removes") for line in shown)
-    assert command(results, "--yes") == 0 and before - all_files(results) == litter_there
+    assert command(results, "--yes") == 0 and before - all_files(results) == removable
     assert capsys.readouterr().out.startswith(f"{results}: removed 4.0 MB\n")
-    assert command(results, "--yes") == 0 and before - all_files(results) == litter_there
+    assert command(results, "--yes") == 0 and before - all_files(results) == removable
     assert capsys.readouterr().out.startswith(f"{results}: removed nothing\n")
 
 
@@ -120,11 +119,11 @@ def test_a_run_in_use_is_never_touched(results: Path, capsys: pytest.CaptureFixt
 
 def test_a_run_that_is_taken_after_the_look_is_not_touched(results: Path) -> None:
     run = run_of(results, 0)
-    items = [item for item in litter.survey(results).items if item.kind in litter.ALWAYS]
+    items = [item for item in clean.survey(results).items if item.kind in clean.ALWAYS]
     with run.lock(lambda: False) as mine:
-        assert mine and [item.path for item in litter.remove(items)] == [run.checkpoint_file]
+        assert mine and [item.path for item in clean.remove(items)] == [run.checkpoint_file]
     run.result_file.unlink()  # trained again meanwhile
-    assert [item.path for item in litter.remove(items)] == [run.checkpoint_file] and run.checkpoint_file.exists()
+    assert [item.path for item in clean.remove(items)] == [run.checkpoint_file] and run.checkpoint_file.exists()
 
 
 def test_runs_of_no_study_are_named_and_go_only_when_asked_for(
@@ -199,7 +198,7 @@ def test_links_lead_nowhere(results: Path, tmp_path: Path) -> None:
 
 def test_sizes() -> None:
     sizes = (0, 999, 1000, 99_949, 99_960, 999_600, 2.5e9, 3e16)
-    found = [clean.human([litter.Item("", Path(), int(size))]) for size in sizes]
+    found = [clean.human([clean.Item("", Path(), int(size))]) for size in sizes]
     assert found == ["0 bytes", "999 bytes", "1.0 kB", "99.9 kB", "100 kB", "1.0 MB", "2.5 GB", "30000 TB"]
 
 

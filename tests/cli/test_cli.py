@@ -127,7 +127,7 @@ def test_load_gives_the_model_that_was_evaluated(small, tmp_path):
     folder = next((tmp_path / "results").glob("runs/*/*"))
     loaded = ablate.load(folder)
     from ablate.data.build import build_task
-    from ablate.training.metrics import score
+    from ablate.training.scoring import score
 
     torch.set_num_threads(1)
     task = build_task(loaded.config)

@@ -396,7 +396,7 @@ def test_a_shape_is_what_the_configuration_says() -> None:
 
 
 def test_every_key_of_a_form_reaches_it() -> None:
-    """A dial that is connected to nothing would make two cells equal without a word."""
+    """A setting that nothing reads would make two cells equal without a word."""
     read = attributes_read(("ablate.model.transformer",))
     assert {field.name for field in dataclasses.fields(ModelShape)} - {
         "context"

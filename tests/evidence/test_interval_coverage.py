@@ -1,6 +1,6 @@
 """Promises kept, by simulation: coverage, false verdicts, false equivalence, power, within three standard errors.
 
-The arithmetic of tests/simulate.py runs thousands of studies at once; the first tests show that it is evidence's own.
+The arithmetic of tests/helpers/simulate.py runs thousands of studies at once; first it is shown to be evidence's own.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from conftest import read_terminal
@@ -119,7 +120,9 @@ def sync(results: Path, *arguments: str, **environment: str) -> subprocess.Compl
 
 
 def start_mirror(results: Path, **environment: str) -> subprocess.Popen[str]:
-    command = [*program("ablate.execution.tracking.process"), STUDY, str(results)]
+    first = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # where a stand-in for wandb is
+    with mock.patch.object(sys, "path", [*filter(None, first), *sys.path]):
+        command = [*program("ablate.execution.tracking.process"), STUDY, str(results)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=os.environ | environment)
 
@@ -421,8 +424,7 @@ def test_a_wandb_that_is_broken_harms_nothing(tmp_path: Path, server: Path, brok
 def test_a_wandb_that_hangs_ends_with_the_grace_of_the_mirror(tmp_path: Path, server: Path) -> None:
     (tmp_path / "fake" / "wandb.py").write_text("import time\ntime.sleep(1000)")
     end(tmp_path, make_study(tmp_path)[0])
-    code = "from ablate.execution.tracking import wandb; wandb.GRACE = 0.5"
-    start = f"from ablate.execution.tracking import process; {code}; process.main()"
+    start = "from ablate.execution.tracking import process; process.GRACE = 0.5; process.main()"
     command = [sys.executable, "-c", start, STUDY, str(tmp_path)]
     answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     assert answer.returncode == 0 and f"`ablate sync {STUDY}` mirrors the rest" in answer.stderr

@@ -55,7 +55,7 @@ def test_a_cell_has_the_code_of_the_loop_and_of_its_parts():
     assert found.items() > code_of({}).definitions.items()
     assert {
         "ablate.training.trainer.Trainer",
-        "ablate.model.running.Moments",
+        "ablate.model.running_norms.Moments",
         "ablate.data.sequence.Sequence",
     } <= found.keys()
     assert not any("LayerNorm" in name or "stdlib" in name for name in found)

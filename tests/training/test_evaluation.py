@@ -27,7 +27,7 @@ from ablate.training.evaluation import (
     recalibrated,
 )
 from ablate.training.greedy_decoding import decoded, greedy
-from ablate.training.metrics import score
+from ablate.training.scoring import score
 
 VOCAB, CPU = 9, torch.device("cpu")
 SETTING = Setting(400, CPU, "fp32")

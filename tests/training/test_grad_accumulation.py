@@ -20,7 +20,7 @@ from ablate.model.dropout import begin_at, rekey
 from ablate.planning.units import record
 from ablate.results.run import Run
 from ablate.training.grad_accumulation import TooLarge, backward_by_parts
-from ablate.training.metrics import score
+from ablate.training.scoring import score
 from ablate.training.trainer import Progress
 
 CPU = torch.device("cpu")
@@ -121,7 +121,7 @@ def test_one_example_that_does_not_fit_is_an_error(made):
 
 def test_evaluation_halves_its_chunks(made, monkeypatch):
     model, batch = made
-    monkeypatch.setattr("ablate.training.metrics.CHUNK", 16 * 5)
+    monkeypatch.setattr("ablate.training.scoring.CHUNK", 16 * 5)
     held_out = HeldOut(batch.inputs, batch.targets, None, [])
     whole = score(model, held_out, CPU, "fp32")
     memory = Memory(model, 2)

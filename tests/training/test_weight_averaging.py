@@ -15,7 +15,7 @@ from ablate.planning.plan import plan_study
 from ablate.planning.units import record
 from ablate.results.run import Run
 from ablate.training import weight_averaging
-from ablate.training.metrics import score
+from ablate.training.scoring import score
 from ablate.training.trainer import Diverged, Trainer
 
 LONG = ["train.steps=40", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]

@@ -51,7 +51,7 @@ def least_level(told: Callable[[float], Worth], share: float, n: int) -> float:
 def in_units(study: Study, contrast: Contrast, row: Any, share: float) -> float:
     """A share of the steps in the metric's unit, |mean slope|·log(1 + share); NaN without exchange runs.
 
-    Of several strata the slope is a mean by how much of the contrast is in each, as in `exchange.worth`.
+    Of several strata the slope is a mean by how much of the contrast is in each, as in `step_equivalents`.
     """
     curves, parts = _curves(study, row.metric), shares(study.manifest, contrast.weights)
     if not parts.keys() <= curves.keys():

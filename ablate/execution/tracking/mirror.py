@@ -4,7 +4,7 @@
 
 With `user=[my_package]` where the tracking service is one's own: what lies in results allows none.
 
-`ablate.execution.tracking.wandb` does the same while a sweep is on.  `mirror.jsonl` of the study remembers which ended
+`ablate.execution.tracking.process` does the same beside a sweep.  `mirror.jsonl` of the study remembers which ended
 runs were replayed.
 """
 

@@ -1,4 +1,8 @@
-"""The process beside a sweep that mirrors its runs to a tracking service while they are trained."""
+"""The process beside a sweep that mirrors its runs to a tracking service while they are trained.
+
+Training never calls it, so nothing that it does can block or lose a step.  It goes on until its standard input ends:
+the sweep's process holds the other end, so it ends in whatever way the sweep does.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,18 @@ import contextlib
 import os
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ablate.execution.child_process import program
 from ablate.execution.signals import received
 from ablate.execution.tracking.mirror import Mirror, one_line, say
-from ablate.execution.tracking.wandb import follow
 from ablate.format.streams import prepare
 
+POLL = 0.25, 2.0  # seconds between polls: while runs end, and at most
+GRACE = 45.0  # seconds that are left to the mirror when its sweep has ended
 DRAIN = 60.0  # seconds that the process has, once training is over, to bring over what is left
 HURRY = 1.0  # seconds that it has when the command was told to stop
 
@@ -43,6 +50,30 @@ def mirrored(results: Path, study: str, user: Sequence[str], tell: Callable[[str
         for line in said.read().decode(errors="replace").splitlines():
             tell(line.removeprefix("ablate: "))
         said.close()
+
+
+def follow(mirror: Mirror) -> None:
+    """Replay what appears on disk until standard input ends, then what is left, for at most `GRACE` seconds."""
+    ended = threading.Event()
+    threading.Thread(target=_wait_for_end, args=(ended, mirror.study), daemon=True).start()
+    pause, mine = POLL[0], False
+    with mirror.lock() as lock:
+        while not ended.wait(pause):
+            mine = mine or mirror.take(lock, wait=False)
+            pause = POLL[0] if mine and mirror.replay() else min(1.5 * pause, POLL[1])
+        if mine or mirror.take(lock, wait=True):
+            mirror.replay()
+        mirror.close()
+
+
+def _wait_for_end(ended: threading.Event, study: str) -> None:
+    with contextlib.suppress(OSError):
+        while os.read(0, 4096):
+            pass
+    ended.set()
+    time.sleep(GRACE)
+    say(f"tracking is not finished; `ablate sync {study}` mirrors the rest")
+    os._exit(0)  # whatever the tracking service waits for, its handlers at exit included
 
 
 def main() -> None:

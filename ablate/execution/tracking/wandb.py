@@ -1,11 +1,4 @@
-"""The mirror of a sweep: follows a study on disk and replays its runs to a tracking service while they are trained.
-
-    python -m ablate.execution.tracking.wandb STUDY --follow [--results-dir DIR]
-
-Training never calls it, so nothing that it does can block or lose a step.  It goes on until its standard input ends:
-the sweep's parent process holds the other end, so it ends in whatever way the parent does.  Without `--follow` it is
-`ablate sync`.
-"""
+"""Weights & Biases as a tracking service: what it is told of runs that go on, and of those that have ended."""
 
 from __future__ import annotations
 
@@ -14,15 +7,12 @@ import os
 import shutil
 import sys
 import threading
-import time
 from typing import Any
 
 from ablate.config.wandb_login import wandb_credentials
-from ablate.execution.tracking.mirror import Mirror, one_line, say
+from ablate.execution.tracking.mirror import one_line, say
 from ablate.execution.tracking.run_card import Card
 
-POLL = 0.25, 2.0  # seconds between polls: while runs end, and at most
-GRACE = 45.0  # seconds that are left to the mirror when its sweep has ended
 EXIT_CODES = {"done": 0, "failed": 1, "diverged": 2}  # W&B shows all but 0 as failed
 AXES = ("step", "tokens", "seconds")  # what curves can be plotted over; the first unless another is chosen
 METRICS = ("train/*", "val/*", "test/*", "diag/*", "lr", "grad_norm")
@@ -150,27 +140,3 @@ def _last(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
     return {key: float("nan") if value is None else value for key, value in row.items()}  # null: it was not finite
-
-
-def follow(mirror: Mirror) -> None:
-    """Replay what appears on disk until standard input ends, then what is left, for at most `GRACE` seconds."""
-    ended = threading.Event()
-    threading.Thread(target=_wait_for_end, args=(ended, mirror.study), daemon=True).start()
-    pause, mine = POLL[0], False
-    with mirror.lock() as lock:
-        while not ended.wait(pause):
-            mine = mine or mirror.take(lock, wait=False)
-            pause = POLL[0] if mine and mirror.replay() else min(1.5 * pause, POLL[1])
-        if mine or mirror.take(lock, wait=True):
-            mirror.replay()
-        mirror.close()
-
-
-def _wait_for_end(ended: threading.Event, study: str) -> None:
-    with contextlib.suppress(OSError):
-        while os.read(0, 4096):
-            pass
-    ended.set()
-    time.sleep(GRACE)
-    say(f"tracking is not finished; `ablate sync {study}` mirrors the rest")
-    os._exit(0)  # whatever the tracking service waits for, its handlers at exit included

@@ -1,1 +1,1 @@
-"""Everything that is wrong with a cell, found before the first step of any."""
+"""What is wrong with the cells of a study, found before the first step of any; `preflight` tries small copies out."""

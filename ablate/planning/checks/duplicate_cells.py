@@ -1,4 +1,4 @@
-"""Dead dials: settings that nothing reads, and cells that are one network, or one set of data, under two names."""
+"""Cells that are one network, or one set of data, under two names: some setting between them acts on nothing."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
 from ablate.training.devices import environments
-from ablate.training.metrics import CHUNK
+from ablate.training.scoring import CHUNK
 
 FLOAT = 4  # bytes
 MOMENTS = 2  # numbers that the optimiser keeps per parameter, as Adam does

@@ -109,7 +109,7 @@ def first_that_runs(cell: Checked, specs: list[small_models.Spec]) -> Record:
 def kept_json(kind: str, what: Any, make: Callable[[], Record]) -> Record:
     """A record from the cache, by everything that it depends on, or newly made; one that is damaged is made again."""
     content = json.dumps([kind, what, torch.__version__, own_code()], sort_keys=True)
-    file = cache_folder() / "trials" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
+    file = cache_folder() / "preflight" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
     with contextlib.suppress(Corrupt, OSError, KeyError):
         found = read_json(file)
         if found.pop("keys") == sorted(found):  # all of it is there

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ablate.data.task import Task
 from ablate.execution.fork import ALMOST, adopt, clear, how_it_died, start
-from ablate.results.parts import is_foreign, targets_of
+from ablate.results.stored_targets import is_foreign, targets_of
 
 POLL = 0.2  # seconds between two polls of whether a process has died
 FACTS = [

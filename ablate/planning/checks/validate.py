@@ -1,4 +1,4 @@
-"""Everything that is wrong with a cell, found before the first step of any."""
+"""One cell checked by itself: its keys, components, task and device, and what it costs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ablate.data.build import build_task
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
-from ablate.results.parts import is_foreign
+from ablate.results.stored_targets import is_foreign
 from ablate.training.length_eval import length_problems
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.

@@ -31,7 +31,9 @@ def read(text: str) -> dict[str, dict[str, str]]:
 def test_every_entry_has_author_title_and_year_and_is_cited() -> None:
     known = entries(CONF)
     assert all({"author", "title", "year"} <= entry.keys() for entry in known.values())
-    assert set(known) == {key for group, name in VARIANTS for key in cited(groups()[group][name])}
+    used = {key for group, name in VARIANTS for key in cited(groups()[group][name])}
+    assert not (idle := known.keys() - used), f"no variant cites {sorted(idle)}: delete them from conf/papers.bib"
+    assert not (lost := used - known.keys()), f"write the entries {sorted(lost)} in conf/papers.bib"
 
 
 def test_all_variants_together_are_one_valid_file() -> None:

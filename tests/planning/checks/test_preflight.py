@@ -161,7 +161,7 @@ def test_a_dropout_that_never_drops_is_the_network_without_it(
     monkeypatch.setattr(preflight, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(Dropout, "forward", lambda self, x: x)
     [said] = refused(small, None, "model.dropout=0,0.1")
-    assert said.startswith(f"model.dropout=0.0 and model.dropout=0.1 {SAME}") and "agree but for rounding" in said
+    assert said.startswith(f"model.dropout=0 and model.dropout=0.1 {SAME}") and "agree but for rounding" in said
 
 
 def test_networks_are_alike_where_rounding_alone_differs() -> None:
@@ -281,7 +281,7 @@ def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
     assert len(made) == 2, "cells that differ in the optimiser share a copy"
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 2
-    for file in (folder / "trials").iterdir():
+    for file in (folder / "preflight").iterdir():
         file.write_text(file.read_text()[:-20] if "problems" in file.read_text() else "[]")
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 4

@@ -152,7 +152,7 @@ BESIDE = {
     ("model", "encoder_decoder"): ["data=copy"],
 }
 ELSEWHERE = (
-    {"preset": "tests/test_presets.py", "ffn": "globs below", "attention": "globs below"},
+    {"preset": "tests/config/test_presets.py", "ffn": "globs below", "attention": "globs below"},
     {("data", "hf"): "needs a dataset on disk: tests/data/test_hf.py"},
 )
 

@@ -1,4 +1,4 @@
-"""The parts that a configuration names by `_target_`, and where what a stored one names stands now.  No torch."""
+"""The classes and functions that a stored configuration names by `_target_`, and where they stand now.  No torch."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from ablate.data.task import IGNORE, HeldOut
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.norm import RunningNorm, running_norms
-from ablate.training import metrics
-from ablate.training.metrics import autocast, by_document, score, summarise
+from ablate.training import scoring
+from ablate.training.scoring import autocast, by_document, score, summarise
 
 VOCAB, WINDOWS, LENGTH = 11, 13, 12
 CPU = torch.device("cpu")
@@ -74,7 +74,7 @@ def test_losses_are_cross_entropy_in_nats() -> None:
 def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch, chunk: int, norm: str) -> None:
     made, windows = model(norm=norm), held_out()
     whole = score(made, windows, CPU, "fp32").loss
-    monkeypatch.setattr(metrics, "CHUNK", chunk)
+    monkeypatch.setattr(scoring, "CHUNK", chunk)
     np.testing.assert_allclose(score(made, windows, CPU, "fp32").loss, whole, rtol=0, atol=1e-6)
 
 
@@ -82,7 +82,7 @@ def test_each_chunk_is_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     table = Table()
     table.register_forward_pre_hook(lambda module, _, given: sizes.append(given["tokens"].numel()), with_kwargs=True)
-    monkeypatch.setattr(metrics, "CHUNK", 5 * LENGTH + 3)
+    monkeypatch.setattr(scoring, "CHUNK", 5 * LENGTH + 3)
     score(table, held_out(), CPU, "fp32")
     assert sizes == [5 * LENGTH, 5 * LENGTH, 3 * LENGTH]
 
@@ -143,9 +143,9 @@ def test_autocast_is_as_precise_as_it_is_told(precision: str, enabled: bool) -> 
 def test_room_is_made_on_the_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     freed: list[str] = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("cuda"))
-    metrics.make_room(CPU)
+    scoring.make_room(CPU)
     assert freed == []
-    metrics.make_room(torch.device("cuda"))
+    scoring.make_room(torch.device("cuda"))
     assert freed == ["cuda"]
 
 

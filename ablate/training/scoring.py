@@ -1,4 +1,4 @@
-"""Held-out scores: the loss of every target and whether it was predicted, and what is summed up from both."""
+"""Held-out targets scored: the loss of each and whether it was predicted, summed up by the metrics of `ablate.data`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands beside the sweep share: their arguments, how a study is chosen, and how a command ends."""
+"""What `ablate status`, `ablate analyse` and the other subcommands share: argument parser, `user=`, exit codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NoReturn
 
-from ablate.config.errors import Corrupt, Refused
+from ablate.config.errors import Corrupt, PlanError, Refused
 from ablate.config.targets import named
 
 
@@ -49,6 +49,9 @@ def conclude(prog: str, act: Callable[[], int]) -> int:
         code = act()
         sys.stdout.flush()
         return code
+    except PlanError as error:
+        print(*(f"{prog}: {problem}" for problem in error.problems), sep="\n", file=sys.stderr)
+        return 2
     except (Refused, Corrupt) as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 2

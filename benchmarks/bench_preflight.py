@@ -1,6 +1,6 @@
 """What trying cells out costs: seconds per distinct cell, cold and from the cache, and what a plan of 4 cells gains.
 
-python benchmarks/bench_gate.py
+python benchmarks/bench_preflight.py
 """
 
 from __future__ import annotations

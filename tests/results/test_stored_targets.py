@@ -9,7 +9,7 @@ import pytest
 
 from ablate.config.components import resolve
 from ablate.config.targets import MOVED, moved
-from ablate.results.parts import found_anew, is_foreign, named, targets_of
+from ablate.results.stored_targets import found_anew, is_foreign, named, targets_of
 
 STORED: dict[str, Any] = {"norm": {"_target_": "mine.norms.Half"}, "ffn": [{"_target_": "ablate.model.ffn.MLP"}]}
 
