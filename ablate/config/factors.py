@@ -83,7 +83,8 @@ def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
     misread = {problem.key.partition("=")[0].lstrip("+") for problem in command.problems}
     unswept = [key for key in asked if key not in swept and key not in misread]
     there = f"choose from {', '.join(swept)}" if swept else "give each several values"
-    problems = [Problem("zip", f"{', '.join(unswept)} is not swept; {there}")] if unswept else []
+    verb = "is" if len(unswept) == 1 else "are"
+    problems = [Problem("zip", f"{', '.join(unswept)} {verb} not swept; {there}")] if unswept else []
     if len(asked) == 1 or len(set(asked)) < len(asked):
         problems.append(Problem("zip", f"[{','.join(asked)}] must name two different keys or more"))
     if len(set(counts.values())) > 1:

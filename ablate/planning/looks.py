@@ -1,4 +1,4 @@
-"""Looks at results that a study has had: its own, those that other studies took at its cells, and the plan of them."""
+"""Looks at results that a study has had, its own and others'; they are logged by `ablate.results.manifest`."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ REFUSED = [
         ["zip=[norm,ffn]", *MANY],
         "zip: norm has 2 values, ffn has 3 values; write equally many for each",
     ),
-    (["zip=[norm,ffn]"], "zip: norm, ffn is not swept; give each several values"),
+    (["zip=[norm,ffn]"], "zip: norm, ffn are not swept; give each several values"),
     (["design=cumulative", "reference={norm: rms}", *MANY], "starts from the first values; put yours first"),
     (["design=triangle", *MANY], "design: must be one of grid, one_at_a_time"),
     (["design=one_at_a_time", "reference={init: gpt2}", *MANY], "init is not compared here; choose from norm, ffn"),
