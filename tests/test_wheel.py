@@ -109,7 +109,7 @@ def test_code_installed_below_a_repository_is_not_of_its_commit(
     for file, known in (("theirs.py", True), (".venv/run_facts.py", False)):
         monkeypatch.setattr(run_facts, "__file__", str(tmp_path / file))
         found = run_facts.git.__wrapped__()
-        assert (found is not None) == known and (found is None or len(found["commit"]) == 40)
+        assert (found is not None) == known and (found is None or len(found.commit) == 40)
 
 
 def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
@@ -120,7 +120,7 @@ def test_only_what_belongs_to_the_code_counts_as_a_change_of_it(
     def dirty() -> bool:
         found = run_facts.git.__wrapped__()
         assert found is not None
-        return bool(found["dirty"])
+        return bool(found.dirty)
 
     def write(name: str, text: str = "") -> Path:
         file = tmp_path / name

@@ -230,7 +230,7 @@ def _results(first: Side, second: Side) -> Iterator[Row]:
     finals = [side.result.final if side.result else {} for side in (first, second)]
     for key in dict.fromkeys([*finals[0], *finals[1]]) if finals[0] != finals[1] else ():
         one, other = (final.get(key) for final in finals)
-        change = "" if one is None or other is None else f"{other - one:+.4g}"
+        change = "" if one is None or other is None else format.plus(other - one, ".4g")
         yield Row("result", key, UNKNOWN if one is None else one, UNKNOWN if other is None else other, change)
 
 

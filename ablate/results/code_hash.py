@@ -37,7 +37,7 @@ LOOP = ("Trainer", "new_trainer")
 NEUTRAL: tuple[str, ...] = ("resolve", "argument_problems", "BadComponent")
 NEUTRAL += ("MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
 NEUTRAL += ("SEAL", "seal_of", "sealed_archive", "sum_of", "unsealed_archive")
-DEPTH = 2  # how far a digest tells definitions of one name apart by what they refer to
+DEPTH = 8  # how far a digest tells definitions of one name apart by what they refer to
 VERSIONED = ("torch", "numpy")  # by their versions, in a run's key
 INSTALLED = {"site-packages", "dist-packages"}
 

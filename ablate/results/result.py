@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, get_args
+from typing import Literal
 
 from ablate.results.checksum import Sum
 from ablate.results.records import Number
 from ablate.results.typed_json import Record, later, record
 
 Status = Literal["done", "diverged", "failed"]
-ENDED = get_args(Status)
 Metrics = dict[str, Number | None]  # None was not finite
 
 

@@ -61,7 +61,9 @@ def test_runs_differ_by_seed_code_and_metrics_too(results: Path) -> None:
     assert rows["provenance", "code of ablate.model.ffn.SwiGLU"][2:4] == ("absent", "c" * 8)
     assert ("provenance", "code of ablate.model.norm.LayerNorm") not in rows and ("provenance", "data") not in rows
     metric = rows["result", "test/loss"]
-    assert float(metric.change) == pytest.approx(second.result.final["test/loss"] - metric.first, rel=1e-3)
+    assert float(metric.change.replace("−", "-")) == pytest.approx(
+        second.result.final["test/loss"] - metric.first, rel=1e-3
+    )
 
 
 def test_versions_data_status_and_keys_without_effect(results: Path) -> None:

@@ -138,7 +138,7 @@ def refused(**more: Any) -> str:
 
 
 def test_what_is_no_setting_is_refused() -> None:
-    assert "data.source=en_GBB" in refused(source="en_GBB") and "like en_GB," in refused(source="en_GBB")
+    assert "data.source=en_GBB" in refused(source="en_GBB") and "did you mean en_GB?" in refused(source="en_GBB")
     assert "data.target=hungarian" in refused(target="hungarian")
     assert "data.source=" in refused(source="")
     assert "data.formats=wide" in refused(formats=["wide"])

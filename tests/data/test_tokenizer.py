@@ -136,7 +136,7 @@ def test_fingerprints_tell_merges_apart(own_cache: Path) -> None:
     state["model"]["merges"].reverse()
     file.write_text(module.json.dumps(state))
     meta = json.loads((file.parent / "meta.json").read_text())
-    meta["files"][file.name] = sum_of(file.read_bytes())
+    meta["files"][file.name] = sum_of(file.read_bytes()).as_json()
     (file.parent / "meta.json").write_text(json.dumps(meta | {SEAL: seal_of(meta)}))
     assert bpe(library()).fingerprint != before.fingerprint
 

@@ -304,6 +304,18 @@ def test_of_two_definitions_with_one_name_the_one_that_is_used_counts(package):
     assert found[0] != found[1]
 
 
+def test_two_parts_of_one_name_that_change_places_are_other_code(package):
+    """Their sources are equal, and so is what they call; what that calls, four calls deep, is not."""
+    calls = "".join(f"def d{i}(x):\n    return d{i + 1}(x)\n" for i in range(4))
+    for name, factor in (("left", 1), ("right", 2)):
+        text = f"{calls}def d4(x):\n    return {factor} * x\nclass Part:\n    def f(self, x):\n        return d0(x)\n"
+        (package / "mine" / f"{name}.py").write_text(text)
+    sources = Sources({"ablate": [PACKAGE], "mine": [package / "mine"]})
+    parts = {"norm": "mine.left.Part", "ffn": "mine.right.Part"}
+    swapped = {"norm": parts["ffn"], "ffn": parts["norm"]}
+    assert sources.code(parts).content != sources.code(swapped).content
+
+
 def test_local_names_lead_nowhere(package):
     text = (
         "from mine.deep.more import helper, twice\nSIZE = 1\nclass Plain:\n    SIZE = 2\n"
