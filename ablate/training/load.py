@@ -145,7 +145,7 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
     later, passed = noted(found.evaluation) if result else (None, [])
     if result and later:
         result = dataclasses.replace(result, final=result.final | later)
-    for note in [*unsealed(not found.sealed), *(f"{note}; passed over" for note in passed)]:
+    for note in [*unsealed(int(not found.sealed)), *(f"{note}; passed over" for note in passed)]:
         warnings.warn(note, stacklevel=3)
     config = read_config(found.config_file)
     if packages:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from one_run import sweep_here
 
 from ablate.cli.evaluate import main
 from ablate.results.atomic import read_json, write_json
+from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 
 
@@ -38,7 +38,7 @@ def evaluate(trained, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
 
 
 def runs(folder: Path) -> dict[str, Run]:
-    manifest = json.loads((folder / "results/studies/norms/manifest.json").read_text())
+    manifest = read_manifest(folder / "results", "norms")
     labels = {cell.id: cell.label for cell in manifest.cells}
     return {f"{labels[r.cell]} {r.seed}": Run(folder / "results", r.path) for r in manifest.runs}
 

@@ -274,9 +274,9 @@ first, second = plan.manifest.units
 assert run_unit(plan.results, plan.manifest.study, first, True, lambda: False, ["mine"]) == ["done"]
 file = pathlib.Path({str(tmp_path / "code" / "mine" / "norms.py")!r})
 file.write_text(file.read_text().replace("/ 2", "/ 3"))
-assert run_here(job_overrides(plan)[1:]) == [["failed"]]
+assert [answer.statuses for answer in run_here(job_overrides(plan)[1:])] == [["failed"]]
 result = Run(plan.results, plan.todo[1]).result()
-assert result.error.message == "code or libraries changed after the plan was made; give the command again"
+assert "changed after the plan was made" in result.error.message
 assert run_unit(plan.results, plan.manifest.study, second, True, lambda: False, ["mine"]) == ["done"]
 """
     path = f"{ROOT}:{tmp_path / 'code'}"

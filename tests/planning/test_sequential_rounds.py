@@ -13,6 +13,7 @@ from ablate.planning.plan import Plan, PlanError
 from ablate.planning.units import record
 from ablate.results.atomic import write_json
 from ablate.results.manifest import log_look, newest_study, read_manifest
+from ablate.results.records import Look, Sequential
 from ablate.results.run import Run
 from ablate.results.study import load_study
 
@@ -80,7 +81,7 @@ def test_it_stops_as_soon_as_all_is_decided(plan, sweep):
     assert "worse (higher loss)" in said and "unadjusted" not in said
     again = plan(*AUTO)
     assert again.todo == [] and logged(again) == [(list(range(5)), [5, 8, 12, 20])]
-    assert again.manifest.sequential == {"looks": [5, 8, 12, 20], "at": 5, "max": 20}
+    assert again.manifest.sequential == Sequential(looks=[5, 8, 12, 20], at=5, max=20)
     code, repeated, trained = sweep(apart, *AUTO)
     assert code == 0 and trained == []
     assert below(repeated) == below(said), "the same command says the same"
@@ -150,8 +151,8 @@ def test_a_look_that_another_command_took_since_the_plan_was_made_stays(plan):
     record(first)
     log_look(first.results, first.manifest, "2025-01-02")
     record(second)
-    look = {"seeds": [0, 1, 2], "when": "2025-01-02"}
-    assert read_manifest(second.results, "x").looks == second.manifest.looks == [look]
+    look = Look(seeds=[0, 1, 2], when="2025-01-02")
+    assert read_manifest(second.results, "x").looks == [look]
     record(second)
     assert read_manifest(second.results, "x").looks == [look]
 

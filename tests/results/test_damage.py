@@ -169,7 +169,7 @@ def test_damaged_weights_are_set_aside_where_they_are_read_and_trained_again(res
 def test_removed_weights_are_not_explained_by_what_was_not_asked_for(results, planned, capsys):
     run = only(results)
     assert clean.main(["--weights", "--yes", "--results-dir", str(results)]) == 0
-    with pytest.raises(FileNotFoundError, match="removed since, by python -m"):
+    with pytest.raises(FileNotFoundError, match="removed since, by ablate clean"):
         load(run.folder).model()
     capsys.readouterr()
     assert evaluate.main([STUDY, "--results-dir", str(results)]) == 2

@@ -204,4 +204,4 @@ def test_a_run_that_cannot_be_split_fails_with_the_reason(plan, monkeypatch):
     [unit] = planned.manifest.units
     assert run_unit(planned.results, planned.manifest.study, unit, True, lambda: False) == ["failed"]
     error = Run(planned.results, planned.manifest.runs[0].path).result().error
-    assert error["type"] == "TooLarge" and "BatchNorm normalises by the whole batch" in error["message"]
+    assert error.type == "TooLarge" and "BatchNorm normalises by the whole batch" in error.message

@@ -62,7 +62,7 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(sma
     record(plan)
     status, run = train(plan)
     rows, first = rows_of(run), run.result()
-    assert status == "done" and "test/loss_recalibrated" in first.final and first.documents["test"]["loss"]
+    assert status == "done" and "test/loss_recalibrated" in first.final and first.documents["test"].loss
     run.result_file.unlink()
     status, run = train(plan)
     again = run.result()
