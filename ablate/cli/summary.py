@@ -12,6 +12,7 @@ import pandas
 from ablate import evidence, format
 from ablate.format.columns import columns
 from ablate.results import naming
+from ablate.results.manifest import newer
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 from ablate.results.tables import planned_cells
@@ -255,7 +256,8 @@ def _trouble(study: Study, results: Path) -> list[str]:
             file = results / "runs" / run.path / "result.json"
             lines.append(f"{status}: {run.label}, seed {run.seed}: {reason} · {file}")
         lines += _more(len(runs) - NAMED, f"{status} run")
-    notes = [f"damaged: {note}" for note in study.notes[:NAMED]]
+    new = newer(study.manifest)  # which is no damage
+    notes = [note if note in new else f"damaged: {note}" for note in study.notes[:NAMED]]
     return [*lines, *notes, *_more(len(study.notes) - NAMED, "note")]
 
 

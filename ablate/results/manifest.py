@@ -9,7 +9,7 @@ from ablate.config.errors import Corrupt
 from ablate.results.atomic import no_link, read_json, set_aside, write_json
 from ablate.results.lease import take
 from ablate.results.manifest_checks import flaws, outside
-from ablate.results.records import Look, Manifest
+from ablate.results.records import FORMAT, Look, Manifest
 from ablate.results.typed_json import parse, unread
 
 
@@ -38,9 +38,10 @@ def read_manifest(results: Path, study: str) -> Manifest:
 
 
 def newer(manifest: Manifest) -> list[str]:
-    """What to say of entries that a newer version wrote into a manifest; nothing where it has none."""
+    """What to say of a manifest that a newer version wrote, and of its entries that are passed over."""
     names = ", ".join(unread(manifest))
-    return [f"the manifest of {manifest.study} was written by a newer ablate: {names} is passed over"] * bool(names)
+    told = f"the manifest of {manifest.study} was written by a newer ablate" + f": {names} is passed over" * bool(names)
+    return [told] * bool(names or (manifest.format or 0) > FORMAT)
 
 
 def write_manifest(results: Path, manifest: Manifest) -> None:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from ablate.config.designs import DESIGNS
+from ablate.config.margin import fraction_of
 from ablate.results.records import Cell, Manifest, PlannedRun, UnitRun
 
 
@@ -16,6 +18,12 @@ def flaws(manifest: Manifest) -> Iterator[str]:
     named = (manifest.study, *others, manifest.placebos, manifest.exchange)
     yield from (f"names the study {name!r}" for name in named if name is not None and not is_name(name))
     yield from (f"has no metrics of its task {task.name}" for task in manifest.tasks.values() if not task.metrics)
+    if manifest.design not in DESIGNS:
+        yield f"has the design {manifest.design!r}, which is none of {', '.join(DESIGNS)}"
+    if manifest.sequential and not manifest.sequential.looks:
+        yield "has no looks in its sequential"
+    if manifest.margin and isinstance(manifest.margin.value, str) and fraction_of(manifest.margin.value) is None:
+        yield f"has the margin {manifest.margin.value!r}, which is no number and no share of the steps"
     yield from _of_factors(manifest)
     for cell in manifest.cells:
         yield from _of_cell(manifest, cell)

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from ablate.results.typed_json import Record, later, record
 
+FORMAT = 2  # of provenance, run keys and manifests; 1, of which none said so, had the paths of modules in keys
+
 Number = int | float
 Level = str | int | float | bool | None  # of a factor
 Way = Literal["min", "max"]  # in which a metric is better

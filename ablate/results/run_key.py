@@ -15,9 +15,9 @@ from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import LATER, LATER_GROUPS, NO_NUMBERS, STUDY_KEYS
 from ablate.results.code_hash import Code
 from ablate.results.code_hash import code_of as code_of_parts
+from ablate.results.records import FORMAT as FORMAT
 from ablate.results.stored_targets import named, parts_of
 
-FORMAT = 2  # of provenance, run keys and manifests; 1, of which none said so, had the paths of modules in keys
 KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
 
 

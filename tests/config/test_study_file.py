@@ -103,7 +103,7 @@ def test_the_manifest_and_the_plan_say_what_was_asked(folder):
     assert shape(planned) == ("glu-tall", BASE["factors"], [0, 1, 2], 2)
     manifest = planned.manifest
     assert (manifest.experiment, manifest.tier, manifest.question) == ("mine", "tall", BASE["question"])
-    assert manifest.claims["gated"]["claim"] == BASE["claims"]["gated"] and manifest.claims["gated"]["registered"]
+    assert manifest.claims["gated"].claim == BASE["claims"]["gated"] and manifest.claims["gated"].registered
     assert re.fullmatch(r"[0-9a-f]{16}", manifest.claims_hash)
     assert manifest.command.endswith("+experiment=mine results_dir=" + str(folder.results) + " tier=tall")
     shown = preview(planned)
@@ -179,9 +179,9 @@ def test_a_claim_that_is_written_after_the_results_is_post_hoc(folder):
         write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
     folder.write()
     late = folder.plan()
-    assert not late.manifest.claims["gated"]["registered"]
+    assert not late.manifest.claims["gated"].registered
     assert "1 claim, 1 post hoc: written when there were results" in preview(late)
-    assert folder.plan("confirm=2").manifest.claims["gated"]["registered"], "of fresh seeds nothing is known"
+    assert folder.plan("confirm=2").manifest.claims["gated"].registered, "of fresh seeds nothing is known"
 
 
 def test_runs_that_are_trained_again_are_known_already(folder):
@@ -193,8 +193,8 @@ def test_runs_that_are_trained_again_are_known_already(folder):
         write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
     folder.write()
     again = folder.plan("reuse=none")
-    assert len(again.todo) == len(first.todo) and not again.manifest.claims["gated"]["registered"]
-    assert folder.plan("reuse=none", "seeds=[7,8]").manifest.claims["gated"]["registered"]
+    assert len(again.todo) == len(first.todo) and not again.manifest.claims["gated"].registered
+    assert folder.plan("reuse=none", "seeds=[7,8]").manifest.claims["gated"].registered
 
 
 def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
@@ -213,14 +213,14 @@ def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
     train(tuning)
     study = folder.plan()
     assert study.manifest.study == "kept" and study.manifest.tuning
-    assert study.manifest.claims == tuning.manifest.claims and study.manifest.claims["gated"]["registered"]
+    assert study.manifest.claims == tuning.manifest.claims and study.manifest.claims["gated"].registered
     folder.write(tune=tune, study="kept", claims={"gated": {"greater": BASE["claims"]["gated"]["less"]}})
     edited = folder.plan().manifest.claims["gated"]
-    assert not edited["registered"] and edited["earlier"][0]["claim"] == BASE["claims"]["gated"]
+    assert not edited.registered and edited.earlier[0].claim == BASE["claims"]["gated"]
     record(folder.plan())
-    assert folder.plan().manifest.claims["gated"]["claim"] == edited["claim"]
-    assert not folder.plan().manifest.claims["gated"]["registered"]
-    assert folder.plan("confirm=2").manifest.claims["gated"]["registered"], "of fresh seeds nothing is known"
+    assert folder.plan().manifest.claims["gated"].claim == edited.claim
+    assert not folder.plan().manifest.claims["gated"].registered
+    assert folder.plan("confirm=2").manifest.claims["gated"].registered, "of fresh seeds nothing is known"
 
 
 def test_a_registered_claim_stays_so_and_an_edited_one_does_not(folder):
@@ -232,7 +232,7 @@ def test_a_registered_claim_stays_so_and_an_edited_one_does_not(folder):
     assert again.manifest.claims == read_manifest(first.results, "glu").claims == first.manifest.claims
     folder.write(claims={"gated": {"greater": BASE["claims"]["gated"]["less"]}})
     edited = folder.plan().manifest.claims["gated"]
-    assert not edited["registered"] and edited["earlier"][0]["claim"] == BASE["claims"]["gated"]
+    assert not edited.registered and edited.earlier[0].claim == BASE["claims"]["gated"]
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [

@@ -25,6 +25,7 @@ from simulate import (
 
 from ablate import evidence
 from ablate.evidence.statistics import interval, paired, welch
+from ablate.results.records import MarginEntry
 from ablate.results.study import load_study
 
 STUDIES = 20_000
@@ -38,8 +39,8 @@ def design(request, tmp_path_factory):
     return design_of(tmp_path_factory.mktemp("design"), request.param)
 
 
-def written(value: float) -> dict:
-    return {"value": value, "written": "2026-01-01", "registered": True, "earlier": []}
+def written(value: float) -> MarginEntry:
+    return MarginEntry(value=value, written="2026-01-01", registered=True)
 
 
 @pytest.mark.parametrize("n", SEEDS)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from fake_studies import edit_manifest, fabricate
 
+from ablate.cli.summary import summary
+from ablate.config.errors import Corrupt
 from ablate.results.atomic import read_json
 from ablate.results.manifest import newer, read_manifest, study_folder, write_manifest
 from ablate.results.records import Manifest
@@ -45,3 +47,27 @@ def test_entries_of_a_newer_version_are_told_in_one_line_and_kept(results: Path)
     write_manifest(results, dataclasses.replace(manifest, seeds=[0, 1, 2]))
     written = read_json(study_folder(results, "fabricated") / "manifest.json")
     assert written["colour"] == "red" and written["cells"][0]["weight"] == {"a": 1} and written["seeds"] == [0, 1, 2]
+
+
+def test_a_newer_format_is_told_though_it_has_no_new_entries(results: Path) -> None:
+    edit_manifest(results, "fabricated", lambda manifest: manifest.update(format=99))
+    study = load_study(results, "fabricated")
+    [line] = newer(study.manifest)
+    said = summary(study, results)
+    assert line.endswith("was written by a newer ablate") and line in said and f"damaged: {line}" not in said
+
+
+@pytest.mark.parametrize(
+    "entries, named",
+    [
+        ({"design": "nope"}, "design 'nope'"),
+        ({"sequential": {"looks": [], "at": 5}}, "no looks"),
+        ({"margin": {"value": "x %", "written": "", "registered": True, "earlier": []}}, "margin 'x %'"),
+    ],
+)
+def test_a_manifest_that_says_what_none_can_is_refused_where_it_is_read(
+    results: Path, entries: dict[str, Any], named: str
+) -> None:
+    edit_manifest(results, "fabricated", lambda manifest: manifest.update(entries))
+    with pytest.raises(Corrupt, match=named):
+        read_manifest(results, "fabricated")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas
 import pytest
-from fake_studies import fabricate
+from fake_studies import a_cell, fabricate
 from matplotlib.colors import to_hex
 
 from ablate import evidence
@@ -97,7 +97,7 @@ def texts(table: pandas.DataFrame) -> list[str]:
 def test_a_cell_is_called_by_the_labels_of_its_own_levels(label: str, levels: dict[str, object], shown: str) -> None:
     labels = {"glu": "GLU", "pre": "pre-LN", "ln": "ln (ours)", "0.001": "small", "optim.lr": "rate"}
     labels |= {"rms+glu": "both", "1e-05": "tiny", "16+2": "wide"}
-    assert cell_label({"label": label, "levels": levels}, labels) == shown
+    assert cell_label(a_cell(label=label, levels=levels), labels) == shown
 
 
 def test_order_is_of_rows_and_legend(tmp_path: Path) -> None:

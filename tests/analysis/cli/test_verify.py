@@ -61,7 +61,7 @@ def test_a_damaged_study_is_refused_in_one_line(drawn: Path, tmp_path: Path, cap
     content = json.loads(manifest.read_text())
     write_json(manifest, content | {"cells": [{"id": "c0"}]})
     code, said = verify(drawn / "effects.pdf", tmp_path, capsys)
-    assert code == 2 and "has cells that are none" in said and said.count("\n") == 1
+    assert code == 2 and "has no cells[0].name" in said and said.count("\n") == 1
 
 
 def test_a_changed_run_is_named(drawn: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -88,8 +88,8 @@ def test_a_best_rate_at_the_edge_is_flagged(tmp_path: Path) -> None:
 
 
 def test_a_tuned_study_shows_what_was_tried(tmp_path: Path) -> None:
-    cells = {"c0": {"value": 1e-3, "scores": [2.2, 2.0, None], "edge": None}}
-    cells["c1"] = {"value": 1e-2, "scores": [2.3, 2.1, 1.9], "edge": "high"}
+    cells = {"c0": {"value": 1e-3, "scores": [2.2, 2.0, None], "edge": False}}
+    cells["c1"] = {"value": 1e-2, "scores": [2.3, 2.1, 1.9], "edge": True}
     tuning = {"key": "optim.lr", "values": RATES, "seeds": 2, "study": "fabricated-tune", "cells": cells}
     case = made(tmp_path, {"norm": ["ln", "rms"]}, tuning=tuning)
     table = figures.tables(case)["sensitivity"]
