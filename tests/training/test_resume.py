@@ -161,7 +161,7 @@ def test_a_request_to_stop_keeps_checkpoints_and_ends_children(number, code, sma
 def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):
     process = start(*small, *MANY, "train.steps=1000", "seeds=1", "train.parallel=2", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
-    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
     workers = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.execution.worker" in line]
     os.kill(int(workers[0]), signal.SIGKILL)
     out, _ = process.communicate(timeout=240)
@@ -175,7 +175,7 @@ def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):
 def test_a_worker_that_is_told_to_stop_does_not_stop_the_sweep(small, tmp_path):
     process = start(*small, *MANY, "seeds=1", "train.parallel=1", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
-    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
     [worker] = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.execution.worker" in line]
     os.kill(int(worker), signal.SIGTERM)
     out, err = process.communicate(timeout=240)
