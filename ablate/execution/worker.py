@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
 import json
 import os
 import queue
@@ -251,5 +250,4 @@ def main() -> None:
     """Be what the pool starts."""
     prepare(told=False)
     code_of({})  # read once for all forks, which ask for it to know whether a run is the planned one
-    importlib.import_module("torch._dynamo")  # torch's optimisers load it: a second of every fork's time
     tend(serve)
