@@ -25,6 +25,7 @@ from safetensors.torch import save
 from torch import nn
 
 from ablate.config.errors import Corrupt
+from ablate.config.typed_json import parse
 from ablate.data.task import Task
 from ablate.execution.fork_server import tend
 from ablate.execution.job_file import cell_of, read_unit
@@ -43,7 +44,6 @@ from ablate.results.result import Result
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key, without_user
 from ablate.results.stored_targets import is_foreign
-from ablate.results.typed_json import parse
 from ablate.training.evaluation import setting_of
 from ablate.training.length_eval import add_lengths, lacking
 from ablate.training.load import load_run
