@@ -18,16 +18,26 @@ from ablate.training.scoring import DocumentLosses, autocast, by_document, named
 
 
 class Setting(NamedTuple):
-    """How models are measured: about how many positions of a split, where, and in which precision."""
+    """How models are measured: about how many positions of a split, where, in which precision; the share of them that
+    evaluations during training take, and how many examples at a time, where the model is compiled for so many."""
 
     tokens: int
     device: torch.device
     precision: str
+    val_share: float = 1.0
+    rows: int | None = None
+
+    def of(self, split: str) -> int:
+        """Positions of a split."""
+        return self.tokens if split == "test" else max(1, round(self.tokens * self.val_share))
 
 
 def setting_of(config: dict[str, Any]) -> Setting:
     """The setting of a resolved configuration."""
-    return Setting(config["eval"]["tokens"], torch.device(config["train"]["device"]), config["train"]["precision"])
+    evaluated, train = config["eval"], config["train"]
+    rows = train["batch_size"] if train["compile"] else None
+    device = torch.device(train["device"])
+    return Setting(evaluated["tokens"], device, train["precision"], evaluated["val_share"], rows)
 
 
 class Measured(NamedTuple):
@@ -50,9 +60,9 @@ def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: 
 
     On the test split of sequence-to-sequence tasks `exact` is that of greedy decoding.
     """
-    tokens, device, precision = setting
-    held_out = task.held_out(split, tokens, length)
-    scores = score(model, held_out, device, precision)
+    device, precision = setting.device, setting.precision
+    held_out = task.held_out(split, setting.of(split), length)
+    scores = score(model, held_out, device, precision, rows=setting.rows)
     found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
         of_its_own = scores._replace(right=decoded(model, held_out, device, precision))
@@ -68,10 +78,9 @@ def final_evaluation(model: nn.Module, task: Task, setting: Setting, batches: It
     """
     found, scores, held_out = measure(model, task, "test", setting)
     if running_norms(model):
-        _, device, precision = setting
         fresh = recalibrated(model, setting, batches)
         for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
-            found |= {f"test/{name}": loss(score(of, held_out, device, precision, batch))}
+            found |= {f"test/{name}": loss(score(of, held_out, setting.device, setting.precision, batch))}
     return FinalEvaluation(found, by_document(scores, held_out.documents, held_out.names))
 
 

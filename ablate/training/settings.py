@@ -19,6 +19,7 @@ class Loop:
     precision: str
     average: str
     compile: bool
+    products: str
     diagnostics: bool
 
 

@@ -20,10 +20,12 @@ from ablate.data.build import build_task
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.placebo import data_seed
+from ablate.model.products import use
 from ablate.results.atomic import set_aside, write_atomic
 from ablate.results.checksum import digest, sealed_archive, unsealed_archive
 from ablate.results.metrics_writer import MetricsWriter
 from ablate.results.run import Run
+from ablate.training.compiling import compile_in_place
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import final_evaluation, following, measure, setting_of
 from ablate.training.grad_accumulation import backward_by_parts
@@ -78,8 +80,10 @@ class Trainer:
             self.model = initialised_model(config, self.task, seed if init is None else init)
             self.model.to(self.device)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
-            for model in {self.model, self.average.model} if self.loop.compile else ():
-                model.compile()
+            for model in {self.model, self.average.model}:
+                use(self.loop.products, model)
+                if self.loop.compile:
+                    compile_in_place(model)
             optimiser = resolve("optim", self.optim._target_, allowed_by(config))
             self.optimiser = optimiser(self.model, self.optim.lr, self.optim.betas, self.optim.weight_decay)
             self.restore()
