@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 # Inductor computes a value of so many operations once, where it would else do so again in each kernel that reads it:
