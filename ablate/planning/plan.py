@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from ablate.config.citations import papers
-from ablate.config.claims import applicable, fixed_by
+from ablate.config.claims import applicable
 from ablate.config.command import Command, read_command
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import arrange, cell_name
@@ -114,7 +114,7 @@ def study_of(composition: Composition, cells: Cells) -> Study:
     """
     settings, design = composition.settings, composition.design
     asked = design.command.asked
-    claims, left = applicable(fixed_by(asked.claims, asked.at), cells.rows)
+    claims, left = applicable(asked.claims, cells.rows)
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     sources = papers((cell.choices for cell in composition.cells), design.command.groups)

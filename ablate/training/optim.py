@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import torch
 from torch import nn
 
 from ablate.training.out_of_memory import TooLarge, first_line, is_out_of_memory
+
+
+class AdamW(torch.optim.AdamW):
+    """torch's own, without the wrappers that import its compiler at the first call, which takes as long as torch."""
+
+    add_param_group = inspect.unwrap(torch.optim.AdamW.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.AdamW.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.AdamW.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.AdamW.load_state_dict)
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
 def adamw(model: nn.Module, lr: float, betas: list[float], weight_decay: float) -> torch.optim.Optimizer:
@@ -18,7 +29,7 @@ def adamw(model: nn.Module, lr: float, betas: list[float], weight_decay: float) 
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    return torch.optim.AdamW(groups, lr=lr, betas=(betas[0], betas[1]), fused=True)
+    return AdamW(groups, lr=lr, betas=(betas[0], betas[1]), fused=True)
 
 
 def descend(optimiser: torch.optim.Optimizer) -> None:
