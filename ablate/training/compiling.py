@@ -1,6 +1,9 @@
-"""torch.compile of a model in place, and where it pays."""
+"""Models compiled in place, so that their parameters keep their names."""
 
 from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
 
 from torch import nn
 
@@ -9,11 +12,18 @@ from torch import nn
 REALIZED = 7
 
 
-def compile_in_place(model: nn.Module) -> None:
-    """Compile a model's forward and backward pass at its first call, which takes 10 to 60 seconds on a CPU."""
-    import torch._functorch.config as autograd
+def compile_in_place(models: Iterable[nn.Module]) -> None:
+    """Have torch.compile translate models when they are first called; what it made of earlier ones is dropped.
 
+    All models share one entry of its cache, that of Module._call_impl: a process that trains cell after cell would
+    reach the limit of graphs at the fifth and run the others eagerly, slower and with other last digits, with no more
+    than a warning in a log.  A single run that reaches the limit fails with FailOnRecompileLimitHit.
+    """
+    dynamo = importlib.import_module("torch._dynamo")  # half a second that only compiled runs should pay
+    dynamo.reset()
+    dynamo.config.fail_on_recompile_limit_hit = True
     # Else a ReLU's derivative is kept for the backward pass as a mask of truth values, which inductor's CPU kernels
     # write one by one: the step takes 1.4 times as long (benchmarks/step.py).
-    autograd.recompute_views = True
-    model.compile(options={"realize_opcount_threshold": REALIZED})
+    importlib.import_module("torch._functorch.config").recompute_views = True
+    for model in models:
+        model.compile(options={"realize_opcount_threshold": REALIZED})

@@ -13,17 +13,29 @@ from torch import nn
 from ablate.data.metrics import Scores, exact, loss
 from ablate.data.task import Batch, HeldOut, Task
 from ablate.model.norm import running_norms
+from ablate.training.devices import moved
 from ablate.training.greedy_decoding import decoded
-from ablate.training.scoring import DocumentLosses, autocast, by_document, named, score, summarise
+from ablate.training.scoring import (
+    CHUNK,
+    DocumentLosses,
+    autocast,
+    by_document,
+    named,
+    positions_at_once,
+    score,
+    summarise,
+)
 
 
 class Setting(NamedTuple):
-    """How models are measured: about how many positions of a split, where, in which precision; the share of them that
-    evaluations during training take, and how many examples at a time, where the model is compiled for so many."""
+    """How models are measured: about how many positions of a split, where, in which precision, how many at once; the
+    share of them for evaluations during training; how many examples at once, where the model is compiled for so many.
+    """
 
     tokens: int
     device: torch.device
     precision: str
+    chunk: int = CHUNK
     val_share: float = 1.0
     rows: int | None = None
 
@@ -34,10 +46,11 @@ class Setting(NamedTuple):
 
 def setting_of(config: dict[str, Any]) -> Setting:
     """The setting of a resolved configuration."""
-    evaluated, train = config["eval"], config["train"]
+    train, evaluated = config["train"], config["eval"]
+    chunk = positions_at_once(train["device"], train["batch_size"], config["data"]["context"])
     rows = train["batch_size"] if train["compile"] else None
     device = torch.device(train["device"])
-    return Setting(evaluated["tokens"], device, train["precision"], evaluated["val_share"], rows)
+    return Setting(evaluated["tokens"], device, train["precision"], chunk, evaluated["val_share"], rows)
 
 
 class Measured(NamedTuple):
@@ -60,12 +73,12 @@ def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: 
 
     On the test split of sequence-to-sequence tasks `exact` is that of greedy decoding.
     """
-    device, precision = setting.device, setting.precision
+    device, precision, chunk = setting.device, setting.precision, setting.chunk
     held_out = task.held_out(split, setting.of(split), length)
-    scores = score(model, held_out, device, precision, rows=setting.rows)
+    scores = score(model, held_out, device, precision, chunk=chunk, rows=setting.rows)
     found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
-        of_its_own = scores._replace(right=decoded(model, held_out, device, precision))
+        of_its_own = scores._replace(right=decoded(model, held_out, device, precision, chunk))
         found[named("test/exact", length)] = exact(of_its_own)
     return Measured(found, scores, held_out)
 
@@ -78,9 +91,10 @@ def final_evaluation(model: nn.Module, task: Task, setting: Setting, batches: It
     """
     found, scores, held_out = measure(model, task, "test", setting)
     if running_norms(model):
+        device, precision = setting.device, setting.precision  # chunks are of one size on every device
         fresh = recalibrated(model, setting, batches)
         for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
-            found |= {f"test/{name}": loss(score(of, held_out, setting.device, setting.precision, batch))}
+            found |= {f"test/{name}": loss(score(of, held_out, device, precision, batch))}
     return FinalEvaluation(found, by_document(scores, held_out.documents, held_out.names))
 
 
@@ -113,5 +127,5 @@ def recalibrated(model: nn.Module, setting: Setting, batches: Iterator[Batch]) -
         norm.train()
     for batch in itertools.islice(batches, BATCHES):
         with autocast(setting.device, setting.precision):
-            copied(**{name: tensor.to(setting.device) for name, tensor in batch.inputs.items()})
+            copied(**{name: moved(tensor, setting.device) for name, tensor in batch.inputs.items()})
     return copied.eval()

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from ablate.data.metrics import Metric, Scores
 from ablate.data.task import IGNORE, HeldOut
 from ablate.model.norm import running_norms
+from ablate.training.devices import moved
+from ablate.training.out_of_memory import is_out_of_memory, make_room
 
-CHUNK = 4096  # positions of one forward pass
+CHUNK = 4096  # positions of one forward pass on the CPU
 T = TypeVar("T")
 
 
@@ -27,9 +29,10 @@ def score(
     device: torch.device,
     precision: str,
     batch_statistics: bool = False,
+    chunk: int = CHUNK,
     rows: int | None = None,
 ) -> Scores:
-    """Scores of held-out examples in evaluation mode; the model is left as it was.
+    """Scores of held-out examples in evaluation mode, `chunk` positions at a time; the model is left as it was.
 
     With `batch_statistics`, norms that keep running statistics use those of each chunk of examples instead.  With
     `rows` a compiled model takes as many examples at a time as in training, by the graph that it has from there.
@@ -45,35 +48,41 @@ def score(
         return loss.view(targets.shape).double().cpu().numpy(), right
 
     with evaluation_mode(model, batch_statistics):
-        losses, right = zip(*in_chunks(held_out, device, of_chunk, batch_statistics, rows), strict=True)
+        losses, right = zip(*in_chunks(held_out, device, of_chunk, chunk, batch_statistics, rows), strict=True)
     count = len(held_out.targets)
     return Scores(np.concatenate(losses)[:count], np.concatenate(right)[:count], (held_out.targets != IGNORE).numpy())
+
+
+def positions_at_once(device: str, batch: int, context: int) -> int:
+    """Positions of one forward pass in evaluation: on a GPU as many as a step trains, which fit and keep it busy."""
+    return max(CHUNK, batch * context) if device == "cuda" else CHUNK
 
 
 def in_chunks(
     held_out: HeldOut,
     device: torch.device,
     compute: Callable[[dict[str, Tensor], Tensor], T],
+    chunk: int = CHUNK,
     whole: bool = False,
     alike: int | None = None,
 ) -> list[T]:
-    """What is computed of inputs and targets on a device, as many examples at a time as have `CHUNK` positions.
+    """What is computed of inputs and targets on a device, as many examples at a time as have `chunk` positions.
 
     Out of memory, half as many are taken from there on; not with `whole`, where chunks have a meaning.  Where chunks
     must be `alike`, each has so many examples, the last one its own last example again and again.
     """
-    rows, start = alike or max(1, CHUNK // max(tensor.shape[1] for tensor in held_out.inputs.values())), 0
+    rows, start = alike or max(1, chunk // max(tensor.shape[1] for tensor in held_out.inputs.values())), 0
     count = len(held_out.targets)
     found: list[T] = []
     while start < count:
         part: slice | Tensor = slice(start, start + rows)
         if alike and start + rows > count:
             part = torch.arange(start, start + rows).clamp(max=count - 1)
-        inputs = {name: tensor[part].to(device) for name, tensor in held_out.inputs.items()}
         try:
-            found.append(compute(inputs, held_out.targets[part].to(device)))
-        except torch.OutOfMemoryError:
-            if whole or rows == 1:
+            inputs = {name: moved(tensor[part], device) for name, tensor in held_out.inputs.items()}
+            found.append(compute(inputs, moved(held_out.targets[part], device)))
+        except RuntimeError as error:
+            if whole or rows == 1 or not is_out_of_memory(error):
                 raise
             rows = -(-rows // 2)
         else:
@@ -81,12 +90,6 @@ def in_chunks(
             continue
         make_room(device)  # here, where the error no longer holds on to what it was raised in
     return found
-
-
-def make_room(device: torch.device) -> None:
-    """Give memory that is free back to the GPU, so that it can be had in other pieces."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 @contextmanager
