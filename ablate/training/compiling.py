@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from torch import nn
 
-# Inductor computes a value of so many operations once, where it would else do so again in each kernel that reads it:
-# rotary sines in the kernels of every layer.  A step of scale=small takes 0.87 times as long (benchmarks/step.py).
+# Inductor computes a value of so many operations once.  By itself it waits for 30: rotary sines are computed again in
+# the kernels of every layer, and a ReLU's derivative is kept as a mask of truth values, which its CPU kernels write one
+# by one.  benchmarks/step.py shows what a step takes without this.
 REALIZED = 7
 
 
@@ -22,8 +23,5 @@ def compile_in_place(models: Iterable[nn.Module]) -> None:
     dynamo = importlib.import_module("torch._dynamo")  # half a second that only compiled runs should pay
     dynamo.reset()
     dynamo.config.fail_on_recompile_limit_hit = True
-    # Else a ReLU's derivative is kept for the backward pass as a mask of truth values, which inductor's CPU kernels
-    # write one by one: the step takes 1.4 times as long (benchmarks/step.py).
-    importlib.import_module("torch._functorch.config").recompute_views = True
     for model in models:
         model.compile(options={"realize_opcount_threshold": REALIZED})
