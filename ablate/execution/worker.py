@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
 import json
 import os
 import queue
@@ -26,6 +25,7 @@ from safetensors.torch import save
 from torch import nn
 
 from ablate.config.errors import Corrupt
+from ablate.config.typed_json import parse
 from ablate.data.task import Task
 from ablate.execution.fork_server import tend
 from ablate.execution.job_file import cell_of, read_unit
@@ -44,7 +44,6 @@ from ablate.results.result import Result
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key, without_user
 from ablate.results.stored_targets import is_foreign
-from ablate.results.typed_json import parse
 from ablate.training.evaluation import setting_of
 from ablate.training.length_eval import add_lengths, lacking
 from ablate.training.load import load_run
@@ -251,5 +250,4 @@ def main() -> None:
     """Be what the pool starts."""
     prepare(told=False)
     code_of({})  # read once for all forks, which ask for it to know whether a run is the planned one
-    importlib.import_module("torch._dynamo")  # torch's optimisers load it: a second of every fork's time
     tend(serve)

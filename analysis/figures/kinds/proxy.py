@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.config.claim_relations import Claim, sides_of
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
@@ -40,13 +41,14 @@ def table(case: Case) -> pandas.DataFrame | None:
     return made
 
 
-def _claim(study: Study, name: str, claim: dict[str, Any], judged: Any) -> list[dict[str, Any]]:
-    (side, numbers), fixed = claim[RELATION], claim.get("at", {})
-    ((factor, levels),) = side.items()
-    metric = claim.get("metric") or evidence.endpoint(study.manifest)
+def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str, Any]]:
+    ((factor, _),) = claim.sides[0].items()
+    levels, numbers = [side[factor] for side in claim.sides], claim.published
+    metric = claim.metric or evidence.endpoint(study.manifest)
     values = evidence.scores(study, metric)
-    means = [values[_cells(study, fixed | {factor: level})].mean(axis=1, skipna=False) for level in levels]
-    lost = [_lost(study, _cells(study, fixed | {factor: level})) for level in levels]
+    cells = [[name for name in values if name in side] for side in sides_of(claim, study.manifest.cells)]
+    means = [values[each].mean(axis=1, skipna=False) for each in cells]
+    lost = [_lost(study, each) for each in cells]
     reference = study.manifest.reference.get(factor)
     base = levels.index(reference) if reference in levels else 0
     rho = format.span(judged.mean, judged.low, judged.high, 2).replace("+", "")
@@ -55,7 +57,7 @@ def _claim(study: Study, name: str, claim: dict[str, Any], judged: Any) -> list[
         known = (mean - means[base]).dropna().to_numpy()
         estimate = evidence.paired(known if share == lost[base] else known[:0])
         low, high = evidence.interval(estimate, evidence.ALPHA)
-        row = {"facet": name, "factor": factor, "level": format.show(level)}
+        row: dict[str, Any] = {"facet": name, "factor": factor, "level": format.show(level)}
         row |= {"name": naming.named(study.manifest, level), "published": number - numbers[base]}
         row |= {"mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
         rows.append(
@@ -74,13 +76,6 @@ def _lost(study: Study, cells: list[str]) -> float:
     """How many runs of a cell diverged on average."""
     diverged = study.runs["status"].eq("diverged") & study.runs["cell"].isin(cells)
     return int(diverged.sum()) / len(cells)
-
-
-def _cells(study: Study, wanted: dict[str, Any]) -> list[str]:
-    """The cells with these levels, a list standing for any of its own."""
-    asked = {name: levels if isinstance(levels, list) else [levels] for name, levels in wanted.items()}
-    cells = study.manifest.cells
-    return [cell.id for cell in cells if all(cell.levels.get(name) in levels for name, levels in asked.items())]
 
 
 def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
