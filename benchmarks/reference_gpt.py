@@ -58,8 +58,7 @@ class SwiGLU(nn.Module):
     def __init__(self, dim: int):
         super().__init__()
         hidden = 8 * math.ceil(8 * dim / 3 / 8)
-        self.gate, self.up = nn.Linear(dim, hidden, bias=False), nn.Linear(dim, hidden, bias=False)
-        self.down = nn.Linear(hidden, dim, bias=False)
+        self.gate, self.up, self.down = nn.Linear(dim, hidden), nn.Linear(dim, hidden), nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, C) -> (B, T, C)."""
@@ -103,6 +102,20 @@ class GPT(nn.Module):
         """(B, T) -> (B, T, vocab)."""
         x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
         return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
+
+
+def adopt(model: GPT, state: dict[str, Tensor]) -> None:
+    """Take over the parameters of one of `ablate`'s models of the same shape."""
+    renamed = {"tokens.weight": state["embed.weight"], "positions.weight": state["position.table.weight"]}
+    for name in model.state_dict().keys() - renamed.keys():
+        theirs = name.replace("norm1", "norms.0").replace("norm2", "norms.1")
+        theirs = theirs.replace("norm.", "final_norm.") if name.startswith("norm.") else theirs
+        if ".qkv." in name:
+            parts = [state[theirs.replace("qkv", part)] for part in ("query", "key", "value")]
+            renamed[name] = torch.cat(parts)
+        else:
+            renamed[name] = state[theirs]
+    model.load_state_dict(renamed)
 
 
 def loss_of(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
