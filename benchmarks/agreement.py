@@ -29,7 +29,7 @@ MARGIN = 0.005
 
 
 def main() -> None:
-    """Print mean differences with 90 % intervals, which lie within the margin where two one-sided tests at 5 % say so."""
+    """Print mean differences with 90 % intervals, within the margin where two one-sided tests at 5 % say so."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--text", required=True)
     parser.add_argument("--seeds", type=int, default=16)
