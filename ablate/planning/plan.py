@@ -26,6 +26,7 @@ from ablate.planning.composition import Composition, about_metrics, compose_cell
 from ablate.planning.rounds import rounds_of
 from ablate.planning.runs import Plan
 from ablate.planning.study import Study, study_name
+from ablate.training.devices import cards
 
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
@@ -41,6 +42,11 @@ def plan_again(plan: Plan) -> Plan:
     """The next round of the same command, after some of a plan's runs have ended.  Raises PlanError."""
     with one_thread():
         return dataclasses.replace(next_round(plan.asked or plan.study), launcher=plan.launcher)
+
+
+def lacks_device(plan: Plan) -> bool:
+    """Whether some cell is to be trained on a GPU and this machine has none."""
+    return any(cell.config["train"]["device"] == "cuda" for cell in plan.manifest.cells) and not cards()
 
 
 def check_study(words: Sequence[str], config_dir: str | None = None) -> Study:

@@ -24,8 +24,10 @@ from ablate.config.targets import package_problem
 from ablate.data.build import build_task
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
+from ablate.planning.checks.kept import kept_json
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
 from ablate.results.stored_targets import is_foreign
+from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
@@ -101,7 +103,7 @@ class Validator:
                 found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
             except Refused as error:
                 found.append(error.problem)
-        return found + device_problems(config), checked
+        return found + worker_problems(config), checked
 
     def user_problems(self, packages: list[str]) -> list[Problem]:
         """Packages of the user's own that cannot be imported, tried in a process of their own."""
@@ -154,14 +156,28 @@ class Validator:
         parts = {group: config[group] for group in (*COMPONENTS, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
         if key not in self.budgets:
-            try:
-                found = beside(config, partial(counted, config, task))
-            except Failed as error:
-                raise Refused("", error) from None
-            if "problem" in found:
-                raise Refused(*found["problem"])
+            make = partial(counted_or_refused, config, task)
+            # What is not ours may depend on more than its code.
+            found = make() if is_foreign(config) else kept_json("budget", [parts, facts_for_counting(task)], make)
             self.budgets[key] = budget_from(found)
         return self.budgets[key]
+
+
+def facts_for_counting(task: Any) -> list[Any]:
+    """All of a task that its models' budgets depend on."""
+    blank = {name: [list(x.shape), str(x.dtype)] for name, x in task.blank().items()}
+    return [task.kind, task.context, task.positions, task.vocab, task.outputs, task.features, blank]
+
+
+def counted_or_refused(config: dict[str, Any], task: Any) -> dict[str, Any]:
+    """The budget of a cell's model as plain data.  Raises Refused where it cannot be built."""
+    try:
+        found = beside(config, partial(counted, config, task))
+    except Failed as error:
+        raise Refused("", error) from None
+    if "problem" in found:
+        raise Refused(*found["problem"])
+    return found
 
 
 def counted(config: dict[str, Any], task: Any) -> dict[str, Any]:
@@ -219,10 +235,10 @@ def resolve_auto(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration with every `auto` decided by rule and every path absolute."""
     train = dict(config["train"])
     if train["device"] == "auto":
-        train["device"] = "cuda" if torch.cuda.is_available() else "cpu"
+        train["device"] = "cuda" if cards() else "cpu"
     if train["precision"] == "auto":
         # A card that only emulates bf16 is slower with it, and no more exact.
-        fast = train["device"] == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        fast = train["device"] == "cuda" and all(card.bf16 for card in cards())
         train["precision"] = "bf16" if fast else "fp32"
     data = dict(config["data"])
     for key in ("path", "name"):
@@ -231,15 +247,12 @@ def resolve_auto(config: dict[str, Any]) -> dict[str, Any]:
     return config | {"train": train, "data": data}
 
 
-def device_problems(config: dict[str, Any]) -> list[Problem]:
-    """A device that is not there, a number of workers that is none."""
-    train, found = config["train"], []
-    if train["device"] == "cuda" and not torch.cuda.is_available():
-        found.append(Problem("train.device", "cuda is not available here; write train.device=cpu"))
-    parallel = train["parallel"]
-    if parallel != "auto" and (isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1):
-        found.append(Problem("train.parallel", f"must be auto or an integer ≥ 1, not {parallel!r}"))
-    return found
+def worker_problems(config: dict[str, Any]) -> list[Problem]:
+    """A number of workers that is none."""
+    parallel = config["train"]["parallel"]
+    if parallel == "auto" or (isinstance(parallel, int) and not isinstance(parallel, bool) and parallel >= 1):
+        return []
+    return [Problem("train.parallel", f"must be auto or an integer ≥ 1, not {parallel!r}")]
 
 
 def imported(package: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -15,8 +14,9 @@ from ablate.config.claim_relations import Claim, sides_of
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
-from analysis.figures.draw import parts, style
-from analysis.figures.draw.axes import Short
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import difference_ticks, panels
+from analysis.figures.draw.marks import reach
 from analysis.figures.kind import Kind, Page
 
 RELATION = "rank_correlates"
@@ -57,19 +57,12 @@ def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str,
         known = (mean - means[base]).dropna().to_numpy()
         estimate = evidence.paired(known if share == lost[base] else known[:0])
         low, high = evidence.interval(estimate, evidence.ALPHA)
-        row: dict[str, Any] = {"facet": name, "factor": factor, "level": format.show(level)}
-        row |= {"name": naming.named(study.manifest, level), "published": number - numbers[base]}
-        row |= {"mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
-        rows.append(
-            row
-            | {
-                "base": naming.named(study.manifest, levels[base]),
-                "rho": rho,
-                "verdict": judged.verdict,
-                "y": parts.axis_label(study, metric),
-            }
-        )
-    return rows
+        row: dict[str, Any] = {"level": format.show(level), "name": naming.named(study.manifest, level)}
+        row |= {"published": number - numbers[base], "mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
+        rows.append(row)
+    about = {"facet": name, "factor": factor, "base": naming.named(study.manifest, levels[base])}
+    about |= {"rho": rho, "verdict": judged.verdict, "y": captions.axis_label(study, metric)}
+    return [about | row for row in rows]
 
 
 def _lost(study: Study, cells: list[str]) -> float:
@@ -80,28 +73,23 @@ def _lost(study: Study, cells: list[str]) -> float:
 
 def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
     known = made.loc[made["n"] > 0, "n"]
-    n = parts.seeds(known) if len(known) else "no seed has every run"
+    n = captions.seeds(known) if len(known) else "no seed has every run"
     band = f"bars: 95 % t-intervals within seeds, {n}, not corrected for their number"
     return [
         f"our difference against the published one; {band if len(known) and known.max() > 1 else n + ', no interval'}",
         "published numbers have no interval here; ρ: Spearman's within seeds, with its interval among the claims",
-        parts.warning(study),
+        captions.warning(study),
     ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per claim, a named point per level."""
-    panels = list(table.groupby("facet", sort=False))
-    per_row = min(len(panels), 1 if page.narrow else 2)
-    lines = math.ceil(len(panels) / per_row)
-    drawn = page.figure(table, 2.6 * lines)
-    free = iter(drawn.subplots(lines, per_row, squeeze=False).flat)
-    for title, rows in panels:
-        axis = next(free)
+    claims = list(table.groupby("facet", sort=False))
+    across = min(len(claims), 1 if page.narrow else 2)
+    drawn = page.figure(table, 2.6 * math.ceil(len(claims) / across))
+    for axis, (title, rows) in zip(panels(drawn, len(claims), across), claims, strict=True):
         _panel(axis, rows, page)
         axis.set_title(f"{title}: ρ = {rows['rho'].iloc[0]}  {rows['verdict'].iloc[0]}")
-    for axis in free:
-        axis.set_visible(False)
     return drawn
 
 
@@ -110,16 +98,13 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         line(0, color=style.FAINT, lw=0.8, zorder=0)
     for row in rows.itertuples():
         shade = page.colour(row.factor, row.level)
-        if np.isfinite(row.low):
-            axis.plot([row.published] * 2, [row.low, row.high], color=shade, lw=1.1, zorder=2)
-        axis.plot(row.published, row.mean, "o", color=shade, ms=4.5, zorder=3, label=row.name)
+        axis.errorbar(row.published, row.mean, reach(row), fmt="o", ms=4.5, lw=1.1, color=shade, label=row.name)
     base = rows["base"].iloc[0]
     axis.set_xlabel(f"published, difference to {base}")
     axis.set_ylabel(f"here, difference to {base}\nin {rows['y'].iloc[0]}")
-    for each in (axis.xaxis, axis.yaxis):
-        each.set_major_formatter(Short())
-    axis.locator_params(nbins=5)
+    difference_ticks(axis, page)
+    difference_ticks(axis, page, "y")
     axis.legend(loc="upper left", bbox_to_anchor=(1, 1), handlelength=1, borderpad=0)
 
 
-KIND = Kind("proxy", "small differences against published ones", table, parts.drawn(draw), most=200)
+KIND = Kind("proxy", "small differences against published ones", table, draw, most=200)
