@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, run_module
+from conftest import run_module
 
 import ablate.results.run_key
 from ablate.execution.worker import run_unit
@@ -279,8 +277,6 @@ result = Run(plan.results, plan.todo[1]).result()
 assert "changed after the plan was made" in result.error.message
 assert run_unit(plan.results, plan.manifest.study, second, True, lambda: False, ["mine"]) == ["done"]
 """
-    path = f"{ROOT}:{tmp_path / 'code'}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": path}, capture_output=True, text=True
-    )
+    (tmp_path / "edit.py").write_text(code)
+    done = run_module("edit", cwd=tmp_path, PYTHONPATH=str(tmp_path / "code"))
     assert done.returncode == 0, done.stderr
