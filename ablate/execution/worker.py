@@ -44,6 +44,7 @@ from ablate.results.result import Result
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key, without_user
 from ablate.results.stored_targets import is_foreign
+from ablate.training.devices import settle
 from ablate.training.evaluation import setting_of
 from ablate.training.length_eval import add_lengths, lacking
 from ablate.training.load import load_run
@@ -57,7 +58,7 @@ def run_unit(
     """Carry out the runs of one unit, with what they take from packages of `user`; returns how each ended: done,
     diverged or failed with a result, interrupted with a checkpoint, busy where another trains it and `wait` is false.
     """
-    torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
+    settle()
     runs = read_unit(results, study, unit)
     return [carry_out(Run(results, run.path), cell_of(run, user), run.seed, wait, stop) for run in runs]
 
@@ -126,7 +127,7 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
         # Before a user's package is imported: what is hashed is what will run.
         if not run.path.endswith(run_key(config, seed, cell.task)):
             raise RuntimeError("code or libraries changed after the plan was made; give the command again")
-        write_json(run.provenance_file, provenance(config, seed, cell.task), run.check)
+        write_json(run.provenance_file, provenance(config, seed, cell.task).as_json(), run.check)
         with contextlib.nullcontext() if is_foreign(config) else unchanged():
             trainer = new_trainer(run, config, seed)
             if trainer.task.fingerprint != cell.task:
@@ -207,7 +208,7 @@ def serve(channel: socket.socket) -> None:
 
     Who is in the midst of something long then, and has not left in time, keeps its last checkpoint.
     """
-    torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
+    settle()
     stop, own = threading.Event(), os.getpid()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, requested(stop))

@@ -16,6 +16,17 @@ import torch
 MAXRSS = 1 if sys.platform == "darwin" else 1024  # bytes in what the system counts memory by
 
 
+def settle() -> None:
+    """Set what every run's numbers depend on in its process: one thread, and one family of attention kernels.
+
+    Sums in another order are other numbers, and one process per core is faster anyway.  On a GPU flash and
+    memory-efficient attention share their arithmetic, scores and sums in float32; cuDNN's takes some of the cells that
+    flash would, and has given wrong gradients (github.com/pytorch/pytorch/issues/196678).
+    """
+    torch.set_num_threads(1)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def environments(device: str, parallel: str | int) -> list[dict[str, str]]:
     """What each worker's environment adds: nothing on the CPU, its own device on GPUs; none where there is no GPU."""
     if device != "cuda":

@@ -113,3 +113,14 @@ def test_a_cell_that_no_visible_gpu_can_hold_is_refused(machine: Callable[..., N
     words = latest(*small, "norm=ln", "train.device=cuda", "train.batch_size=100000")
     with pytest.raises(PlanError, match=r"of the 1\.0 GB that each process on a GPU can have"):
         api.plan(words)
+
+
+def test_processes_that_train_are_alike() -> None:
+    before = torch.get_num_threads(), torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        devices.settle()
+        assert torch.get_num_threads() == 1 and not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.set_num_threads(before[0])
+        torch.backends.cuda.enable_cudnn_sdp(before[1])
