@@ -206,7 +206,7 @@ def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
     counting = [*hazard(tmp_path, "self.training and os.write(COUNT, b'.')"), "norm=hazard", "ffn=mlp,gelu"]
     with open(tmp_path / "mine" / "norms.py", "a") as file:
         file.write("\nCOUNT = os.open(HERE / 'count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n")
-    few = [*MANY, "seeds=1", "train.steps=150", "train.checkpoint_seconds=1000"]
+    few = [*MANY, "seeds=1", "train.parallel=1", "train.steps=150", "train.checkpoint_seconds=1000"]
     both = [start(*small, *few, *counting, cwd=tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs

@@ -17,7 +17,7 @@ from model.test_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuratio
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import Dropout
-from ablate.planning.checks import preflight, probes, small_models
+from ablate.planning.checks import kept, preflight, probes, small_models, validate
 from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.code_hash import Code
@@ -158,7 +158,7 @@ def test_a_dropout_that_never_drops_is_the_network_without_it(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though with dropout the attention is computed in another order: its last bits are others."""
-    monkeypatch.setattr(preflight, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(kept, "cache_folder", lambda: tmp_path / "cache")
     monkeypatch.setattr(Dropout, "forward", lambda self, x: x)
     [said] = refused(small, None, "model.dropout=0,0.1")
     assert said.startswith(f"model.dropout=0 and model.dropout=0.1 {SAME}") and "agree but for rounding" in said
@@ -273,18 +273,19 @@ def same(first: dict[str, str], second: dict[str, str]) -> bool:
 def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, made, real = tmp_path / "cache", [], probes.examine
+    folder, made, counted, real, count = tmp_path / "cache", [], [], probes.examine, validate.count
     folder.mkdir()
-    monkeypatch.setattr(preflight, "cache_folder", lambda: folder)
+    monkeypatch.setattr(kept, "cache_folder", lambda: folder)
     monkeypatch.setattr(probes, "examine", lambda spec: made.append(spec) or real(spec))
-    planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
-    assert len(made) == 2, "cells that differ in the optimiser share a copy"
-    planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
-    assert len(made) == 2
+    monkeypatch.setattr(validate, "count", lambda *cell: counted.append(cell) or count(*cell))
+    first = planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
+    assert len(made) == len(counted) == 2, "cells that differ in the optimiser share a copy, and a budget"
+    again = planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
+    assert len(made) == len(counted) == 2 and again.manifest.cells == first.manifest.cells
     for file in (folder / "preflight").iterdir():
         file.write_text(file.read_text()[:-20] if "problems" in file.read_text() else "[]")
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
-    assert len(made) == 4
+    assert len(made) == len(counted) == 4
     monkeypatch.setattr(preflight, "code_of", lambda config: Code("other", {}))
     planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == 6, "a copy is made again when the code changes"
