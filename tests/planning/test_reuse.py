@@ -29,7 +29,7 @@ def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> li
         run, cell = Run(planned.results, planned_run.path), cells[planned_run.cell]
         run.folder.mkdir(parents=True, exist_ok=True)
         run.weights_file.touch()
-        write_json(run.provenance_file, provenance(cell.config, planned_run.seed, cell.task))
+        write_json(run.provenance_file, provenance(cell.config, planned_run.seed, cell.task).as_json())
         write_json(run.result_file, {"status": status, "final": {"test/loss": 2.0}, "error": None, "ended": ended})
     return [Run(planned.results, run.path) for run in todo]
 
