@@ -16,6 +16,7 @@ from ablate.config.schema import LATER, LATER_GROUPS, NO_NUMBERS, STUDY_KEYS
 from ablate.results.code_hash import Code
 from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.records import FORMAT as FORMAT
+from ablate.results.result import Provenance
 from ablate.results.stored_targets import named, parts_of
 
 KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
@@ -80,26 +81,22 @@ def cell_id(name: str, config: dict[str, Any], fingerprint: str) -> str:
 def run_key(config: dict[str, Any], seed: int, fingerprint: str) -> str:
     """`s<seed>-<hash>`: the name of a run's folder."""
     found = provenance(config, seed, fingerprint)
-    return f"s{seed}-{_digest([seed, {name: found[name] for name in KEYED}])[:16]}"
+    return f"s{seed}-{_digest([seed, {name: getattr(found, name) for name in KEYED}])[:16]}"
 
 
-def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> dict[str, Any]:
-    """All that a run's numbers come from: its settings (a hash), versions, data, and code (a hash).
-
-    `study` is the one that the run belongs to alone, under reuse=none.  No part of the key are `source`, which says
-    where the data were, and `definitions`, each with its digest and where it stands.
-    """
+def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> Provenance:
+    """All that a run's numbers come from.  No part of the key are `source` and `definitions`."""
     used = code_of(config)
-    return {
-        "format": FORMAT,
-        "numbers": settings_of(config, seed),
-        "versions": {"torch": torch.__version__, "numpy": numpy.__version__, "threads": 1},
-        "data": fingerprint,
-        "source": named(config["data"]),
-        "study": config["study"] if config["reuse"] == "none" else None,
-        "code": used.content,
-        "definitions": used.definitions,
-    }
+    return Provenance(
+        format=FORMAT,
+        numbers=settings_of(config, seed),
+        versions={"torch": str(torch.__version__), "numpy": numpy.__version__, "threads": 1},
+        data=fingerprint,
+        source=named(config["data"]),
+        study=config["study"] if config["reuse"] == "none" else None,
+        code=used.content,
+        definitions=used.definitions,
+    )
 
 
 def settings_of(config: dict[str, Any], seed: int) -> str:
