@@ -29,9 +29,9 @@ def run_here(overrides: Sequence[Sequence[str]]) -> list[Answer]:
         Job(results=str(job["results_dir"]), study=str(job["study"]), unit=job["unit"], user=job["user"], wait=False)
         for job in told
     ]
-    keys = [run.cell.config["train"] for job in jobs for run in runs_of(job)]
-    device = "cuda" if any(key["device"] == "cuda" for key in keys) else "cpu"
-    workers = environments(device, keys[0]["parallel"])
+    keys = [run.cell.config.train for job in jobs for run in runs_of(job)]
+    device = "cuda" if any(key.device == "cuda" for key in keys) else "cpu"
+    workers = environments(device, keys[0].parallel)
     outcomes = run_jobs(jobs, workers)
     busy = [i for i, outcome in enumerate(outcomes) if "busy" in outcome.statuses]
     again = [dataclasses.replace(jobs[i], wait=True) for i in busy]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
+from ablate.config.schema import Config
 from ablate.data.metrics import Scores, exact, loss
 from ablate.data.task import Batch, HeldOut, Task
 from ablate.model.norm import running_norms
@@ -25,9 +26,9 @@ class Setting(NamedTuple):
     precision: str
 
 
-def setting_of(config: dict[str, Any]) -> Setting:
+def setting_of(config: Config) -> Setting:
     """The setting of a resolved configuration."""
-    return Setting(config["eval"]["tokens"], torch.device(config["train"]["device"]), config["train"]["precision"])
+    return Setting(config.eval.tokens, torch.device(config.train.device), config.train.precision)
 
 
 class Measured(NamedTuple):
