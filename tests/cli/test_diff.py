@@ -30,7 +30,7 @@ def results(tmp_path: Path) -> Path:
     cells = {cell.id: cell for cell in manifest.cells}
     for planned in manifest.runs:
         run, cell = Run(tmp_path, planned.path), cells[planned.cell]
-        run.config_file.write_text(yaml.safe_dump(cell.config | {"seeds": [planned.seed]}))
+        run.config_file.write_text(yaml.safe_dump(cell.config.with_value("seeds", [planned.seed]).as_json()))
         code = {"ablate.model.ffn.MLP": "a" * 64, "ablate.model.norm.LayerNorm": "b" * 64}
         if cell.levels["ffn"] == "swiglu":
             code = {"ablate.model.ffn.SwiGLU": "c" * 64, "ablate.model.norm.LayerNorm": "b" * 64}

@@ -46,7 +46,7 @@ def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name):
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_leaves_sizes_and_training_alone(name, composer):
     def others(composed: Composed) -> dict:
-        rest = {key: value for key, value in composed.config.items() if key not in (*COMPONENTS, "model")}
+        rest = {key: value for key, value in composed.config.as_json().items() if key not in (*COMPONENTS, "model")}
         return rest | {key: composed.config.model[key] for key in SIZED}
 
     for overrides in ([], ["scale=small"]):
@@ -127,7 +127,7 @@ def test_a_preset_of_ones_own(small, tmp_path):
     plan = planned(small, "+preset=tiny_gpt", folder=str(folder.parent))
     config = plan.manifest.cells[0].config
     assert plan.manifest.cells[0].name == "rms-gelu-pre-learned-mha-gpt2"
-    assert config["norm"]["eps"] == 0.5 and config["ffn"]["approximate"] == "tanh"
+    assert config.norm["eps"] == 0.5 and config.ffn["approximate"] == "tanh"
 
 
 @pytest.mark.slow
