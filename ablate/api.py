@@ -22,11 +22,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from ablate.config.errors import Corrupt, PlanError, Refused
-from ablate.execution.launcher import is_hydras, launch, launcher_problems
+from ablate.config.errors import Corrupt, PlanError, Problem, Refused
+from ablate.execution.launcher import is_hydras, is_local, launch, launcher_problems
 from ablate.execution.signals import refusing_full_disks
 from ablate.execution.tracking.process import mirrored
-from ablate.planning.plan import Plan, plan_again, plan_study
+from ablate.planning.plan import Plan, lacks_device, plan_again, plan_study
 from ablate.planning.units import job_overrides, record
 from ablate.results.manifest import log_look
 from ablate.results.run import now
@@ -72,7 +72,11 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     if problems := launcher_problems(hydras):
         raise PlanError(problems)
     folder = os.path.abspath(config_dir) if config_dir else config_dir
-    return dataclasses.replace(plan_study(ours, folder), launcher=hydras)
+    planned = dataclasses.replace(plan_study(ours, folder), launcher=hydras)
+    if is_local(hydras) and lacks_device(planned):
+        said = "cuda is not available here; write train.device=cpu, or hydra/launcher=… for jobs where it is"
+        raise PlanError([Problem("train.device", said)])
+    return planned
 
 
 def run(study: Sequence[str] | Plan, config_dir: str | None = None, reporter: Reporter | None = None) -> Study:

@@ -142,11 +142,10 @@ def put_aside(run: Run, file: Path) -> str:
 
 def evaluate(runs: list[Named], asked: dict[str, Any]) -> int:
     """Evaluate runs one after another, print the table and what is to be said about each; the exit code."""
-    import torch
-
     from ablate.planning.checks.user_code import apart
+    from ablate.training.devices import settle
 
-    torch.set_num_threads(1)  # as in training
+    settle()  # as in training
     # One run's parts from outside must not change another's numbers; and no fork follows the use of a GPU.
     call = apart if any(is_foreign(run.loaded.config) for run in runs) else called
     refuse_lengths(runs, asked, call)
@@ -204,10 +203,12 @@ def seen(runs: list[Named], asked: dict[str, Any], call: Call) -> list[str]:
 
 
 def configured(loaded: LoadedRun, asked: dict[str, Any]) -> Config:
-    """A run's configuration with what was asked for, on a device that there is."""
+    """A run's configuration with what was asked for, on a device that there is: without a GPU in float32 on the CPU."""
     import torch
 
-    config = loaded.config if torch.cuda.is_available() else loaded.config.with_value("train.device", "cpu")
+    config = loaded.config
+    if config.train.device == "cuda" and not torch.cuda.is_available():
+        config = config.with_value("train.device", "cpu").with_value("train.precision", "fp32")
     return config.with_value("eval", dataclasses.replace(config.eval, **({"lengths": []} | asked)))
 
 

@@ -5,8 +5,72 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
+from ablate.config.margin import fraction_of
+from ablate.config.typed_json import Record, later, record
+from ablate.format.settings import is_number
+
 RELATIONS = ("less", "greater", "equivalent", "diverges_more", "rank_correlates")
-Side = dict[str, Any]
+
+Number = int | float
+Level = str | int | float | bool | None  # of a factor
+Side = dict[str, Level | list[Level]]  # the levels of factors that it asks for, one or several of each
+Sides = tuple[Side, Side]
+
+
+@record
+class Claim(Record):
+    """One relation between two sides, as in {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}]}.
+
+    rank_correlates  several levels of one factor, and the number that was published for each
+    margin           of `equivalent`: in the metric's unit, or "2 %" of the training steps
+    at               levels of factors that no side names
+    """
+
+    less: Sides | None = later()
+    greater: Sides | None = later()
+    equivalent: Sides | None = later()
+    diverges_more: Sides | None = later()
+    rank_correlates: tuple[Side, list[Number]] | None = later()
+    metric: str | None = later()
+    margin: Number | str | None = later()
+    at: Side = later(default={})
+
+    @property
+    def relations(self) -> list[str]:
+        """The relations that it states; of a claim that is sound exactly one."""
+        return [relation for relation in RELATIONS if getattr(self, relation) is not None]
+
+    @property
+    def relation(self) -> str:
+        """The one that it states."""
+        (relation,) = self.relations
+        return relation
+
+    @property
+    def sides(self) -> list[Side]:
+        """The sides that it compares; of `rank_correlates` one per level."""
+        if self.rank_correlates is None:
+            return list(getattr(self, self.relation))
+        ((factor, levels),) = self.rank_correlates[0].items()
+        return [{factor: level} for level in levels_of(levels)]
+
+    @property
+    def flaw(self) -> str | None:
+        """What it has and cannot have, whatever study it is of, as the end of a sentence; None where it is sound."""
+        if len(self.relations) != 1:
+            return f"states {' and '.join(self.relations) or 'none'} of {', '.join(RELATIONS)}"
+        if self.rank_correlates and [len(levels_of(each)) for each in self.rank_correlates[0].values()] != [
+            len(self.published)
+        ]:
+            return "does not rank one factor's levels by as many published numbers"
+        if self.equivalent and not (is_number(self.margin) or fraction_of(self.margin)):
+            return f"has the margin {self.margin!r}, which is no number and no share of the steps"
+        return None
+
+    @property
+    def published(self) -> list[Number]:
+        """The numbers that `rank_correlates` compares levels with."""
+        return self.rank_correlates[1] if self.rank_correlates else []
 
 
 class Leveled(Protocol):
@@ -21,29 +85,13 @@ class Leveled(Protocol):
         """What people call it."""
 
     @property
-    def levels(self) -> dict[str, Any]:
+    def levels(self) -> dict[str, Level]:
         """Its level of each factor."""
 
 
-def relation_of(claim: dict[str, Any]) -> str:
-    """The one relation of a claim."""
-    (relation,) = (relation for relation in RELATIONS if relation in claim)
-    return relation
-
-
-def sides_of(claim: dict[str, Any], cells: Sequence[Leveled]) -> list[set[str]]:
+def sides_of(claim: Claim, cells: Sequence[Leveled]) -> list[set[str]]:
     """The ids of the cells on each side of a claim; of `rank_correlates` those of each level."""
-    at = claim.get("at", {})
-    return [{cell.id for cell in cells if holds(cell.levels, side | at)} for side in compared(claim)]
-
-
-def compared(claim: dict[str, Any]) -> list[Side]:
-    """The sides that a claim compares, as mappings of factors to levels; of `rank_correlates` one per level."""
-    sides = claim[relation_of(claim)]
-    if "rank_correlates" not in claim:
-        return list(sides)
-    ((factor, levels),) = sides[0].items()
-    return [{factor: level} for level in levels]
+    return [{cell.id for cell in cells if holds(cell.levels, side | claim.at)} for side in claim.sides]
 
 
 def levels_of(asked: Any) -> list[Any]:
@@ -51,7 +99,7 @@ def levels_of(asked: Any) -> list[Any]:
     return asked if isinstance(asked, list) else [asked]
 
 
-def holds(levels: dict[str, Any], side: Side) -> bool:
+def holds(levels: dict[str, Level], side: Side) -> bool:
     """Whether a cell's levels are among those of a side; a zipped factor is found by any of its keys."""
     alone = _alone(levels)
     return all(key in alone and _among(alone[key], levels_of(asked), key in levels) for key, asked in side.items())
@@ -66,7 +114,7 @@ def _among(level: Any, asked: list[Any], own: bool) -> bool:
     return level in asked or (level is not None and str(level) in texts)
 
 
-def _alone(levels: dict[str, Any]) -> dict[str, Any]:
+def _alone(levels: dict[str, Level]) -> dict[str, Level]:
     """Levels with those of a zipped factor under each of its keys, too."""
     alone = dict(levels)
     for name, level in levels.items():
@@ -75,14 +123,14 @@ def _alone(levels: dict[str, Any]) -> dict[str, Any]:
     return alone
 
 
-def weighed(claim: dict[str, Any], cells: Sequence[Leveled]) -> list[dict[str, float]]:
+def weighed(claim: Claim, cells: Sequence[Leveled]) -> list[dict[str, float]]:
     """Weights of each side's cells that make its mean, Σ w = 1; empty where the sides cannot be compared.
 
     With unnamed factors' levels u averaged equally: mean over u of the mean over the side's cells at u.  Sides of
     designs other than grids have cells at different u: only the u that all sides have count.  A fraction may have none
     in common, and needs none where each side has every level of every unnamed factor equally often.
     """
-    named = {key for side in compared(claim) for key in side}
+    named = {key for side in claim.sides for key in side}
     by_id = {cell.id: cell.levels for cell in cells}
     groups = [_grouped([cell for cell in by_id if cell in side], by_id, named) for side in sides_of(claim, cells)]
     common = set(groups[0]).intersection(*groups[1:])
@@ -98,7 +146,7 @@ def weighed(claim: dict[str, Any], cells: Sequence[Leveled]) -> list[dict[str, f
 Unnamed = tuple[tuple[str, str], ...]
 
 
-def _grouped(side: list[str], levels: dict[str, dict[str, Any]], named: Collection[str]) -> dict[Unnamed, list[str]]:
+def _grouped(side: list[str], levels: dict[str, dict[str, Level]], named: Collection[str]) -> dict[Unnamed, list[str]]:
     """The cells of a side by their levels of the factors that no side names."""
     found: dict[Unnamed, list[str]] = {}
     for cell in side:

@@ -5,43 +5,62 @@ What results say of them: ablate.evidence.claims.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ablate.config.claim_relations import RELATIONS, Leveled, holds, levels_of, relation_of, sides_of, weighed
+from ablate.config.claim_relations import RELATIONS, Claim, Leveled, Side, holds, levels_of, sides_of, weighed
 from ablate.config.errors import Problem
 from ablate.config.margin import fraction_of
+from ablate.config.typed_json import parse
 from ablate.format.settings import is_number
 from ablate.format.suggest import instead
 
 BESIDE = ("metric", "margin", "at")
 
 
-def metric_problems(claims: dict[str, Any], tasks: list[dict[str, str]], lengths: list[int]) -> list[Problem]:
+def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> tuple[dict[str, Claim], list[Problem]]:
+    """The claims of a file over these factors, and everything wrong with them.
+
+    `at` is what the file fixes for all of them: it goes into each that does not compare that factor itself.
+    """
+    if not isinstance(claims, dict):
+        return {}, [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
+    found = [Problem("at", message.removeprefix("at: ")) for message in _levels(at, factors, "at") if at is not None]
+    kept: dict[str, Claim] = {}
+    for name, given in claims.items():
+        wrong = list(_claim(given, factors))
+        try:
+            claim = parse(Claim, given)
+            kept[name] = claim if wrong or found else _fixed(claim, at or {})
+        except ValueError as error:
+            wrong = wrong or [str(error)]
+        found += [Problem(f"claims.{name}", message) for message in wrong]
+    return kept, found
+
+
+def _fixed(claim: Claim, at: Side) -> Claim:
+    """A claim with what its file fixes for all of them, but for the factors that it compares itself."""
+    own = {key for side in claim.sides for key in side}
+    return dataclasses.replace(claim, at={key: level for key, level in at.items() if key not in own} | claim.at)
+
+
+def metric_problems(claims: dict[str, Claim], tasks: list[dict[str, str]], lengths: list[int]) -> list[Problem]:
     """Claims about metrics that no run of this study has; `tasks` holds each task's metrics, `lengths` eval.lengths."""
     known = {f"test/{name}" for metrics in tasks for name in metrics}
     known |= {"test/bpb"} if "test/loss" in known else set()
     found = []
     for name, claim in claims.items():
-        metric = claim.get("metric") if isinstance(claim, dict) else None
-        plain, _, length = str(metric).partition("@")
-        if metric is not None and plain not in known:
-            message = f"no such metric: {metric}; {instead(plain, sorted(known))}"
+        if claim.metric is None:
+            continue
+        plain, _, length = claim.metric.partition("@")
+        if plain not in known:
+            message = f"no such metric: {claim.metric}; {instead(plain, sorted(known))}"
             found.append(Problem(f"claims.{name}", message))
         elif length and length not in map(str, lengths):
             message = f"metric: nothing is tested at length {length}; add it to eval.lengths"
             found.append(Problem(f"claims.{name}", message))
-    return found
-
-
-def claim_problems(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> list[Problem]:
-    """Everything wrong with the claims of a file over these factors; `at` is what the file fixes for all of them."""
-    if not isinstance(claims, dict):
-        return [Problem("claims", "must be a mapping; write claims: {NAME: {less: [SIDE, SIDE]}}")]
-    found = [Problem("at", message.removeprefix("at: ")) for message in _levels(at, factors, "at") if at is not None]
-    for name, claim in claims.items():
-        found += [Problem(f"claims.{name}", message) for message in _claim(claim, factors)]
     return found
 
 
@@ -126,9 +145,9 @@ def _twice(at: Any, sides: Any) -> Iterator[str]:
             yield f"at: {key} is what its sides compare; leave it out"
 
 
-def applicable(claims: dict[str, Any], cells: Sequence[Leveled]) -> tuple[dict[str, Any], list[Problem]]:
+def applicable(claims: dict[str, Claim], cells: Sequence[Leveled]) -> tuple[dict[str, Claim], list[Problem]]:
     """The claims whose levels all have cells, no cell on two sides, and why the others are none of this study's."""
-    kept: dict[str, Any] = {}
+    kept: dict[str, Claim] = {}
     problems: list[Problem] = []
     for name, claim in claims.items():
         sides, absent = sides_of(claim, cells), _absent(claim, cells)
@@ -146,22 +165,12 @@ def applicable(claims: dict[str, Any], cells: Sequence[Leveled]) -> tuple[dict[s
     return kept, problems
 
 
-def _absent(claim: dict[str, Any], cells: Sequence[Leveled]) -> str | None:
+def _absent(claim: Claim, cells: Sequence[Leveled]) -> str | None:
     """A level that a claim names and no cell has beside the rest of its side."""
-    for side in (side for side in claim[relation_of(claim)] if isinstance(side, dict)):
-        whole = claim.get("at", {}) | side
+    for side in claim.sides:
+        whole = claim.at | side
         for key, asked in whole.items():
             for level in levels_of(asked):
                 if not any(holds(cell.levels, whole | {key: level}) for cell in cells):
                     return f"{key}={level}"
     return None
-
-
-def fixed_by(claims: dict[str, Any], at: dict[str, Any] | None) -> dict[str, Any]:
-    """Claims with what the file fixes for all of them, but for the factors that they compare themselves."""
-    found = {}
-    for name, claim in claims.items():
-        own = {key for side in claim[relation_of(claim)] if isinstance(side, dict) for key in side}
-        general = {key: level for key, level in (at or {}).items() if key not in own}
-        found[name] = claim | ({"at": general | claim.get("at", {})} if general else {})
-    return found

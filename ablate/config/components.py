@@ -6,6 +6,7 @@ shape is passed to those that ask for it by name, whole (`shape`) or in part (`d
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import typing
@@ -58,8 +59,8 @@ def unhanded(found: Any) -> str | None:
     base = next((base for base in bases if within(base.__module__, OURS)), None)
     if base is None:
         return None
-    taken = parameters_of(found)
-    bundles = [name for name in BUNDLES if name in parameters_of(base)]
+    taken, needed = parameters_of(found), parameters_of(base)
+    bundles = [name for name in BUNDLES if name in needed]
     if all(name in taken for name in bundles):
         return None
     names = ", ".join(bundles)
@@ -89,7 +90,7 @@ def is_of_kind(group: str, found: Any) -> bool:
 def makes(function: Callable[..., Any], kind: type) -> bool:
     """Whether a function of ours says that it returns one of a kind."""
     try:
-        said = typing.get_type_hints(function).get("return")
+        said = hints_of(function).get("return")
     except NameError:  # a name that only type checkers import
         return False
     return any(inspect.isclass(one) and issubclass(one, kind) for one in (said, *typing.get_args(said)))
@@ -116,7 +117,7 @@ def argument_problems(
     target = resolve(group, node.get("_target_", ""), user)
     parameters = parameters_of(target)
     try:
-        hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+        hints = hints_of(target)
     except Exception as error:  # whatever a user's annotations evaluate to
         return [(f"{group}._target_", f"the annotations of {target.__name__} cannot be read ({error})")]
     if any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters.values()):
@@ -160,11 +161,18 @@ def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> d
     }
 
 
+@functools.cache
 def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """A constructor's parameters by name; a module without one of its own has none."""
     if inspect.isclass(target) and target.__init__ is nn.Module.__init__:
         return {}
     return inspect.signature(target).parameters
+
+
+@functools.cache
+def hints_of(target: Callable[..., Any]) -> dict[str, Any]:
+    """The types of a constructor's, or a function's, parameters by name.  Raises what evaluating them raises."""
+    return typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -67,8 +67,8 @@ class Composer:
         config = copy.deepcopy(base)
         parsed = OverridesParser.create().parse_overrides([text for text in overrides if not self._shapes(text)])
         ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
-        ours = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        resolved = OmegaConf.to_container(ours, resolve=True)
+        untyped = OmegaConf.masked_copy(config, list(config))  # `refuse_misshapen` says better what is of no type
+        resolved = OmegaConf.to_container(untyped, resolve=True)
         assert isinstance(resolved, dict)
         refuse_misshapen(resolved)
         if not any(text.lstrip("+").startswith("user=") for text in overrides):
@@ -80,6 +80,8 @@ class Composer:
         if groups not in self.made:
             config = compose("config", [*self.search, *groups], return_hydra_config=True)
             choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
+            with open_dict(config):  # Hydra's own part is three quarters of what each cell would copy
+                del config["hydra"]
             self.drop_idle(config, choices, groups)
             self.made[groups] = config, choices
         return self.made[groups]
@@ -182,9 +184,7 @@ class Composer:
         if having:
             return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
         config = self.chosen(chosen)[0]
-        sections = {
-            str(name): node for name, node in config.items() if isinstance(node, DictConfig) and name != "hydra"
-        }
+        sections = {str(name): node for name, node in config.items() if isinstance(node, DictConfig)}
         known = [f"{name}.{key!s}" for name, node in sections.items() for key in node if not str(key).startswith("_")]
         same = [key for key in known if key.rpartition(".")[2] == last]
         near = same[0] if same else nearest(f"{head}.{last}", known)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 Cell = tuple[int, ...]
 
@@ -84,15 +85,15 @@ def fractional(counts: dict[str, int], base: Cell) -> Arranged:
 
     words = generators(len(twos))
     signs = fracfact(" ".join([*_letters(base_factors(len(twos))), *words]))
-    moved = signs != signs[0]  # the first row becomes the reference: the same words define the fraction
+    signs = signs * signs[0]  # the first row becomes the reference: the same words define the fraction
     others = [range(count) if count != 2 else [0] for count in counts.values()]
     cells = []
-    for row, rest in itertools.product(moved, itertools.product(*others)):
+    for row, rest in itertools.product(signs, itertools.product(*others)):
         cell = list(rest)
-        for place, changed in zip(twos, row, strict=True):
-            cell[place] = 1 - base[place] if changed else base[place]
+        for place, sign in zip(twos, row, strict=True):
+            cell[place] = 1 - base[place] if sign < 0 else base[place]
         cells.append(tuple(cell))
-    aliases = _aliases([list(counts)[place] for place in twos], words, np.where(moved, -1, 1))
+    aliases = _aliases([list(counts)[place] for place in twos], words, signs)
     told = f"fractional: {len(cells)} of {math.prod(counts.values())} combinations, resolution {aliases['resolution']}"
     notes = [f"{told}: main effects are clear of two-way interactions", *_said(aliases)]
     return Arranged(sorted(cells), notes, aliases)

@@ -15,7 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ablate.config.claims import claim_problems
+from ablate.config.claim_relations import Claim
+from ablate.config.claims import read_claims
 from ablate.config.errors import Corrupt, Problem
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import calls, read_plain, unread
@@ -47,8 +48,7 @@ class Asked:
     name: str | None = None
     file: str = ""
     kept: dict[str, Any] = dataclasses.field(default_factory=dict)  # entries of the manifest
-    claims: dict[str, Any] = dataclasses.field(default_factory=dict)
-    at: dict[str, Any] | None = None
+    claims: dict[str, Claim] = dataclasses.field(default_factory=dict)
     changed: bool = False  # whether the command line, or the tier, changes levels that claims are about
     problems: list[Problem] = dataclasses.field(default_factory=list)
     of_file: frozenset[str] = frozenset()  # keys that the file sets
@@ -101,9 +101,9 @@ def key_of(text: str) -> str:
 def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], reader: Reader) -> Asked:
     """A file's overrides with its tier's and the command line's in their places."""
     entries = reader.entries(content)
-    problems, claims = [], content.get("claims", {})
     levels = reader.levels(content)
-    problems += [Problem(f"{file}: {p.key}", p.message) for p in claim_problems(claims, levels, content.get("at"))]
+    claims, wrong = read_claims(content.get("claims", {}), levels, content.get("at"))
+    problems = [Problem(f"{file}: {problem.key}", problem.message) for problem in wrong]
     given: dict[str, list[str]] = {}
     for text in rest:
         given.setdefault(key_of(text), []).append(text)
@@ -122,8 +122,7 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
         name,
         file,
         kept,
-        claims if isinstance(claims, dict) else {},
-        content.get("at") if isinstance(content.get("at"), dict) else None,
+        claims,
         bool((given.keys() | tiered.keys()) & (levels.keys() | {"zip", "design"})),
         reader.problems + problems + found,
         frozenset(made.keys() - given.keys()),

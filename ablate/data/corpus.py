@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ablate.config.typed_json import parse
 from ablate.data.split import split_documents
 from ablate.data.tokenizer import SEPARATOR, Pieces, checked_size, decode, tokenise, units
 from ablate.results.checksum import SEAL, Sum, seal_of, sum_of, wrong
-from ablate.results.typed_json import parse
 
 SPLITS = ("train", "val", "test")
 FORMAT = 4  # raised when what the cache holds for the same documents changes

@@ -3,11 +3,11 @@
 effects(study)   a row per contrast: main effects, interactions, cells against the reference
 claims(study)    a row per claim of the study file: supported, contradicted or undecided
 cells(study)     a row per cell: mean and SD over seeds, what diverged, failed or is missing
-applicable, claim_problems, fixed_by, fraction_of  the grammar of claims and margins
+applicable, read_claims, fraction_of  the grammar of claims and margins
 headline, noise  of effects: the rows to show first; what this many seeds can find
 """
 
-from ablate.config.claims import applicable, claim_problems, fixed_by
+from ablate.config.claims import applicable, read_claims
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims import claims
 from ablate.evidence.claims.sentences import claim_lines, claim_words, moved, sized, spread
@@ -70,7 +70,6 @@ __all__ = [
     "cells",
     "changes",
     "claim_lines",
-    "claim_problems",
     "claim_words",
     "claims",
     "common",
@@ -84,7 +83,6 @@ __all__ = [
     "endpoints",
     "exchange_lines",
     "families",
-    "fixed_by",
     "floors",
     "fraction_of",
     "given",
@@ -109,6 +107,7 @@ __all__ = [
     "paired",
     "placebo_lines",
     "power",
+    "read_claims",
     "registered",
     "scores",
     "seeds_needed",

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ablate.config.errors import Corrupt
+from ablate.config.typed_json import parse
 from ablate.results.atomic import read_json
 from ablate.results.manifest import unit_file
 from ablate.results.manifest_checks import flaw_of_run, outside
 from ablate.results.records import Cell, Unit, UnitRun
-from ablate.results.typed_json import parse
 
 
 def read_unit(results: Path, study: str, unit: str) -> list[UnitRun]:

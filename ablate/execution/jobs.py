@@ -18,7 +18,7 @@ from ablate.results.atomic import write_json
 from ablate.results.records import UnitRun
 from ablate.results.result import Result, RunError
 from ablate.results.run import Run, now
-from ablate.training.devices import environments
+from ablate.training.devices import environments, share
 
 
 def run_here(overrides: Sequence[Sequence[str]]) -> list[Answer]:
@@ -29,9 +29,7 @@ def run_here(overrides: Sequence[Sequence[str]]) -> list[Answer]:
         Job(results=str(job["results_dir"]), study=str(job["study"]), unit=job["unit"], user=job["user"], wait=False)
         for job in told
     ]
-    keys = [run.cell.config.train for job in jobs for run in runs_of(job)]
-    device = "cuda" if any(key.device == "cuda" for key in keys) else "cpu"
-    workers = environments(device, keys[0].parallel)
+    workers = environments(*devices_of(jobs))
     outcomes = run_jobs(jobs, workers)
     busy = [i for i, outcome in enumerate(outcomes) if "busy" in outcome.statuses]
     again = [dataclasses.replace(jobs[i], wait=True) for i in busy]
@@ -52,10 +50,20 @@ def run_jobs(jobs: list[Job], workers: list[dict[str, str]]) -> list[Answer]:
     return outcomes
 
 
-def run_alone(results: str, study: str, unit: str, user: Sequence[str]) -> list[str]:
-    """Carry out one job of another launcher, in a process of its own: its death must not be that of the launcher."""
-    [outcome] = run_jobs([Job(results=results, study=study, unit=unit, user=list(user))], [{}])
+def run_alone(results: str, study: str, unit: str, user: Sequence[str], number: int) -> list[str]:
+    """Carry out one job of another launcher, in a process of its own: its death must not be that of the launcher.
+
+    By its number it takes its turn among the GPUs that there are: launchers that give none would all have the first.
+    """
+    job = Job(results=results, study=study, unit=unit, user=list(user))
+    [outcome] = run_jobs([job], [share(devices_of([job])[0], number)])
     return ["failed"] if outcome.died else outcome.statuses
+
+
+def devices_of(jobs: Sequence[Job]) -> tuple[str, str | int]:
+    """Which kind of device the runs of jobs are to be trained on, and in how many processes."""
+    keys = [run.cell.config.train for job in jobs for run in runs_of(job)]
+    return "cuda" if any(key.device == "cuda" for key in keys) else "cpu", keys[0].parallel
 
 
 def runs_of(job: Job) -> list[UnitRun]:

@@ -8,6 +8,7 @@ from typing import Any
 from hydra import compose
 from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus
 from hydra.types import HydraContext
@@ -25,6 +26,12 @@ OURS = ("hydra.mode", "hydra/sweeper", "hydra.sweeper")
 def is_hydras(word: str) -> bool:
     """Whether a word of a command line is about Hydra itself: a launcher, say."""
     return word.lstrip("+~").startswith(("hydra.", "hydra/"))
+
+
+def is_local(words: Sequence[str]) -> bool:
+    """Whether words about Hydra leave the jobs to this machine's own launcher."""
+    chosen = [word.partition("=")[2] for word in words if word.lstrip("+~").startswith("hydra/launcher=")]
+    return not chosen or chosen[-1] == "ablate"
 
 
 def launcher_problems(words: Sequence[str]) -> list[Problem]:
@@ -60,5 +67,6 @@ def launch(words: Sequence[str], jobs: Sequence[Sequence[str]]) -> str | None:
 
 def job(config: Any) -> list[str]:
     """One job of any launcher: the unit of a study that its overrides name."""
+    number = int(HydraConfig.get().job.num)
     with heeding_signals():
-        return run_alone(str(config.results_dir), config.study, config.unit, list(config.user))
+        return run_alone(str(config.results_dir), config.study, config.unit, list(config.user), number)

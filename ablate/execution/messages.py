@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from ablate.config.typed_json import Record, parse, record
 from ablate.results.records import UnitRun
-from ablate.results.typed_json import Record, parse, record
 
 
 @record

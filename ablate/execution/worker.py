@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import importlib
 import json
 import os
 import queue
@@ -26,6 +25,7 @@ from torch import nn
 
 from ablate.config.errors import Corrupt
 from ablate.config.schema import Config
+from ablate.config.typed_json import parse
 from ablate.data.task import Task
 from ablate.execution.fork_server import tend
 from ablate.execution.job_file import cell_of, read_unit
@@ -44,7 +44,7 @@ from ablate.results.result import Result
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key
 from ablate.results.stored_targets import is_foreign
-from ablate.results.typed_json import parse
+from ablate.training.devices import settle
 from ablate.training.evaluation import setting_of
 from ablate.training.length_eval import add_lengths, lacking
 from ablate.training.load import load_run
@@ -58,7 +58,7 @@ def run_unit(
     """Carry out the runs of one unit, with what they take from packages of `user`; returns how each ended: done,
     diverged or failed with a result, interrupted with a checkpoint, busy where another trains it and `wait` is false.
     """
-    torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
+    settle()
     runs = read_unit(results, study, unit)
     return [carry_out(Run(results, run.path), cell_of(run, user), run.seed, wait, stop) for run in runs]
 
@@ -208,7 +208,7 @@ def serve(channel: socket.socket) -> None:
 
     Who is in the midst of something long then, and has not left in time, keeps its last checkpoint.
     """
-    torch.set_num_threads(1)  # sums in another order are other numbers, and one process per core is faster anyway
+    settle()
     stop, own = threading.Event(), os.getpid()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, requested(stop))
@@ -251,5 +251,4 @@ def main() -> None:
     """Be what the pool starts."""
     prepare(told=False)
     code_of({})  # read once for all forks, which ask for it to know whether a run is the planned one
-    importlib.import_module("torch._dynamo")  # torch's optimisers load it: a second of every fork's time
     tend(serve)

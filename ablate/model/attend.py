@@ -47,7 +47,7 @@ def attend_explicit(
 ) -> Tensor:
     """`attend` as products, softmax in at least float32."""
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = (query * scale) @ key.transpose(-2, -1)  # (B, H, T, S)
+    scores = scores_of(query, key, scale)
     if bias is not None:
         scores = scores + bias
     seen = visible(query, key, causal, mask, window)
@@ -55,6 +55,23 @@ def attend_explicit(
         scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
     shares = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(value.dtype)
     return (shares if dropout is None else dropout(shares)) @ value
+
+
+def scores_of(query: Tensor, key: Tensor, scale: float) -> Tensor:
+    """Q Kᵀ · scale, before any bias: (B, H, T, D), (B, H, S, D) -> (B, H, T, S)."""
+    if query.device.type == "cpu":
+        return (query * scale) @ key.transpose(-2, -1)
+    return in_float32(query, key) * scale
+
+
+def in_float32(query: Tensor, key: Tensor) -> Tensor:
+    """Q Kᵀ in at least float32, whatever autocast says: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).
+
+    As the fused kernels of a GPU compute it: dropout must change no precision beside what it drops.
+    """
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        return query.to(dtype) @ key.to(dtype).transpose(-2, -1)
 
 
 def attend_fused(
@@ -72,6 +89,7 @@ def attend_fused(
     if bias is None and mask is None and window is None:
         return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
     seen = visible(query, key, causal, mask, window)
+    # Kernels take no bias of another type.  In bf16 ALiBi's is rounded, by less than queries and keys themselves are.
     bias = None if bias is None else bias.to(query.dtype)
     if bias is not None and seen is not None:
         bias = bias.masked_fill(~seen, torch.finfo(bias.dtype).min)

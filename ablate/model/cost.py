@@ -14,9 +14,14 @@ from ablate.config.schema import Config
 from ablate.model.build import build_model
 from ablate.model.init import role_of
 
-# Dense bf16 peak in FLOP/s, from the makers' data sheets.
-PEAK = {"H100 PCIe": 756e12, "H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12}
-PEAK |= {"RTX 4090": 165e12, "A10": 125e12}
+# Dense bf16 peak in FLOP/s with sums in float32, by what a card is called, the longer names first.  From NVIDIA's data
+# sheets of each card, whose numbers with sparsity are halved (H100, H200: of SXM and NVL; GB200, B200: of the NVL72 and
+# the HGX board, by GPU), and for GeForce and the A6000 from its white papers on GA102, Ada and Blackwell.
+PEAK = {"GB200": 2500e12, "B200": 2250e12, "GH200": 990e12, "H200 NVL": 835e12, "H200": 989e12, "H20": 148e12}
+PEAK |= {"H100 NVL": 835e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "A40": 150e12, "A10G": 70e12}
+PEAK |= {"A10": 125e12, "L40S": 362e12, "L40": 181e12, "L4": 121e12, "RTX A6000": 155e12}
+PEAK |= {"RTX 5090": 209e12, "RTX 4090": 165e12, "RTX 3090": 71e12}
+OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # parts of a card, and cards that are named alike
 MOST = 10**12  # parameters of a model
 
 
@@ -89,6 +94,16 @@ def ffn_width(model: nn.Module) -> int | None:
 
 
 def utilisation(flops_per_token: float, tokens_per_second: float, device: str, precision: str) -> float | None:
-    """Model FLOPs utilisation, 3 · forward FLOPs · tokens/s / peak (Chowdhery 2022), where the peak is known."""
-    peak = next((value for name, value in PEAK.items() if re.search(rf"\b{name}\b", device)), None)
+    """Model FLOPs utilisation, 3 · forward FLOPs · tokens/s / peak (Chowdhery 2022), where the peak is known.
+
+    Of a slice of a card (MIG) it is not: how many of its cores a slice has differs by card and profile.
+    """
+    peak = peak_of(device)
     return 3 * flops_per_token * tokens_per_second / peak if peak and precision == "bf16" else None
+
+
+def peak_of(device: str) -> float | None:
+    """Dense bf16 peak in FLOP/s of a device by its name, where it is known."""
+    if OTHER.search(device):
+        return None
+    return next((value for name, value in PEAK.items() if re.search(rf"\b{name}\b", device)), None)

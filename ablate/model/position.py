@@ -138,7 +138,8 @@ class T5Bias(Position):
 
     def places(self, x: Tensor, causal: bool) -> Places:  # bias: (H, T, T)
         t = torch.arange(x.shape[-2], device=x.device)
-        return Places(bias=self.table(self.bucket(t - t[:, None], causal)).permute(2, 0, 1))
+        bias = self.table(self.bucket(t - t[:, None], causal)).permute(2, 0, 1)
+        return Places(bias=bias.contiguous())  # fused kernels take no bias whose last stride is not 1
 
     def bucket(self, offset: Tensor, causal: bool) -> Tensor:
         """The bucket of key position minus query position, of any shape."""

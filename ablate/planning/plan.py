@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from ablate.config.citations import papers
-from ablate.config.claims import applicable, fixed_by
+from ablate.config.claims import applicable
 from ablate.config.command import Command, read_command
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import arrange, cell_name
@@ -26,6 +26,7 @@ from ablate.planning.composition import Composition, about_metrics, compose_cell
 from ablate.planning.rounds import rounds_of
 from ablate.planning.runs import Plan
 from ablate.planning.study import Study, study_name
+from ablate.training.devices import cards
 
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
@@ -41,6 +42,11 @@ def plan_again(plan: Plan) -> Plan:
     """The next round of the same command, after some of a plan's runs have ended.  Raises PlanError."""
     with one_thread():
         return dataclasses.replace(next_round(plan.asked or plan.study), launcher=plan.launcher)
+
+
+def lacks_device(plan: Plan) -> bool:
+    """Whether some cell is to be trained on a GPU and this machine has none."""
+    return any(cell.config.train.device == "cuda" for cell in plan.manifest.cells) and not cards()
 
 
 def check_study(words: Sequence[str], config_dir: str | None = None) -> Study:
@@ -108,7 +114,7 @@ def study_of(composition: Composition, cells: Cells) -> Study:
     """
     settings, design = composition.settings, composition.design
     asked = design.command.asked
-    claims, left = applicable(fixed_by(asked.claims, asked.at), cells.rows)
+    claims, left = applicable(asked.claims, cells.rows)
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     sources = papers((cell.choices for cell in composition.cells), design.command.groups)

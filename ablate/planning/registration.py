@@ -7,7 +7,8 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from ablate.config.claim_relations import sides_of
+from ablate.config.claim_relations import Claim, sides_of
+from ablate.config.typed_json import plain
 from ablate.results.records import Cell, ClaimEntry, ClaimText, MarginEntry, MarginText
 
 
@@ -20,7 +21,7 @@ class Registered(NamedTuple):
 
 
 def register(
-    claims: dict[str, Any],
+    claims: dict[str, Claim],
     before: dict[str, ClaimEntry],
     cells: list[Cell],
     scored: dict[int, set[str]],
@@ -42,7 +43,7 @@ def register(
         entries[name] = ClaimEntry(claim=claim, written=when, registered=not seen, earlier=texts(old))
     gone = {name: entry for name, entry in before.items() if name not in claims}
     withdrawn = {name: taken_out(entry, cells, scored, when) for name, entry in gone.items()}
-    text = json.dumps(claims, sort_keys=True).encode()
+    text = json.dumps(plain(claims), sort_keys=True).encode()
     digest = hashlib.sha256(text).hexdigest()[:16] if claims else None
     return Registered(entries, withdrawn, digest)
 
@@ -54,7 +55,7 @@ def taken_out(entry: ClaimEntry, cells: list[Cell], scored: dict[int, set[str]],
     return dataclasses.replace(entry, withdrawn=when, seen=_seen(entry.claim, cells, scored))
 
 
-def _seen(claim: dict[str, Any], cells: list[Cell], scored: dict[int, set[str]]) -> bool:
+def _seen(claim: Claim, cells: list[Cell], scored: dict[int, set[str]]) -> bool:
     """Whether a seed has cells of more than one side scored; of a claim that names no cells here that is not known."""
     sides = sides_of(claim, cells)
     return not all(sides) or any(sum(bool(side & done) for side in sides) > 1 for done in scored.values())

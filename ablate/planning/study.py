@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ablate.config.claim_relations import Claim
 from ablate.config.schema import Config
 from ablate.planning.cells import Cells
 from ablate.results.records import ClaimEntry
@@ -22,7 +23,7 @@ class Study:
     settings: Config  # the configuration that holds the study's own keys, its name among them
     cells: Cells
     entries: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the manifest, beside the usual
-    claims: dict[str, Any] = dataclasses.field(default_factory=dict)  # as written; of no placebos
+    claims: dict[str, Claim] = dataclasses.field(default_factory=dict)  # as written; of no placebos
     written: dict[str, ClaimEntry] = dataclasses.field(default_factory=dict)  # claims in the tuning's manifest
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before it trains
     looks: list[int] = dataclasses.field(default_factory=list)  # of seeds=auto: all numbers of seeds it looks at

@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from ablate.results.typed_json import Record, record
+from ablate.config.typed_json import Record, record
 
 SEAL = "sha256"  # the entry of a JSON object that holds the digest of all others
 NO_COMMENT = b"\0\0"  # the last two bytes of a zip archive: how long the comment behind them is

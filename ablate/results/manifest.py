@@ -6,11 +6,11 @@ import dataclasses
 from pathlib import Path
 
 from ablate.config.errors import Corrupt
+from ablate.config.typed_json import parse, unread
 from ablate.results.atomic import no_link, read_json, set_aside, write_json
 from ablate.results.lease import take
 from ablate.results.manifest_checks import flaws, outside
 from ablate.results.records import FORMAT, Look, Manifest
-from ablate.results.typed_json import parse, unread
 
 
 def study_folder(results: Path, study: str) -> Path:

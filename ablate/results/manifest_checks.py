@@ -25,6 +25,9 @@ def flaws(manifest: Manifest) -> Iterator[str]:
     if manifest.margin and isinstance(manifest.margin.value, str) and fraction_of(manifest.margin.value) is None:
         yield f"has the margin {manifest.margin.value!r}, which is no number and no share of the steps"
     yield from _of_factors(manifest)
+    for name, entry in [*manifest.claims.items(), *manifest.withdrawn.items()]:
+        for claim in (entry.claim, *(old.claim for old in entry.earlier)):
+            yield from [f"has a claim {name} that {claim.flaw}"] if claim.flaw else []
     for cell in manifest.cells:
         yield from _of_cell(manifest, cell)
     yield from filter(None, map(flaw_of_run, manifest.runs))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
+from ablate.config.claim_relations import Claim, Level, Number
 from ablate.config.schema import Config
-from ablate.results.typed_json import Record, later, record
+from ablate.config.typed_json import Record, later, record
 
 FORMAT = 2  # of provenance, run keys and manifests; 1, of which none said so, had the paths of modules in keys
 
-Number = int | float
-Level = str | int | float | bool | None  # of a factor
 Way = Literal["min", "max"]  # in which a metric is better
 Levels = dict[str, Level]  # one of each factor
 
@@ -130,7 +129,7 @@ class Sequential(Record):
 class ClaimText(Record):
     """What a claim said, since when, and whether no comparison that it speaks of existed then."""
 
-    claim: dict[str, Any]
+    claim: Claim
     written: str = ""
     registered: bool
 

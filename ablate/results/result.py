@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from ablate.config.typed_json import Record, later, record
 from ablate.results.checksum import Sum
 from ablate.results.records import Number
-from ablate.results.typed_json import Record, later, record
 
 Status = Literal["done", "diverged", "failed"]
 Metrics = dict[str, Number | None]  # None was not finite

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ablate.config.errors import Corrupt
+from ablate.config.typed_json import Record, parse
 from ablate.results.atomic import no_link, read_sealed
 from ablate.results.damage import verify, verify_kept
 from ablate.results.lease import Lease, holder, take
 from ablate.results.result import Evaluation, Metrics, Result
 from ablate.results.tables import parse_lines
-from ablate.results.typed_json import Record, parse
 
 T = TypeVar("T", bound=Record)
 V = TypeVar("V")

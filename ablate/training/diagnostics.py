@@ -16,6 +16,7 @@ from ablate.data.task import HeldOut
 from ablate.model.attend import visible
 from ablate.model.residual import Block
 from ablate.training.evaluation import Setting
+from ablate.training.out_of_memory import is_out_of_memory, make_room
 from ablate.training.scoring import autocast
 
 
@@ -26,7 +27,21 @@ def diagnose(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) -
     attention_logit   largest |q · k| · scale of each block, over the pairs that attention may see
     activation_rms    root mean square of each block's output, over real positions
     drift             how far a running norm's statistics are from this batch's
+
+    Out of memory, on half as many.
     """
+    while True:
+        try:
+            return diagnosed(model, held_out, size, setting)
+        except RuntimeError as error:
+            if size == 1 or not is_out_of_memory(error):
+                raise
+        size = -(-size // 2)
+        make_room(setting.device)
+
+
+def diagnosed(model: nn.Module, held_out: HeldOut, size: int, setting: Setting) -> dict[str, float]:
+    """See `diagnose`."""
     copied = copy.deepcopy(model).eval()
     found: dict[str, float] = {}
     for name, module in copied.named_modules():

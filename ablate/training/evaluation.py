@@ -14,21 +14,34 @@ from ablate.config.schema import Config
 from ablate.data.metrics import Scores, exact, loss
 from ablate.data.task import Batch, HeldOut, Task
 from ablate.model.norm import running_norms
+from ablate.training.devices import moved
 from ablate.training.greedy_decoding import decoded
-from ablate.training.scoring import DocumentLosses, autocast, by_document, named, score, summarise
+from ablate.training.scoring import (
+    CHUNK,
+    DocumentLosses,
+    autocast,
+    by_document,
+    named,
+    positions_at_once,
+    score,
+    summarise,
+)
 
 
 class Setting(NamedTuple):
-    """How models are measured: about how many positions of a split, where, and in which precision."""
+    """How models are measured: about how many positions of a split, where, in which precision, how many at once."""
 
     tokens: int
     device: torch.device
     precision: str
+    chunk: int = CHUNK
 
 
 def setting_of(config: Config) -> Setting:
     """The setting of a resolved configuration."""
-    return Setting(config.eval.tokens, torch.device(config.train.device), config.train.precision)
+    train, data = config.train, config.data
+    chunk = positions_at_once(train.device, train.batch_size, data["context"])
+    return Setting(config.eval.tokens, torch.device(train.device), train.precision, chunk)
 
 
 class Measured(NamedTuple):
@@ -51,12 +64,12 @@ def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: 
 
     On the test split of sequence-to-sequence tasks `exact` is that of greedy decoding.
     """
-    tokens, device, precision = setting
+    tokens, device, precision, chunk = setting
     held_out = task.held_out(split, tokens, length)
-    scores = score(model, held_out, device, precision)
+    scores = score(model, held_out, device, precision, chunk=chunk)
     found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
-        of_its_own = scores._replace(right=decoded(model, held_out, device, precision))
+        of_its_own = scores._replace(right=decoded(model, held_out, device, precision, chunk))
         found[named("test/exact", length)] = exact(of_its_own)
     return Measured(found, scores, held_out)
 
@@ -69,7 +82,7 @@ def final_evaluation(model: nn.Module, task: Task, setting: Setting, batches: It
     """
     found, scores, held_out = measure(model, task, "test", setting)
     if running_norms(model):
-        _, device, precision = setting
+        _, device, precision, _ = setting  # statistics are those of chunks of one size on every device
         fresh = recalibrated(model, setting, batches)
         for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
             found |= {f"test/{name}": loss(score(of, held_out, device, precision, batch))}
@@ -105,5 +118,5 @@ def recalibrated(model: nn.Module, setting: Setting, batches: Iterator[Batch]) -
         norm.train()
     for batch in itertools.islice(batches, BATCHES):
         with autocast(setting.device, setting.precision):
-            copied(**{name: tensor.to(setting.device) for name, tensor in batch.inputs.items()})
+            copied(**{name: moved(tensor, setting.device) for name, tensor in batch.inputs.items()})
     return copied.eval()

@@ -9,11 +9,9 @@ from torch import Tensor, nn
 from ablate.data.task import IGNORE, Batch
 from ablate.model.dropout import begin_at
 from ablate.model.norm import running_norms
-from ablate.training.scoring import autocast, make_room
-
-
-class TooLarge(Exception):
-    """A step that does not fit into memory and cannot be taken by parts."""
+from ablate.training.devices import moved
+from ablate.training.out_of_memory import TooLarge, first_line, is_out_of_memory, make_room
+from ablate.training.scoring import autocast
 
 
 def backward_by_parts(
@@ -26,8 +24,10 @@ def backward_by_parts(
     while True:
         try:
             return backward(model, batch, parts, device, precision), parts
-        except torch.OutOfMemoryError as error:
-            said = str(error).strip().split("\n")[0]
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            said = first_line(error)
         model.zero_grad(set_to_none=True)
         make_room(device)
         refuse_to_split(model, len(batch.targets), parts, said)
@@ -37,14 +37,14 @@ def backward_by_parts(
 def backward(model: nn.Module, batch: Batch, parts: int, device: torch.device, precision: str) -> Tensor:
     """Backward through the mean loss over all targets of a batch, in parts of equal size but for the last."""
     size = -(-len(batch.targets) // parts)
-    scored = (batch.targets != IGNORE).sum().to(device)
+    scored = int((batch.targets != IGNORE).sum())
     losses = []
     for start in range(0, len(batch.targets), size):
         if parts > 1:
             begin_at(model, start)
         part = slice(start, start + size)
-        inputs = {name: tensor[part].to(device, non_blocking=True) for name, tensor in batch.inputs.items()}
-        targets = batch.targets[part].to(device).flatten()
+        inputs = {name: moved(tensor[part], device) for name, tensor in batch.inputs.items()}
+        targets = moved(batch.targets[part], device).flatten()
         with autocast(device, precision):
             logits = model(**inputs)
         logits = logits.float().flatten(0, -2)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ablate.data.task import IGNORE, HeldOut
-from ablate.training.scoring import autocast, evaluation_mode, in_chunks
+from ablate.model.transformer import EncoderDecoder
+from ablate.training.scoring import CHUNK, autocast, evaluation_mode, in_chunks
 
 
 @torch.no_grad()
@@ -25,12 +28,25 @@ def greedy(model: nn.Module, inputs: dict[str, Tensor], targets: Tensor) -> Tens
     tokens = inputs["tokens"].clone()
     tokens[:, 1:] = tokens[:, 1:].masked_fill(scored[:, :-1], 0)  # what is to be predicted is nowhere to be read
     predicted = torch.zeros_like(tokens)
+    logits = continuing(model, inputs)
     for t in range(last_scored(scored) + 1):
         # At full length each time: products of other shapes round otherwise, and the induction would hold but for that.
-        predicted[:, t] = model(**inputs | {"tokens": tokens})[:, t].argmax(-1)
+        predicted[:, t] = logits(tokens)[:, t].argmax(-1)
         if t + 1 < tokens.shape[1]:
             tokens[:, t + 1] = torch.where(scored[:, t], predicted[:, t], tokens[:, t + 1])
     return predicted
+
+
+def continuing(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
+    """The logits of a model as a function of the tokens alone: the source is encoded once, where a model can do that.
+
+    A compiled model is called whole: its parts by themselves run eagerly and would round otherwise.
+    """
+    if type(model) is not EncoderDecoder or model._compiled_call_impl is not None:
+        return lambda tokens: model(**inputs | {"tokens": tokens})
+    source, source_mask = inputs["source"], inputs.get("source_mask")
+    memory = model.encode(source, source_mask)
+    return lambda tokens: model.decode(memory, tokens, source_mask, inputs.get("mask"))
 
 
 def last_scored(scored: Tensor) -> int:
@@ -39,11 +55,13 @@ def last_scored(scored: Tensor) -> int:
     return int(places.max()) if len(places) else -1
 
 
-def decoded(model: nn.Module, held_out: HeldOut, device: torch.device, precision: str) -> np.ndarray:
+def decoded(
+    model: nn.Module, held_out: HeldOut, device: torch.device, precision: str, chunk: int = CHUNK
+) -> np.ndarray:
     """Where greedy decoding of held-out sources hits the targets, (examples, T); the model is left as it was."""
 
     def of_chunk(inputs: dict[str, Tensor], targets: Tensor) -> np.ndarray:
         return (greedy(model, inputs, targets) == targets).cpu().numpy()
 
     with evaluation_mode(model), autocast(device, precision):
-        return np.concatenate(in_chunks(held_out, device, of_chunk))
+        return np.concatenate(in_chunks(held_out, device, of_chunk, chunk))

@@ -15,16 +15,23 @@ from torch import Tensor, nn
 from ablate.data.metrics import Metric, Scores
 from ablate.data.task import IGNORE, HeldOut
 from ablate.model.norm import running_norms
+from ablate.training.devices import moved
+from ablate.training.out_of_memory import is_out_of_memory, make_room
 
-CHUNK = 4096  # positions of one forward pass
+CHUNK = 4096  # positions of one forward pass on the CPU
 T = TypeVar("T")
 
 
 @torch.no_grad()
 def score(
-    model: nn.Module, held_out: HeldOut, device: torch.device, precision: str, batch_statistics: bool = False
+    model: nn.Module,
+    held_out: HeldOut,
+    device: torch.device,
+    precision: str,
+    batch_statistics: bool = False,
+    chunk: int = CHUNK,
 ) -> Scores:
-    """Scores of held-out examples in evaluation mode; the model is left as it was.
+    """Scores of held-out examples in evaluation mode, `chunk` positions at a time; the model is left as it was.
 
     With `batch_statistics`, norms that keep running statistics use those of each chunk of examples instead.
     """
@@ -38,26 +45,35 @@ def score(
         return loss.view(targets.shape).double().cpu().numpy(), right
 
     with evaluation_mode(model, batch_statistics):
-        losses, right = zip(*in_chunks(held_out, device, of_chunk, whole=batch_statistics), strict=True)
+        losses, right = zip(*in_chunks(held_out, device, of_chunk, chunk, whole=batch_statistics), strict=True)
     return Scores(np.concatenate(losses), np.concatenate(right), (held_out.targets != IGNORE).numpy())
 
 
+def positions_at_once(device: str, batch: int, context: int) -> int:
+    """Positions of one forward pass in evaluation: on a GPU as many as a step trains, which fit and keep it busy."""
+    return max(CHUNK, batch * context) if device == "cuda" else CHUNK
+
+
 def in_chunks(
-    held_out: HeldOut, device: torch.device, compute: Callable[[dict[str, Tensor], Tensor], T], whole: bool = False
+    held_out: HeldOut,
+    device: torch.device,
+    compute: Callable[[dict[str, Tensor], Tensor], T],
+    chunk: int = CHUNK,
+    whole: bool = False,
 ) -> list[T]:
-    """What is computed of inputs and targets on a device, as many examples at a time as have `CHUNK` positions.
+    """What is computed of inputs and targets on a device, as many examples at a time as have `chunk` positions.
 
     Out of memory, half as many are taken from there on; not with `whole`, where chunks have a meaning.
     """
-    rows, start = max(1, CHUNK // max(tensor.shape[1] for tensor in held_out.inputs.values())), 0
+    rows, start = max(1, chunk // max(tensor.shape[1] for tensor in held_out.inputs.values())), 0
     found: list[T] = []
     while start < len(held_out.targets):
         part = slice(start, start + rows)
-        inputs = {name: tensor[part].to(device) for name, tensor in held_out.inputs.items()}
         try:
-            found.append(compute(inputs, held_out.targets[part].to(device)))
-        except torch.OutOfMemoryError:
-            if whole or rows == 1:
+            inputs = {name: moved(tensor[part], device) for name, tensor in held_out.inputs.items()}
+            found.append(compute(inputs, moved(held_out.targets[part], device)))
+        except RuntimeError as error:
+            if whole or rows == 1 or not is_out_of_memory(error):
                 raise
             rows = -(-rows // 2)
         else:
@@ -65,12 +81,6 @@ def in_chunks(
             continue
         make_room(device)  # here, where the error no longer holds on to what it was raised in
     return found
-
-
-def make_room(device: torch.device) -> None:
-    """Give memory that is free back to the GPU, so that it can be had in other pieces."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
 
 
 @contextmanager

@@ -25,10 +25,11 @@ from ablate.results.atomic import set_aside, write_atomic
 from ablate.results.checksum import digest, sealed_archive, unsealed_archive
 from ablate.results.metrics_writer import MetricsWriter
 from ablate.results.run import Run
+from ablate.training.compiling import compile_in_place
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import final_evaluation, following, measure, setting_of
 from ablate.training.grad_accumulation import backward_by_parts
-from ablate.training.optim import learning_rate
+from ablate.training.optim import descend, learning_rate
 from ablate.training.scoring import DocumentLosses
 from ablate.training.weight_averaging import AVERAGES
 
@@ -78,8 +79,8 @@ class Trainer:
             self.model = initialised_model(config, self.task, seed if init is None else init)
             self.model.to(self.device)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
-            for model in {self.model, self.average.model} if self.loop.compile else ():
-                model.compile()
+            if self.loop.compile:
+                compile_in_place({self.model, self.average.model})
             optimiser = resolve("optim", self.optim._target_, config.user)
             self.optimiser = optimiser(self.model, self.optim.lr, self.optim.betas, self.optim.weight_decay)
             self.restore()
@@ -139,7 +140,7 @@ class Trainer:
             said = f"out of memory: from step {step} on batches of {len(batch.targets)} are taken in {parts} parts"
             print(f"ablate: {self.run.path}: {said}, whose gradients add up to the same", file=sys.stderr, flush=True)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip)
-        self.optimiser.step()
+        descend(self.optimiser)
         self.average.update(step)
         self.optimiser.zero_grad(set_to_none=True)
         return loss.detach(), norm, lr

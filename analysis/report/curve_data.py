@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate import format
 from ablate.results import naming
 from ablate.results.records import Manifest
 from analysis import figures
 from analysis.case import Case
+from analysis.case.learning_curves import AXES, logged, metrics_of, over_seeds
+from analysis.figures.draw.captions import with_losses
 from analysis.figures.draw.page import page_of
-from analysis.figures.kinds.curves import metrics_of, timed_alone, values_of
 
-AXES = ("step", "tokens", "seconds")
 POINTS = 400  # of a mean line: about two pixels each
 NUMBERS = 400_000  # of all single runs together, so that a page of 10,000 runs still opens
 FEWEST = 24  # points of a single run
@@ -28,20 +27,21 @@ Columns = dict[str, np.ndarray]
 def series(case: Case) -> Series | None:
     """The curves of every cell by the axes that were logged; None where no run logged the metric at any step."""
     manifest = case.study.manifest
-    metrics = metrics_of(manifest, set(case.study.curves))
-    rows, axes = _rows(case, metrics)
+    metrics, rows = metrics_of(case.study), logged(case.study)
     if rows.empty:
         return None
+    axes = [axis for axis in AXES if axis in rows]
+    rows = rows[rows[axes[0]].notna()].sort_values(["cell", "seed"], kind="stable")
     runs = _runs(rows, axes)
     points = int(np.clip(NUMBERS / (len(axes) + 1) / sum(map(len, runs.values())), FEWEST, POINTS))
     means, shelf, drawn = _means(rows, axes), _Shelf(), page_of(manifest, figures.edits(case))
     cells = []
     for row in case.cells.itertuples():
-        lost, encoding = format.lost(row), drawn.encodings[row.cell]
+        encoding = drawn.encodings[row.cell]
         done = sum(not run["diverged"] for run in runs.get(row.cell, []))
         cells.append(
             {
-                "name": row.name + f" ({'; '.join(lost)})" * bool(lost),
+                "name": with_losses(row),
                 "colour": encoding.colour,
                 "dash": _dash(encoding.dash),
                 "n": done,
@@ -84,25 +84,6 @@ def _short(value: float) -> float | None:
     return int(rounded) if rounded == int(rounded) else rounded
 
 
-def _rows(case: Case, metrics: dict[str, str]) -> tuple[pandas.DataFrame, list[str]]:
-    """Cell, seed, status, axes and value of what done and diverged runs logged, and which axes there are."""
-    curves, study = case.study.curves, case.study
-    meant = [axis for axis in AXES if axis != "seconds" or timed_alone(study.manifest)]
-    axes = [axis for axis in meant if axis in curves and curves[axis].notna().any()]
-    if not axes or not set(metrics.values()) & set(curves):
-        return pandas.DataFrame(), []
-    logged = curves[curves[axes[0]].notna()]
-    kept = logged[["cell", "seed", *axes]].assign(value=values_of(logged, metrics))
-    kept[axes] = kept[axes].apply(pandas.to_numeric, errors="coerce")
-    if "seconds" in axes:  # how long a start took is no part of training
-        kept["seconds"] -= kept.groupby(["cell", "seed"])["seconds"].transform("min")
-    rows = kept.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
-    known = np.isfinite(rows["value"]) & rows["status"].isin(["done", "diverged"])
-    # A diverged run's last row may hold no finite loss; it still says where the run ended.
-    ends = (rows["status"] == "diverged") & ~rows.duplicated(["cell", "seed"], keep="last")
-    return rows[known | ends].sort_values(["cell", "seed"], kind="stable"), axes
-
-
 def _runs(rows: pandas.DataFrame, axes: list[str]) -> dict[str, list[Series]]:
     """The runs of each cell by seed, each with its columns."""
     apart = np.flatnonzero(~rows.duplicated(["cell", "seed"]).to_numpy())
@@ -118,17 +99,10 @@ def _runs(rows: pandas.DataFrame, axes: list[str]) -> dict[str, list[Series]]:
 
 def _means(rows: pandas.DataFrame, axes: list[str]) -> dict[str, Columns]:
     """Mean and SD of each cell over its done runs, where every one of them was evaluated."""
-    done = rows[rows["status"] == "done"]
-    grouped = done.groupby(["cell", axes[0]])
-    table = grouped[[*axes[1:], "value"]].mean()
-    table["sd"] = grouped["value"].std()
-    seeds = done.groupby("cell")["seed"].nunique()
-    everywhere = grouped["value"].count() == seeds.reindex(table.index.get_level_values("cell")).to_numpy()
-    shown = table[everywhere].reset_index()
-    return {
-        str(cell): {name: group[name].to_numpy(float) for name in [*axes, "value", "sd"]}
-        for cell, group in shown.groupby("cell")
-    }
+    found = over_seeds(rows[rows["status"] == "done"], ["cell", axes[0]], tuple(axes[1:]))
+    found = found.rename(columns={"mean": "value"}).sort_values(axes[0], kind="stable")
+    names = [*axes, "value", "sd"]
+    return {str(cell): {name: group[name].to_numpy(float) for name in names} for cell, group in found.groupby("cell")}
 
 
 def _nothing(names: list[str]) -> Columns:

@@ -24,6 +24,7 @@ from typing import Any
 import yaml
 
 from ablate import evidence
+from ablate.config.claim_relations import Claim
 from ablate.config.errors import Problem, Refused, no_yaml
 from ablate.format import show
 from ablate.format.settings import is_number
@@ -172,28 +173,27 @@ def judged(
     """
     at = None if described.at is None else _side(described.at, factors)
     named = described.claims
-    claims = {name: _claim(claim, factors) for name, claim in named.items()} if isinstance(named, dict) else named
-    problems = evidence.claim_problems({} if claims is None else claims, factors, at)
-    if not problems and claims:
+    given = {name: _claim(claim, factors) for name, claim in named.items()} if isinstance(named, dict) else named
+    claims, problems = evidence.read_claims({} if given is None else given, factors, at)
+    if not problems:
         problems = [told for name, claim in claims.items() for told in _unmeasured(name, claim, metrics)]
-    kept: dict[str, Any] = {}
-    if not problems and claims:
-        kept, problems = evidence.applicable(evidence.fixed_by(claims, at), cells)
+    if not problems:
+        claims, problems = evidence.applicable(claims, cells)
     if problems:
         (key, message), more = problems[0], len(problems) - 1
         loose = "; no design holds these cells, so that they are levels of one factor, variant: name those"
         message += loose * ("variant" in factors and "variant" not in columns)
         raise Refused(f"{described.file}: {key}: {message}" + f" (and {more} more)" * bool(more))
-    entries = {name: ClaimEntry(claim=claim, registered=False) for name, claim in kept.items()}
+    entries = {name: ClaimEntry(claim=claim, registered=False) for name, claim in claims.items()}
     margin = None if described.margin is None else MarginEntry(value=described.margin)
     return {"claims": entries, "margin": margin, "question": described.question or None}
 
 
-def _unmeasured(name: str, claim: dict[str, Any], metrics: dict[str, bool | None]) -> list[Problem]:
+def _unmeasured(name: str, claim: Claim, metrics: dict[str, bool | None]) -> list[Problem]:
     """What is wrong with the metric and the margin of a claim, since they are of runs that are not ours."""
-    metric, margin, key = claim.get("metric"), claim.get("margin"), f"claims.{name}"
+    metric, margin, key = claim.metric, claim.margin, f"claims.{name}"
     if metric is not None and metric not in metrics:
-        return [Problem(key, f"metric: no column {metric}: {instead(str(metric), list(metrics))}")]
+        return [Problem(key, f"metric: no column {metric}: {instead(metric, list(metrics))}")]
     if metric is not None and metrics[metric] is None:
         told = f"metric: the name of {metric} does not say whether less of it is better"
         return [Problem(key, f"{told}; make it the endpoint, with --metric {metric} and --lower or --higher")]

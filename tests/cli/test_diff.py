@@ -75,8 +75,8 @@ def test_versions_data_status_and_keys_without_effect(results: Path) -> None:
     write_json(second.folder / "provenance.json", {"versions": {"torch": "2.7.0"}, "data": "f1", "code": {}})
     rewrite(second, status="diverged", final={}, device="cpu x86_64")
     rows = {(row.section, row.key): row[2:4] for row in differences(first.path, second.path, results)}
-    assert rows["without effect on numbers", "train.parallel"] == ("absent", 4)
-    assert rows["without effect on numbers", "keep"] == ("absent", "all")
+    assert rows["without effect on numbers", "train.parallel"] == ("auto", 4)
+    assert rows["without effect on numbers", "keep"] == ("weights", "all")
     assert rows["provenance", "version of torch"] == ("2.6.0", "2.7.0") and rows["provenance", "data"] == ("f0", "f1")
     assert ("provenance", "device") not in rows, "of the first one it is not known"
     assert rows["result", "status"] == ("done", "diverged") and rows["result", "test/loss"][1] == "unknown"

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import SHAPE, STEPS, run_module
 from fake_studies import edit_json
 from one_run import sweep_here
 
-from ablate.cli.evaluate import main
+from ablate.cli.evaluate import configured, main
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
+from ablate.training.load import load_run
 
 
 @pytest.fixture(scope="module")
@@ -156,3 +158,13 @@ def test_other_data_are_refused(trained, monkeypatch, capsys, tmp_path):
 def test_help(trained):
     done = run_module("ablate.evaluate", "--help", cwd=trained)
     assert done.returncode == 0 and "eval.lengths" in done.stdout and "--results-dir" in done.stdout
+
+
+def test_a_run_of_a_gpu_is_evaluated_on_the_cpu_in_float32(trained, monkeypatch):
+    loaded = load_run(next(iter(runs(trained).values())).folder)
+    of_gpu = loaded.config.with_value("train.device", "cuda").with_value("train.precision", "bf16")
+    loaded = loaded._replace(config=of_gpu)
+    for there, expected in ((False, ("cpu", "fp32")), (True, ("cuda", "bf16"))):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        train = configured(loaded, {})["train"]
+        assert (train["device"], train["precision"]) == expected

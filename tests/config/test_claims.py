@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from fake_studies import a_cell
 
-from ablate.config.claim_relations import sides_of, weighed
-from ablate.config.claims import applicable, claim_problems, fixed_by, metric_problems
+from ablate.config.claim_relations import Claim, sides_of, weighed
+from ablate.config.claims import applicable, metric_problems, read_claims
 from ablate.config.designs import lay_out
 from ablate.config.margin import fraction_of
+from ablate.config.typed_json import parse
 from ablate.planning.registration import Registered, register
 from ablate.results.records import Cell, ClaimEntry, ClaimText
 
@@ -23,6 +24,12 @@ CELLS = [
     for norm in FACTORS["norm"]
     for rate in FACTORS["optim.lr"]
 ]
+
+
+def typed(claim: dict[str, Any]) -> Claim:
+    """A claim as it is read."""
+    return parse(Claim, claim)
+
 
 RANKED = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9]]}
 
@@ -40,8 +47,9 @@ RANKED = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9
     ],
 )
 def test_what_claims_may_say(claim):
-    assert claim_problems({"name": claim}, FACTORS) == []
-    assert applicable({"name": claim}, CELLS) == ({"name": claim}, [])
+    read, problems = read_claims({"name": claim}, FACTORS)
+    assert problems == [] and read["name"].as_json() == claim
+    assert applicable(read, CELLS) == (read, [])
 
 
 MISTAKES: list[tuple[Any, str]] = [
@@ -74,15 +82,15 @@ MISTAKES: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("claim", "message"), MISTAKES, ids=[message[:40] for _, message in MISTAKES])
 def test_a_mistake_is_one_line_that_names_the_claim(claim, message):
-    found = claim_problems({"fine": GOOD, "name": claim}, FACTORS)
+    _, found = read_claims({"fine": GOOD, "name": claim}, FACTORS)
     assert len(found) == 1 and found[0].key == "claims.name" and message in found[0].message, found
 
 
 def test_all_mistakes_are_told_at_once():
     claims = {str(i): claim for i, (claim, _) in enumerate(MISTAKES)}
-    assert len(claim_problems(claims, FACTORS)) == len(MISTAKES)
-    assert claim_problems([], FACTORS)[0].key == "claims"
-    assert [str(p) for p in claim_problems({}, FACTORS, {"norm": "bn"})] == [
+    assert len(read_claims(claims, FACTORS)[1]) == len(MISTAKES)
+    assert read_claims([], FACTORS)[1][0].key == "claims"
+    assert [str(p) for p in read_claims({}, FACTORS, {"norm": "bn"})[1]] == [
         "at: norm has no level bn; there are ln, rms"
     ]
 
@@ -90,18 +98,18 @@ def test_all_mistakes_are_told_at_once():
 def test_metrics_are_those_of_the_tasks_at_lengths_that_are_tested():
     tasks = [{"loss": "min"}, {"accuracy": "max"}]
     for metric in ("test/loss", "test/accuracy@128", "test/bpb"):
-        assert metric_problems({"a": GOOD | {"metric": metric}}, tasks, [128]) == []
+        assert metric_problems({"a": typed(GOOD | {"metric": metric})}, tasks, [128]) == []
     known = "there are test/accuracy, test/bpb, test/loss"
     for metric, said in (("val/loss", known), ("test/loss@64", "nothing is tested at length 64")):
-        (found,) = metric_problems({"a": GOOD | {"metric": metric}}, tasks, [128])
+        (found,) = metric_problems({"a": typed(GOOD | {"metric": metric})}, tasks, [128])
         assert found.key == "claims.a" and said in found.message
 
 
 def test_sides_are_all_cells_that_have_their_levels_and_what_at_fixes():
-    side, other = sides_of(GOOD, CELLS)
+    side, other = sides_of(typed(GOOD), CELLS)
     assert side == {f"swiglu-{norm}-{rate}" for norm in ("ln", "rms") for rate in (1e-3, 2e-3)} and len(other) == 8
-    assert sides_of(GOOD | {"at": {"norm": "ln", "optim.lr": 1e-3}}, CELLS)[0] == {"swiglu-ln-0.001"}
-    assert [len(side) for side in sides_of(RANKED, CELLS)] == [4, 4, 4]
+    assert sides_of(typed(GOOD | {"at": {"norm": "ln", "optim.lr": 1e-3}}), CELLS)[0] == {"swiglu-ln-0.001"}
+    assert [len(side) for side in sides_of(typed(RANKED), CELLS)] == [4, 4, 4]
 
 
 def test_a_zipped_factor_is_named_by_any_of_its_keys():
@@ -109,17 +117,18 @@ def test_a_zipped_factor_is_named_by_any_of_its_keys():
     cells = [a_cell(id=level, label=level, levels={"model.layers+model.dim": level}) for level in levels]
     for key, (few, many) in (("model.dim", (64, 128)), ("model.layers", (2, 4))):
         claim = {"less": [{key: many}, {key: few}]}
-        assert sides_of(claim, cells) == [{"4+128"}, {"2+64"}]
+        assert sides_of(typed(claim), cells) == [{"4+128"}, {"2+64"}]
 
 
 def test_what_a_file_fixes_holds_for_each_claim_that_does_not_compare_it():
-    fixed = fixed_by({"a": GOOD, "b": GOOD | {"at": {"norm": "rms"}}}, {"norm": "ln", "ffn": "mlp"})
-    assert fixed["a"]["at"] == {"norm": "ln"} and fixed["b"]["at"] == {"norm": "rms"}
+    claims = {"a": GOOD, "b": GOOD | {"at": {"norm": "rms"}}}
+    fixed, problems = read_claims(claims, FACTORS, {"norm": "ln", "ffn": "mlp"})
+    assert not problems and fixed["a"].at == {"norm": "ln"} and fixed["b"].at == {"norm": "rms"}
 
 
 def test_claims_without_cells_of_their_own_are_not_applicable():
     def why(claim: dict[str, Any], cells: list[Cell]) -> str:
-        return str(applicable({"a": claim}, cells)[1][0])
+        return str(applicable({"a": typed(claim)}, cells)[1][0])
 
     few = [cell for cell in CELLS if cell.levels["ffn"] != "gelu"]
     assert why(GOOD, few) == "claims.a: ffn=gelu has no cell in this study"
@@ -129,7 +138,7 @@ def test_claims_without_cells_of_their_own_are_not_applicable():
 
 def entry(claims: dict[str, Any], earlier: Registered | None, scored: dict[int, set[str]], when: str) -> Registered:
     before = earlier.withdrawn | earlier.claims if earlier else {}
-    return register(claims, before, CELLS, scored, when)
+    return register({name: typed(claim) for name, claim in claims.items()}, before, CELLS, scored, when)
 
 
 def test_a_claim_is_registered_while_no_seed_has_both_sides_scored():
@@ -146,12 +155,12 @@ def test_an_edited_claim_is_written_anew_and_keeps_its_earlier_texts():
     both = {0: {"mlp-ln-0.001", "swiglu-ln-0.001"}}
     first = entry({"a": GOOD}, None, {}, "monday")
     same = entry({"a": GOOD}, first, both, "tuesday")
-    assert same.claims["a"] == ClaimEntry(claim=GOOD, written="monday", registered=True)
+    assert same.claims["a"] == ClaimEntry(claim=typed(GOOD), written="monday", registered=True)
     turned = {"greater": GOOD["less"]}
     after = entry({"a": turned}, same, both, "wednesday")
     edited = after.claims["a"]
     assert edited.written == "wednesday" and not edited.registered
-    assert edited.earlier == [ClaimText(claim=GOOD, written="monday", registered=True)]
+    assert edited.earlier == [ClaimText(claim=typed(GOOD), written="monday", registered=True)]
     again = entry({"a": GOOD}, after, both, "thursday").claims["a"]
     assert [old.written for old in again.earlier] == ["monday", "wednesday"] and not again.registered
 
@@ -186,21 +195,21 @@ def test_sides_are_weighed_so_that_only_what_they_name_differs():
         cells = design(kind, **factors | few)
         asked = claim | ({"less": [{"ffn": "gelu"}, {"ffn": "mlp"}]} if few else {})
         means = {cell.id: sum(effect[level] for level in cell.levels.values()) for cell in cells}
-        one, other = weighed(asked, cells)
+        one, other = weighed(typed(asked), cells)
         assert sum(one.values()) == pytest.approx(1) == sum(other.values())
         found = sum(w * means[c] for c, w in one.items()) - sum(w * means[c] for c, w in other.items())
         upper = effect["gelu"] if few else (effect["gelu"] + effect["glu"]) / 2
         assert found == pytest.approx(upper - effect["mlp"]), kind
-    assert applicable({"a": claim}, design("one_at_a_time", **factors)) == ({"a": claim}, [])
+    assert applicable({"a": typed(claim)}, design("one_at_a_time", **factors)) == ({"a": typed(claim)}, [])
 
 
 def test_sides_that_differ_in_what_they_do_not_name_are_refused():
     cells = design("one_at_a_time", ffn=["mlp", "gelu"], norm=["ln", "rms"], init=["a", "b"])
     claim = {"less": [{"ffn": "gelu"}, {"norm": "rms"}]}
-    assert applicable({"a": claim}, cells)[0], "both have every other factor at its first value"
+    assert applicable({"a": typed(claim)}, cells)[0], "both have every other factor at its first value"
     broken = [cell for cell in cells if cell.id not in ("mlp+ln+a", "mlp+rms+a")]
     claim = {"less": [{"ffn": "gelu"}, {"ffn": "mlp"}]}
-    (problem,) = applicable({"a": claim}, broken)[1]
+    (problem,) = applicable({"a": typed(claim)}, broken)[1]
     assert "no levels of the other factors in common" in problem.message and "use `at`" in problem.message
 
 

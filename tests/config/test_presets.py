@@ -47,7 +47,7 @@ def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name):
 def test_a_preset_leaves_sizes_and_training_alone(name, composer):
     def others(composed: Composed) -> dict:
         rest = {key: value for key, value in composed.config.as_json().items() if key not in (*COMPONENTS, "model")}
-        return rest | {key: composed.config.model[key] for key in SIZED}
+        return rest | {key: getattr(composed.config.model, key) for key in SIZED}
 
     for overrides in ([], ["scale=small"]):
         assert others(composer.compose([*overrides, f"+preset={name}"])) == others(composer.compose(overrides))

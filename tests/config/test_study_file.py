@@ -16,6 +16,7 @@ from ablate.cli.main import help_text
 from ablate.cli.preview import preview
 from ablate.config.groups import experiments, first_line, groups, read_groups
 from ablate.config.study_file import read_study, value_text
+from ablate.config.typed_json import plain
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.planning.units import record
 from ablate.results.atomic import write_json
@@ -103,7 +104,7 @@ def test_the_manifest_and_the_plan_say_what_was_asked(folder):
     assert shape(planned) == ("glu-tall", BASE["factors"], [0, 1, 2], 2)
     manifest = planned.manifest
     assert (manifest.experiment, manifest.tier, manifest.question) == ("mine", "tall", BASE["question"])
-    assert manifest.claims["gated"].claim == BASE["claims"]["gated"] and manifest.claims["gated"].registered
+    assert manifest.claims["gated"].claim.as_json() == BASE["claims"]["gated"] and manifest.claims["gated"].registered
     assert re.fullmatch(r"[0-9a-f]{16}", manifest.claims_hash)
     assert manifest.command.endswith("+experiment=mine results_dir=" + str(folder.results) + " tier=tall")
     shown = preview(planned)
@@ -216,7 +217,7 @@ def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
     assert study.manifest.claims == tuning.manifest.claims and study.manifest.claims["gated"].registered
     folder.write(tune=tune, study="kept", claims={"gated": {"greater": BASE["claims"]["gated"]["less"]}})
     edited = folder.plan().manifest.claims["gated"]
-    assert not edited.registered and edited.earlier[0].claim == BASE["claims"]["gated"]
+    assert not edited.registered and edited.earlier[0].claim.as_json() == BASE["claims"]["gated"]
     record(folder.plan())
     assert folder.plan().manifest.claims["gated"].claim == edited.claim
     assert not folder.plan().manifest.claims["gated"].registered
@@ -232,7 +233,7 @@ def test_a_registered_claim_stays_so_and_an_edited_one_does_not(folder):
     assert again.manifest.claims == read_manifest(first.results, "glu").claims == first.manifest.claims
     folder.write(claims={"gated": {"greater": BASE["claims"]["gated"]["less"]}})
     edited = folder.plan().manifest.claims["gated"]
-    assert not edited.registered and edited.earlier[0].claim == BASE["claims"]["gated"]
+    assert not edited.registered and edited.earlier[0].claim.as_json() == BASE["claims"]["gated"]
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
@@ -319,7 +320,7 @@ def test_every_study_file_of_ours_says_what_it_is_and_can_be_planned(name, tmp_p
     content = yaml.safe_load(file.read_text())
     for tier in [None, *content.get("tiers", {})]:
         asked = read_study([f"+experiment={name}", *([f"tier={tier}"] if tier else [])], read_groups())
-        assert asked.problems == [] and asked.claims == content.get("claims", {})
+        assert asked.problems == [] and plain(asked.claims) == content.get("claims", {})
     planned = plan_study((f"+experiment={name}", f"results_dir={tmp_path}", "data=memorisation", "scale=tiny"), None)
     assert planned.manifest.factors == content["factors"] and len(planned.manifest.claims) == len(asked.claims)
 

@@ -16,6 +16,7 @@ from scipy import stats
 
 from ablate import evidence
 from ablate.cli.summary import summary
+from ablate.config.typed_json import parse
 from ablate.evidence.claims.rank_correlation import rank_correlation
 from ablate.evidence.claims.rules import rule_of
 from ablate.evidence.divergence import redealt
@@ -282,8 +283,12 @@ def test_corrections_agree_with_the_intervals():
         m, k = rng.integers(0, 5, 2)
         p, family = rng.uniform(0, 1, m + k) ** 3, np.arange(m + k) < m
         text = {"less": SIDES}
-        claims = {str(i): ClaimEntry(**entry(text, bool(known))) for i, known in enumerate(family)}
-        gone = {"x": ClaimEntry(**entry(text)), "y": ClaimEntry(**entry(text, False))} if rng.random() < 0.5 else {}
+        claims = {str(i): parse(ClaimEntry, entry(text, bool(known))) for i, known in enumerate(family)}
+        gone = (
+            {"x": parse(ClaimEntry, entry(text)), "y": parse(ClaimEntry, entry(text, False))}
+            if rng.random() < 0.5
+            else {}
+        )
         manifest = a_manifest(claims=claims, withdrawn=gone)
         first, second, level = corrected(p, family, manifest)
         assert ((np.where(family, first, second) <= 0.05) == (p <= level)).all()

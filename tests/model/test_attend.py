@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ablate.model.attend import attend, attend_explicit, attend_fused
+from ablate.model.attend import attend, attend_explicit, attend_fused, in_float32
 from ablate.model.dropout import Dropout, rekey
+from ablate.model.position import ALiBi
 
 B, H, T, S, D = 3, 2, 6, 6, 4
 
@@ -190,3 +191,28 @@ def test_a_stack_of_trained_biases_has_each_one_s_gradient(masked: bool) -> None
     stacked = biases.clone().requires_grad_()
     torch.func.vmap(loss)(stacked).sum().backward()
     torch.testing.assert_close(stacked.grad, packed)
+
+
+def test_scores_keep_float32_under_autocast() -> None:
+    query, key = (x.to(torch.bfloat16) for x in triple()[:2])
+    exact = query.double() @ key.double().transpose(-2, -1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, rounded = in_float32(query, key), query @ key.transpose(-2, -1)
+    assert found.dtype == torch.float32 and rounded.dtype == torch.bfloat16
+    torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=1e-6)
+    assert in_float32(*triple()[:2]).dtype == torch.float64
+
+
+@pytest.mark.parametrize("heads", [6, 8, 12])
+def test_alibi_loses_less_in_bf16_than_queries_and_keys(heads: int) -> None:
+    """Whole numbers beyond 256 are rounded, and slopes that are no power of two everywhere."""
+    given = [some(1, heads, 512, 32, seed=i) for i in range(3)]
+    bias = ALiBi(heads).places(torch.zeros(1, 512, 1, dtype=torch.float64), True).bias
+    exact = attend_explicit(*given, True, bias)
+
+    def moved(*rounded: Tensor) -> Tensor:
+        return (attend_explicit(*rounded[:3], True, rounded[3]) - exact).square().mean((0, 2, 3)).sqrt()
+
+    by_bias = moved(*given, bias.bfloat16().double())
+    by_inputs = moved(*(x.bfloat16().double() for x in given), bias)
+    assert (by_bias < by_inputs).all(), "in each head"

@@ -223,6 +223,13 @@ def test_t5_bias_is_the_bucket_s_row_of_the_table(causal: bool) -> None:
             assert torch.equal(bias[:, t, s], position.table.weight[bucket])
 
 
+@pytest.mark.parametrize("variant", ["t5", "alibi"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_bias_is_laid_out_as_fused_kernels_take_it(variant: str, dtype: torch.dtype) -> None:
+    bias = drawn(variant).places(some(1, 24, 16), True).bias.to(dtype)
+    assert bias.is_contiguous() and bias.stride(-1) == 1
+
+
 @pytest.mark.parametrize(("buckets", "far"), [(2, 128), (6, 128), (0, 128), (-4, 128), (32, 16), (32, -1)])
 def test_t5_refuses_impossible_buckets(buckets: int, far: int) -> None:
     with pytest.raises(ValueError, match=rf"position\.buckets={buckets} .*position\.max_distance={far} "):

@@ -12,11 +12,11 @@ from fake_studies import edit_manifest, fabricate
 
 from ablate.cli.summary import summary
 from ablate.config.errors import Corrupt
+from ablate.config.typed_json import parse
 from ablate.results.atomic import read_json
 from ablate.results.manifest import newer, read_manifest, study_folder, write_manifest
 from ablate.results.records import Manifest
 from ablate.results.study import load_study
-from ablate.results.typed_json import parse
 
 
 @pytest.fixture

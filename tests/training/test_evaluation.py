@@ -10,6 +10,7 @@ import pytest
 import torch
 from empty_task import Blank
 from test_components import CONFIG, component
+from test_variants import built
 from torch import Tensor, nn
 
 from ablate.config.schema import typed
@@ -182,6 +183,19 @@ def test_greedy_decoding_reads_its_own_predictions_alone() -> None:
     spoilt["tokens"][:, 0] = tokens[:, 0]
     again = greedy(made, spoilt, held_out.targets)
     assert torch.equal(again[held_out.targets != IGNORE], predicted[held_out.targets != IGNORE])
+
+
+def test_a_source_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the same bits as by calling the model whole, which is what a compiled one is."""
+    made = built(form=("encoder_decoder", "seq2seq")).eval()
+    source = torch.arange(24).view(4, 6) % 13
+    inputs = {"source": source, "tokens": source.roll(1, 0), "source_mask": (source > 2).float()}
+    encode, calls = made.encode, list[int]()
+    monkeypatch.setattr(made, "encode", lambda *given: (calls.append(1), encode(*given))[1])
+    predicted = greedy(made, inputs, source)
+    assert len(calls) == 1 and predicted.any()
+    monkeypatch.setattr(made, "_compiled_call_impl", made._call_impl)
+    assert torch.equal(greedy(made, inputs, source), predicted) and len(calls) == 7
 
 
 def test_whole_examples_are_right_in_decoding_as_with_teacher_forcing() -> None:

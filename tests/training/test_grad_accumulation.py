@@ -19,7 +19,8 @@ from ablate.model.build import initialised_model
 from ablate.model.dropout import begin_at, rekey
 from ablate.planning.units import record
 from ablate.results.run import Run
-from ablate.training.grad_accumulation import TooLarge, backward_by_parts
+from ablate.training.grad_accumulation import backward_by_parts
+from ablate.training.out_of_memory import TooLarge
 from ablate.training.scoring import score
 from ablate.training.trainer import Progress
 
@@ -119,13 +120,12 @@ def test_one_example_that_does_not_fit_is_an_error(made):
     assert memory.seen == [7, 4, 2, 1]
 
 
-def test_evaluation_halves_its_chunks(made, monkeypatch):
+def test_evaluation_halves_its_chunks(made):
     model, batch = made
-    monkeypatch.setattr("ablate.training.scoring.CHUNK", 16 * 5)
     held_out = HeldOut(batch.inputs, batch.targets, None, [])
-    whole = score(model, held_out, CPU, "fp32")
+    whole = score(model, held_out, CPU, "fp32", chunk=16 * 5)
     memory = Memory(model, 2)
-    halved = score(model, held_out, CPU, "fp32")
+    halved = score(model, held_out, CPU, "fp32", chunk=16 * 5)
     assert memory.seen == [5, 3, 2, 2, 2, 1]
     assert halved.loss == pytest.approx(whole.loss, rel=1e-6) and (halved.right == whole.right).all()
     memory.rows = 0

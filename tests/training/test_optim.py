@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -61,6 +63,22 @@ def test_steps_are_adamw_s() -> None:
         optimiser.step()
     for name, parameter in linear.named_parameters():
         torch.testing.assert_close(parameter.detach(), x[name])
+
+
+def test_a_step_does_not_load_the_compiler() -> None:
+    code = """
+import sys
+from torch import nn
+from ablate.training.optim import adamw
+linear = nn.Linear(3, 2)
+optimiser = adamw(linear, lr=0.1, betas=[0.8, 0.95], weight_decay=0.3)
+linear.weight.grad = linear.weight.detach().clone()
+optimiser.step()
+optimiser.zero_grad(set_to_none=True)
+optimiser.load_state_dict(optimiser.state_dict())
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_a_model_of_vectors_alone_and_of_matrices_alone() -> None:

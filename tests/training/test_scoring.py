@@ -18,8 +18,7 @@ from ablate.data.task import IGNORE, HeldOut
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.norm import RunningNorm, running_norms
-from ablate.training import scoring
-from ablate.training.scoring import autocast, by_document, score, summarise
+from ablate.training.scoring import CHUNK, autocast, by_document, positions_at_once, score, summarise
 
 VOCAB, WINDOWS, LENGTH = 11, 13, 12
 CPU = torch.device("cpu")
@@ -72,20 +71,23 @@ def test_losses_are_cross_entropy_in_nats() -> None:
 
 @pytest.mark.parametrize("chunk", [1, LENGTH, 3 * LENGTH + 5, WINDOWS * LENGTH, 10**9])
 @pytest.mark.parametrize("norm", ["ln", "bn"])
-def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch, chunk: int, norm: str) -> None:
+def test_chunks_do_not_matter(chunk: int, norm: str) -> None:
     made, windows = model(norm=norm), held_out()
     whole = score(made, windows, CPU, "fp32").loss
-    monkeypatch.setattr(scoring, "CHUNK", chunk)
-    np.testing.assert_allclose(score(made, windows, CPU, "fp32").loss, whole, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(score(made, windows, CPU, "fp32", chunk=chunk).loss, whole, rtol=0, atol=1e-6)
 
 
-def test_each_chunk_is_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_chunk_is_of_bounded_size() -> None:
     sizes: list[int] = []
     table = Table()
     table.register_forward_pre_hook(lambda module, _, given: sizes.append(given["tokens"].numel()), with_kwargs=True)
-    monkeypatch.setattr(scoring, "CHUNK", 5 * LENGTH + 3)
-    score(table, held_out(), CPU, "fp32")
+    score(table, held_out(), CPU, "fp32", chunk=5 * LENGTH + 3)
     assert sizes == [5 * LENGTH, 5 * LENGTH, 3 * LENGTH]
+
+
+def test_a_gpu_evaluates_as_many_positions_at_once_as_it_trains() -> None:
+    assert positions_at_once("cpu", 64, 256) == CHUNK == positions_at_once("cuda", 2, 16)
+    assert positions_at_once("cuda", 64, 256) == 64 * 256
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -139,15 +141,6 @@ def test_autocast_is_as_precise_as_it_is_told(precision: str, enabled: bool) -> 
     with autocast(CPU, precision):
         assert torch.is_autocast_enabled("cpu") == enabled
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == (torch.bfloat16 if enabled else torch.float32)
-
-
-def test_room_is_made_on_the_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    freed: list[str] = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("cuda"))
-    scoring.make_room(CPU)
-    assert freed == []
-    scoring.make_room(torch.device("cuda"))
-    assert freed == ["cuda"]
 
 
 def test_a_loss_that_is_no_number_stays_one() -> None:

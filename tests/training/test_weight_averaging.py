@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -118,3 +120,16 @@ def test_a_compiled_run_averages_too(small):
     plain = train(planned(small, "train.average=ema"))[1]
     assert status == "done"
     assert run.result().final["test/loss"] == pytest.approx(plain.result().final["test/loss"], rel=1e-3)
+
+
+def test_an_average_goes_with_its_run(small, tmp_path):
+    """Without the garbage collector, which comes late: on a GPU the models of earlier runs would fill its memory."""
+    gc.disable()
+    try:
+        run = trainer(small, tmp_path, "train.average=ema")
+        run.update(0)
+        models = [weakref.ref(run.model), weakref.ref(run.average.model)]
+        del run
+        assert [model() for model in models] == [None, None]
+    finally:
+        gc.enable()

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.config.claim_relations import relation_of
+from ablate.config.claim_relations import Claim
 from ablate.evidence.claims.rules import FINDERS, Finding
 from ablate.evidence.claims.sentences import claim_says, claim_sentence
 from ablate.evidence.family import corrected, worded
@@ -59,13 +59,13 @@ def _rows(table: pandas.DataFrame) -> list[Any]:
     return list(table.itertuples(index=False))
 
 
-def _found(study: Study, name: str, claim: dict[str, Any]) -> Finding:
+def _found(study: Study, name: str, claim: Claim) -> Finding:
     # The same numbers for a claim of the same name, whatever other claims there are.
-    return FINDERS[relation_of(claim)](study, claim, np.random.default_rng([*name.encode()]))
+    return FINDERS[claim.relation](study, claim, np.random.default_rng([*name.encode()]))
 
 
 def _kind(name: str, entry: ClaimEntry) -> dict[str, Any]:
-    which = {"name": name, "relation": relation_of(entry.claim)}
+    which = {"name": name, "relation": entry.claim.relation}
     return which | {"registered": entry.registered, "family": entry.registered, "edited": bool(entry.earlier)}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.config.claim_relations import compared, relation_of, weighed
+from ablate.config.claim_relations import Claim, weighed
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims.rank_correlation import Ranked, rank_correlation
 from ablate.evidence.claims.sentences import at_words, side_words
@@ -30,7 +30,6 @@ from ablate.format import counted, number, p_words, ranks
 from ablate.results.study import Study
 
 RANKS_ASSUMED = "if correlations over seeds are roughly normal"  # they are bounded, and checked by nothing
-Claim = dict[str, Any]
 Span = tuple[float, float]
 Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
@@ -82,13 +81,17 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     p is that of the interval: the largest level at which it decides nothing.  For `equivalent` it is twice Student's
     P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987), at half the level each.
     """
-    contrast, all_scores = contrast_of(claim, study), scored(study, claim.get("metric"))
+    contrast, all_scores = contrast_of(claim, study), scored(study, claim.metric)
     row = SimpleNamespace(**estimate_row(all_scores, contrast))
-    told, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.get("margin"))
-    margin = float(claim.get("margin", math.nan)) if share is None else in_units(study, contrast, row, share)
+    told, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.margin)
+    margin = (
+        float(math.nan if claim.margin is None else claim.margin)
+        if share is None
+        else in_units(study, contrast, row, share)
+    )
     why, final = _blocked(row, claim, told is None)
     fallen = collapse_of(all_scores, contrast)
-    estimate, relation = row.estimate, relation_of(claim)
+    estimate, relation = row.estimate, claim.relation
     tested = estimate._replace(mean=abs(estimate.mean) - margin) if relation == "equivalent" else estimate
     rule = rule_of(relation, margin)
     # Of differences that hold collapsed seeds no interval says that two sides are equal.
@@ -140,8 +143,8 @@ def _blocked(row: SimpleNamespace, claim: Claim, untold: bool) -> tuple[str, boo
         return f"{reason[1]}; diverged ranked worst: {ranks(row)}", True
     if reason:
         return reason[1], bool(row.different)
-    if untold and fraction_of(claim.get("margin")) is not None:
-        return f"what {claim['margin']} of the training steps are worth is not known; exchange=true measures it", True
+    if untold and fraction_of(claim.margin) is not None:
+        return f"what {claim.margin} of the training steps are worth is not known; exchange=true measures it", True
     return "", False
 
 
@@ -156,7 +159,7 @@ def _notes(row: SimpleNamespace, relation: str) -> list[str]:
 def contrast_of(claim: Claim, study: Study) -> Contrast:
     """The difference that a claim is about."""
     one, other = weighed(claim, study.manifest.cells)
-    sides = [side_words(study.manifest, side) for side in compared(claim)]
+    sides = [side_words(study.manifest, side) for side in claim.sides]
     weights = one | {cell: -weight for cell, weight in other.items()}
     return Contrast("claim", "", sides[0], sides[1], at_words(study.manifest, claim), " against ".join(sides), weights)
 
@@ -177,7 +180,7 @@ def divergence(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     shares = [count / ended if ended else math.nan for count, ended in counts]
     reason = too_few(n, found.paired) or "no run diverged on either side" * (not any(shares))
     p = math.nan if reason else min(1.0, looks * found.p)
-    words = [side_words(study.manifest, side) for side in compared(claim)]
+    words = [side_words(study.manifest, side) for side in claim.sides]
     share = shares[0] - shares[1]
     spread = f"{counts[0][0]} of {counts[0][1]} runs diverged against {counts[1][0]} of {counts[1][1]}"
 
@@ -201,13 +204,13 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     with higher numbers: published scores for which more is better stand with a minus against a loss.
     """
     sides = weighed(claim, study.manifest.cells)
-    all_scores = scored(study, claim.get("metric"))
+    all_scores = scored(study, claim.metric)
     values = _level_scores(all_scores.values, sides)
     n = len(values)
     looks = planned_looks(study.manifest)
     diverged = [sum(all_scores.ends.get((cell, "diverged"), 0) for cell in side) / len(side) for side in sides]
-    levels = [side_words(study.manifest, side) for side in compared(claim)]
-    published = np.array(claim["rank_correlates"][1], float)
+    levels = [side_words(study.manifest, side) for side in claim.sides]
+    published = np.array(claim.published, float)
     lone = [all_scores.metrics[cell] for side in sides for cell in side]
     uneven = len(set(diverged)) > 1
     reason = _unranked(all_scores, sides, published, rng) if uneven else ""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas
 
-from ablate.config.claim_relations import compared, levels_of, relation_of, weighed
+from ablate.config.claim_relations import Claim, Side, levels_of, weighed
 from ablate.config.margin import fraction_of
 from ablate.evidence.step_wording import worth_told
 from ablate.format import bounds, counted, decimals, ends, leaning, number, over, p_words, plus, said_metric, show, span
@@ -43,20 +43,18 @@ def _day(when: str) -> str:
     return when.replace("T", " ").removesuffix("+00:00")
 
 
-def claim_words(claim: dict[str, Any]) -> str:
+def claim_words(claim: Claim) -> str:
     """A claim as it was written: "less: ffn=swiglu against ffn=mlp, gelu; margin 0.01; at norm=ln"."""
-    relation = relation_of(claim)
-    first, second = claim[relation]
     sides = [
         " with ".join(_pairs(show, side)) if isinstance(side, dict) else ", ".join(map(str, side))
-        for side in (first, second)
+        for side in getattr(claim, claim.relation)
     ]
-    rest = [f"{key} {claim[key]}" for key in ("metric", "margin") if key in claim]
-    rest += [f"at {' with '.join(_pairs(show, claim['at']))}"] if claim.get("at") else []
-    return "; ".join([f"{relation}: {sides[0]} against {sides[1]}", *rest])
+    rest = [f"{key} {value}" for key in ("metric", "margin") if (value := getattr(claim, key)) is not None]
+    rest += [f"at {' with '.join(_pairs(show, claim.at))}"] if claim.at else []
+    return "; ".join([f"{claim.relation}: {sides[0]} against {sides[1]}", *rest])
 
 
-def side_words(manifest: Manifest, side: dict[str, Any]) -> str:
+def side_words(manifest: Manifest, side: Side) -> str:
     """A side of a claim: "geglu, swiglu", or "ffn=swiglu with optim.lr=0.001"."""
     if len(side) == 1:
         ((key, asked),) = side.items()
@@ -66,12 +64,12 @@ def side_words(manifest: Manifest, side: dict[str, Any]) -> str:
     return " with ".join(_pairs(partial(named, manifest), side))
 
 
-def at_words(manifest: Manifest, claim: dict[str, Any]) -> str:
+def at_words(manifest: Manifest, claim: Claim) -> str:
     """What a claim fixes: "norm=ln, optim.lr=0.001"."""
-    return ", ".join(_pairs(partial(named, manifest), claim.get("at", {})))
+    return ", ".join(_pairs(partial(named, manifest), claim.at))
 
 
-def _pairs(call: Callable[[Any], str], side: dict[str, Any]) -> list[str]:
+def _pairs(call: Callable[[Any], str], side: Side) -> list[str]:
     """Factors with the levels that are asked of them, by what people call them: "ffn=mlp, gelu"."""
     return [f"{call(key)}={_levels(call, asked)}" for key, asked in side.items()]
 
@@ -87,9 +85,9 @@ def claim_sentence(manifest: Manifest, entry: ClaimEntry, row: Any) -> str:
     return f"{row.name} ({_standing(entry)}): {row.verdict}. {row.says} ({grounds})."
 
 
-def claim_says(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
+def claim_says(manifest: Manifest, claim: Claim, row: Any) -> str:
     """What was found of a claim, without what it rests on."""
-    fixed = f" at {' with '.join(_pairs(partial(named, manifest), claim['at']))}" if claim.get("at") else ""
+    fixed = f" at {' with '.join(_pairs(partial(named, manifest), claim.at))}" if claim.at else ""
     return ABSENT * (leaning(row.verdict) == "contradicted") + SAID[row.relation](manifest, claim, row) + fixed
 
 
@@ -100,7 +98,7 @@ def _standing(entry: ClaimEntry) -> str:
     return "post hoc" + ", edited after results" * edited
 
 
-def _where(manifest: Manifest, claim: dict[str, Any]) -> str:
+def _where(manifest: Manifest, claim: Claim) -> str:
     sides = weighed(claim, manifest.cells)
     return scope(manifest, [cell for side in sides for cell in side], sides[-1])
 
@@ -138,11 +136,11 @@ def spread(manifest: Manifest, row: Any) -> str:
     return f"{said_metric(row.metric)} {mean}{measure}{bracket}{rest}"
 
 
-def _directed(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
+def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
     """`less`, `greater`: which way the metric moves, or the interval."""
     if row.verdict == "undecided":
         return _differs(manifest, row)
-    several = any(isinstance(level, list) and len(level) > 1 for level in compared(claim)[0].values())
+    several = any(isinstance(level, list) and len(level) > 1 for level in claim.sides[0].values())
     return moved(manifest, row, row.side, f" against {row.against}", several)
 
 
@@ -152,8 +150,8 @@ def _differs(manifest: Manifest, row: Any) -> str:
     return f"{between}: {spread(manifest, row)}" if math.isfinite(row.low) else between
 
 
-def _equivalent(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
-    asked = claim["margin"]
+def _equivalent(manifest: Manifest, claim: Claim, row: Any) -> str:
+    asked = claim.margin
     share = f"{asked} of the training steps" if fraction_of(asked) is not None else ""
     known = bounds(float(f"{row.margin:.3g}"), math.nan)
     margin = f"{known} ({share})" if known and share else known or f"±{share}"
@@ -163,13 +161,13 @@ def _equivalent(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
     return f"{_differs(manifest, row)}, {how} {margin}"
 
 
-def _diverges(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
+def _diverges(manifest: Manifest, claim: Claim, row: Any) -> str:
     how = {"supported": "diverges more often than", "undecided": "is not shown to diverge more or less often than"}
     return f"{row.side} {how.get(leaning(row.verdict), 'diverges less often than')} {row.against}"
 
 
-def _ranks(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
-    published = ", ".join(plus(value, "g").removeprefix("+") for value in claim["rank_correlates"][1])
+def _ranks(manifest: Manifest, claim: Claim, row: Any) -> str:
+    published = ", ".join(plus(value, "g").removeprefix("+") for value in claim.published)
     hows = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}
     how = hows[leaning(row.verdict)]
     found = (
@@ -180,7 +178,7 @@ def _ranks(manifest: Manifest, claim: dict[str, Any], row: Any) -> str:
     return f"{row.side} {how} as published ({published}) in the {said_metric(row.metric)}{found}"
 
 
-SAID: dict[str, Callable[[Manifest, dict[str, Any], Any], str]] = {
+SAID: dict[str, Callable[[Manifest, Claim, Any], str]] = {
     "less": _directed,
     "greater": _directed,
     "equivalent": _equivalent,

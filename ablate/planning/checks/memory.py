@@ -23,8 +23,8 @@ from ablate.planning.checks.user_code import beside
 from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
-from ablate.training.devices import environments
-from ablate.training.scoring import CHUNK
+from ablate.training.devices import cards, environments
+from ablate.training.scoring import positions_at_once
 
 FLOAT = 4  # bytes
 MOMENTS = 2  # numbers that the optimiser keeps per parameter, as Adam does
@@ -32,19 +32,21 @@ PROCESS = {"cpu": 3.3e8, "cuda": 5e8}  # bytes of torch itself, and on a GPU of 
 HEAP = {"cpu": 1.4, "cuda": 1.1}  # bytes that allocators hold for one in use; 1.2 to 1.6 measured on the CPU
 SURE = 0.8  # of the estimate: a cell is refused when even that is more than there is
 GROUP = Path("/sys/fs/cgroup")  # of Linux containers and jobs
+UNASKED = "no GPU here could be asked: that cells fit into its memory is not checked, and precision auto means bf16"
 HALF = 0.6  # of what is kept for backward in bf16: norms and softmax keep float32
 
 Keep = Callable[[str, Any, Callable[[], dict[str, Any]]], dict[str, Any]]
 
 
 class Fused(torch.autograd.Function):
-    """What fused attention keeps for backward: queries, keys, values, outputs and one number per query."""
+    """What fused attention keeps for backward: queries, keys, values, bias, outputs and one number per query."""
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> Tensor:
         """An output of the right shape, (B, H, T, D)."""
         found = query.new_empty(*query.shape[:-1], value.shape[-1])
-        ctx.save_for_backward(query, key, value, found, query.new_empty(query.shape[:-1]))
+        kept = [] if bias is None else [bias]
+        ctx.save_for_backward(query, key, value, *kept, found, query.new_empty(query.shape[:-1]))
         return found
 
 
@@ -54,7 +56,7 @@ class AsFused(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace one function."""
         if func is F.scaled_dot_product_attention:
-            return Fused.apply(*args[:3])
+            return Fused.apply(*args[:3], (kwargs or {}).get("attn_mask"))
         return func(*args, **(kwargs or {}))
 
 
@@ -98,7 +100,8 @@ def estimate(params: int, kept: int, largest: int, outputs: int, config: Config)
     copies = 1 + MOMENTS + (train.average != "none")
     share = HALF if train.precision == "bf16" else 1.0
     stepping = FLOAT * params + share * kept + 2 * largest  # gradients, then logits and their gradient
-    evaluating = 4 * FLOAT * CHUNK * max(outputs, 4 * config.model.dim)
+    chunk = positions_at_once(train.device, train.batch_size, config.data["context"])
+    evaluating = 4 * FLOAT * chunk * max(outputs, 4 * config.model.dim)
     return PROCESS[train.device] + HEAP[train.device] * (FLOAT * params * copies + max(stepping, evaluating))
 
 
@@ -125,8 +128,12 @@ def memory_problems(rows: list[Cell], checked: list[Checked], keep: Keep, runs: 
     """Cells that cannot fit into what each process that trains can have, and notes on what others hold at present."""
     found, notes = [], []
     for row, cell in zip(rows, checked, strict=True):
-        train, need = cell.config.train, needed(cell, keep)
+        train = cell.config.train
         device, workers = train.device, environments(train.device, train.parallel)
+        if not workers:
+            notes.append(UNASKED)
+            continue
+        need = needed(cell, keep)
         processes, least = sharing(workers, runs), SURE * need
         where = f"each process {'on a GPU' if device == 'cuda' else 'on this machine'}"
         if least > (have := room(device) / processes):
@@ -161,9 +168,9 @@ def say(cell: Checked, fitting: int, devices: int) -> str:
 
 
 def room(device: str) -> float:
-    """Bytes that there are: of a GPU, or of the machine as far as this process's group may use it."""
+    """Bytes that there are: of the smallest GPU, or of the machine as far as this process's group may use it."""
     if device == "cuda":
-        return float(torch.cuda.get_device_properties(0).total_memory)
+        return float(min(card.total for card in cards()))
     found = [float("inf"), 1024.0 * meminfo("MemTotal")]
     with suppress(OSError, ValueError):
         found.append(float((GROUP / "memory.max").read_text()))
@@ -173,7 +180,7 @@ def room(device: str) -> float:
 def spare(device: str) -> float:
     """Bytes of them that nothing holds at present."""
     if device == "cuda":
-        return float(torch.cuda.mem_get_info(0)[0])
+        return float(min(card.free for card in cards()))
     found = [1024.0 * meminfo("MemAvailable")]
     with suppress(OSError, ValueError):
         limit, used = (int((GROUP / f"memory.{name}").read_text()) for name in ("max", "current"))

@@ -28,6 +28,7 @@ from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
 from ablate.results.stored_targets import is_foreign
+from ablate.training.devices import cards
 from ablate.training.length_eval import length_problems
 
 # A problem with one of these leaves nothing to build; one with another key, a learning rate say, does not.
@@ -104,7 +105,7 @@ class Validator:
                 found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
             except Refused as error:
                 found.append(error.problem)
-        return found + device_problems(config), checked
+        return found + worker_problems(config), checked
 
     def user_problems(self, packages: list[str]) -> list[Problem]:
         """Packages of the user's own that cannot be imported, tried in a process of their own."""
@@ -222,10 +223,10 @@ class Refused(Exception):
 def resolve_auto(config: Config) -> Config:
     """The configuration with every `auto` decided by rule and every path absolute."""
     if config.train.device == "auto":
-        config = config.with_value("train.device", "cuda" if torch.cuda.is_available() else "cpu")
+        config = config.with_value("train.device", "cuda" if cards() else "cpu")
     if config.train.precision == "auto":
         # A card that only emulates bf16 is slower with it, and no more exact.
-        fast = config.train.device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        fast = config.train.device == "cuda" and all(card.bf16 for card in cards())
         config = config.with_value("train.precision", "bf16" if fast else "fp32")
     data = dict(config.data)
     for key in ("path", "name"):
@@ -234,14 +235,12 @@ def resolve_auto(config: Config) -> Config:
     return config.with_value("data", data)
 
 
-def device_problems(config: Config) -> list[Problem]:
-    """A device that is not there, a number of workers that is none."""
-    found, parallel = [], config.train.parallel
-    if config.train.device == "cuda" and not torch.cuda.is_available():
-        found.append(Problem("train.device", "cuda is not available here; write train.device=cpu"))
-    if parallel != "auto" and (isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1):
-        found.append(Problem("train.parallel", f"must be auto or an integer ≥ 1, not {parallel!r}"))
-    return found
+def worker_problems(config: Config) -> list[Problem]:
+    """A number of workers that is none."""
+    parallel = config.train.parallel
+    if parallel == "auto" or (isinstance(parallel, int) and not isinstance(parallel, bool) and parallel >= 1):
+        return []
+    return [Problem("train.parallel", f"must be auto or an integer ≥ 1, not {parallel!r}")]
 
 
 def imported(package: str) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator, ScalarFormatter
+
+from analysis.figures.draw import style
+from analysis.figures.draw.page import Page
+from analysis.figures.draw.wrap import fold, width_of
+
+SLANTED = 22  # characters of a slanted name
 
 
 class Short(ScalarFormatter):
@@ -73,7 +80,50 @@ def value_axis(axis: Axes, at: list[float]) -> None:
         axis.xaxis.set_minor_locator(NullLocator())
 
 
-def spread(values: Any) -> tuple[float, float]:
-    """The smallest and the largest of the finite numbers; NaN where there are none."""
-    known = values[np.isfinite(values)]
-    return (float(known.min()), float(known.max())) if known.size else (math.nan, math.nan)
+def limits(values: Any, share: float = 0.08) -> tuple[float, float]:
+    """Limits that hold these values with room around them; 0 and 1 where none is finite."""
+    known = np.asarray(values, float).ravel()
+    known = known[np.isfinite(known)]
+    if not known.size:
+        return 0.0, 1.0
+    margin = share * float(np.ptp(known)) or 0.01 * abs(float(known[0])) or 0.01
+    return float(known.min()) - margin, float(known.max()) + margin
+
+
+def difference_ticks(axis: Axes, page: Page, along: Literal["x", "y"] = "x") -> None:
+    """Ticks of differences: few enough to stand apart, written as numbers are elsewhere."""
+    axis.locator_params(axis=along, nbins=5 if along == "y" else 3 if page.narrow else 4)
+    {"x": axis.xaxis, "y": axis.yaxis}[along].set_major_formatter(Short())
+
+
+def name_ticks(axis: Axes, names: Sequence[str], inches: float, first: float = 0.0) -> None:
+    """Names along x, each in the middle of its share of `inches`: in lines, or slanted and cut where it must be."""
+    room, places = inches / max(1, len(names)) - 0.05, [first + i for i in range(len(names))]
+    if max((width_of(word) for name in names for word in name.split()), default=0.0) <= room:
+        axis.set_xticks(places, [fold(name, room) for name in names])
+        return
+    cut = [name if len(name) <= SLANTED else name[: SLANTED - 1] + "…" for name in names]
+    steep = inches / len(names) < 0.2
+    axis.set_xticks(places, cut, rotation=90 if steep else 35, ha="center" if steep else "right")
+    axis.tick_params(axis="x", pad=1)
+
+
+def panels(drawn: Figure, count: int, across: int, **shared: Any) -> list[Axes]:
+    """So many panels in rows of `across`; `shared` says which axes they have in common."""
+    axes = list(drawn.subplots(math.ceil(count / across), across, squeeze=False, **shared).flat)
+    for spare in axes[count:]:
+        spare.set_visible(False)
+    return axes[:count]
+
+
+def nothing(drawn: Figure, why: str) -> Figure:
+    """The figure with a sentence where data would be."""
+    axis = drawn.subplots()
+    say(axis, why)
+    axis.set_axis_off()
+    return drawn
+
+
+def say(axis: Axes, text: str) -> None:
+    """A text in the middle of a panel that has nothing else to show."""
+    axis.text(0.5, 0.5, text, ha="center", va="center", transform=axis.transAxes, color=style.MUTED)

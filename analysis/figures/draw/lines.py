@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,8 +16,10 @@ from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 from analysis.case import Case
 from analysis.figures.draw import style
-from analysis.figures.draw.axes import spread, value_axis
+from analysis.figures.draw.axes import limits, panels, value_axis
+from analysis.figures.draw.captions import band_text
 from analysis.figures.draw.legend import legend
+from analysis.figures.draw.marks import band
 from analysis.figures.kind import Page
 from analysis.stats.multi_task import task_factors
 
@@ -30,13 +31,15 @@ def swept(manifest: Manifest) -> list[str]:
     return [name for name, levels in manifest.factors.items() if style.numeric(levels)]
 
 
-def lines(case: Case, x: str, facets: list[str]) -> pandas.DataFrame | None:
+def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | None:
     """A row per cell: cell, label (of its line), facet, metric, x, mean, low, high (± SD), n, runs and how they ended.
 
-    A line joins the cells that differ in the factor x alone; None where no line has two points.  Tasks are facets, each
-    with its own metric.
+    A line joins the cells that differ in the factor x alone; None where x is no number that varies, or no line has two
+    points.  Tasks are facets, each with its own metric.
     """
     manifest = case.study.manifest
+    if x not in swept(manifest):
+        return None
     facets = [name for name in dict.fromkeys([*facets, *_tasks(manifest)]) if name != x]
     rest = _lines(manifest, x, facets)
     apart = [*facets, *style.roles(_with_factors(manifest, rest))[2]]
@@ -54,7 +57,7 @@ def lines(case: Case, x: str, facets: list[str]) -> pandas.DataFrame | None:
     found = found.sort_values(["facet", "x"], key=_first_seen, kind="stable")
     if found.groupby(["label", "facet"])["x"].nunique().max() < 2:
         return None
-    found.attrs = {"x": x, "lines": within, "at": sorted(set(found["x"])), **axes_of(manifest, found)}
+    found.attrs = {"x": x, "lines": within, "caption": [caption(found)], **axes_of(manifest, found)}
     return found.reset_index(drop=True)
 
 
@@ -102,44 +105,42 @@ def _row(
     levels = cell.levels
     label = " + ".join(naming.named(manifest, levels[name]) for name in within)
     facet = ", ".join(naming.assigned(manifest, name, levels[name]) for name in apart)
-    sd = known.std(ddof=1) if len(known) > 1 else 0.0
-    mean = known.mean() if len(known) else math.nan
     about = {"cell": cell.id, "label": label or "all runs", "facet": facet, "x": float(levels[x] or 0)}
-    about |= {"mean": mean, "low": mean - sd, "high": mean + sd, "n": len(known), "runs": row.runs}
-    return about | {name: getattr(row, name) for name in COUNTS}
+    return about | mean_and_band(known) | {name: getattr(row, name) for name in ("runs", *COUNTS)}
+
+
+def mean_and_band(known: pandas.Series) -> dict[str, float]:
+    """The mean with `low` and `high` one SD away, and n; the SD of one value is 0."""
+    sd = known.std(ddof=1) if len(known) > 1 else 0.0
+    return {"mean": known.mean(), "low": known.mean() - sd, "high": known.mean() + sd, "n": len(known)}
 
 
 def caption(rows: pandas.DataFrame) -> str:
     """What a point and the band are, and what is missing."""
     what = " or ".join(dict.fromkeys(rows["metric"]))
-    most = int(rows["n"].max())
-    over = f"mean over {most} seeds, band ± 1 SD over seeds" if most > 1 else "one seed, no band"
     lost = [f"{rows[name].sum()} {name}" for name in COUNTS[2:] if rows[name].sum()]
     crosses = "; × at the top: how many of a cell's runs diverged, its point (if any, open) is the mean of the others"
     crosses *= bool(rows["diverged"].sum())
-    return f"{what}: {over if most else 'no finished run'}{crosses}" + f"; {', '.join(lost)} left out" * bool(lost)
+    return f"{what}: {band_text(rows['n'])}{crosses}" + f"; {', '.join(lost)} left out" * bool(lost)
 
 
 def draw_lines(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per facet, a line per label; diverged runs counted at the top."""
-    panels = [group for _, group in table.groupby("facet", sort=False)]
+    groups = [group for _, group in table.groupby("facet", sort=False)]
     encodings = line_encodings(table, page)
     below = legend(encodings, page)
-    across = 1 if page.narrow else min(len(panels), 3)
-    down = math.ceil(len(panels) / across)
-    drawn = page.figure(table, 1.9 * down + 0.3 + below.height)
+    across = 1 if page.narrow else min(len(groups), 3)
+    drawn = page.figure(table, 1.9 * math.ceil(len(groups) / across) + 0.3 + below.height)
     several = table["metric"].nunique() > 1
-    axes = list(drawn.subplots(down, across, squeeze=False, sharey=not several).flat)
-    for i, (axis, rows) in enumerate(zip(axes, panels, strict=False)):
-        _panel(axis, rows, encodings, table.attrs)
+    for i, (axis, rows) in enumerate(zip(panels(drawn, len(groups), across, sharey=not several), groups, strict=True)):
+        metric = rows["metric"].iloc[0]
+        _panel(axis, rows, encodings)
+        value_axis(axis, sorted(set(table["x"])))
+        _headroom(axis, table[table["metric"] == metric])
         axis.set_title(rows["facet"].iloc[0])
         axis.set_xlabel(page.label(table.attrs["x"]))
-        metric = rows["metric"].iloc[0]
-        _headroom(axis, table[table["metric"] == metric])
         if several or i % across == 0:
             axis.set_ylabel(table.attrs["y"][metric])
-    for axis in axes[len(panels) :]:
-        axis.set_visible(False)
     if len(encodings) > 1 or "all runs" not in encodings:
         below.draw(drawn)
     return drawn
@@ -156,7 +157,7 @@ def line_encodings(table: pandas.DataFrame, page: Page) -> dict[str, style.Encod
     return {row.label: encodings[row.cell] for row in first.itertuples()}
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encoding], attrs: dict[str, Any]) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encoding]) -> None:
     for place, (label, line) in enumerate(rows.groupby("label", sort=False)):
         encoding = encodings[str(label)]
         line = line.sort_values("x")
@@ -164,7 +165,7 @@ def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encodi
         axis.plot(
             line["x"], whole["mean"], linestyle=encoding.dash, color=encoding.colour, marker=encoding.marker, ms=3.5
         )
-        axis.fill_between(line["x"], whole["low"], whole["high"], color=encoding.colour, alpha=0.15, lw=0)
+        band(axis, whole.assign(x=line["x"]), "x", encoding)
         part = line[(line["diverged"] > 0) & (line["n"] > 0)]
         axis.plot(part["x"], part["mean"], encoding.marker, color=encoding.colour, mfc="white", ms=3.5)
         if "best" in line:
@@ -172,7 +173,6 @@ def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encodi
             axis.plot(best["x"], best["mean"], "o", mfc="none", mec=encoding.colour, ms=8, mew=0.8)
         for row in line[line["diverged"] > 0].itertuples():
             _cross(axis, row, 0.97 - 0.07 * place, encoding.colour)
-    value_axis(axis, attrs["at"])
 
 
 def _cross(axis: Axes, row: Any, height: float, colour: str) -> None:
@@ -184,8 +184,6 @@ def _cross(axis: Axes, row: Any, height: float, colour: str) -> None:
 
 def _headroom(axis: Axes, table: pandas.DataFrame) -> None:
     """Room at the top for the crosses of all lines."""
-    low, high = spread(table[["low", "high", "mean"]].to_numpy())
+    low, high = limits(table[["low", "high", "mean"]], 0.06)
     crosses = table["label"].nunique() * 0.07 + 0.05 if table["diverged"].sum() else 0.0
-    if np.isfinite(low):
-        room = (high - low) or 0.01
-        axis.set_ylim(low - 0.06 * room, high + room * (0.06 + crosses / max(0.2, 1 - crosses)))
+    axis.set_ylim(low, high + (high - low) * crosses / max(0.2, 1 - crosses))

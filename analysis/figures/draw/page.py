@@ -13,6 +13,7 @@ from ablate.results import naming
 from ablate.results.records import Manifest
 from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
+from analysis.figures.draw.wrap import fold
 
 
 class Page(NamedTuple):
@@ -34,8 +35,11 @@ class Page(NamedTuple):
 
     def figure(self, table: pandas.DataFrame, height: float, more: Sequence[str] = ()) -> Figure:
         """An empty figure with its title and `more`, and its caption where it is wanted; `height` without them."""
-        caption = table.attrs["caption"] if self.caption else []
-        return style.figure(self.width, [table.attrs["title"], *caption, *more], height)
+        lines = [table.attrs["title"], *(table.attrs["caption"] if self.caption else []), *more]
+        text = "\n".join(fold(line, 0.98 * self.width - 0.02, 7) for line in lines if line)
+        drawn = Figure(figsize=(self.width, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
+        drawn.suptitle(text, x=0.01, ha="left")
+        return drawn
 
     @property
     def narrow(self) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+import pandas
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from analysis.figures.draw.page import Page
 from analysis.figures.draw.wrap import SIZE, fold, width_of
@@ -13,6 +15,7 @@ from analysis.figures.draw.wrap import SIZE, fold, width_of
 LINE = 0.11  # inches that a line of a row's text takes
 NAMES, RESULTS = 0.36, 0.42  # shares of the width that they may take beside the data
 LEAST = 0.5  # share of a narrow page that is left to the data
+HEADING = 0.4  # inches of a panel for its title or the name of its axis
 BEFORE, GAP, AFTER, BODY = 0.1, 0.02, 0.09, 0.2  # inches around the data of a row with its text above, and theirs
 
 
@@ -65,24 +68,29 @@ class Rows(NamedTuple):
 
 
 def rows_of(
-    names: Sequence[str],
-    results: Sequence[str],
-    page: Page,
-    inches: float,
-    above: bool = False,
-    heads: Collection[int] = (),
+    names: Sequence[str], results: Sequence[str], page: Page, inches: float = 0.18, heads: Collection[int] = ()
 ) -> Rows:
     """Rows with a pitch of so many inches and more where a text takes several lines; `heads` are rows of a name alone.
 
-    With `above` texts stand above their rows, and the axis' unit is an inch.
+    Texts that are crowded stand above their rows, and the axis' unit is an inch.
     """
-    if above:
+    if crowded(page, names, results):
         return _rows_above(names, results, page, heads)
     shown = [fold(name, page.width * NAMES) for name in names]
     told = [fold(result, page.width * RESULTS) for result in results]
     most = max((text.count("\n") for text in [*shown, *told]), default=0)
     height = max(2, len(names)) * (inches + LINE * most)
     return Rows(shown, told, heads, [float(y) for y in range(len(names))], height, 1.0, False)
+
+
+def stacked(table: pandas.DataFrame, page: Page, texts: Sequence[Rows]) -> tuple[Figure, list[Axes]]:
+    """A figure with a panel for each of these rows, below each other, with their texts."""
+    heights = [text.height + HEADING for text in texts]
+    drawn = page.figure(table, sum(heights) + 0.15)
+    axes = list(drawn.subplots(len(texts), squeeze=False, height_ratios=heights)[:, 0])
+    for axis, text in zip(axes, texts, strict=True):
+        text.draw(axis)
+    return drawn, axes
 
 
 def crowded(page: Page, names: Sequence[str], results: Sequence[str]) -> bool:

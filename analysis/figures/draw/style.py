@@ -14,7 +14,6 @@ from ablate.format.settings import is_number
 from ablate.results import naming
 from ablate.results.atomic import write_atomic
 from ablate.results.records import Manifest
-from analysis.figures.draw.wrap import fold
 
 DPI = 250
 INK, MUTED, FAINT = "#222222", "#999999", "#e5e5e5"
@@ -124,22 +123,6 @@ def title(manifest: Manifest) -> str:
     """What a study varies, and on what."""
     tasks = dict.fromkeys(task.title for task in manifest.tasks.values())
     return " · ".join([naming.title(manifest), ", ".join(tasks)] if any(tasks) else [naming.title(manifest)])
-
-
-def figure(width: float, lines: list[str], height: float) -> Figure:
-    """An empty figure with its title and caption on top, wrapped; `height` in inches without them."""
-    text = "\n".join(fold(line, 0.98 * width - 0.02, 7) for line in lines if line)
-    drawn = Figure(figsize=(width, height + 0.13 * (text.count("\n") + 1)), layout="constrained")
-    drawn.suptitle(text, x=0.01, ha="left")
-    return drawn
-
-
-def nothing(drawn: Figure, why: str) -> Figure:
-    """The figure with a sentence where data would be."""
-    axis = drawn.subplots()
-    axis.text(0.5, 0.5, why, ha="center", transform=axis.transAxes, color=MUTED)
-    axis.set_axis_off()
-    return drawn
 
 
 def save(drawn: Figure, folder: Path, name: str, stamp: dict[str, str]) -> list[Path]:

@@ -9,14 +9,15 @@ import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ablate import evidence, format
 from ablate.results import naming
 from ablate.results.records import Manifest
-from ablate.results.study import Study
 from analysis.case import Case
-from analysis.figures.draw import parts, style
-from analysis.figures.draw.axes import log_x
+from analysis.case.learning_curves import logged, metrics_of, over_seeds
+from analysis.figures.draw import style
+from analysis.figures.draw.axes import limits, log_x, nothing, say
+from analysis.figures.draw.captions import band_text, with_losses
 from analysis.figures.draw.legend import legend
+from analysis.figures.draw.marks import bands_by_cell, lines_by_cell
 from analysis.figures.draw.wrap import fold
 from analysis.figures.kind import Kind, Page
 
@@ -33,77 +34,25 @@ def table(case: Case) -> pandas.DataFrame | None:
     high, n.  Seconds are counted from the first row that was logged, and averaged over seeds; NaN where runs shared the
     machine, which tells no speed.
     """
-    study, logged = case.study, case.study.curves
-    metrics = metrics_of(study.manifest, set(logged))
-    by = "tokens" if "tokens" in logged else "step"  # runs of other programs may not say how many tokens they saw
-    logged = logged.rename(columns={by: "tokens"})
-    if logged.empty or "tokens" not in logged or not set(metrics.values()) & set(logged):
+    study, known = case.study, logged(case.study)
+    by = "tokens" if "tokens" in known else "step"  # runs of other programs may not say how many tokens they saw
+    if by not in known:
         return None
-    known = _known(study, logged, metrics)
-    if known.empty:
-        return None
-    order = {cell.id: i for i, cell in enumerate(study.manifest.cells)}
-    result = pandas.concat([band(known), _diverged(known)])
+    known = known.rename(columns={by: "tokens"}).dropna(subset="tokens")
+    timed = ("seconds",) * ("seconds" in known)
+    metrics, order = metrics_of(study), {cell.id: i for i, cell in enumerate(study.manifest.cells)}
+    done = over_seeds(known[known["status"] == "done"], ["cell", "tokens"], timed).sort_values("tokens", kind="stable")
+    diverged = known[known["status"] == "diverged"].rename(columns={"value": "mean"})
+    result = pandas.concat([done.assign(status="done"), diverged])
     about = {"label": _labels(case), "facet": _facets(study.manifest), "metric": metrics}
     result = result.assign(**{name: result["cell"].map(texts) for name, texts in about.items()})
     result = result.reindex(columns=COLUMNS).sort_values("cell", key=lambda ids: ids.map(order), kind="stable")
     result.attrs = {
         "x": f"training {by}".replace("step", "steps"),
         "caption": [_caption(case, result)],
-        "units": _units(study.manifest, metrics),
+        "units": {metric: metric + naming.unit(study.manifest, metric) for metric in metrics.values()},
     }
     return result.reset_index(drop=True)
-
-
-def metrics_of(manifest: Manifest, logged: set[str]) -> dict[str, str]:
-    """Of each cell the validation metric, or its endpoint where that alone was logged."""
-    found = {cell: (f"val/{metric.split('/')[-1]}", metric) for cell, metric in evidence.endpoints(manifest).items()}
-    return {cell: own if own in logged and name not in logged else name for cell, (name, own) in found.items()}
-
-
-def _units(manifest: Manifest, metrics: dict[str, str]) -> dict[str, str]:
-    return {metric: metric + naming.unit(manifest, metric) for metric in metrics.values()}
-
-
-def _known(study: Study, logged: pandas.DataFrame, metrics: dict[str, str]) -> pandas.DataFrame:
-    """What done and diverged runs logged of their metric: cell, seed, status, tokens, seconds, value."""
-    rows = logged[["cell", "seed"]].assign(value=values_of(logged, metrics))
-    for name in ("tokens", "seconds"):
-        rows[name] = pandas.to_numeric(logged[name], errors="coerce") if name in logged else math.nan
-    rows = rows.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
-    began = rows.groupby(["cell", "seed"])["seconds"].transform("min")
-    rows["seconds"] = rows["seconds"] - began if timed_alone(study.manifest) else math.nan
-    # A diverged run's last row may hold no finite loss; its tokens still say where it ended.
-    known = np.isfinite(rows["value"]) & (rows["status"] == "done") | (rows["status"] == "diverged")
-    return rows[known & rows["tokens"].notna()]
-
-
-def timed_alone(manifest: Manifest) -> bool:
-    """Whether each run had the machine for itself, so that seconds compare."""
-    return bool(manifest.timing == "isolated")
-
-
-def values_of(logged: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
-    """What each row has of the metric of its cell, NaN where it has none."""
-    whose, found = logged["cell"].map(metrics), pandas.Series(math.nan, logged.index)
-    for metric in set(metrics.values()) & set(logged):
-        found = found.where(whose != metric, pandas.to_numeric(logged[metric], errors="coerce"))
-    return found
-
-
-def band(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """Mean and SD over a cell's done runs, by tokens, where every one of them was evaluated; SD is 0 for one seed."""
-    done = rows[rows["status"] == "done"]
-    grouped = done.groupby(["cell", "tokens"], sort=False)
-    found = grouped["value"].agg(["mean", "std", "count"]).assign(seconds=grouped["seconds"].mean()).reset_index()
-    everyone = found["cell"].map(done.groupby("cell")["seed"].nunique())
-    found = found[found["count"] == everyone].sort_values("tokens", kind="stable").fillna({"std": 0.0})
-    found = found.assign(low=found["mean"] - found["std"], high=found["mean"] + found["std"], status="done")
-    return found.rename(columns={"count": "n"}).drop(columns="std")
-
-
-def _diverged(rows: pandas.DataFrame) -> pandas.DataFrame:
-    return rows[rows["status"] == "diverged"].rename(columns={"value": "mean"})
 
 
 def _facets(manifest: Manifest) -> dict[str, str]:
@@ -126,20 +75,16 @@ def _labels(case: Case) -> dict[str, str]:
         return {
             cell.id: " + ".join(naming.named(manifest, cell.levels[name]) for name in names) for cell in manifest.cells
         }
-    few = [[f"n = {row.n}"] if 0 < row.n < cells["n"].max() else [] for row in cells.itertuples()]
-    remarks = [n + format.lost(row) for n, row in zip(few, cells.itertuples(), strict=True)]
-    labels = [name + f" ({'; '.join(r)})" * bool(r) for name, r in zip(cells["name"], remarks, strict=True)]
-    return dict(zip(cells["cell"], labels, strict=True))
+    few = [f"n = {row.n}" if 0 < row.n < cells["n"].max() else "" for row in cells.itertuples()]
+    return {row.cell: with_losses(row, n) for row, n in zip(cells.itertuples(), few, strict=True)}
 
 
 def _caption(case: Case, rows: pandas.DataFrame) -> str:
-    most = int(case.cells["n"].max())
-    over = f"mean over {most} seeds, band ± 1 SD over seeds" if most > 1 else "one seed, no band"
     cross = "; × where a diverged run ended" * bool((rows["status"] == "diverged").any())
     timed = "; seconds from the first step on, evaluation included" * bool(rows["seconds"].notna().any())
     what = ", ".join(dict.fromkeys(rows["metric"]))
     end = "; enlarged: the end" if _enlarged(rows) else "; without step 0" * any(map(_cut, _groups(rows)))
-    return f"{what}: {over if most else 'no finished run'}{end}{timed}{cross}"
+    return f"{what}: {band_text(case.cells['n'])}{end}{timed}{cross}"
 
 
 def _groups(rows: pandas.DataFrame) -> list[pandas.DataFrame]:
@@ -181,7 +126,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     shape = (len(facets) * columns, 1) if page.narrow else (len(facets), columns)
     drawn = page.figure(table, (1.5 if page.narrow else 1.9) * shape[0] + 0.3 + below.height, many)
     if not np.isfinite(table["mean"]).any():
-        return style.nothing(drawn, "no finished run")
+        return nothing(drawn, "no finished run")
     panels = drawn.subplots(*shape, squeeze=False).reshape(len(facets), columns)
     for axes in panels if page.narrow else panels[-1:]:
         for axis, name in zip(axes, names, strict=True):
@@ -239,8 +184,8 @@ def _bands(axis: Axes, bands: pandas.DataFrame, x: str, page: Page, marked: bool
     longest = int(bands.groupby("cell").size().max()) if len(bands) else 1
     step = max(1, longest // 12)
     every = ((longest - 1) % step, step)  # some markers, one of them at the end
-    parts.lines_by_cell(axis, bands, x, page, *["markers"] * marked, ms=3, markevery=every)
-    parts.bands_by_cell(axis, bands, x, page, min(0.15, 0.8 / max(1, bands["cell"].nunique())))
+    lines_by_cell(axis, bands, x, page, *["markers"] * marked, ms=3, markevery=every)
+    bands_by_cell(axis, bands, x, page, min(0.15, 0.8 / max(1, bands["cell"].nunique())))
 
 
 def _ending(axis: Axes, last: pandas.DataFrame, x: str, most: float) -> None:
@@ -254,13 +199,11 @@ def _ending(axis: Axes, last: pandas.DataFrame, x: str, most: float) -> None:
 
 def _limit(axis: Axes, shown: pandas.DataFrame) -> None:
     """The height of a panel: of what ended well, or where nothing did of what there is."""
-    low, high = shown["low"].min(), shown["high"].max()
-    if not np.isfinite(low):
-        axis.text(0.5, 0.5, "no finished run", ha="center", transform=axis.transAxes, color=style.MUTED)
-        axis.set(xticks=[], yticks=[], xlabel="")
+    if shown["low"].notna().any():
+        axis.set_ylim(*limits(shown[["low", "high"]], 0.06))
         return
-    margin = 0.06 * (high - low) or 0.01
-    axis.set_ylim(low - margin, high + margin)
+    say(axis, "no finished run")
+    axis.set(xticks=[], yticks=[], xlabel="")
 
 
 def _cross(axis: Axes, run: pandas.DataFrame, encoding: style.Encoding) -> None:

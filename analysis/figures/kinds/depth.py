@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas
 
 from analysis.case import Case
-from analysis.figures.draw.lines import caption, draw_lines, lines, swept
+from analysis.figures.draw.lines import draw_lines, lines
 from analysis.figures.kind import Kind
 
 DEPTH = "model.layers"
@@ -13,11 +13,7 @@ DEPTH = "model.layers"
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per cell, see `lines`; None of a study of one depth."""
-    manifest = case.study.manifest
-    found = lines(case, DEPTH, []) if DEPTH in swept(manifest) else None
-    if found is not None:
-        found.attrs["caption"] = [caption(found)]
-    return found
+    return lines(case, DEPTH)
 
 
 KIND = Kind("depth", "the final metric against the number of layers", table, draw_lines)

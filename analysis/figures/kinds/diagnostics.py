@@ -13,8 +13,11 @@ from matplotlib.figure import Figure
 
 from ablate.results.study import Study
 from analysis.case import Case
-from analysis.figures.draw import parts, style
+from analysis.case.learning_curves import over_seeds
+from analysis.figures.draw.axes import limits, say
+from analysis.figures.draw.captions import band_text
 from analysis.figures.draw.legend import legend
+from analysis.figures.draw.marks import bands_by_cell, lines_by_cell
 from analysis.figures.kind import Kind, Page
 
 KINDS = {
@@ -43,8 +46,8 @@ def table(case: Case) -> pandas.DataFrame | None:
         (logged["status"] == "done") & (logged["step"] == logged.groupby(["cell", "seed"])["step"].transform("max"))
     ]
     found = [
-        _spread(done, ["kind", "cell", "step"]).assign(side="steps"),
-        _spread(end, ["kind", "cell", "layer"]).assign(side="layers"),
+        over_seeds(done, ["kind", "cell", "step"]).assign(side="steps"),
+        over_seeds(end, ["kind", "cell", "layer"]).assign(side="layers"),
         broken.rename(columns={"value": "mean"}).assign(side="diverged", n=0),
     ]
     made = pandas.concat([part for part in found if len(part)], ignore_index=True).reindex(columns=[*COLUMNS, "kind"])
@@ -74,16 +77,6 @@ def _logged(study: Study) -> pandas.DataFrame:
     return long.assign(kind=pieces.str[1], layer=pieces.str[2].fillna(""), step=pandas.to_numeric(long["step"]))
 
 
-def _spread(values: pandas.DataFrame, by: list[str]) -> pandas.DataFrame:
-    """Mean over seeds with one SD to both sides, where all of a cell's seeds have a value; SD 0 for one seed."""
-    found = values.groupby(by, sort=False)["value"].agg(["mean", "std", "count"]).reset_index()
-    if found.empty:
-        return found
-    whole = found["count"] == found.groupby("cell")["count"].transform("max")
-    sd = found["std"].fillna(0.0)
-    return found.assign(low=found["mean"] - sd, high=found["mean"] + sd, n=found["count"])[whole]
-
-
 def _natural(layer: str) -> list[Any]:
     """Layers in their order, embeddings first: blocks.2 before blocks.10."""
     parts = re.split(r"(\d+)", layer)
@@ -92,10 +85,9 @@ def _natural(layer: str) -> list[Any]:
 
 def _caption(made: pandas.DataFrame) -> list[str]:
     done = made.loc[made["n"] > 0, "n"]
-    band = "no finished run" if done.empty else f"mean over {parts.seeds(done)}, band ± 1 SD over seeds"
-    band = "one seed, no band" if len(done) and done.max() == 1 else band
     cross = "; thin, ending in ×: a run that diverged" * bool((made["side"] == "diverged").any())
-    return [f"on one fixed batch, in evaluation mode; {band}; left: the largest over layers{cross}; right: at the end"]
+    said = f"on one fixed batch, in evaluation mode; {band_text(done)}; left: the largest over layers{cross}"
+    return [f"{said}; right: at the end"]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
@@ -110,7 +102,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
         _layers(right, rows, page)
         left.set_title(title)
         for axis in (left, right):
-            low, high = parts.limits(rows.loc[rows["n"] > 0, ["low", "high"]].to_numpy().ravel())
+            low, high = limits(rows.loc[rows["n"] > 0, ["low", "high"]])
             positive = rows.loc[rows["n"] > 0, "mean"]
             if len(positive) and positive.min() > 0 and positive.max() / positive.min() > 30:
                 axis.set_yscale("log")
@@ -124,9 +116,9 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 def _steps(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     steps, diverged = rows[rows["side"] == "steps"], rows[rows["side"] == "diverged"]
-    parts.lines_by_cell(axis, steps, "step", page)
-    parts.bands_by_cell(axis, steps, "step", page, 0.13)
-    parts.lines_by_cell(axis, diverged, "step", page, units="seed", lw=0.6)
+    lines_by_cell(axis, steps, "step", page)
+    bands_by_cell(axis, steps, "step", page, 0.13)
+    lines_by_cell(axis, diverged, "step", page, units="seed", lw=0.6)
     for (cell, _), run in diverged.groupby(["cell", "seed"], sort=False):
         end = run.iloc[-1]
         axis.plot(end["step"], end["mean"], "x", color=page.encodings[str(cell)].colour, ms=5, mew=1.3)
@@ -136,7 +128,7 @@ def _layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     shown = rows[rows["side"] == "layers"]
     layers = shown.drop_duplicates("layer").sort_values("place", kind="stable")["layer"].tolist()
     shown = shown.assign(at=shown["layer"].map({layer: i for i, layer in enumerate(layers)}))
-    parts.lines_by_cell(axis, shown, "at", page, "markers", ms=3)
+    lines_by_cell(axis, shown, "at", page, "markers", ms=3)
     axis.vlines(
         shown["at"], shown["low"], shown["high"], colors=[page.encodings[c].colour for c in shown["cell"]], lw=0.7
     )
@@ -144,7 +136,7 @@ def _layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     shown_ticks = range(0, len(layers), every)
     axis.set_xticks(shown_ticks, [_short(layers[i]) for i in shown_ticks])
     if not layers:
-        axis.text(0.5, 0.5, "no finished run", ha="center", transform=axis.transAxes, color=style.MUTED)
+        say(axis, "no finished run")
 
 
 def _short(layer: str) -> str:
@@ -152,6 +144,4 @@ def _short(layer: str) -> str:
     return layer.replace("blocks.", "").replace("norms.", "").replace("_norm", "").replace("embed", "emb.")
 
 
-KIND = Kind(
-    "diagnostics", "gradients, attention logits, activations and statistics by layer", table, parts.drawn(draw), most=12
-)
+KIND = Kind("diagnostics", "gradients, attention logits, activations and statistics by layer", table, draw, most=12)

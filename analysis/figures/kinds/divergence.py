@@ -7,8 +7,9 @@ import seaborn
 from matplotlib.figure import Figure
 
 from analysis.case import Case
-from analysis.figures.draw import parts, style
-from analysis.figures.draw.rows import crowded, rows_of
+from analysis.figures.draw import style
+from analysis.figures.draw.marks import by_cell
+from analysis.figures.draw.rows import rows_of, stacked
 from analysis.figures.kind import MOST, Kind, Page
 
 COLUMNS = ["cell", "name", "share", "low", "high", "diverged", "ended"]
@@ -37,22 +38,19 @@ def table(case: Case) -> pandas.DataFrame | None:
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A point and an interval per cell from 0 to 1."""
-    names = list(table["name"])
     results = [f"{row.diverged} of {row.ended}" if row.ended else "none ended" for row in table.itertuples()]
-    rows = rows_of(names, results, page, 0.18, crowded(page, names, results))
-    drawn = page.figure(table, 0.55 + rows.height)
-    axis = drawn.subplots()
+    rows = rows_of(list(table["name"]), results, page)
+    drawn, (axis,) = stacked(table, page, [rows])
     shown = table.assign(y=rows.places).dropna(subset="share")
     axis.hlines(
         shown["y"], shown["low"], shown["high"], colors=[page.encodings[cell].colour for cell in shown["cell"]], lw=1.4
     )
-    told = parts.by_cell(shown, page) | {"style": None}
+    told = by_cell(shown, page) | {"style": None}
     seaborn.scatterplot(shown, x="share", y="y", ax=axis, s=22, linewidth=0, clip_on=False, zorder=3, **told)
     axis.set(xlim=(0, 1), xlabel="share of runs that diverged", ylabel="")
     axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axis.axvline(0, color=style.INK, lw=0.6)
-    rows.draw(axis)
     return drawn
 
 
-KIND = Kind("divergence", "which variants diverge, and how often", table, parts.drawn(draw), most=MOST)
+KIND = Kind("divergence", "which variants diverge, and how often", table, draw, most=MOST)

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, format
 from analysis.case import Case
-from analysis.figures.draw import parts, style
-from analysis.figures.draw.axes import Short
-from analysis.figures.draw.rows import Rows, crowded, rows_of
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import difference_ticks
+from analysis.figures.draw.rows import Rows, rows_of, stacked
 from analysis.figures.kind import Kind, Page
 
 COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
@@ -25,12 +25,14 @@ def table(case: Case) -> pandas.DataFrame:
     """The rows of the family, else all: what `evidence.effects` has, label, result (as text), metric, facet, margin."""
     shown = evidence.headline(case.effects)
     rows = shown[COLUMNS].assign(metric=shown["metric"], margin=shown["margin"])
-    rows["facet"] = [parts.difference_label(case.study, name) for name in rows["metric"]]
+    rows["facet"] = [captions.difference_label(case.study, name) for name in rows["metric"]]
     where = [f" at {stratum}" for stratum in shown["stratum"]]
     rows["label"] = [label.removesuffix(at) for label, at in zip(shown["label"], where, strict=True)]
     rows["drawn"] = shown["mean"].notna() & (shown["verdict"] != "withheld")
     rows["result"] = _results(rows)
     rows.attrs["caption"] = _caption(case, shown, rows)
+    if rows.empty:
+        rows.attrs["empty"] = "one cell: nothing to compare"
     return rows
 
 
@@ -57,7 +59,7 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
         one = "one seed: differences without an interval, from which nothing can be concluded"
         return [one if shown["n"].max() == 1 else ""]
     how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if known["family"].any() else ""
-    how = how or parts.EXPLORATORY
+    how = how or captions.EXPLORATORY
     pairing = "paired" if known["paired"].all() else "unpaired where batches differ (verdicts from 5 seeds on)"
     seeds = f", {format.counted(known['n'].iloc[0], 'seed')}" if known["n"].nunique() == 1 else ""
     band = rows["margin"].dropna().drop_duplicates()
@@ -66,28 +68,23 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
     grey = grey or "".join(f"; margin: {format.bounds(math.nan, size)}" for size in steps)
     told = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest) or ""]
-    return [f"{how}{seeds}, {pairing}; filled: decided{parts.assuming(known)}{grey}", *told]
+    return [f"{how}{seeds}, {pairing}; filled: decided{captions.assuming(known)}{grey}", *told]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A point and an interval per effect, its verdict and n, the zero line, the margin; a panel per metric."""
-    if table.empty:
-        return style.nothing(page.figure(table, 0.9), "one cell: nothing to compare")
     panels = [_grouped(group) for _, group in table.groupby("facet", sort=False)]
-    above = crowded(page, list(table["label"]), list(table["result"]))
-    texts = [_rows(rows, page, above) for rows in panels]
-    drawn = page.figure(table, 0.35 + sum(0.2 + text.height for text in texts))
-    ratios = [0.2 + text.height for text in texts]
-    axes = drawn.subplots(len(panels), squeeze=False, height_ratios=ratios)[:, 0]
+    texts = [_texts(rows, page) for rows in panels]
+    drawn, axes = stacked(table, page, texts)
     for axis, rows, text in zip(axes, panels, texts, strict=True):
-        _panel(axis, rows, text, page)
+        _panel(axis, rows, text.places, page)
     return drawn
 
 
-def _rows(rows: list[Any], page: Page, above: bool) -> Rows:
-    names = [row if isinstance(row, str) else str(row.label) for row in rows]
+def _texts(rows: list[Any], page: Page) -> Rows:
+    names = [row if isinstance(row, str) else row.label for row in rows]
     results = ["" if isinstance(row, str) else row.result for row in rows]
-    return rows_of(names, results, page, 0.18, above, {i for i, row in enumerate(rows) if isinstance(row, str)})
+    return rows_of(names, results, page, heads={i for i, row in enumerate(rows) if isinstance(row, str)})
 
 
 def _grouped(shown: pandas.DataFrame) -> list[Any]:
@@ -100,21 +97,19 @@ def _grouped(shown: pandas.DataFrame) -> list[Any]:
     return rows
 
 
-def _panel(axis: Axes, rows: list[Any], text: Rows, page: Page) -> None:
+def _panel(axis: Axes, rows: list[Any], places: list[float], page: Page) -> None:
     effects = [row for row in rows if not isinstance(row, str)]
     known = pandas.DataFrame([row for row in effects if row.drawn])
     cap = _cap(known)
-    _margins(axis, rows, text.places)
+    _margins(axis, rows, places)
     axis.axvline(0, color=style.INK, lw=0.8)
-    for y, row in zip(text.places, rows, strict=True):
+    for y, row in zip(places, rows, strict=True):
         if not isinstance(row, str) and row.drawn:
             _effect(axis, y, row, cap, page.colour(row.factor, row.level))
-    axis.locator_params(axis="x", nbins=5, steps=[1, 2, 2.5, 5, 10])
-    axis.xaxis.set_major_formatter(Short())
+    difference_ticks(axis, page)
     if known.empty:
         axis.set(xlim=(-1, 1), xticks=[0])
     axis.set_xlabel(effects[0].facet)
-    text.draw(axis)
 
 
 def _margins(axis: Axes, rows: list[Any], places: list[float]) -> None:

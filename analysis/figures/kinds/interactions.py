@@ -1,4 +1,4 @@
-"""Interactions: for each pair of factors, settings included, marginal means as lines and a map of differences."""
+"""Interactions: for each pair of factors, settings included, a map of differences and the estimate."""
 
 from __future__ import annotations
 
@@ -18,18 +18,15 @@ from matplotlib.text import Text
 from ablate import evidence, format
 from ablate.results.records import Cell
 from analysis.case import Case
-from analysis.figures.draw import parts, style
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import name_ticks
 from analysis.figures.draw.wrap import fold, width_of
 from analysis.figures.kind import Kind, Page
-from analysis.figures.kinds.main_effects import compared, interval_text, marginal
+from analysis.figures.kinds.main_effects import compared
 
 PAIRS = 4  # drawn: those with the largest interaction
-LINES = 6  # lines that can still be told apart
-LEVELS = 10  # levels of a factor beyond which there are no lines at all
-BESIDE = 4  # levels of a factor up to which a heat map fits beside its lines
 WRITTEN = 12  # levels of a factor beyond which colours alone say how large a difference is
 READABLE = 3.8  # points
-LEGEND = {"title_fontsize": 6.5, "handlelength": 1.2, "borderpad": 0}
 MAP = "RdBu_r"  # diverging and told apart with any colour vision; white at zero
 COLUMNS = ["facet", "factor", "level", "one", "other", "mean", "low", "high", "difference", "half", "n"]
 COLUMNS += ["runs", "diverged", "failed", "missing", "verdict", "note"]
@@ -38,15 +35,15 @@ COLUMNS += ["runs", "diverged", "failed", "missing", "verdict", "note"]
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per combination of two factors' levels (`one`, `other`), and a row per interaction (`one` is NaN).
 
-    mean, low, high: the marginal mean with the interval of main effects; difference, half: mean over seeds of the
-    difference to the pair's reference levels, and half of its 95 % t-interval, unadjusted.  Interactions have the
-    estimate, interval and verdict of effects.  NaN where the number of diverged runs differs from the reference's.
+    difference, half: mean over seeds of the difference to the pair's reference levels, and half of its 95 % t-interval,
+    unadjusted; NaN where the number of diverged runs differs from the reference's.  Interactions have the estimate
+    (mean, low, high), n and verdict of effects.
     """
     study = case.study
     factors = compared(study)
     blocks = [
         (stratum, cells, pair)
-        for stratum, cells in parts.one_metric(study)
+        for stratum, cells in captions.one_metric(study)
         for pair in itertools.combinations(factors, 2)
     ] + _settings(case, factors)
     blocks = [block for block in blocks if len(_interactions(case, block[0], block[2]))]
@@ -57,12 +54,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     values = {metric: evidence.scores(study, metric) for metric in set(metrics.values())}
     rows = [row for i in kept for row in _block(case, values[metrics[blocks[i][1][0].id]], *blocks[i])]
     made = pandas.DataFrame(rows, columns=COLUMNS)
-    known = made["half"]
-    made.attrs = {
-        "y": parts.axis_label(study),
-        "places": format.decimals([known.median()]),
-        "caption": _caption(case, made, len(blocks)),
-    }
+    made.attrs = {"places": format.decimals([made["half"].median()]), "caption": _caption(case, made, len(blocks))}
     return made
 
 
@@ -100,15 +92,13 @@ def _block(
     known = case.cells.set_index("cell")[LOST].to_dict("index")
     counts = {key: {name: sum(known[cell][name] for cell in ids) for name in LOST} for key, ids in corners.items()}
     lost = sum(known[cell]["diverged"] for cell in base)
-    alike = [key for key, ids in corners.items() if base and counts[key]["diverged"] * len(base) == lost * len(ids)]
-    kept = [cell for cell in cells if (cell.levels[pair[0]], cell.levels[pair[1]]) in alike]
-    means = dict(zip(alike, marginal(case.study, [corners[key] for key in alike], kept), strict=True)) if kept else {}
     at, batches = {"facet": stratum, "factor": " x ".join(pair)}, {cell.id: cell.batches for cell in cells}
     rows = []
     for key, ids in corners.items():
         one, other = map(format.show, key)
-        row = at | {"level": f"{one}, {other}", "one": one, "other": other, "n": 0} | counts[key]
-        rows.append(row | (_numbers(values, batches, means[key], ids, base) if key in means else {}))
+        row = at | {"level": f"{one}, {other}", "one": one, "other": other} | counts[key]
+        alike = base and counts[key]["diverged"] * len(base) == lost * len(ids)
+        rows.append(row | (_difference(values, batches, ids, base) if alike else {}))
     for effect in _interactions(case, stratum, pair).itertuples():
         note = {name: getattr(effect, name) for name in ("level", "mean", "low", "high", "n", "verdict", "note")}
         rows.append(at | note)
@@ -118,23 +108,18 @@ def _block(
 LOST = ["runs", "diverged", "failed", "missing"]
 
 
-def _numbers(
-    values: pandas.DataFrame, batches: dict[str, str], estimate: evidence.Estimate, ids: list[str], base: list[str]
-) -> dict[str, float]:
-    """The mean with its interval, and the difference to the reference levels with half of its interval."""
-    low, high = evidence.interval(estimate, evidence.ALPHA)
-    found = {"mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
+def _difference(values: pandas.DataFrame, batches: dict[str, str], ids: list[str], base: list[str]) -> dict[str, float]:
+    """The difference of cells to those of the reference levels with half of its interval."""
     if ids == base:
-        return found | {"difference": 0.0, "half": math.nan}
+        return {"difference": 0.0, "half": math.nan}
     if len({batches[cell] for cell in [*ids, *base]}) == 1:
-        at = {cell: i for i, cell in enumerate(values)}
-        one, other = (values.to_numpy()[:, [at[cell] for cell in side]].mean(axis=1) for side in (ids, base))
-        change = evidence.paired((one - other)[~np.isnan(one - other)])
+        one, other = (values[side].mean(axis=1, skipna=False) for side in (ids, base))
+        change = evidence.paired((one - other).dropna().to_numpy())
     else:
         signed = [(cell, 1 / len(ids)) for cell in ids] + [(cell, -1 / len(base)) for cell in base]
         change = evidence.welch([values[cell].dropna().to_numpy() * weight for cell, weight in signed])
     least, most = evidence.interval(change, evidence.ALPHA)
-    return found | {"difference": change.mean, "half": (most - least) / 2}
+    return {"difference": change.mean, "half": (most - least) / 2}
 
 
 def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
@@ -142,39 +127,27 @@ def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
     lost = cells["difference"].isna() & (cells["diverged"] > 0)
     pairs = len(made.groupby(["facet", "factor"]))
     return [
-        f"lines: mean, {interval_text(case.study, cells['n'])}",
-        "map: difference to the reference levels ± half of its 95 % t-interval, not corrected; red is larger",
+        "difference to the reference levels ± half of its 95 % t-interval, not corrected; red is larger",
         "dotted: undecided, the interval holds zero or is missing"
         * bool((cells["difference"].notna() & _open(cells)).any()),
         "hatched: no difference, or another number of diverged runs than at the reference levels" * bool(lost.any()),
-        f"interactions: {parts.simultaneous(case.effects)}",
+        f"interactions: {captions.simultaneous(case.effects)}",
         f"{pairs} of {blocks} pairs shown, those with the largest interaction; effects.csv has all" * (pairs < blocks),
-        parts.other_metrics(case.study),
-        parts.warning(case.study),
+        captions.other_metrics(case.study),
+        captions.warning(case.study),
     ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """Per pair of factors lines, where there are few, and a heat map: side by side, or below each other for room."""
+    """A heat map of differences per pair of factors, below each other."""
     blocks = [rows for _, rows in table.groupby(["facet", "factor"], sort=False) if rows["one"].notna().any()]
-    most = max(max(_shape(rows)) for rows in blocks)
-    beside, lined = not page.narrow and most <= BESIDE, most <= LEVELS
-    panels = [(kind, rows) for rows in blocks for kind in ("lines", "heat")[not lined :]]
-    heights = [_height(kind, rows) for kind, rows in panels][:: 1 + beside]
+    heights = [_height(rows) for rows in blocks]
     drawn = page.figure(table, sum(heights))
-    axes = drawn.subplots(len(heights), 1 + beside, squeeze=False, height_ratios=heights).flat
     top = float(table["difference"].where(~_open(table)).abs().max())
-    top = top if top > 0 else 1.0
-    inches = page.width / (1 + beside) - 0.9
-    # Panels below each other are as wide as the one with the widest legend leaves them.
-    shared = 0.0 if beside or not lined else 0.6 + max(_legend(rows, page) for rows in blocks)
-    for axis, (kind, rows) in zip(axes, panels, strict=True):
-        if kind == "lines":
-            _lines(axis, rows, page, table.attrs, inches - 0.6)
-        else:
-            _heat(axis, rows, page, table.attrs, top, inches - shared)
-        if kind == "lines" or not lined:
-            axis.set_title("\n".join(fold(line, page.width * 0.8, 7) for line in _heading(rows, page)))
+    axes = drawn.subplots(len(blocks), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axis, rows in zip(axes, blocks, strict=True):
+        _heat(axis, rows, page, table.attrs["places"], top if top > 0 else 1.0)
+        axis.set_title("\n".join(fold(line, page.width * 0.8, 7) for line in _heading(rows, page)))
     return drawn
 
 
@@ -183,13 +156,9 @@ def _open(rows: pandas.DataFrame) -> pandas.Series:
     return (rows["difference"] != 0) & ~(rows["difference"].abs() > rows["half"])
 
 
-def _shape(rows: pandas.DataFrame) -> tuple[int, int]:
-    return rows["one"].nunique(), rows["other"].nunique()
-
-
-def _height(kind: str, rows: pandas.DataFrame) -> float:
-    each = 0.34 if max(_shape(rows)) <= WRITTEN else 0.18
-    return max(1.75, each * min(_shape(rows)) + 0.9) if kind == "heat" else 2.0
+def _height(rows: pandas.DataFrame) -> float:
+    levels = sorted((rows["one"].nunique(), rows["other"].nunique()))
+    return 0.9 + (0.34 if levels[1] <= WRITTEN else 0.18) * levels[0]
 
 
 def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
@@ -210,58 +179,17 @@ def _heading(rows: pandas.DataFrame, page: Page) -> list[str]:
 
 
 def _said(row: Any) -> str:
-    return parts.said(row, format.decimals([(row.high - row.low) / 2]))
+    return captions.said(row, format.decimals([(row.high - row.low) / 2]))
 
 
-def _along(cells: pandas.DataFrame) -> tuple[str, str]:
-    return ("one", "other") if cells["one"].nunique() > cells["other"].nunique() else ("other", "one")
-
-
-def _legend(rows: pandas.DataFrame, page: Page) -> float:
-    """How wide the names of a panel's lines are, in inches."""
-    cells = rows[rows["one"].notna()]
-    names = list(dict.fromkeys(level for level, _ in cells.groupby(_along(cells)[1], sort=False)))
-    return max(width_of(_folded(page, str(name))) for name in names[:LINES])
-
-
-def _lines(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any], inches: float) -> None:
-    """The levels of the longer factor along x, a line per level of the other."""
-    cells = rows[rows["one"].notna()]
-    along, across = _along(cells)
-    names = str(rows["factor"].iloc[0]).split(" x ")
-    factor = dict(zip(("one", "other"), names, strict=True))
-    x = list(dict.fromkeys(cells[along]))
-    lines = list(dict.fromkeys(cells[across]))
-    shown = cells[cells[across].isin(lines[:LINES])]
-    apart = 0.06 * (shown[across].map(lines.index) - (min(LINES, len(lines)) - 1) / 2)
-    shown = shown.assign(at=shown[along].map(x.index) + apart, line=[_folded(page, each) for each in shown[across]])
-    shades = {
-        line: page.colour(factor[across], level) for line, level in zip(shown["line"], shown[across], strict=True)
-    }
-    how = {"marker": "o", "ms": 3.5, "markeredgewidth": 0, "estimator": None, "errorbar": None}
-    if cells["mean"].isna().all():
-        axis.set_yticks([])
-    else:
-        seaborn.lineplot(shown, x="at", y="mean", hue="line", palette=shades, ax=axis, zorder=3, **how)
-        title = page.label(factor[across]) + f" (first {LINES} of {len(lines)})" * (len(lines) > LINES)
-        seaborn.move_legend(axis, "upper left", bbox_to_anchor=(1, 1), title=title, **LEGEND)
-    axis.vlines(shown["at"], shown["low"], shown["high"], colors=shown["line"].map(shades), lw=0.9)
-    parts.name_ticks(axis, [page.label(each) for each in x], inches - _legend(rows, page))
-    axis.set(xlabel=page.label(factor[along]), ylabel=fold(attrs["y"], 0.8, 7), xlim=(-0.5, len(x) - 0.5))
-
-
-def _folded(page: Page, level: str) -> str:
-    return fold(page.label(level), 0.7)
-
-
-def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any], top: float, inches: float) -> None:
+def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, places: int, top: float) -> None:
     """The map of differences, the longer factor along x; what is undecided is white and dotted."""
     cells = rows[rows["one"].notna()]
     along, across = ("other", "one") if cells["one"].nunique() <= cells["other"].nunique() else ("one", "other")
     names = dict(zip(("one", "other"), str(rows["factor"].iloc[0]).split(" x "), strict=True))
-    cells = cells.assign(open=_open(cells), text=[_written(row, attrs["places"]) for row in cells.itertuples()])
+    cells = cells.assign(open=_open(cells), text=[_written(row, places) for row in cells.itertuples()])
     columns, lines = list(dict.fromkeys(cells[along])), list(dict.fromkeys(cells[across]))
-    grid = cells.pivot(index=across, columns=along).reindex(lines)
+    grid, inches = cells.pivot(index=across, columns=along).reindex(lines), page.width - 0.9
     size = _size_of(cells["text"], inches / len(columns)) if len(columns) <= WRITTEN else 0.0
     seaborn.heatmap(
         grid["difference"].where(~grid["open"].astype(bool), 0.0).fillna(0.0)[columns],
@@ -272,16 +200,16 @@ def _heat(axis: Axes, rows: pandas.DataFrame, page: Page, attrs: dict[Any, Any],
         annot=grid["text"].fillna("")[columns] if size else None,
         fmt="",
         annot_kws={"fontsize": size},
-        cbar=max(_shape(rows)) > WRITTEN,
+        cbar=len(columns) > WRITTEN,
         cbar_kws={"label": "difference", "fraction": 0.05},
         ax=axis,
     )
     for row in cells[cells["open"] | cells["difference"].isna()].itertuples():
         line, column = lines.index(getattr(row, across)), columns.index(getattr(row, along))
         _cover(axis, (column, line), np.isfinite(row.difference), axis.texts[line * len(columns) + column :][:1])
-    parts.name_ticks(axis, [page.label(each) for each in columns], inches, first=0.5)
-    axis.set_yticks([i + 0.5 for i in range(len(lines))], [_folded(page, each) for each in lines], rotation=0)
-    axis.set(xlabel=page.label(names[along]), ylabel=_folded(page, names[across]))
+    name_ticks(axis, [page.label(each) for each in columns], inches, first=0.5)
+    axis.set_yticks([i + 0.5 for i in range(len(lines))], [fold(page.label(each), 0.7) for each in lines], rotation=0)
+    axis.set(xlabel=page.label(names[along]), ylabel=fold(page.label(names[across]), 0.7))
     axis.tick_params(length=0)
 
 
@@ -309,4 +237,4 @@ def _size_of(texts: Sequence[str], inches: float) -> float:
     return size if size >= READABLE else 0.0
 
 
-KIND = Kind("interactions", "whether the effect of one factor depends on another", table, parts.drawn(draw), most=2000)
+KIND = Kind("interactions", "whether the effect of one factor depends on another", table, draw, most=2000)

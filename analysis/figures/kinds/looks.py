@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,7 +12,9 @@ from matplotlib.figure import Figure
 from ablate import evidence, format
 from ablate.results.study import Study
 from analysis.case import Case
-from analysis.figures.draw import parts, style
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import difference_ticks, panels
+from analysis.figures.draw.marks import estimate
 from analysis.figures.draw.wrap import fold
 from analysis.figures.kind import Kind, Page
 
@@ -37,7 +38,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     order = {label: place for place, label in enumerate(last["label"])}
     made = made.assign(place=made["facet"].map(order)).sort_values(["place", "seeds"], kind="stable")
     made = made[COLUMNS].reset_index(drop=True)
-    made.attrs = {"y": parts.difference_label(case.study), "caption": _caption(case, len(last), had, sequence.looks)}
+    made.attrs = {"y": captions.difference_label(case.study), "caption": _caption(case, len(last), had, sequence.looks)}
     return made
 
 
@@ -56,44 +57,35 @@ def _caption(case: Case, effects: int, had: list[int], looks: list[int]) -> list
         f"simultaneous 95 % intervals at {format.counted(len(had), 'look')}, which allow for looks at {planned} seeds",
         "filled: decided",
         f"{PANELS} of {effects} effects shown, those with the smallest p" * (effects > PANELS),
-        parts.warning(case.study),
+        captions.warning(case.study),
     ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per effect, an interval per look."""
-    panels = list(table.groupby("facet", sort=False))
-    per_row = min(len(panels), max(1, int(page.width / 1.6)))
-    lines = math.ceil(len(panels) / per_row)
-    drawn = page.figure(table, 1.7 * lines)
-    axes = drawn.subplots(lines, per_row, squeeze=False)
-    free = iter(axes.flat)
-    for title, rows in panels:
-        axis = next(free)
+    effects = list(table.groupby("facet", sort=False))
+    across = min(len(effects), int(page.width / 1.6))
+    drawn = page.figure(table, 1.7 * math.ceil(len(effects) / across))
+    axes = panels(drawn, len(effects), across)
+    for axis, (title, rows) in zip(axes, effects, strict=True):
         _panel(axis, rows, page)
-        axis.set_title(fold(str(title), page.width / per_row - 0.6, 7))
-    for axis in free:
-        axis.set_visible(False)
-    for row in axes:
-        row[0].set_ylabel(fold(table.attrs["y"], 1.15, 7))
+        axis.set_title(fold(str(title), page.width / across - 0.6, 7))
+    for axis in axes[::across]:
+        axis.set_ylabel(fold(table.attrs["y"], 1.15, 7))
     return drawn
 
 
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.axhline(0, color=style.INK, lw=0.6, zorder=1)
     for row in rows.itertuples():
-        shade = page.colour(row.factor, row.level)
-        if np.isfinite(row.low):
-            axis.plot([row.seeds] * 2, [row.low, row.high], color=shade, lw=1.3, zorder=2)
-        if np.isfinite(row.mean) and row.verdict != "withheld":
-            inside = shade if row.verdict in evidence.DECIDED else "white"
-            axis.plot(row.seeds, row.mean, "o", color=shade, markerfacecolor=inside, ms=4.5, zorder=3)
+        if row.verdict != "withheld":
+            estimate(axis, row.seeds, row, page.colour(row.factor, row.level), along="y")
     if rows["verdict"].eq("withheld").any():
         axis.text(0.97, 0.95, "withheld", ha="right", va="top", transform=axis.transAxes, color=style.MUTED)
     axis.set_xticks(sorted(rows["seeds"].unique()))
     axis.set_xlabel("seeds")
-    parts.metric_ticks(axis)
+    difference_ticks(axis, page, "y")
     axis.margins(x=0.15)
 
 
-KIND = Kind("looks", "how intervals narrowed from look to look", table, parts.drawn(draw), most=1000)
+KIND = Kind("looks", "how intervals narrowed from look to look", table, draw, most=1000)

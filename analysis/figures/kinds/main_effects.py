@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas
-import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -18,7 +17,8 @@ from ablate.results import naming
 from ablate.results.records import Cell
 from ablate.results.study import Study
 from analysis.case import Case
-from analysis.figures.draw import parts, style
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import limits, name_ticks, panels, say
 from analysis.figures.draw.wrap import fold
 from analysis.figures.kind import Kind, Page
 
@@ -39,13 +39,13 @@ def table(case: Case) -> pandas.DataFrame | None:
     factors = compared(study)
     if len(factors) < 2:
         return None
-    known, found = parts.one_metric(study), list[dict[str, Any]]()
+    known, found = captions.one_metric(study), list[dict[str, Any]]()
     if not known:
         return None
     for stratum, cells in itertools.islice(known, max(1, PANELS // len(factors))):
         found += [{"facet": stratum, **row} for factor in factors for row in _levels(case, factor, cells)]
     made, strata = pandas.DataFrame(found, columns=COLUMNS), len(evidence.strata(study.manifest))
-    made.attrs = {"y": parts.axis_label(study), "caption": _caption(study, made, strata)}
+    made.attrs = {"y": captions.axis_label(study), "caption": _caption(study, made, strata)}
     return made
 
 
@@ -106,7 +106,7 @@ def interval_text(study: Study, counts: pandas.Series) -> str:
         return ("one seed" if alone else "one seed has every run") + ", no interval" if len(known) else "no interval"
     paired = all(len({cell.batches for cell in cells}) == 1 for _, cells in evidence.strata(study.manifest))
     how = "95 % t-intervals within seeds (Morey 2008)" if paired else "95 % Welch intervals, unpaired"
-    return f"{how}, {parts.seeds(known)}, not corrected for their number"
+    return f"{how}, {captions.seeds(known)}, not corrected for their number"
 
 
 def _caption(study: Study, made: pandas.DataFrame, strata: int) -> list[str]:
@@ -116,50 +116,42 @@ def _caption(study: Study, made: pandas.DataFrame, strata: int) -> list[str]:
         f"mean over all cells with the level; {interval_text(study, made['n'])}",
         "withheld: levels differ in how many of their runs diverged" * bool(withheld.any()),
         f"{shown} of {strata} strata shown" * (shown < strata),
-        parts.warning(study),
+        captions.warning(study),
     ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per factor, rows of panels per stratum; panels of a stratum share the axis of the metric."""
-    strata = [rows for _, rows in table.groupby("facet", sort=False)]
-    per_row = min(table["factor"].nunique(), max(1, int(page.width / 1.35)))
-    lines = math.ceil(table["factor"].nunique() / per_row)
-    drawn = page.figure(table, 1.85 * lines * len(strata))
-    axes = drawn.subplots(lines * len(strata), per_row, squeeze=False)
-    for i, rows in enumerate(strata):
-        block = axes[i * lines : (i + 1) * lines]
-        low, high = parts.limits(rows[["mean", "low", "high"]].to_numpy(float).ravel())
-        panels = list(rows.groupby("factor", sort=False))
-        for j, axis in enumerate(block.flat):
-            if j >= len(panels):
-                axis.set_visible(False)
-                continue
-            _panel(axis, panels[j][1], page, page.width / per_row - 0.5)
-            axis.set_ylim(low, high)
-            if rows["mean"].isna().all():
-                axis.set_yticks([])
-            axis.set_title(", ".join(filter(None, [page.label(panels[j][0]), rows["facet"].iloc[0]])))
-            if j % per_row:
-                axis.tick_params(labelleft=False)
-        for row in block:
-            row[0].set_ylabel(fold(table.attrs["y"], 0.8, 7))
+    blocks = [list(rows.groupby("factor", sort=False)) for _, rows in table.groupby("facet", sort=False)]
+    across = min(len(blocks[0]), max(1, int(page.width / 1.35)))
+    down = math.ceil(len(blocks[0]) / across)
+    drawn = page.figure(table, 1.85 * down * len(blocks))
+    for part, block in zip(drawn.subfigures(len(blocks), squeeze=False)[:, 0], blocks, strict=True):
+        axes = panels(part, len(block), across, sharey=True)
+        for axis, (factor, rows) in zip(axes, block, strict=True):
+            _panel(axis, rows, page, page.width / across - 0.5)
+            axis.set_title(", ".join(filter(None, [page.label(factor), rows["facet"].iloc[0]])))
+        known = pandas.concat([rows[["mean", "low", "high"]] for _, rows in block])
+        axes[0].set_ylim(*limits(known))
+        if known["mean"].isna().all():
+            axes[0].set_yticks([])
+        for axis in axes[::across]:
+            axis.set_ylabel(fold(table.attrs["y"], 0.8, 7))
     return drawn
 
 
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, inches: float) -> None:
     rows = rows.assign(x=range(len(rows)))
     shades = {row.level: page.colour(row.factor, row.level) for row in rows.itertuples()}
-    seaborn.lineplot(rows, x="x", y="mean", errorbar=None, ax=axis, color=style.MUTED, lw=0.8, zorder=1)
+    axis.plot(rows["x"], rows["mean"], color=style.MUTED, lw=0.8, zorder=1)
     axis.vlines(rows["x"], rows["low"], rows["high"], colors=list(shades.values()), lw=1.3)
-    dots = {"s": 22, "linewidth": 0, "zorder": 3, "legend": False}
-    seaborn.scatterplot(rows, x="x", y="mean", hue="level", palette=shades, ax=axis, **dots)
+    axis.scatter(rows["x"], rows["mean"], s=22, c=list(shades.values()), linewidth=0, zorder=3)
     names = [row.name + f" ({row.diverged}/{row.runs} div.)" * bool(row.diverged) for row in rows.itertuples()]
-    parts.name_ticks(axis, names, inches)
+    name_ticks(axis, names, inches)
     axis.set(xlim=(-0.5, len(rows) - 0.5), xlabel="", ylabel="")
     if rows["mean"].isna().all():
         why = "withheld" if rows["diverged"].nunique() > 1 else "no seed\nhas every run"
-        axis.text(0.5, 0.5, why, ha="center", va="center", transform=axis.transAxes, color=style.MUTED)
+        say(axis, why)
 
 
-KIND = Kind("main_effects", "the mean at each level of every factor", table, parts.drawn(draw), most=200)
+KIND = Kind("main_effects", "the mean at each level of every factor", table, draw, most=200)

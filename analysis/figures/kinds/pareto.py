@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter
 from ablate import evidence, format
 from ablate.results.study import Study
 from analysis.case import Case
-from analysis.figures.draw import parts, style
-from analysis.figures.draw.axes import log_x
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import log_x, panels
 from analysis.figures.draw.legend import legend
 from analysis.figures.draw.wrap import fold
 from analysis.figures.kind import Kind, Page
@@ -47,7 +47,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     lower = evidence.lower_is_better(study.manifest, evidence.endpoint(study.manifest))
     made = pandas.concat([_rows(known, title, cost, lower) for title, cost in costs.items()], ignore_index=True)
     made["frontier"] &= ~made["facet"].eq(SHARED)
-    made.attrs = {"y": parts.axis_label(study), "caption": _caption(made)}
+    made.attrs = {"y": captions.axis_label(study), "caption": _caption(made)}
     return made
 
 
@@ -87,7 +87,7 @@ def _unbeaten(x: float, y: float, points: list[tuple[float, float, bool]]) -> bo
 
 def _caption(made: pandas.DataFrame) -> list[str]:
     one = made["n"].max() < 2
-    spread = "one seed, no bar" if one else f"mean ± 1 SD over seeds, {parts.seeds(made.loc[made['n'] > 0, 'n'])}"
+    spread = "one seed, no bar" if one else f"mean ± 1 SD over seeds, {captions.seeds(made.loc[made['n'] > 0, 'n'])}"
     lost = made["diverged"].add(made["failed"]).gt(0)
     shared = made["facet"].eq(SHARED).any()
     return [
@@ -99,43 +99,34 @@ def _caption(made: pandas.DataFrame) -> list[str]:
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per kind of cost with its frontier, one legend for all."""
-    panels = list(table.groupby("facet", sort=False))
-    per_row = min(len(panels), 1 if page.narrow else 3)
-    lines = math.ceil(len(panels) / per_row)
-    names = _entries(table)
-    below = legend({name: page.encodings[cell] for cell, name in names.items()}, page, line=False)
-    drawn = page.figure(table, 2.1 * lines + below.height + 0.2)
-    axes = drawn.subplots(lines, per_row, squeeze=False, sharey=True)
-    free = iter(axes.flat)
-    for title, rows in panels:
-        axis = next(free)
+    costs = list(table.groupby("facet", sort=False))
+    across = min(len(costs), 1 if page.narrow else 3)
+    cells = table.drop_duplicates("cell").itertuples()
+    below = legend({captions.with_losses(row): page.encodings[row.cell] for row in cells}, page, line=False)
+    drawn = page.figure(table, 2.1 * math.ceil(len(costs) / across) + below.height + 0.2)
+    axes = panels(drawn, len(costs), across, sharey=True)
+    for axis, (title, rows) in zip(axes, costs, strict=True):
         _panel(axis, rows, page)
         axis.set_xlabel(title)
-    for axis in free:
-        axis.set_visible(False)
-    for row in axes:
-        row[0].set_ylabel(fold(table.attrs["y"], 0.8, 7))
+    for axis in axes[::across]:
+        axis.set_ylabel(fold(table.attrs["y"], 0.8, 7))
     below.draw(drawn)
     return drawn
 
 
-def _entries(table: pandas.DataFrame) -> dict[str, str]:
-    """Each cell's name with what became of its runs."""
-    first = table.drop_duplicates("cell")
-    return {row.cell: row.name + f" ({parts.lost(row)})" * bool(parts.lost(row)) for row in _tuples(first)}
-
-
-def _tuples(table: pandas.DataFrame) -> list[Any]:
-    return list(table.itertuples(index=False))
-
-
 def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
-    for row in _tuples(rows):
-        encoding = page.encodings[row.cell]
-        if row.n > 1:
-            axis.plot([row.cost] * 2, [row.mean - row.sd, row.mean + row.sd], color=encoding.colour, lw=0.9, zorder=2)
-        inside = "white" if row.diverged + row.failed else encoding.colour
-        axis.plot(row.cost, row.mean, encoding.marker, color=encoding.colour, markerfacecolor=inside, ms=4.5, zorder=3)
+    for row in rows.itertuples():
+        colour, _, marker = page.encodings[row.cell]
+        inside = "white" if row.diverged + row.failed else colour
+        look: dict[str, Any] = {
+            "fmt": marker,
+            "color": colour,
+            "markerfacecolor": inside,
+            "ms": 4.5,
+            "lw": 0.9,
+            "zorder": 3,
+        }
+        axis.errorbar(row.cost, row.mean, row.sd if row.n > 1 else None, **look)
     frontier = rows[rows["frontier"]].sort_values("cost", kind="stable")
     axis.plot(frontier["cost"], frontier["mean"], color=style.MUTED, lw=0.9, zorder=1)
     known = rows["cost"]
@@ -154,4 +145,4 @@ def _short(x: float, _: Any) -> str:
     return format.show(x)
 
 
-KIND = Kind("pareto", "the endpoint against parameters, FLOPs and seconds", table, parts.drawn(draw))
+KIND = Kind("pareto", "the endpoint against parameters, FLOPs and seconds", table, draw)

@@ -15,9 +15,10 @@ from ablate.evidence.noise_floor import Floor
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
-from analysis.figures.draw import parts, style
-from analysis.figures.draw.axes import Short
-from analysis.figures.draw.rows import crowded, rows_of
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import difference_ticks
+from analysis.figures.draw.marks import estimate
+from analysis.figures.draw.rows import rows_of, stacked
 from analysis.figures.kind import Kind, Page
 
 KEY = "seed.placebo"
@@ -44,8 +45,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     rows += _effects(case, {kind: floor.sd for kind, floor in floors.items() if floor.n > 1})
     made = pandas.DataFrame(rows, columns=COLUMNS)
     made.attrs = {
-        "x": parts.difference_label(case.study, evidence.endpoint(placebos.manifest)),
-        "places": format.decimals((made["high"] - made["low"]) / 2),
+        "x": captions.difference_label(case.study, evidence.endpoint(placebos.manifest)),
+        "places": format.decimals((made["high"] - made["low"])[made["role"] == "effect"] / 2),
         "caption": _caption(case, placebos, made),
     }
     return made
@@ -57,7 +58,9 @@ def _placebo(placebos: Study, kind: str, floor: Floor) -> list[dict[str, Any]]:
     differences = (values[cells[kind]] - values[cells[None]]).dropna()
     who = {"factor": "", "level": "", "name": TITLES.get(kind, f"{naming.named(placebos.manifest, kind)} drawn anew")}
     dots = [who | {"role": "dot", "seed": seed, "value": value} for seed, value in differences.items()]
-    return [who | {"role": "placebo", "mean": float(differences.mean()), "sd": floor.sd, "n": floor.n}, *dots]
+    mean = float(differences.mean())
+    spread = {"mean": mean, "low": mean - floor.sd, "high": mean + floor.sd, "sd": floor.sd, "n": floor.n}
+    return [who | {"role": "placebo", "verdict": ""} | spread, *dots]
 
 
 def _effects(case: Case, floors: dict[str, float]) -> list[dict[str, Any]]:
@@ -82,49 +85,40 @@ def _effects(case: Case, floors: dict[str, float]) -> list[dict[str, Any]]:
 
 def _caption(case: Case, placebos: Study, made: pandas.DataFrame) -> list[str]:
     reference = next(cell for cell in placebos.manifest.cells if cell.levels[KEY] is None)
-    n = parts.seeds(made.loc[made["role"] == "placebo", "n"])
+    n = captions.seeds(made.loc[made["role"] == "placebo", "n"])
     effects = int((made["role"] == "effect").sum())
     alike = case.effects[case.effects["metric"] == evidence.endpoint(placebos.manifest)]
     there = int((alike["kind"].isin(SINGLE) & alike["n"].gt(0)).sum())
     return [
         f"dots: one seed's difference; placebos: {reference.label} against itself, {n}, bar: mean ± 1 SD",
-        f"effects: {parts.simultaneous(case.effects)}" * bool(effects),
+        f"effects: {captions.simultaneous(case.effects)}" * bool(effects),
         "grey: ± 2 SD of one placebo difference, of the factor's own draws, of chaos where it draws nothing"
         * bool(effects),
         f"{effects} of {there} effects shown, those with the smallest p; effects.csv has all" * (effects < there),
-        parts.warning(case.study),
+        captions.warning(case.study),
     ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """Placebos on top, effects below, each over the noise it must stand out from."""
     rows = [row for row in table.itertuples() if row.role != "dot"]
-    names = [row.name for row in rows]
     results = [_result(row, table.attrs["places"]) for row in rows]
-    text = rows_of(names, results, page, 0.2, crowded(page, names, results))
-    drawn = page.figure(table, 0.55 + text.height)
-    axis = drawn.subplots()
+    text = rows_of([row.name for row in rows], results, page, 0.2)
+    drawn, (axis,) = stacked(table, page, [text])
     axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
     dots = table[table["role"] == "dot"]
     for y, row in zip(text.places, rows, strict=True):
         own = dots.loc[(dots["name"] == row.name) & (dots["factor"] == row.factor), "value"]
-        shade = page.colour(row.factor, row.level) if row.role == "effect" else style.MUTED
-        if row.role == "effect" and np.isfinite(row.floor):
+        effect = row.role == "effect"
+        shade = page.colour(row.factor, row.level) if effect else style.MUTED
+        if np.isfinite(row.floor):
             corner, thick = (-2 * row.floor, y - 0.42 * text.unit), 0.84 * text.unit
             axis.add_patch(Rectangle(corner, 4 * row.floor, thick, color=style.FAINT, zorder=0))
         axis.plot(own, [y + 0.16 * text.unit] * len(own), "o", color=shade, ms=2.6, mec="white", mew=0.3, zorder=3)
-        half = row.sd if row.role == "placebo" else math.nan
-        low, high = (row.mean - half, row.mean + half) if row.role == "placebo" else (row.low, row.high)
-        if np.isfinite(low):
-            axis.plot([low, high], [y - 0.14 * text.unit] * 2, color=shade, lw=1.3, zorder=2)
-        if np.isfinite(row.mean):
-            inside = shade if row.role == "placebo" or row.verdict in evidence.DECIDED else "white"
-            axis.plot(row.mean, y - 0.14 * text.unit, "D", color=shade, markerfacecolor=inside, ms=3.2, zorder=4)
+        estimate(axis, y - 0.14 * text.unit, row, shade, fmt="D", ms=3.2, **({} if effect else {"mfc": shade}))
     axis.margins(x=0.05)
-    parts.few_ticks(axis, page)
-    axis.xaxis.set_major_formatter(Short())
+    difference_ticks(axis, page)
     axis.set_xlabel(table.attrs["x"])
-    text.draw(axis)
     return drawn
 
 
@@ -136,4 +130,4 @@ def _result(row: Any, places: int) -> str:
     return f"{format.span(row.mean, row.low, row.high, places)}  {row.verdict}"
 
 
-KIND = Kind("placebos", "every difference beside those that noise makes", table, parts.drawn(draw), most=2000)
+KIND = Kind("placebos", "every difference beside those that noise makes", table, draw, most=2000)

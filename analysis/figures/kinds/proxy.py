@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.config.claim_relations import Claim, sides_of
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
-from analysis.figures.draw import parts, style
-from analysis.figures.draw.axes import Short
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.axes import difference_ticks, panels
+from analysis.figures.draw.marks import reach
 from analysis.figures.kind import Kind, Page
 
 RELATION = "rank_correlates"
@@ -40,13 +41,14 @@ def table(case: Case) -> pandas.DataFrame | None:
     return made
 
 
-def _claim(study: Study, name: str, claim: dict[str, Any], judged: Any) -> list[dict[str, Any]]:
-    (side, numbers), fixed = claim[RELATION], claim.get("at", {})
-    ((factor, levels),) = side.items()
-    metric = claim.get("metric") or evidence.endpoint(study.manifest)
+def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str, Any]]:
+    ((factor, _),) = claim.sides[0].items()
+    levels, numbers = [side[factor] for side in claim.sides], claim.published
+    metric = claim.metric or evidence.endpoint(study.manifest)
     values = evidence.scores(study, metric)
-    means = [values[_cells(study, fixed | {factor: level})].mean(axis=1, skipna=False) for level in levels]
-    lost = [_lost(study, _cells(study, fixed | {factor: level})) for level in levels]
+    cells = [[name for name in values if name in side] for side in sides_of(claim, study.manifest.cells)]
+    means = [values[each].mean(axis=1, skipna=False) for each in cells]
+    lost = [_lost(study, each) for each in cells]
     reference = study.manifest.reference.get(factor)
     base = levels.index(reference) if reference in levels else 0
     rho = format.span(judged.mean, judged.low, judged.high, 2).replace("+", "")
@@ -55,19 +57,12 @@ def _claim(study: Study, name: str, claim: dict[str, Any], judged: Any) -> list[
         known = (mean - means[base]).dropna().to_numpy()
         estimate = evidence.paired(known if share == lost[base] else known[:0])
         low, high = evidence.interval(estimate, evidence.ALPHA)
-        row = {"facet": name, "factor": factor, "level": format.show(level)}
-        row |= {"name": naming.named(study.manifest, level), "published": number - numbers[base]}
-        row |= {"mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
-        rows.append(
-            row
-            | {
-                "base": naming.named(study.manifest, levels[base]),
-                "rho": rho,
-                "verdict": judged.verdict,
-                "y": parts.axis_label(study, metric),
-            }
-        )
-    return rows
+        row: dict[str, Any] = {"level": format.show(level), "name": naming.named(study.manifest, level)}
+        row |= {"published": number - numbers[base], "mean": estimate.mean, "low": low, "high": high, "n": estimate.n}
+        rows.append(row)
+    about = {"facet": name, "factor": factor, "base": naming.named(study.manifest, levels[base])}
+    about |= {"rho": rho, "verdict": judged.verdict, "y": captions.axis_label(study, metric)}
+    return [about | row for row in rows]
 
 
 def _lost(study: Study, cells: list[str]) -> float:
@@ -76,37 +71,25 @@ def _lost(study: Study, cells: list[str]) -> float:
     return int(diverged.sum()) / len(cells)
 
 
-def _cells(study: Study, wanted: dict[str, Any]) -> list[str]:
-    """The cells with these levels, a list standing for any of its own."""
-    asked = {name: levels if isinstance(levels, list) else [levels] for name, levels in wanted.items()}
-    cells = study.manifest.cells
-    return [cell.id for cell in cells if all(cell.levels.get(name) in levels for name, levels in asked.items())]
-
-
 def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
     known = made.loc[made["n"] > 0, "n"]
-    n = parts.seeds(known) if len(known) else "no seed has every run"
+    n = captions.seeds(known) if len(known) else "no seed has every run"
     band = f"bars: 95 % t-intervals within seeds, {n}, not corrected for their number"
     return [
         f"our difference against the published one; {band if len(known) and known.max() > 1 else n + ', no interval'}",
         "published numbers have no interval here; ρ: Spearman's within seeds, with its interval among the claims",
-        parts.warning(study),
+        captions.warning(study),
     ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A panel per claim, a named point per level."""
-    panels = list(table.groupby("facet", sort=False))
-    per_row = min(len(panels), 1 if page.narrow else 2)
-    lines = math.ceil(len(panels) / per_row)
-    drawn = page.figure(table, 2.6 * lines)
-    free = iter(drawn.subplots(lines, per_row, squeeze=False).flat)
-    for title, rows in panels:
-        axis = next(free)
+    claims = list(table.groupby("facet", sort=False))
+    across = min(len(claims), 1 if page.narrow else 2)
+    drawn = page.figure(table, 2.6 * math.ceil(len(claims) / across))
+    for axis, (title, rows) in zip(panels(drawn, len(claims), across), claims, strict=True):
         _panel(axis, rows, page)
         axis.set_title(f"{title}: ρ = {rows['rho'].iloc[0]}  {rows['verdict'].iloc[0]}")
-    for axis in free:
-        axis.set_visible(False)
     return drawn
 
 
@@ -115,16 +98,13 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         line(0, color=style.FAINT, lw=0.8, zorder=0)
     for row in rows.itertuples():
         shade = page.colour(row.factor, row.level)
-        if np.isfinite(row.low):
-            axis.plot([row.published] * 2, [row.low, row.high], color=shade, lw=1.1, zorder=2)
-        axis.plot(row.published, row.mean, "o", color=shade, ms=4.5, zorder=3, label=row.name)
+        axis.errorbar(row.published, row.mean, reach(row), fmt="o", ms=4.5, lw=1.1, color=shade, label=row.name)
     base = rows["base"].iloc[0]
     axis.set_xlabel(f"published, difference to {base}")
     axis.set_ylabel(f"here, difference to {base}\nin {rows['y'].iloc[0]}")
-    for each in (axis.xaxis, axis.yaxis):
-        each.set_major_formatter(Short())
-    axis.locator_params(nbins=5)
+    difference_ticks(axis, page)
+    difference_ticks(axis, page, "y")
     axis.legend(loc="upper left", bbox_to_anchor=(1, 1), handlelength=1, borderpad=0)
 
 
-KIND = Kind("proxy", "small differences against published ones", table, parts.drawn(draw), most=200)
+KIND = Kind("proxy", "small differences against published ones", table, draw, most=200)

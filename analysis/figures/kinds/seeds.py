@@ -14,8 +14,10 @@ from ablate import evidence, format
 from ablate.results import naming
 from ablate.results.records import Manifest
 from analysis.case import Case
-from analysis.figures.draw import parts, style
-from analysis.figures.draw.rows import Rows, rows_of
+from analysis.figures.draw import style
+from analysis.figures.draw.axes import say
+from analysis.figures.draw.marks import by_cell
+from analysis.figures.draw.rows import rows_of, stacked
 from analysis.figures.kind import Kind, Page
 
 
@@ -72,32 +74,29 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     panels = [group for _, group in table.groupby("facet", sort=False)]
     firsts = [group.drop_duplicates("cell") for group in panels]
     texts = [rows_of(list(first["name"]), list(first["lost"]), page, 0.22) for first in firsts]
-    heights = [0.25 + text.height for text in texts]
-    drawn = page.figure(table, 0.3 + sum(heights))
-    axes = drawn.subplots(len(panels), squeeze=False, height_ratios=heights)[:, 0]
+    drawn, axes = stacked(table, page, texts)
     for axis, group, text in zip(axes, panels, texts, strict=True):
-        _panel(axis, group, text, page)
+        _panel(axis, group, text.places, page)
     return drawn
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, text: Rows, page: Page) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, places: list[float], page: Page) -> None:
     cells = list(dict.fromkeys(rows["cell"]))
-    rows = _joined(rows.assign(y=rows["cell"].map(cells.index)))
+    rows = _joined(rows.assign(y=rows["cell"].map(dict(zip(cells, places, strict=True)))))
     known, seeds = rows.dropna(subset="value"), rows["seed"].nunique()
     if known.empty:
-        axis.text(0.5, 0.5, "no finished run", ha="center", transform=axis.transAxes, color=style.MUTED)
+        say(axis, "no finished run")
         axis.set_xticks([])
     else:
         thin = {"color": style.MUTED, "lw": 0.5, "alpha": min(1.0, 16 / seeds)}  # many lines must not hide the dots
         seaborn.lineplot(known, x="value", y="y", units="line", estimator=None, orient="y", ax=axis, zorder=1, **thin)
         crowd = min(1.0, 8 / seeds)  # many dots are drawn smaller
         dots = {"s": 16 * crowd, "linewidth": 0.4 * crowd**0.5, "zorder": 3}
-        seaborn.scatterplot(known, x="value", y="y", ax=axis, **parts.by_cell(known, page, "markers"), **dots)
+        seaborn.scatterplot(known, x="value", y="y", ax=axis, **by_cell(known, page, "markers"), **dots)
         means = known.drop_duplicates("y").dropna(subset="mean")
         axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
     axis.set(xlabel=rows["facet"].iloc[0], ylabel="")
     axis.grid(axis="y", lw=0.4, color=style.FAINT)
-    text.draw(axis)
 
 
 def _joined(rows: pandas.DataFrame) -> pandas.DataFrame:

@@ -6,14 +6,13 @@ import math
 from typing import Any
 
 import pandas
-from matplotlib.figure import Figure
 
 from ablate import evidence, format
 from ablate.results.records import Tuning
 from analysis.case import Case
 from analysis.figures.draw import style
-from analysis.figures.draw.lines import axes_of, caption, draw_lines, lines, swept
-from analysis.figures.kind import Kind, Page
+from analysis.figures.draw.lines import axes_of, draw_lines, lines, swept
+from analysis.figures.kind import Kind
 from analysis.figures.kinds.depth import DEPTH
 from analysis.figures.kinds.width import FIRST, WIDTH
 
@@ -31,13 +30,12 @@ def table(case: Case) -> pandas.DataFrame | None:
     if manifest.tuning:
         return _tuned(case, manifest.tuning)
     numbers = swept(manifest)
-    panels = (DEPTH, WIDTH, *FIRST) if WIDTH in numbers else (DEPTH,)  # figures of their own
-    settings = [name for name in numbers if name not in panels]
-    x = RATE if RATE in settings else settings[0] if settings else None
-    found = lines(case, x, []) if x else None
+    others = (DEPTH, WIDTH, FIRST) if WIDTH in numbers else (DEPTH,)  # figures of their own
+    x = next(iter(sorted((name for name in numbers if name not in others), key=lambda name: name != RATE)), "")
+    found = lines(case, x)
     if found is None:
         return None
-    said = [caption(found), "ring: the best value of a line"]
+    said = [*found.attrs["caption"], "ring: the best value of a line"]
     return _judged(found, said, _starts(case) if x == RATE else {})
 
 
@@ -52,20 +50,11 @@ def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
     for row in case.cells.itertuples():
         for value, score in zip(values, tuning.cells[row.cell].scores, strict=True):
             lost = score is None
-            mean = math.nan if lost else score
             about = {"cell": row.cell, "label": row.label, "facet": facets[row.cell] * (len(set(facets.values())) > 1)}
-            about |= {
-                "metric": metrics[row.cell],
-                "x": float(value),
-                "mean": mean,
-                "low": mean,
-                "high": mean,
-                "runs": seeds,
-            }
-            rows.append(about | {"n": 0 if lost else seeds, "diverged": int(lost), "failed": 0, "missing": 0})
-    found = pandas.DataFrame(rows)
-    found.attrs = {"x": tuning.key, "lines": list(manifest.factors), "at": sorted(map(float, values))}
-    found.attrs |= axes_of(manifest, found)
+            about |= {"metric": metrics[row.cell], "x": float(value), "mean": math.nan if lost else score}
+            rows.append(about | {"n": 0 if lost else seeds, "runs": seeds, "diverged": int(lost)})
+    found = pandas.DataFrame(rows).assign(low=lambda rows: rows["mean"], high=lambda rows: rows["mean"])
+    found.attrs = {"x": tuning.key, "lines": list(manifest.factors), **axes_of(manifest, found)}
     measured = " or ".join(found.attrs["y"])
     over = f"tuning of {tuning.key}: {measured}, mean over {format.counted(tuning.seeds, 'tuning seed')}, no band"
     ring = "ring: the best over all of them" if tuning.per_seed else "ring: the value that was chosen"
@@ -130,9 +119,4 @@ def _starts(case: Case) -> dict[str, float]:
     return found
 
 
-def draw(table: pandas.DataFrame, page: Page) -> Figure:
-    """A line per variant against the setting."""
-    return draw_lines(table, page)
-
-
-KIND = Kind("sensitivity", "the final metric against a number that was swept or tuned", table, draw)
+KIND = Kind("sensitivity", "the final metric against a number that was swept or tuned", table, draw_lines)

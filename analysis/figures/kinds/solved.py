@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence
 from analysis.case import Case
-from analysis.figures.draw import parts
+from analysis.figures.draw import captions
+from analysis.figures.draw.axes import panels
 from analysis.figures.draw.legend import legend
+from analysis.figures.draw.marks import band
 from analysis.figures.kind import Kind, Page
 from analysis.stats.solve_times import SOLVED, times_of
 
@@ -31,18 +35,12 @@ def table(case: Case) -> pandas.DataFrame | None:
             metric, task = metrics[cell.id], study.manifest.tasks[cell.task]
             if evidence.is_share(task, metric) and metric in study.curves:
                 found = times_of(study, cell.id, metric)
-                rows += [_point(stratum, cell.id, names[cell.id], *point) for point in _curve(found)]
+                rows += [(stratum, cell.id, names[cell.id], *point) for point in _curve(found)]
     made = pandas.DataFrame(rows, columns=COLUMNS)
     if not made["share"].gt(0).any():
         return None
     made.attrs = {"caption": _caption(made)}
     return made
-
-
-def _point(
-    stratum: str, cell: str, name: str, step: float, share: float, low: float, high: float, n: int
-) -> dict[str, object]:
-    return dict(zip(COLUMNS, (stratum, cell, name, step, share, low, high, n), strict=True))
 
 
 def _curve(found: pandas.DataFrame) -> list[tuple[float, float, float, float, int]]:
@@ -58,27 +56,21 @@ def _curve(found: pandas.DataFrame) -> list[tuple[float, float, float, float, in
 def _caption(made: pandas.DataFrame) -> list[str]:
     return [
         f"solved: {SOLVED:g} or more on the validation split, once; share of the runs that ended, "
-        f"{parts.seeds(made['n'])}; band: Wilson 95 % at each step, not corrected",
+        f"{captions.seeds(made['n'])}; band: Wilson 95 % at each step, not corrected",
         "a run that diverged counts as unsolved; exploratory",
     ]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A stairway per cell, a panel per stratum."""
-    panels = list(table.groupby("facet", sort=False))
+    strata = list(table.groupby("facet", sort=False))
     names = dict(zip(table["cell"], table["name"], strict=True))
     below = legend({name: page.encodings[cell] for cell, name in names.items()}, page, marker=False)
-    per_row = min(len(panels), 1 if page.narrow else 2)
-    lines = -(-len(panels) // per_row)
-    drawn = page.figure(table, 1.9 * lines + below.height + 0.2)
-    axes = drawn.subplots(lines, per_row, squeeze=False)
-    free = iter(axes.flat)
-    for title, rows in panels:
-        axis = next(free)
+    across = min(len(strata), 1 if page.narrow else 2)
+    drawn = page.figure(table, 1.9 * math.ceil(len(strata) / across) + below.height + 0.2)
+    for axis, (title, rows) in zip(panels(drawn, len(strata), across), strata, strict=True):
         _panel(axis, rows, page)
         axis.set_title(str(title))
-    for axis in free:
-        axis.set_visible(False)
     below.draw(drawn)
     return drawn
 
@@ -88,12 +80,9 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     for cell, line in cells:
         encoding = page.encodings[str(cell)]
         axis.plot(line["step"], line["share"], color=encoding.colour, ls=encoding.dash, drawstyle="steps-post")
-        faint = min(0.15, 0.6 / len(cells))
-        axis.fill_between(
-            line["step"], line["low"], line["high"], step="post", color=encoding.colour, alpha=faint, lw=0
-        )
+        band(axis, line, "step", encoding, min(0.15, 0.6 / len(cells)), step="post")
     axis.set(ylim=(-0.03, 1.03), xlabel="step", ylabel="share solved", xlim=(0, rows["step"].max()))
     axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
-KIND = Kind("solved", "how many runs have solved their task, over steps", table, parts.drawn(draw), most=12)
+KIND = Kind("solved", "how many runs have solved their task, over steps", table, draw, most=12)

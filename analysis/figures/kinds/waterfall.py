@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -13,14 +12,17 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, format
 from ablate.results import naming
+from ablate.results.records import Manifest
 from ablate.results.study import Study
 from analysis.case import Case
-from analysis.figures.draw import parts, style
-from analysis.figures.draw.rows import Rows, crowded, rows_of
+from analysis.figures.draw import captions, style
+from analysis.figures.draw.marks import reach
+from analysis.figures.draw.rows import Rows, rows_of, stacked
 from analysis.figures.kind import Kind, Page
 
 DESIGNS = ("cumulative", "one_at_a_time", "leave_one_out")
 STRATA = 4  # panels at most
+WHISKER = {"ecolor": style.INK, "elinewidth": 0.9, "capsize": 2, "capthick": 0.9, "zorder": 3}
 COLUMNS = ["facet", "role", "factor", "level", "name", "start", "end", "mean", "low", "high", "n", "verdict", "note"]
 
 
@@ -42,7 +44,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     made, strata = pandas.DataFrame(found, columns=COLUMNS), list(dict.fromkeys(row["facet"] for row in found))
     kept = made[made["facet"].isin(strata[:STRATA])].reset_index(drop=True)
     places = format.decimals((case.effects["high"] - case.effects["low"]) / 2)
-    labels = [parts.axis_label(study, metric) for metric in evidence.measures(study.manifest)]
+    labels = [captions.axis_label(study, metric) for metric in evidence.measures(study.manifest)]
     kept.attrs = {"x": " or ".join(labels), "places": places, "caption": _caption(case, len(strata))}
     return kept
 
@@ -50,7 +52,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 def _first(stratum: str, cell: Any) -> dict[str, Any]:
     row = {"facet": stratum, "role": "first", "factor": "", "level": "", "name": cell["label"], "verdict": ""}
     row |= {"start": cell["mean"], "end": cell["mean"], "mean": math.nan, "low": math.nan, "high": math.nan}
-    return row | {"n": int(cell["n"]), "note": parts.lost(cell)}
+    return row | {"n": int(cell["n"]), "note": "; ".join(format.lost(cell))}
 
 
 def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
@@ -58,12 +60,17 @@ def _bar(study: Study, row: Any, start: float) -> dict[str, Any]:
         factor, level, base = (naming.named(study.manifest, key) for key in (row.factor, row.level, row.reference))
         role, name = "change", f"{factor}: {level} for {base}"
     elif row.kind == "step":
-        role, name = "step", f"+ {parts.variant(study, row.factor, row.level)}"
+        role, name = "step", f"+ {_variant(study.manifest, row.factor, row.level)}"
     else:
         role, name = "total", "all steps together"
     known = {key: getattr(row, key) for key in ("factor", "level", "mean", "low", "high", "n", "verdict", "note")}
     end = math.nan if row.verdict == "withheld" else start + row.mean
     return known | {"facet": row.stratum, "role": role, "name": name, "start": start, "end": end}
+
+
+def _variant(manifest: Manifest, factor: str, level: Any) -> str:
+    """A variant by itself: swiglu, optim.lr=0.001."""
+    return naming.named(manifest, level) if factor in manifest.components else naming.assigned(manifest, factor, level)
 
 
 def _caption(case: Case, strata: int) -> list[str]:
@@ -72,9 +79,9 @@ def _caption(case: Case, strata: int) -> list[str]:
     beside = (case.effects["kind"] == "cell").any() and case.effects["family"].any()
     late = "; all steps together: exploratory" * bool(beside)
     return [
-        f"{what}; whiskers: {parts.simultaneous(case.effects)}{late}; filled: decided",
+        f"{what}; whiskers: {captions.simultaneous(case.effects)}{late}; filled: decided",
         f"{STRATA} of {strata} strata shown; effects.csv has all" * (strata > STRATA),
-        parts.warning(case.study),
+        captions.warning(case.study),
     ]
 
 
@@ -82,14 +89,10 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """Bars from where a change starts to where it ends, a panel per stratum."""
     strata = [rows for _, rows in table.groupby("facet", sort=False)]
     results = [[_result(row, table.attrs["places"]) for row in rows.itertuples()] for rows in strata]
-    above = crowded(page, list(table["name"]), list(itertools.chain(*results)))
-    texts = [rows_of(list(rows["name"]), told, page, 0.18, above) for rows, told in zip(strata, results, strict=True)]
-    heights = [text.height + 0.15 for text in texts]
-    drawn = page.figure(table, sum(heights) + 0.4)
-    panels = drawn.subplots(len(strata), squeeze=False, height_ratios=heights)[:, 0]
+    texts = [rows_of(list(rows["name"]), told, page) for rows, told in zip(strata, results, strict=True)]
+    drawn, panels = stacked(table, page, texts)
     for axis, rows, text in zip(panels, strata, texts, strict=True):
         _panel(axis, rows, text, page)
-        text.draw(axis)
         axis.set_title(rows["facet"].iloc[0])
     panels[-1].set_xlabel(table.attrs["x"])
     return drawn
@@ -99,7 +102,7 @@ def _result(row: Any, places: int) -> str:
     if row.role == "first":
         value = format.number(row.end, 3) if np.isfinite(row.end) else "no number"
         return "; ".join(filter(None, [value, row.note]))
-    return parts.said(row, places)
+    return captions.said(row, places)
 
 
 def _panel(axis: Axes, rows: pandas.DataFrame, text: Rows, page: Page) -> None:
@@ -109,7 +112,9 @@ def _panel(axis: Axes, rows: pandas.DataFrame, text: Rows, page: Page) -> None:
         if row.role == "first":
             axis.plot(row.end, y, "o", ms=4.5, color=shade)
         elif np.isfinite(row.end):
-            _bar_at(axis, y, 0.56 * text.unit, row, shade)
+            inside = shade if row.verdict in evidence.DECIDED else "white"
+            bar: dict[str, Any] = {"xerr": reach(row), "color": inside, "edgecolor": shade, "lw": 0.9, "zorder": 2}
+            axis.barh(y, row.mean, 0.56 * text.unit, row.start, **bar, error_kw=WHISKER)
         follows = i + 1 < len(rows) and rows["start"].iloc[i + 1] == ends[i]
         if row.role in ("first", "step") and follows:  # where the next bar starts
             axis.plot([ends[i]] * 2, [y, text.places[i + 1]], color=style.MUTED, lw=0.6, zorder=1)
@@ -119,17 +124,8 @@ def _panel(axis: Axes, rows: pandas.DataFrame, text: Rows, page: Page) -> None:
     if not np.isfinite(ends).any():
         axis.set_xlim(0, 1)
         axis.set_xticks([])
-    parts.few_ticks(axis, page)
+    axis.locator_params(axis="x", nbins=2 if page.narrow else 5)
     axis.margins(x=0.06)
 
 
-def _bar_at(axis: Axes, y: float, thick: float, row: Any, shade: str) -> None:
-    filled = row.verdict in evidence.DECIDED
-    left, width = min(row.start, row.end), abs(row.end - row.start)
-    axis.barh(y, width, thick, left, color=shade if filled else "white", edgecolor=shade, lw=0.9, zorder=2)
-    if np.isfinite(row.low):
-        reach = [row.start + row.low, row.start + row.high]
-        axis.plot(reach, [y, y], color=style.INK, lw=0.9, marker="|", ms=4, zorder=3)
-
-
-KIND = Kind("waterfall", "how each step or single change moves the endpoint", table, parts.drawn(draw))
+KIND = Kind("waterfall", "how each step or single change moves the endpoint", table, draw)

@@ -5,24 +5,17 @@ from __future__ import annotations
 import pandas
 
 from analysis.case import Case
-from analysis.figures.draw.lines import caption, draw_lines, lines, swept
+from analysis.figures.draw.lines import draw_lines, lines, swept
 from analysis.figures.kind import Kind
 
 WIDTH = "model.dim"
-FIRST = ("data.context",)  # gets the panels where several numbers vary
+FIRST = "data.context"  # gets the panels where several numbers vary
 
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per cell, see `lines`; None of a study of one width."""
-    manifest = case.study.manifest
-    numbers = swept(manifest)
-    if WIDTH not in numbers:
-        return None
-    others = sorted((name for name in numbers if name != WIDTH), key=lambda name: name not in FIRST)
-    found = lines(case, WIDTH, others[:1])
-    if found is not None:
-        found.attrs["caption"] = [caption(found)]
-    return found
+    others = sorted((name for name in swept(case.study.manifest) if name != WIDTH), key=lambda name: name != FIRST)
+    return lines(case, WIDTH, others[:1])
 
 
 KIND = Kind("width", "the final metric against the model's width", table, draw_lines)

@@ -114,7 +114,7 @@ def test_texts_above_rows_take_the_room_that_they_need(tmp_path: Path) -> None:
     )
     assert crowded(page, names, results) and not crowded(page, names, ["", ""])
     assert not crowded(page._replace(width=6.9), names, results)
-    rows = rows_of(names, results, page, 0.18, above=True)
+    rows = rows_of(names, results, page)
     assert rows.names[0] == "short" and rows.results == ["+0.01", ""] and rows.names[1].endswith("\n" + results[1])
     assert rows.places[1] - rows.places[0] > rows.places[0]
 
@@ -147,4 +147,4 @@ def test_names_below_the_maps_of_interactions_stand_apart(tmp_path: Path) -> Non
             if all(text.get_rotation() == 0 for text in names):
                 boxes = [text.get_window_extent() for text in names]
                 assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes)), names
-        assert sum(bool(axis.get_xticklabels()) for axis in figure.axes) == 2
+        assert sum(bool(axis.get_xticklabels()) for axis in figure.axes) == 1

@@ -22,9 +22,9 @@ from ablate.results.study import Study, load_study
 from analysis import figures
 from analysis.case import Case, case_of
 from analysis.case.figures_yaml import Edits
+from analysis.case.learning_curves import over_seeds
 from analysis.figures.draw import style
 from analysis.figures.draw.page import page_of
-from analysis.figures.kinds import curves
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 MANY = GRID | {"residual": ["pre", "post"], "attention": ["mha", "gqa"], "init": ["gpt2", "small"], "optim.lr": [1, 2]}
@@ -147,7 +147,7 @@ def test_the_band_is_one_standard_deviation_where_every_seed_was_evaluated(tmp_p
     rows = study.curves[study.curves["cell"] == "c1"].assign(status="done")
     rows = rows.assign(value=rows["val/loss"])
     rows = rows[~((rows["seed"] == 2) & (rows["step"] == 400))]
-    table = curves.band(rows).set_index("tokens")
+    table = over_seeds(rows, ["cell", "tokens"]).set_index("tokens")
     at = rows[rows["step"] == 800]["value"]
     assert table.loc[800 * 1024, "high"] == pytest.approx(at.mean() + at.std(ddof=1))
     assert 400 * 1024 not in table.index and 360 * 1024 in table.index
@@ -164,7 +164,9 @@ def test_diverged_runs_are_drawn_to_their_end_and_left_out_of_the_mean(tmp_path:
     assert all(each.get_ydata()[0] <= whole.get_ylim()[1] for each in crosses)
     done = study.curves[(study.curves["cell"] == "c1") & (study.curves["seed"] == 0)]["val/loss"].to_numpy()
     assert any(len(each.get_ydata()) == len(done) and np.allclose(each.get_ydata(), done) for each in whole.lines)
-    assert "swiglu (n = 1; 2 of 3 diverged)" in texts(drawn) and "× where a diverged run ended" in texts(drawn)
+    assert "swiglu (n = 1; 2 of 3 diverged)" in texts(drawn) and "× where a diverged run ended" in texts(drawn).replace(
+        "\n", " "
+    )
 
 
 def test_the_forest_shows_the_intervals_of_the_table(tmp_path: Path) -> None:

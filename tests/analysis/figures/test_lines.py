@@ -127,14 +127,12 @@ def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> No
     case = case_of(tmp_path, load_study(tmp_path, name))
     table, axis = figures.tables(case)["extrapolation"], draw("extrapolation", case).axes[0]
     rope = table[table["label"].str.startswith("rope")]
-    assert rope["length"].tolist() == [32, 64, 128, 256]
+    assert rope["x"].tolist() == [32, 64, 128, 256]
     assert rope["mean"].tolist() == pytest.approx([2.01, 2.01, 2.51, 2.51])
     assert (rope["high"] - rope["low"]).tolist() == pytest.approx([0.02] * 4)
     assert [(64, 0), (64, 1)] in points(axis) and axis.get_xscale() == "log"
     assert any(
-        np.allclose(line, list(zip(rope["length"], rope["mean"], strict=True)))
-        for line in points(axis)
-        if len(line) == 4
+        np.allclose(line, list(zip(rope["x"], rope["mean"], strict=True))) for line in points(axis) if len(line) == 4
     )
 
 

@@ -15,7 +15,9 @@ from fake_studies import fabricate, plain_score
 from test_csv_file import exported, verdicts
 
 from ablate import evidence
+from ablate.config.claim_relations import Claim
 from ablate.config.errors import Refused
+from ablate.config.typed_json import parse
 from ablate.format import leaning
 from ablate.results.records import ClaimEntry, MarginEntry
 from ablate.results.study import Study, load_study
@@ -39,7 +41,7 @@ CLAIMS = {
 
 def judged_as(study: Study, claims: dict[str, Any], margin: float | None) -> Study:
     """A study whose claims and margin were written after its results."""
-    entries = {name: ClaimEntry(claim=claim, registered=False) for name, claim in claims.items()}
+    entries = {name: ClaimEntry(claim=parse(Claim, claim), registered=False) for name, claim in claims.items()}
     manifest = replace(study.manifest, claims=entries, margin=MarginEntry(value=margin))
     return replace(study, manifest=manifest)
 
@@ -286,7 +288,7 @@ def test_a_level_that_could_be_either_of_two_is_none(tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text("\n".join(["norm,seed,loss", *rows]))
     sides = {"less": [{"norm": "Rms"}, {"norm": "ln"}]}
     claims = read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": sides})).manifest.claims
-    assert claims["a"].claim == {"less": [{"norm": "Rms"}, {"norm": "LN"}]}
+    assert claims["a"].claim.as_json() == {"less": [{"norm": "Rms"}, {"norm": "LN"}]}
     with pytest.raises(Refused, match="norm has no level rms; did you mean"):
         read_csv(tmp_path / "runs.csv", described(tmp_path, claims={"a": {"less": [{"norm": "rms"}, {"norm": "ln"}]}}))
 

@@ -1,0 +1,92 @@
+"""What figures say of their numbers: names of axes, and the parts of captions that several kinds have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas
+
+from ablate import evidence, format
+from ablate.results import naming
+from ablate.results.records import Cell
+from ablate.results.study import Study
+
+EXPLORATORY = "exploratory 95 % intervals (false coverage rate 5 %)"  # of cells against the reference
+
+
+def axis_label(study: Study, metric: str | None = None) -> str:
+    """The metric with its unit; without one all that cells are compared by."""
+    metrics = [metric] if metric else evidence.measures(study.manifest)
+    return " or ".join(name + naming.unit(study.manifest, name) for name in metrics)
+
+
+def difference_label(study: Study, metric: str | None = None) -> str:
+    """A difference in the metric, its unit, and which way is better where that is the same for all metrics."""
+    metrics = [metric] if metric else evidence.measures(study.manifest)
+    ways = {"lower" if evidence.lower_is_better(study.manifest, name) else "higher" for name in metrics}
+    return f"difference in {axis_label(study, metric)}" + f" ({min(ways)} is better)" * (len(ways) == 1)
+
+
+def one_metric(study: Study) -> list[tuple[str, list[Cell]]]:
+    """The strata whose cells are scored by the study's first metric, the one that an axis of all of them can have."""
+    own, metric = evidence.endpoints(study.manifest), evidence.endpoint(study.manifest)
+    known = evidence.strata(study.manifest)
+    return [(name, cells) for name, cells in known if all(own[cell.id] == metric for cell in cells)]
+
+
+def other_metrics(study: Study) -> str:
+    """Which strata a figure of one metric leaves out."""
+    every = len(evidence.strata(study.manifest))
+    left = every - len(one_metric(study))
+    return f"{left} of {every} strata left out, of another metric; effects.csv has all" * bool(left)
+
+
+def simultaneous(shown: pandas.DataFrame) -> str:
+    """What the intervals of these effects are, with n."""
+    known = shown[shown["low"].notna()]
+    if known.empty:
+        one = shown["n"].eq(1).any()
+        return "no interval: one seed can conclude nothing" if one else "no interval: too few runs ended with a number"
+    family = int(shown["family"].sum())
+    pairing = "paired" if known["paired"].all() else "unpaired where batches differ"
+    how = f"simultaneous 95 % intervals (Bonferroni-t, family of {family})" if family else EXPLORATORY
+    return f"{how}, {seeds(known['n'])}, {pairing}{assuming(known)}"
+
+
+def assuming(known: pandas.DataFrame) -> str:
+    """What the verdicts of these effects or claims take for granted, and how many seeds may collapse."""
+    texts = [f"verdicts hold {text}" for text in known["assumes"].unique() if text]
+    open_ = known.loc[known["verdict"].str.contains(" among "), "note"]
+    return "".join(f"; {text}" for text in [*texts, *dict.fromkeys(note.split("; ")[0] for note in open_)])
+
+
+def seeds(counts: pandas.Series) -> str:
+    """How many seeds stand behind numbers: "8 seeds", "5 to 8 seeds"."""
+    least, most = int(counts.min()), int(counts.max())
+    return format.counted(most, "seed") if least == most else f"{least} to {most} seeds"
+
+
+def band_text(counts: pandas.Series) -> str:
+    """What a point and its band are, where `counts` are the seeds behind each."""
+    known = counts[counts > 0]
+    if known.empty:
+        return "no finished run"
+    return f"mean over {seeds(known)}, band ± 1 SD over seeds" if known.max() > 1 else "one seed, no band"
+
+
+def warning(study: Study) -> str:
+    """Why the intervals of a study are too narrow, where they are."""
+    return evidence.unadjusted(study.manifest) or ""
+
+
+def said(row: Any, places: int) -> str:
+    """An effect with its interval and its verdict, as a row's result."""
+    if row.verdict == "withheld" or row.n == 0:
+        return f"{row.verdict}: {row.note}"
+    return f"{format.span(row.mean, row.low, row.high, places)}  {row.verdict}"
+
+
+def with_losses(row: Any, first: str = "") -> str:
+    """A cell's name with what became of its runs that gave no number."""
+    lost = list(filter(None, [first, *format.lost(row)]))
+    return row.name + f" ({'; '.join(lost)})" * bool(lost)

@@ -1,0 +1,60 @@
+"""What stands for numbers: a point with its interval, a line with its band."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas
+import seaborn
+from matplotlib.axes import Axes
+
+from ablate import evidence
+from analysis.figures.draw.page import Page
+from analysis.figures.draw.style import Encoding
+
+
+def estimate(axis: Axes, at: float, row: Any, colour: str, along: str = "x", **how: Any) -> None:
+    """A point at `mean` with the interval from `low` to `high` along x or y; hollow where nothing is decided."""
+    inside = colour if row.verdict in evidence.DECIDED else "white"
+    x, y = (row.mean, at) if along == "x" else (at, row.mean)
+    look: dict[str, Any] = {"fmt": "o", "ms": 4.5, "lw": 1.3, "capsize": 2, "color": colour, "mfc": inside, "zorder": 3}
+    axis.errorbar(x, y, **(look | {f"{along}err": reach(row)} | how))
+
+
+def reach(row: Any) -> list[list[float]]:
+    """How far the interval goes below and above the mean, as matplotlib's error bars take it."""
+    return [[row.mean - row.low], [row.high - row.mean]]
+
+
+def band(axis: Axes, rows: pandas.DataFrame, x: str, encoding: Encoding, alpha: float = 0.15, **how: Any) -> None:
+    """A band from `low` to `high` in the colour of a line."""
+    axis.fill_between(rows[x], rows["low"], rows["high"], color=encoding.colour, alpha=alpha, lw=0, **how)
+
+
+def by_cell(rows: pandas.DataFrame, page: Page, *styles: str) -> dict[str, Any]:
+    """What seaborn takes to tell cells apart by colour and by `styles`: markers, dashes.
+
+    It draws the numbers that it is given, and computes none of its own.
+    """
+    encodings = {cell: page.encodings[cell] for cell in dict.fromkeys(rows["cell"])}
+    how = {"markers": {cell: encoding.marker for cell, encoding in encodings.items()}}
+    how |= {"dashes": {cell: "" if encoding.dash == "-" else encoding.dash[1] for cell, encoding in encodings.items()}}
+    palette = {cell: encoding.colour for cell, encoding in encodings.items()}
+    return {"hue": "cell", "style": "cell", "palette": palette, "legend": False} | {name: how[name] for name in styles}
+
+
+def lines_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, *styles: str, **how: Any) -> None:
+    """A line per cell through `mean`, per run where `units` names the column that tells runs apart."""
+    rows = rows.dropna(subset=[x, "mean"])
+    if rows.empty:
+        return
+    named = axis.get_xlabel(), axis.get_ylabel()
+    told = by_cell(rows, page, "dashes", *styles) | ({} if "markers" in styles else {"markers": False})
+    seaborn.lineplot(rows, x=x, y="mean", estimator=None, errorbar=None, ax=axis, mew=0, **told, **how)
+    axis.set(xlabel=named[0], ylabel=named[1])
+
+
+def bands_by_cell(axis: Axes, rows: pandas.DataFrame, x: str, page: Page, alpha: float) -> None:
+    """The band of each cell, from `low` to `high`."""
+    for cell, own in rows.groupby("cell", sort=False):
+        band(axis, own, x, page.encodings[str(cell)], alpha)

@@ -1,0 +1,54 @@
+"""Compiled runs, one after another in one process: each is compiled anew, and none runs eagerly in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import latest
+from torch import nn
+from torch._dynamo.exc import FailOnRecompileLimitHit
+
+from ablate.planning.plan import plan_study
+from ablate.results.run import Run
+from ablate.training.trainer import Trainer
+
+COMPILE = nn.Module.compile
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is compiled, by a backend that computes as the graph says and leaves the gradients to autograd."""
+    found: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Callable[..., Any]:
+        found.append(graph)
+        return graph.forward  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(nn.Module, "compile", lambda model: COMPILE(model, backend=backend))
+    return found
+
+
+def trained(small: list[str], folder: Path, *overrides: str) -> float:
+    words = latest(*small, "seeds=1", "train.steps=2", "train.compile=true", *overrides)
+    config = plan_study(words).manifest.cells[0].config
+    return Trainer(Run(folder, "a/b"), config, 0).train(lambda: False)["test/loss"]
+
+
+def test_every_cell_of_a_process_is_compiled(small: list[str], tmp_path: Path, graphs: list[Any]) -> None:
+    """Each run has a graph that trains and one that evaluates, so that a limit of 2 leaves nothing for the second."""
+    with torch._dynamo.config.patch(recompile_limit=2):
+        counts = []
+        for number, norm in enumerate(["ln", "rms", "ln"]):
+            trained(small, tmp_path / str(number), f"norm={norm}")
+            counts.append(len(graphs))
+    assert counts == [2, 4, 6], "a run that was not compiled ran eagerly"
+
+
+def test_the_limit_of_graphs_is_an_error(small: list[str], tmp_path: Path, graphs: list[Any]) -> None:
+    with torch._dynamo.config.patch(recompile_limit=1), pytest.raises(FailOnRecompileLimitHit):
+        trained(small, tmp_path)
+    assert len(graphs) == 1

@@ -1,0 +1,126 @@
+"""Which GPUs a process may use, what they are asked, and who gets which: with GPUs that are made up."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from conftest import latest
+
+from ablate import api
+from ablate.config.errors import PlanError
+from ablate.execution import jobs
+from ablate.planning.checks import memory
+from ablate.planning.plan import Plan
+from ablate.training import devices
+from ablate.training.devices import Card, cards, environments, share
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """A machine with so many GPUs, of which CUDA_VISIBLE_DEVICES lists some, and that answer so."""
+
+    def made(count: int, listed: str | None = None, answer: str = "") -> None:
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if listed is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
+        done = subprocess.CompletedProcess([], int(not answer), answer, "no")
+        monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+        cards.cache_clear()
+
+    yield made
+    cards.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("count", "listed", "expected"),
+    [
+        (2, None, ["0", "1"]),
+        (1, "0,1,2,3", ["0"]),
+        (1, "0,-1", ["0"]),
+        (2, "3,1", ["3", "1"]),
+        (1, "MIG-9a8b", ["MIG-9a8b"]),
+        (0, "", []),
+        (0, "-1", []),
+        (0, None, []),
+    ],
+)
+def test_workers_are_on_gpus_that_there_are(
+    count: int, listed: str | None, expected: list[str], machine: Callable[..., None]
+) -> None:
+    machine(count, listed)
+    assert [worker["CUDA_VISIBLE_DEVICES"] for worker in environments("cuda", "auto")] == expected
+    twice = [worker["CUDA_VISIBLE_DEVICES"] for worker in environments("cuda", 2 * count)]
+    assert twice == expected * 2, "they share them in turn"
+
+
+def test_jobs_of_other_launchers_take_turns_on_gpus(
+    machine: Callable[..., None], plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(3)
+    assert [share("cuda", number)["CUDA_VISIBLE_DEVICES"] for number in range(5)] == ["0", "1", "2", "0", "1"]
+    assert share("cpu", 3) == {}
+    machine(0)
+    assert share("cuda", 3) == {}
+    machine(2)
+    given: list[Any] = []
+    monkeypatch.setattr(jobs, "devices_of", lambda _: ("cuda", "auto"))
+    answer = jobs.Answer(statuses=["done"])
+    monkeypatch.setattr(jobs, "run_jobs", lambda _, workers: given.extend(workers) or [answer])
+    assert jobs.run_alone("results", "study", "unit", [], 5) == ["done"]
+    assert given == [{"CUDA_VISIBLE_DEVICES": "1"}]
+
+
+def test_gpus_are_asked_in_a_process_of_its_own(machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    for opening in ("mem_get_info", "get_device_properties", "current_device", "is_bf16_supported", "init"):
+        monkeypatch.delattr(torch.cuda, opening)
+    machine(2, answer="some library prints\n[[80, 70, true], [24, 3, false]]\n")
+    assert cards() == [Card(80, 70, True), Card(24, 3, False)]
+    assert (memory.room("cuda"), memory.spare("cuda")) == (24.0, 3.0), "every visible GPU counts"
+    machine(1)
+    assert cards() == [], "none that answers"
+    machine(0, answer="[[80, 70, true]]")
+    assert cards() == []
+
+
+def test_the_question_can_be_asked_where_there_is_no_gpu() -> None:
+    done = subprocess.run([devices.sys.executable, "-c", devices.ASK], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]" or done.stdout.startswith("[[")
+
+
+def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None], small: list[str]) -> None:
+    """For jobs elsewhere, and told what could not be asked; here it is refused."""
+    machine(0)
+    words = [*small, "norm=ln", "train.device=cuda"]
+    for here in ([], ["hydra/launcher=ablate"]):
+        with pytest.raises(PlanError, match=r"train\.device: cuda is not available here"):
+            api.plan([*words, *here])
+    planned = api.plan([*words, "hydra/launcher=basic"])
+    assert memory.UNASKED in planned.notes
+    assert planned.manifest.cells[0].config.train.precision == "bf16"
+    machine(1, answer="[[80000000000, 70000000000, false]]")
+    planned = api.plan(words)
+    assert memory.UNASKED not in planned.notes
+    assert planned.manifest.cells[0].config.train.precision == "fp32", "a card that does not compute in bf16"
+
+
+def test_a_cell_that_no_visible_gpu_can_hold_is_refused(machine: Callable[..., None], small: list[str]) -> None:
+    machine(2, answer="[[80000000000, 70000000000, true], [1000000000, 900000000, true]]")
+    words = latest(*small, "norm=ln", "train.device=cuda", "train.batch_size=100000")
+    with pytest.raises(PlanError, match=r"of the 1\.0 GB that each process on a GPU can have"):
+        api.plan(words)
+
+
+def test_processes_that_train_are_alike() -> None:
+    before = torch.get_num_threads(), torch.backends.cuda.cudnn_sdp_enabled()
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        devices.settle()
+        assert torch.get_num_threads() == 1 and not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.set_num_threads(before[0])
+        torch.backends.cuda.enable_cudnn_sdp(before[1])
