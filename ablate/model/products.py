@@ -37,7 +37,7 @@ class _Product(torch.autograd.Function):
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
         of_x = by_onednn(gradient, weight.t()) if ctx.needs_input_grad[0] else None
         return of_x, by_onednn(gradient.t(), x.t()) if ctx.needs_input_grad[1] else None

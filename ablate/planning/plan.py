@@ -46,7 +46,7 @@ def plan_again(plan: Plan) -> Plan:
 
 def lacks_device(plan: Plan) -> bool:
     """Whether some cell is to be trained on a GPU and this machine has none."""
-    return any(cell.config["train"]["device"] == "cuda" for cell in plan.manifest.cells) and not cards()
+    return any(cell.config.train.device == "cuda" for cell in plan.manifest.cells) and not cards()
 
 
 def check_study(words: Sequence[str], config_dir: str | None = None) -> Study:

@@ -19,7 +19,7 @@ from ablate.planning.reuse import kept_apart, refuse_replacing, take_others, tra
 from ablate.planning.study import Study
 from ablate.results.records import Cell, Manifest, PlannedRun, Tuning
 from ablate.results.run import now
-from ablate.results.run_key import FORMAT, run_key, without_user
+from ablate.results.run_key import FORMAT, run_key
 from ablate.results.tables import as_planned
 
 
@@ -82,7 +82,7 @@ def plan_runs(study: Study) -> Plan:
         confirms=study.base if settings.confirm else None,
         looks=looks + other_looks(earlier, runs),
         tasks={cell.task.fingerprint: describe_task(cell.task) for cell in study.cells.checked},
-        cells=[dataclasses.replace(row, config=without_user(row.config)) for row in rows],
+        cells=rows,
         runs=runs,
         units={unit_name([run.path]): [run.path] for run in runs},
         **(beside | study.entries),

@@ -24,6 +24,6 @@ def compile_in_place(models: Iterable[nn.Module]) -> None:
     dynamo.config.fail_on_recompile_limit_hit = True
     # Else a ReLU's derivative is kept as a mask of truth values, which inductor's CPU kernels write one by one: a
     # step takes 1.5 times as long.  To measure it again, clear inductor's cache, which does not notice.
-    importlib.import_module("torch._functorch.config").recompute_views = True
+    importlib.import_module("torch._functorch.config").recompute_views = True  # type: ignore[attr-defined]
     for model in models:
         model.compile(options={"realize_opcount_threshold": REALIZED})

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
+from ablate.config.schema import Config
 from ablate.data.metrics import Scores, exact, loss
 from ablate.data.task import Batch, HeldOut, Task
 from ablate.model.norm import running_norms
@@ -44,13 +45,13 @@ class Setting(NamedTuple):
         return self.tokens if split == "test" else max(1, round(self.tokens * self.val_share))
 
 
-def setting_of(config: dict[str, Any]) -> Setting:
+def setting_of(config: Config) -> Setting:
     """The setting of a resolved configuration."""
-    train, evaluated = config["train"], config["eval"]
-    chunk = positions_at_once(train["device"], train["batch_size"], config["data"]["context"])
-    rows = train["batch_size"] if train["compile"] else None
-    device = torch.device(train["device"])
-    return Setting(evaluated["tokens"], device, train["precision"], chunk, evaluated["val_share"], rows)
+    train, evaluated = config.train, config.eval
+    chunk = positions_at_once(train.device, train.batch_size, config.data["context"])
+    rows = train.batch_size if train.compile else None
+    device = torch.device(train.device)
+    return Setting(evaluated.tokens, device, train.precision, chunk, evaluated.val_share, rows)
 
 
 class Measured(NamedTuple):

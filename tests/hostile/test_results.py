@@ -31,9 +31,9 @@ def test_targets_in_a_results_folder_run_nothing(attack: str, place: Path, folde
         file.write_text(honest)
         edit_yaml(file, lambda config, g=group: config.update({"user": shot["user"], g: shot["node"]}))
         loaded = ablate.load(folders[0])
-        assert loaded.config["user"] == []
+        assert loaded.config.user == []
         with pytest.raises(BadComponent):
-            resolve(group, shot["node"]["_target_"], loaded.config["user"])
+            resolve(group, shot["node"]["_target_"], loaded.config.user)
         if group in ("norm", "ffn", "residual", "position", "attention", "data", "model"):
             with pytest.raises((BadComponent, ValueError)):
                 loaded.model()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import math
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 import yaml
 from torch import Tensor, nn
 
-from ablate.config.components import allowed_by, resolve
+from ablate.config.components import resolve
 from ablate.config.groups import defaults, groups
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
@@ -231,7 +232,7 @@ def signature(tensors: list[Tensor]) -> list[list[float]] | None:
 
 def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> list[list[str]]:
     """Components of which nothing reaches the outputs, though they have parameters, or not all parameters do."""
-    targets = {group: resolve(group, spec.config[group]["_target_"], allowed_by(spec.config)) for group in COMPONENTS}
+    targets = {group: resolve(group, getattr(spec.config, group)["_target_"], spec.config.user) for group in COMPONENTS}
     found = []
     for group, target in targets.items():
         others = tuple(other for other in targets.values() if other is not target and inspect.isclass(other))
@@ -276,9 +277,10 @@ def guilty(spec: Spec, probe: Probe) -> list[tuple[str, str]]:
     }
     found = []
     for group, node in nodes.items():
-        if node["_target_"] == spec.config[group]["_target_"]:
+        own = getattr(spec.config, group)
+        if node["_target_"] == own["_target_"]:
             continue
-        other = spec._replace(config=spec.config | nodes | {group: spec.config[group]})
+        other = spec._replace(config=dataclasses.replace(spec.config, **nodes | {group: own}))
         try:
             inputs = some_inputs(other, 0)
             if probe(settled(build(other), inputs), inputs, other):
@@ -290,5 +292,5 @@ def guilty(spec: Spec, probe: Probe) -> list[tuple[str, str]]:
 
 def called(spec: Spec, group: str) -> str:
     """A component by its class."""
-    target: str = spec.config[group]["_target_"]
+    target: str = spec.config.as_json()[group]["_target_"]
     return target.removeprefix("ablate.model.")

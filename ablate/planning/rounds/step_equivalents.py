@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from ablate import format
 from ablate.config.errors import Problem
+from ablate.config.schema import Config
 from ablate.planning.cells import Cells, describe_cells
 from ablate.planning.rounds.sequential import looks
-from ablate.planning.rounds.tuning import without_lengths
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import Study
 
@@ -29,7 +28,7 @@ def exchange_problems(study: Study) -> list[Problem]:
     if not study.settings.exchange:
         return []
     swept = [key for name in study.cells.factors for key in name.split("+")]  # of a zipped factor all
-    least = min(cell.config["train"]["steps"] for cell in study.cells.checked)
+    least = min(cell.config.train.steps for cell in study.cells.checked)
     found = []
     if not swept:
         found.append("nothing varies, so there is no difference to tell in steps; sweep a key, or leave it out")
@@ -66,7 +65,7 @@ def announced(study: Study) -> str:
 
 def reference_steps(cells: Cells) -> list[int]:
     """The steps of the reference cell of each stratum."""
-    return [cell.config["train"]["steps"] for _, cell in cells.references]
+    return [cell.config.train.steps for _, cell in cells.references]
 
 
 def exchange_study(plan: Plan) -> Study:
@@ -95,10 +94,9 @@ def exchange_cells(cells: Cells) -> Cells:
     return Cells(factors, reference, described, checked, [cell.config for cell in checked], at)
 
 
-def with_steps(config: dict[str, Any], steps: int) -> dict[str, Any]:
+def with_steps(config: Config, steps: int) -> Config:
     """A configuration with another number of steps; the warm-up stays, or shrinks where it no longer ends in time."""
-    before, warmup = config["train"]["steps"], config["optim"]["warmup"]
+    before, warmup = config.train.steps, config.optim.warmup
     if steps <= warmup < before:
         warmup = math.floor(warmup * steps / before + 0.5)
-    changed = {"train": config["train"] | {"steps": steps}, "optim": config["optim"] | {"warmup": warmup}}
-    return without_lengths(config) | changed
+    return config.with_value("eval.lengths", []).with_value("train.steps", steps).with_value("optim.warmup", warmup)

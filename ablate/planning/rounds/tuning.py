@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import json
@@ -25,17 +24,6 @@ from ablate.results.records import Cell, TunedCell, Tuning
 from ablate.results.run import Run
 
 Scores = list[list[float | None]]  # of each cell, at each value
-
-
-def with_value(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """A copy of a configuration with one setting changed."""
-    changed = copy.deepcopy(config)
-    *path, last = key.split(".")
-    node = changed
-    for part in path:
-        node = node[part]
-    node[last] = value
-    return changed
 
 
 def tuned(study: Study) -> Generator[Plan, None, Study]:
@@ -103,7 +91,7 @@ def tuning_study(study: Study, grid: Sequence[Any], shares: Shares) -> Study:
 def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) -> Cells:
     """Every cell at every value, value by value.  Raises PlanError."""
     count = len(cells.rows)
-    configs = [without_lengths(with_value(raw, key, value)) for value in grid for raw in cells.raw]
+    configs = [raw.with_value("eval.lengths", []).with_value(key, value) for value in grid for raw in cells.raw]
     shown = [level(value) for value in grid for _ in cells.raw]
     levels = [row.levels | {key: at} for row, at in zip(cells.rows * len(grid), shown, strict=True)]
     named = zip(cells.labels * len(grid), shown, strict=True)
@@ -121,11 +109,6 @@ def what_follows(study: Study) -> str:
     times = format.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
     cells = format.counted(len(study.cells.rows), "cell")
     return f"{cells} × {times}" + ", and exchange runs" * study.settings.exchange
-
-
-def without_lengths(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration whose model is tested at its training length alone."""
-    return config | {"eval": config["eval"] | {"lengths": []}}
 
 
 def level(value: Any) -> Any:
@@ -150,7 +133,7 @@ def tuned_study(study: Study, grid: list[Any], scores: Scores, best: list[int]) 
     """The study with each cell at its best value, and what was tried.  Raises PlanError."""
     tune, before = study.settings.tune, study.cells
     key, labels = str(tune.key), before.labels
-    configs = [with_value(raw, key, grid[i]) for raw, i in zip(before.raw, best, strict=True)]
+    configs = [raw.with_value(key, grid[i]) for raw, i in zip(before.raw, best, strict=True)]
     levels = [row.levels for row in before.rows]
     made = recomposed(before, study.settings, before.factors, before.reference, configs, levels, labels, before.at)
     doubts = remarks(labels, key, grid, best, scores, tune.extend)
@@ -213,7 +196,7 @@ def tuned_by_seed(study: Study, grid: list[Any], every: Scores, rounds: dict[Any
         marked = hashlib.sha256(json.dumps([row.id, dataclasses.asdict(tune)]).encode()).hexdigest()[:10]
         doubt = f"{row.label}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
         doubt += "; tune.extend=true goes on, for every cell alike" * (not tune.extend)
-        config = with_value(row.config, key, grid[counts.most_common(1)[0][0]])
+        config = row.config.with_value(key, grid[counts.most_common(1)[0][0]])
         rows.append(dataclasses.replace(row, id=f"c{marked}", config=config, notes=row.notes + [doubt] * bool(edges)))
         cells[f"c{marked}"] = TunedCell(value=told, values=values, scores=every[i], edge=bool(edges))
         notes.append(f"{row.label} {told}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate import format
 from ablate.config.errors import Problem
-from ablate.config.schema import COMPONENTS, STUDY_KEYS, TUNING_SEEDS
+from ablate.config.schema import COMPONENTS, STUDY_KEYS, TUNING_SEEDS, Config
 from ablate.format.settings import flat, is_number
 from ablate.format.suggest import nearest
 from ablate.planning.budget_matching import CHOSEN
@@ -57,7 +57,7 @@ def key_problems(study: Study, key: str) -> list[Problem]:
         message = f"{key} is part of the budget, which all values share; tune a key of the model or of optim"
     elif section in UNSCORED:
         message = f"{key} changes what is scored; tune a key of the model or of training, such as optim.lr"
-    elif key in COMPONENTS or isinstance(study.cells.raw[0].get(key), dict):
+    elif key in COMPONENTS or isinstance(study.cells.raw[0].as_json().get(key), dict):
         message = f"{key} is a group; sweep it ({key}=...), or tune one of its keys, such as {key}.KEY"
     elif key in study.cells.factors:
         message = f"{key} is swept already; leave it out of the sweep, or out of tune.key"
@@ -66,7 +66,7 @@ def key_problems(study: Study, key: str) -> list[Problem]:
     elif key in CHOSEN.get(match, ()):
         message = f"match={match} chooses {key} for each cell; tune another key, or write match=none"
     elif len(lacking) == len(study.cells.rows):
-        near = nearest(key, {name for raw in study.cells.raw for name in flat(raw)})
+        near = nearest(key, {name for raw in study.cells.raw for name in flat(raw.as_json())})
         message = f"no such key: {key}; " + (f"did you mean {near}?" if near else "see ablate --help")
     elif lacking:
         message = f"{lacking[0]} has no {key}; tune a key that every cell has"
@@ -101,9 +101,10 @@ def changed_tuning(study: Study, earlier: Manifest | None) -> list[Problem]:
     return []
 
 
-def has(config: dict[str, Any], key: str) -> bool:
+def has(config: Config, key: str) -> bool:
     """Whether a configuration has a setting."""
     *path, last = key.split(".")
+    node: Any = config.as_json()
     for part in path:
-        config = config.get(part) if isinstance(config, dict) else None  # type: ignore[assignment]
-    return isinstance(config, dict) and last in config and not last.startswith("_")
+        node = node.get(part) if isinstance(node, dict) else None
+    return isinstance(node, dict) and last in node and not last.startswith("_")
