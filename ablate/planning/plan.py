@@ -23,6 +23,7 @@ from ablate.planning.checks.preflight import one_thread, try_out
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.composition import Composition, about_metrics, compose_cells
+from ablate.planning.kernels import with_kernels
 from ablate.planning.rounds import rounds_of
 from ablate.planning.runs import Plan
 from ablate.planning.study import Study, study_name
@@ -56,7 +57,7 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> Study:
         design = arrange(command)
         composition = compose_cells(design)
         cells = check_cells(composition)
-        return study_of(composition, cells)
+        return with_kernels(study_of(composition, cells))
 
 
 def next_round(study: Study) -> Plan:
