@@ -43,24 +43,15 @@ class _Product(torch.autograd.Function):
         return of_x, by_onednn(gradient.t(), x.t()) if ctx.needs_input_grad[1] else None
 
 
+# An operator of our own, because inductor takes oneDNN's for one of inference, whose weights are constants.
+@torch.library.custom_op("ablate::onednn_product", mutates_args=())
 def by_onednn(x: Tensor, weight: Tensor) -> Tensor:
     """x Wᵀ by oneDNN, in true float32 unless torch.backends.mkldnn.matmul.fp32_precision says otherwise."""
-    made: Tensor = torch.ops.ablate.onednn_product(x, weight)
-    return made
-
-
-# An operator of our own, because inductor takes oneDNN's for one of inference, whose weights are constants.
-_library = torch.library.Library("ablate", "DEF")
-_library.define("onednn_product(Tensor x, Tensor weight) -> Tensor")
-
-
-@torch.library.impl(_library, "onednn_product", "CPU")
-def _onednn_product(x: Tensor, weight: Tensor) -> Tensor:
     made: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return made
 
 
-@torch.library.register_fake("ablate::onednn_product", lib=_library)
+@by_onednn.register_fake
 def _shape_of_product(x: Tensor, weight: Tensor) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0])
 
