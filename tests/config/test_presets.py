@@ -62,11 +62,11 @@ def test_the_command_line_beats_a_preset(composer):
 
 def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_rest(composer):
     grouped = composer.compose(["+preset=gpt2", "attention=gqa", "ffn=swiglu", "norm=none", "model=encoder"]).config
-    assert grouped["attention"]["bias"] is True and grouped["attention"]["kv_heads"] == 2
+    assert grouped.attention["bias"] is True and grouped.attention["kv_heads"] == 2
     own = OmegaConf.to_container(OmegaConf.load(CONF / "ffn" / "swiglu.yaml"))
-    assert grouped["ffn"] == own | {"bias": True}, "GELU's approximation has no place here"
-    assert grouped["norm"].keys() == {"_target_", "_partial_"}
-    assert grouped["model"]["tie_embeddings"] is True and grouped["model"]["_target_"].endswith(".Encoder")
+    assert grouped.ffn == own | {"bias": True}, "GELU's approximation has no place here"
+    assert grouped.norm.keys() == {"_target_", "_partial_"}
+    assert grouped.model.tie_embeddings is True and grouped.model._target_.endswith(".Encoder")
     # What is dropped for one cell is there for the next.
     assert composer.compose(["+preset=gpt2"]).config.ffn["approximate"] == "tanh"
 
