@@ -6,6 +6,7 @@ Components (`norm`, `ffn`, ...) are not described here: a component's constructo
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -194,6 +195,7 @@ def _record(frame: Any, values: dict[str, Any]) -> Any:
     return frame(**{field.name: values[field.name] for field in dataclasses.fields(frame) if field.name in values})
 
 
+@functools.cache
 def register() -> None:
     """Put the frame into Hydra's store, where `conf/config.yaml` takes it from."""
     ConfigStore.instance().store(name="schema", node=writable(Config))
