@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from warm_python import run_warm
 
 torch.set_num_threads(1)  # as in runs; small products on several threads of a busy machine are up to 50 times slower
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell, whose children inherit it
@@ -113,17 +114,27 @@ def run_module(module: str, *arguments: str, cwd: Path, **environment: str) -> s
 
     The checkout is importable, and what PYTHONPATH adds; with PYTHONPATH="" only what lies in `cwd`.
     """
-    path = environment.pop("PYTHONPATH", None)
-    path = str(ROOT) if path is None else path and os.pathsep.join([str(ROOT), path])
+    return run_warm([module, *arguments], cwd, importing(**environment))
+
+
+def run_fresh(module: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`run_module` in a new interpreter, where the process is what a test is about."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         cwd=cwd,
-        env=os.environ | {"PYTHONPATH": path} | environment,
+        env=importing(**environment),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=300,
     )
+
+
+def importing(**environment: str) -> dict[str, str]:
+    """This process's environment and more, in which the checkout is importable, too, unless PYTHONPATH is empty."""
+    path = environment.pop("PYTHONPATH", None)
+    path = str(ROOT) if path is None else path and os.pathsep.join([str(ROOT), path])
+    return os.environ | {"PYTHONPATH": path} | environment
 
 
 def read_terminal(terminal: int) -> str:

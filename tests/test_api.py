@@ -41,7 +41,7 @@ def in_this_process(monkeypatch):
 
 def test_a_study_from_python_is_tables_and_prints_nothing(small, capfd):
     """With worker processes of its own, as in a notebook."""
-    study = ablate.run(["norm=ln,rms", "seeds=1", *small])
+    study = ablate.run(["norm=ln,rms", "seeds=1", "train.parallel=1", *small])
     assert list(study.runs["status"]) == ["done", "done"] and study.runs["test/loss"].notna().all()
     assert {"step", "val/loss"} <= {*study.curves}
     assert capfd.readouterr() == ("", "")

@@ -7,7 +7,7 @@ from pathlib import Path
 from ablate.cli.key_tables import key_tables, setting_tables
 from ablate.config.citations import Entry, papers, short
 from ablate.config.groups import CHECKOUT, PACKAGE, Groups, first_line, read_groups
-from ablate.config.subcommands import Parser, conclude
+from ablate.config.subcommands import PlainParser, conclude
 
 SHOWN = ("norm", "ffn", "residual", "position", "attention", "init", "model", "preset", "data", "scale", "optim")
 WRITTEN = "<!-- written by `make catalogue`: edit conf/ instead -->"
@@ -66,7 +66,8 @@ def _linked(entry: Entry) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the generated pages of a checkout, or print the catalogue of an installed package; the exit code."""
-    parser = Parser("ablate catalogue", "Every variant with its source, as tables; in a checkout, written to docs/.")
+    told = "Every variant with its source, as tables; in a checkout, written to docs/."
+    parser = PlainParser("ablate catalogue", description=told)
     parser.parse_args(arguments)
     return conclude(parser.prog, _write if CHECKOUT else _show)
 

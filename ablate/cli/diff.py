@@ -22,10 +22,9 @@ from ablate.config.subcommands import Parser, conclude
 from ablate.format.columns import columns
 from ablate.format.settings import flat
 from ablate.format.suggest import instead
-from ablate.results.atomic import read_json
 from ablate.results.choose import choose_study, manifest_of, studies
 from ablate.results.records import Cell, Manifest, PlannedRun
-from ablate.results.result import Result
+from ablate.results.result import Provenance, Result
 from ablate.results.run import Run
 from ablate.results.tables import as_planned, own_name
 
@@ -187,42 +186,36 @@ def _unequal(section: str, first: dict[str, Any], second: dict[str, Any], lackin
             yield Row(section, key, one, other)
 
 
-def _origin(side: Side) -> dict[str, Any]:
+def _origin(side: Side) -> dict[str, str]:
     """Versions, data, commit and machine that a run came from, as far as they are known."""
-    found, result = _provenance_file(side) or {}, side.result or Result(status="failed", final={})
-    git, versions = result.git, found.get("versions") or result.versions or {}
+    found, result = _provenance(side), side.result or Result(status="failed", final={})
+    git, versions = result.git, (found and found.versions) or result.versions or {}
     commit = f"{git.commit[:SHOWN]}{' with changes' * bool(git.dirty)}" if git and git.commit else None
-    known = {f"version of {name}": value for name, value in versions.items()}
-    known |= {"data": found.get("data") or result.data_fingerprint, "commit": commit}
+    known: dict[str, str | int | None] = {f"version of {name}": value for name, value in versions.items()}
+    known |= {"data": (found and found.data) or result.data_fingerprint, "commit": commit}
     known |= {"device": result.device, "host": result.host}
-    return {key: value for key, value in known.items() if value}
+    return {key: str(value) for key, value in known.items() if value}
 
 
 def _definitions(first: Side, second: Side) -> Iterator[dict[str, str]]:
     """Digests of the definitions that either run's numbers come from, and the other's do not, wherever they stand."""
-    told = [_provenance_file(side) or {} for side in (first, second)]
-    if told[0].get("format") != told[1].get("format"):
-        yield from ({"code": f"as release format {one.get('format', 1)} hashes it"} for one in told)
+    told = [_provenance(side) or Provenance(format=None, versions={}) for side in (first, second)]
+    if told[0].format != told[1].format:
+        yield from ({"code": f"as release format {one.format or 1} hashes it"} for one in told)
         return
-    found = [one.get("definitions") or {} for one in told]
-    alone = set(found[0].values()) ^ set(found[1].values())
-    for code in found:
-        yield {f"code of {name}": str(digest)[:SHOWN] for name, digest in code.items() if digest in alone}
+    alone = set(told[0].definitions.values()) ^ set(told[1].definitions.values())
+    for one in told:
+        yield {f"code of {name}": digest[:SHOWN] for name, digest in one.definitions.items() if digest in alone}
 
 
-def _provenance_file(side: Side) -> dict[str, Any] | None:
-    if side.run is None:
-        return None
-    try:
-        return read_json(side.run.folder / "provenance.json")
-    except FileNotFoundError:
-        return None
+def _provenance(side: Side) -> Provenance | None:
+    return side.run.provenance() if side.run else None
 
 
 def _unknown(first: Side, second: Side) -> list[str]:
     """The runs of two whose definitions are not known; none where cells are compared."""
     both = first.run and second.run
-    return [name for name, side in (("A", first), ("B", second)) if both and _provenance_file(side) is None]
+    return [name for name, side in (("A", first), ("B", second)) if both and _provenance(side) is None]
 
 
 def _results(first: Side, second: Side) -> Iterator[Row]:

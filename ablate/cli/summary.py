@@ -79,7 +79,7 @@ def _range(values: list[str]) -> str:
 def _metric(study: Study) -> str:
     metrics, tasks = evidence.measures(study.manifest), list(study.manifest.tasks.values())
     losses = tasks[0].yardsticks if len(tasks) == 1 and metrics[0].endswith("loss") else {}
-    yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in losses.items())
+    yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in losses.items() if value is not None)
     averages = {cell.config.train.average for cell in study.manifest.cells} - {"none"}
     when = "last step" + "".join(f", weights averaged ({how})" for how in sorted(averages))
     named = " or ".join(f"{metric}{naming.unit(study.manifest, metric)}" for metric in metrics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,6 +76,8 @@ def unreadable(text: str, error: Exception) -> str:
         return "must be key=value; see ablate --help"
     if text.rstrip().endswith(","):
         return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
+    if re.search(r"[=,]\s*,", text):
+        return "lacks a value before a comma; write values without gaps, as in norm=ln,rms"
     return f"cannot be read ({_first(error)}); write key=value"
 
 

@@ -6,6 +6,7 @@ Components (`norm`, `ffn`, ...) are not described here: a component's constructo
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -264,6 +265,7 @@ def _with(node: Any, path: list[str], value: Any) -> Any:
     return dataclasses.replace(node, **{name: _with(getattr(node, name), rest, value) if rest else value})
 
 
+@functools.cache
 def register() -> None:
     """Put the frame into Hydra's store, where `conf/config.yaml` takes it from."""
     ConfigStore.instance().store(name="schema", node=writable(Config))

@@ -10,20 +10,24 @@ from pathlib import Path
 from typing import NoReturn
 
 from ablate.config.errors import Corrupt, PlanError, Refused
-from ablate.config.targets import named
+from ablate.config.targets import allowed_packages
 
 
-class Parser(argparse.ArgumentParser):
-    """Arguments of a command, with `--results-dir`; a mistake is one line."""
+class PlainParser(argparse.ArgumentParser):
+    """Arguments of a command; a mistake is one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """One line, without the usage."""
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+class Parser(PlainParser):
+    """Arguments of a command that reads results, with `--results-dir`."""
 
     def __init__(self, prog: str, description: str):
         super().__init__(prog=prog, description=description)
         folder = os.environ.get("ABLATE_RESULTS", "results")
         self.add_argument("--results-dir", default=folder, type=Path, help="where results are (default: %(default)s)")
-
-    def error(self, message: str) -> NoReturn:
-        """One line, without the usage."""
-        self.exit(2, f"{self.prog}: {message}\n")
 
 
 def user_of(words: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -38,7 +42,7 @@ def user_of(words: Iterable[str]) -> tuple[list[str], list[str]]:
         else:
             packages += [name for part in value[1:-1].split(",") if (name := part.strip().strip("\"'"))]
     try:
-        return others, named(packages)
+        return others, allowed_packages(packages)
     except ValueError as error:
         raise Refused(str(error)) from None
 

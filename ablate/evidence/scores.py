@@ -14,6 +14,7 @@ from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuned import tuned
 from ablate.format.settings import flat
+from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Look, Manifest, TaskFacts
 from ablate.results.study import Study
 
@@ -37,7 +38,7 @@ def endpoints(manifest: Manifest) -> dict[str, str]:
     split, _, wanted = (manifest.endpoint or "test/").partition("/")
     named = {name: str(next(iter(task.metrics))) for name, task in manifest.tasks.items()}
     if wanted not in named.values():
-        named |= {name: wanted for name, task in manifest.tasks.items() if _plain(wanted) in task.metrics}
+        named |= {name: wanted for name, task in manifest.tasks.items() if measured_as(wanted) in task.metrics}
     fallback = next(iter(named.values()))
     return {cell.id: f"{split}/{named.get(cell.task, fallback)}" for cell in manifest.cells}
 
@@ -47,14 +48,9 @@ def measures(manifest: Manifest) -> list[str]:
     return list(dict.fromkeys(endpoints(manifest).values()))
 
 
-def _plain(metric: str) -> str:
-    """A metric's name without its split and length; bits per byte go with the loss."""
-    return metric.split("/")[-1].split("@")[0].replace("bpb", "loss")
-
-
 def lower_is_better(manifest: Manifest, metric: str) -> bool:
     """Whether less of a metric is better, as the study's tasks say, at any length; bits per byte go with the loss."""
-    name = _plain(metric)
+    name = measured_as(metric)
     known = {key: way for task in manifest.tasks.values() for key, way in task.metrics.items()}
     if name not in known:
         raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(known)}")

@@ -19,7 +19,10 @@ from ablate.config.groups import read_groups
 from ablate.execution.jobs import run_alone
 from ablate.execution.signals import heeding_signals
 from ablate.execution.tracking.mirror import one_line
+from ablate.format.suggest import instead
 
+# The extra of pyproject.toml that brings a launcher.
+EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "slurm", "ray": "ray"}
 OURS = ("hydra.mode", "hydra/sweeper", "hydra.sweeper")
 
 
@@ -43,8 +46,20 @@ def launcher_problems(words: Sequence[str]) -> list[Problem]:
             try:
                 composer.compose(list(words))
             except (*COMPOSING, TypeError, AttributeError) as error:  # of its own settings Hydra checks no types
-                return [Problem(" ".join(words), f"Hydra cannot read this ({str(error).strip().splitlines()[0]})")]
+                return [unread(words, error)]
     return []
+
+
+def unread(words: Sequence[str], error: Exception) -> Problem:
+    """What to say of words that Hydra refuses; of a launcher that is not there, which are."""
+    there = GlobalHydra.instance().config_loader().get_group_options("hydra/launcher")
+    for word in words:
+        key, _, name = word.partition("=")
+        if key == "hydra/launcher" and name in EXTRAS.keys() - {*there}:
+            return Problem(word, f"is not installed; pip install 'ablate[{EXTRAS[name]}]' brings it")
+        if key == "hydra/launcher" and name not in there:
+            return Problem(word, f"no such launcher; {instead(name, [*there, *EXTRAS])}")
+    return Problem(" ".join(words), f"Hydra cannot read this ({str(error).strip().splitlines()[0]})")
 
 
 def launch(words: Sequence[str], jobs: Sequence[Sequence[str]]) -> str | None:

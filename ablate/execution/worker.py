@@ -127,7 +127,7 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
         # Before a user's package is imported: what is hashed is what will run.
         if not run.path.endswith(run_key(config, seed, cell.task)):
             raise RuntimeError("code or libraries changed after the plan was made; give the command again")
-        write_json(run.provenance_file, provenance(config, seed, cell.task), run.check)
+        write_json(run.provenance_file, provenance(config, seed, cell.task).as_json(), run.check)
         with contextlib.nullcontext() if is_foreign(config) else unchanged():
             trainer = new_trainer(run, config, seed)
             if trainer.task.fingerprint != cell.task:

@@ -59,9 +59,9 @@ def attend_explicit(
 
 def scores_of(query: Tensor, key: Tensor, scale: float) -> Tensor:
     """Q Kᵀ · scale, before any bias: (B, H, T, D), (B, H, S, D) -> (B, H, T, S)."""
-    if query.device.type == "cpu":
-        return (query * scale) @ key.transpose(-2, -1)
-    return in_float32(query, key) * scale
+    if query.device.type == "cuda":
+        return in_float32(query, key) * scale
+    return (query * scale) @ key.transpose(-2, -1)
 
 
 def in_float32(query: Tensor, key: Tensor) -> Tensor:

@@ -6,24 +6,21 @@ import dataclasses
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import stored
 from ablate.planning.earlier_runs import Earlier
-from ablate.results.atomic import read_json
 from ablate.results.records import Cell, PlannedRun
+from ablate.results.result import Provenance
 from ablate.results.run import Run
 from ablate.results.run_key import FORMAT, provenance, settings, settings_of
-from ablate.results.stored_targets import named
+from ablate.results.stored_targets import by_own_names
 from ablate.results.tables import as_planned
 
 ALIKE = ("versions", "data", "study")  # of a run that differs in code only
 SHOWN = 3  # definitions that are named
 OTHER = "by another release"
-
-Row = dict[str, Any]
 
 
 def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
@@ -62,24 +59,24 @@ class Told:
 
     def __init__(self, results: Path):
         self.results = results
-        self.folders: dict[str, dict[tuple[int, str], list[tuple[Run, Row]]]] = {}
+        self.folders: dict[str, dict[tuple[int, str], list[tuple[Run, Provenance]]]] = {}
 
-    def like(self, cell: Cell, seed: int) -> tuple[Row, list[tuple[Run, Row]]]:
+    def like(self, cell: Cell, seed: int) -> tuple[Provenance, list[tuple[Run, Provenance]]]:
         """What a planned run comes from, and the runs of its cell's folder with the same seed and settings."""
         if cell.name not in self.folders:
             self.folders[cell.name] = self.read(cell.name)
         planned = provenance(cell.config, seed, cell.task)
-        return planned, self.folders[cell.name].get((seed, planned["numbers"]), [])
+        return planned, self.folders[cell.name].get((seed, planned.numbers), [])
 
-    def read(self, name: str) -> dict[tuple[int, str], list[tuple[Run, Row]]]:
+    def read(self, name: str) -> dict[tuple[int, str], list[tuple[Run, Provenance]]]:
         """The runs of a folder by seed and settings."""
-        found: dict[tuple[int, str], list[tuple[Run, Row]]] = {}
+        found: dict[tuple[int, str], list[tuple[Run, Provenance]]] = {}
         for file in (self.results / "runs" / name).glob("s*-*/provenance.json"):
             run = Run(self.results, f"{name}/{file.parent.name}")
             seed = file.parent.name[1:].partition("-")[0]
             told = read_provenance(run)
             if told and seed.isdigit():
-                found.setdefault((int(seed), told["numbers"]), []).append((run, told))
+                found.setdefault((int(seed), told.numbers), []).append((run, told))
         return found
 
 
@@ -102,12 +99,12 @@ def take_others(results: Path, runs: list[PlannedRun], rows: list[Cell]) -> tupl
     return chosen, [dataclasses.replace(row, notes=row.notes + notes.get(row.id, [])) for row in rows]
 
 
-def _newest(planned: Row, like: list[tuple[Run, Row]]) -> tuple[str, set[str]] | None:
+def _newest(planned: Provenance, like: list[tuple[Run, Provenance]]) -> tuple[str, set[str]] | None:
     """Path of the newest run that differs from the planned one in code only, and the definitions that do."""
     found = [
         (ended, run.path, changed_names(told, planned))
         for run, told in like
-        if all(told.get(key) == planned[key] for key in ALIKE) and (ended := _ended(run))
+        if all(getattr(told, key) == getattr(planned, key) for key in ALIKE) and (ended := _ended(run))
     ]
     return max(found)[1:] if found else None
 
@@ -121,35 +118,34 @@ def _ended(run: Run) -> str | None:
     return result.ended or "some time" if result and result.status in ("done", "diverged") else None
 
 
-def read_provenance(run: Run) -> dict[str, Any] | None:
+def read_provenance(run: Run) -> Provenance | None:
     """What a run came from; None where it does not say."""
     try:
-        told = read_json(run.provenance_file)
-        told = told if told.get("format") == FORMAT else as_now(told, run)
-    except (FileNotFoundError, Corrupt):
+        told = run.provenance()
+        told = told if told is None or told.format == FORMAT else as_now(told, run)
+    except Corrupt:
         return None
-    kept = all(isinstance(told.get(key), dict) for key in ("definitions", "versions"))
-    return told if kept and isinstance(told.get("numbers"), str) else None
+    return told if told and told.numbers else None
 
 
-def as_now(told: Row, run: Run) -> Row:
+def as_now(told: Provenance, run: Run) -> Provenance:
     """What another release said that a run came from, its settings hashed as they are now.  Raises `Corrupt`."""
     seed = run.path.rpartition("/")[2][1:].partition("-")[0]
+    code = told.code if isinstance(told.code, dict) else told.definitions
     try:
         hashed = settings_of(stored(read_plain(run.config_file)), int(seed))
-        code = told.get("definitions", told["code"])
-        return told | {"numbers": hashed, "definitions": code, "source": named(told.get("source"))}
+        return dataclasses.replace(told, numbers=hashed, definitions=code, source=by_own_names(told.source))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Corrupt(f"{run.config_file} is no configuration ({error})") from None
 
 
-def changed_names(old: Row, new: Row) -> set[str]:
+def changed_names(old: Provenance, new: Provenance) -> set[str]:
     """The definitions whose content is not on both sides, wherever it stands, by where they stand; of a run of another
     release, that it is one.
     """
-    if old.get("format") != new.get("format"):
+    if old.format != new.format:
         return {OTHER}
-    one, other = old["definitions"], new["definitions"]
+    one, other = old.definitions, new.definitions
     alone = set(one.values()) ^ set(other.values())
     return {name for side in (one, other) for name, digest in side.items() if digest in alone}
 
@@ -203,20 +199,20 @@ def trained_again(
     return again + [f"{_counted(moved, 'of these cells')} trained before the data changed; trained again"] * (moved > 0)
 
 
-def _data_changed(like: list[Row], planned: Row) -> bool:
+def _data_changed(like: list[Provenance], planned: Provenance) -> bool:
     """Whether there is a run on data from the same place, and none on those that are there now."""
-    now, source = planned["data"], planned["source"]
-    return not any(came.get("data") == now for came in like) and any(came.get("source") == source for came in like)
+    now, source = planned.data, planned.source
+    return not any(came.data == now for came in like) and any(came.source == source for came in like)
 
 
-def _reason(old: dict[str, Any] | None, new: dict[str, Any]) -> str:
+def _reason(old: Provenance | None, new: Provenance) -> str:
     """Why a run is not taken, but for its code; empty where it differs in code only."""
     if old is None:
         return "by an ablate that did not keep what they came from"
-    if old.get("study") != new["study"]:
-        return f"under reuse={'none' if old.get('study') else 'same'}"
-    differ = [key for key in new["versions"] if old["versions"].get(key) != new["versions"][key]]
-    versions = ", ".join(f"{key} {old['versions'].get(key)} (now {new['versions'][key]})" for key in differ)
+    if old.study != new.study:
+        return f"under reuse={'none' if old.study else 'same'}"
+    differ = {key: now for key, now in new.versions.items() if old.versions.get(key) != now}
+    versions = ", ".join(f"{key} {old.versions.get(key)} (now {now})" for key, now in differ.items())
     return f"with {versions}" if differ else ""
 
 

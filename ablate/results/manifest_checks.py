@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from ablate.config.claim_relations import weighed
 from ablate.config.designs import DESIGNS
 from ablate.config.margin import fraction_of
+from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Manifest, PlannedRun, UnitRun
 
 
@@ -17,7 +20,9 @@ def flaws(manifest: Manifest) -> Iterator[str]:
     others = (manifest.confirms, manifest.tunes, manifest.placebo_of, manifest.exchange_of)
     named = (manifest.study, *others, manifest.placebos, manifest.exchange)
     yield from (f"names the study {name!r}" for name in named if name is not None and not is_name(name))
-    yield from (f"has no metrics of its task {task.name}" for task in manifest.tasks.values() if not task.metrics)
+    for task in manifest.tasks.values():
+        yield from [f"has no metrics of its task {task.name}"] * (not task.metrics)
+        yield from [f"has no train_tokens of its task {task.name}"] * (task.train_tokens == 0)
     if manifest.design not in DESIGNS:
         yield f"has the design {manifest.design!r}, which is none of {', '.join(DESIGNS)}"
     if manifest.sequential and not manifest.sequential.looks:
@@ -25,9 +30,9 @@ def flaws(manifest: Manifest) -> Iterator[str]:
     if manifest.margin and isinstance(manifest.margin.value, str) and fraction_of(manifest.margin.value) is None:
         yield f"has the margin {manifest.margin.value!r}, which is no number and no share of the steps"
     yield from _of_factors(manifest)
-    for name, entry in [*manifest.claims.items(), *manifest.withdrawn.items()]:
-        for claim in (entry.claim, *(old.claim for old in entry.earlier)):
-            yield from [f"has a claim {name} that {claim.flaw}"] if claim.flaw else []
+    yield from _of_claims(manifest)
+    seeds = (*manifest.seeds, *(run.seed for run in manifest.runs))
+    yield from (f"has the seed {seed}, which is none" for seed in seeds if not 0 <= seed < 2**63)
     for cell in manifest.cells:
         yield from _of_cell(manifest, cell)
     yield from filter(None, map(flaw_of_run, manifest.runs))
@@ -76,9 +81,24 @@ def _of_factors(manifest: Manifest) -> Iterator[str]:
             yield f"has the reference {name}={level}, which is no level of its factors"
 
 
+def _of_claims(manifest: Manifest) -> Iterator[str]:
+    measured = {name for task in manifest.tasks.values() for name in task.metrics}
+    for name, entry in [*manifest.claims.items(), *manifest.withdrawn.items()]:
+        for claim in (entry.claim, *(old.claim for old in entry.earlier)):
+            yield from [f"has a claim {name} that {claim.flaw}"] if claim.flaw else []
+        metric = entry.claim.metric
+        if name in manifest.claims and not all(weighed(entry.claim, manifest.cells)):
+            yield f"has a claim {name} of which its cells say nothing"
+        if metric is not None and measured_as(metric) not in measured:
+            yield f"has a claim {name} about {metric}, which none of its tasks measures"
+
+
 def _of_cell(manifest: Manifest, cell: Cell) -> Iterator[str]:
     if not is_name(cell.name):
         yield f"has a cell with the name {cell.name!r}, which can name no folder"
+    for size in ("params", "flops_per_token", "tokens_per_step"):
+        if not 0 <= (getattr(cell, size) or 0) < math.inf:
+            yield f"has a cell {cell.label} with the {size} {getattr(cell, size)}"
     if manifest.factors.keys() - cell.levels:
         yield f"has no levels of its cell {cell.label}"
     if cell.task not in manifest.tasks:

@@ -17,6 +17,11 @@ def named(manifest: Manifest, name: Any) -> str:
     return manifest.shown.get(text, text)
 
 
+def measured_as(metric: str) -> str:
+    """A metric as its task names it, without split and length; bits per byte go with the loss."""
+    return metric.split("/")[-1].split("@")[0].replace("bpb", "loss")
+
+
 def assigned(manifest: Manifest, factor: str, level: Any) -> str:
     """A factor with its level, optim.lr=0.001, as people shall read them."""
     return f"{named(manifest, factor)}={named(manifest, level)}"

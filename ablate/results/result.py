@@ -1,9 +1,9 @@
-"""What a run ended with, as its result.json and evaluation.json hold it."""
+"""What a run came from and what it ended with, as its provenance.json, result.json and evaluation.json hold it."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from ablate.config.typed_json import Record, later, record
 from ablate.results.checksum import Sum
@@ -11,6 +11,24 @@ from ablate.results.records import Number
 
 Status = Literal["done", "diverged", "failed"]
 Metrics = dict[str, Number | None]  # None was not finite
+
+
+@record
+class Provenance(Record):
+    """All that a run's numbers come from: its settings (a hash), versions, data, and code (a hash).
+
+    `study` is the one that the run belongs to alone, under reuse=none; `source` says where the data were, and
+    `definitions` holds the digest of each by where it stands.  In format 1, which says none, `code` was these.
+    """
+
+    format: int | None = later()
+    numbers: str = ""
+    versions: dict[str, str | int]
+    data: str = ""
+    source: dict[str, Any] | None = None
+    study: str | None = None
+    code: str | dict[str, str] = ""
+    definitions: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @record

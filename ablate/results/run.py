@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 from ablate.config.errors import Corrupt
 from ablate.config.typed_json import Record, parse
-from ablate.results.atomic import no_link, read_sealed
+from ablate.results.atomic import no_link, read_json, read_sealed
 from ablate.results.damage import verify, verify_kept
 from ablate.results.lease import Lease, holder, take
-from ablate.results.result import Evaluation, Metrics, Result
+from ablate.results.result import Evaluation, Metrics, Provenance, Result
 from ablate.results.tables import parse_lines
 
 T = TypeVar("T", bound=Record)
@@ -75,6 +75,13 @@ class Run:
         self.sealed = self.sealed and sealed
         ours = whose is None or (told.torch, told.data_fingerprint) == (whose.torch, whose.data_fingerprint)
         return told.metrics if ours else {}
+
+    def provenance(self) -> Provenance | None:
+        """What the run came from, or None where it does not say; raises `Corrupt`."""
+        try:
+            return read_record(Provenance, read_json(self.provenance_file), self.provenance_file)
+        except FileNotFoundError:
+            return None
 
     def metrics(self) -> tuple[list[dict[str, Any]], int]:
         """The logged steps in order, and how many torn lines were passed over."""

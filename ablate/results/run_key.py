@@ -13,7 +13,8 @@ from ablate.config.schema import LATER, NO_NUMBERS, STUDY_KEYS, Config, neutral_
 from ablate.results.code_hash import Code
 from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.records import FORMAT as FORMAT
-from ablate.results.stored_targets import named, parts_of
+from ablate.results.result import Provenance
+from ablate.results.stored_targets import by_own_names, parts_of
 
 KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
 
@@ -32,10 +33,10 @@ def numbers(config: Config) -> dict[str, Any]:
 
 def as_before(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration without the keys that came later than the first release and say that all is as it was before."""
-    neutral = LATER | {group: named(node) for group, node in neutral_groups().items()}
+    neutral = LATER | {group: by_own_names(node) for group, node in neutral_groups().items()}
 
     def counts(key: str, value: Any) -> bool:
-        return key not in neutral or named(value) != neutral[key]
+        return key not in neutral or by_own_names(value) != neutral[key]
 
     kept = {key: value for key, value in config.items() if counts(key, value)}
     for section in {key.partition(".")[0] for key in LATER} & kept.keys():
@@ -46,7 +47,7 @@ def as_before(config: dict[str, Any]) -> dict[str, Any]:
 
 def settings(config: Config) -> dict[str, Any]:
     """What a run's numbers depend on beside its code, data and seed, as keys and names keep it."""
-    found: dict[str, Any] = named(numbers(config))
+    found: dict[str, Any] = by_own_names(numbers(config))
     return found
 
 
@@ -65,26 +66,22 @@ def cell_id(name: str, config: Config, fingerprint: str) -> str:
 def run_key(config: Config, seed: int, fingerprint: str) -> str:
     """`s<seed>-<hash>`: the name of a run's folder."""
     found = provenance(config, seed, fingerprint)
-    return f"s{seed}-{_digest([seed, {name: found[name] for name in KEYED}])[:16]}"
+    return f"s{seed}-{_digest([seed, {name: getattr(found, name) for name in KEYED}])[:16]}"
 
 
-def provenance(config: Config, seed: int, fingerprint: str) -> dict[str, Any]:
-    """All that a run's numbers come from: its settings (a hash), versions, data, and code (a hash).
-
-    `study` is the one that the run belongs to alone, under reuse=none.  No part of the key are `source`, which says
-    where the data were, and `definitions`, each with its digest and where it stands.
-    """
+def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
+    """All that a run's numbers come from.  No part of the key are `source` and `definitions`."""
     used = code_of(config)
-    return {
-        "format": FORMAT,
-        "numbers": settings_of(config, seed),
-        "versions": {"torch": torch.__version__, "numpy": numpy.__version__, "threads": 1},
-        "data": fingerprint,
-        "source": named(config.data),
-        "study": config.study if config.reuse == "none" else None,
-        "code": used.content,
-        "definitions": used.definitions,
-    }
+    return Provenance(
+        format=FORMAT,
+        numbers=settings_of(config, seed),
+        versions={"torch": str(torch.__version__), "numpy": numpy.__version__, "threads": 1},
+        data=fingerprint,
+        source=by_own_names(config.data),
+        study=config.study if config.reuse == "none" else None,
+        code=used.content,
+        definitions=used.definitions,
+    )
 
 
 def settings_of(config: Config, seed: int) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import shlex
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ def _case(stamped: dict[str, Any], results: Path, folder: Path | None) -> Case:
         return arguments_.case(results, sources.read(results, choose_study(results, str(stamped["study"]))), folder)
     parser = Parser("ablate analyse", "")
     arguments_.add_arguments(parser)
-    given = parser.parse_args(shlex.split(str(stamped["command"]))[3:])
+    words = shlex.split(str(stamped["command"]))  # ablate analyse --runs FILE …; before: python -m analysis --runs …
+    given = parser.parse_args([*itertools.dropwhile(lambda word: not word.startswith("--"), words)])
     given.results_dir = results  # where runs of W&B are kept
     return arguments_.case(results, arguments_.study_of(given), folder)
 

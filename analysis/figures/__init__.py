@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import matplotlib
@@ -13,52 +14,15 @@ from analysis.case.figures_yaml import FILE, Edits, edits_of, write_defaults
 from analysis.figures.draw import style
 from analysis.figures.draw.page import page_of
 from analysis.figures.kind import Kind, Page
-from analysis.figures.kinds import (
-    claims,
-    curves,
-    depth,
-    diagnostics,
-    divergence,
-    effects,
-    extrapolation,
-    interactions,
-    looks,
-    main_effects,
-    pareto,
-    placebos,
-    proxy,
-    seeds,
-    sensitivity,
-    solved,
-    waterfall,
-    width,
-)
 from analysis.figures.stamp import metadata, stamp_of
 from analysis.figures.subset import select
 
 __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "tables", "write"]
 
 # In the order in which a reader wants them.
-KINDS: tuple[Kind, ...] = (
-    claims.KIND,
-    effects.KIND,
-    waterfall.KIND,
-    main_effects.KIND,
-    interactions.KIND,
-    placebos.KIND,
-    proxy.KIND,
-    divergence.KIND,
-    looks.KIND,
-    seeds.KIND,
-    curves.KIND,
-    solved.KIND,
-    sensitivity.KIND,
-    extrapolation.KIND,
-    depth.KIND,
-    width.KIND,
-    pareto.KIND,
-    diagnostics.KIND,
-)
+ORDER = "claims effects waterfall main_effects interactions placebos proxy divergence looks seeds curves solved"
+ORDER += " sensitivity extrapolation depth width pareto diagnostics"
+KINDS: tuple[Kind, ...] = tuple(import_module(f"analysis.figures.kinds.{name}").KIND for name in ORDER.split())
 
 
 def edits(case: Case) -> Edits:

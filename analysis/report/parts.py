@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from ablate import evidence, format
 from ablate.results import naming
 from analysis.case import Case
+from analysis.figures.stamp import source_hash
 from analysis.report import page
 from analysis.report.blocks import Block, Curves, Facts, Findings, Heading, Listing, Part, Runs, Table, Text
 from analysis.report.curve_data import series
 from analysis.report.figures import pictures
-from analysis.report.provenance import hashes
-from analysis.report.settings import common
-from analysis.writing.sections import ALONE, Section, noise, sections
+from analysis.writing.sections import ALONE, Section, common, noise, sections
 from analysis.writing.sheet import Sheet
 
 QUESTIONS = {
@@ -49,11 +49,18 @@ def parts(case: Case, folder: Path) -> list[Part]:
                 place = SHEETS.get(sheet.name, SECTIONS.get(section.name, "trust"))
                 found[place] += [_runs(case, sheet)] if sheet.name == "runs" else _sheet(sheet, said)
     found["compared"] += _sheet(common(case.study.manifest), said, folded=True)
-    found["made"] += [Facts(hashes(folder))]
+    found["made"] += [Facts(_hashes(folder))]
     for name, figure in pictures(case, folder).items():
         found[FIGURES.get(name, "figures")].append(figure)
     found["help"].sort(key=lambda block: isinstance(block, Table))  # what is said and drawn comes before the numbers
     return [Part(name, QUESTIONS[name], blocks) for name, blocks in found.items() if blocks]
+
+
+def _hashes(folder: Path) -> list[tuple[str, str]]:
+    """SHA-256 of every table in the folder of a study, and of the analysis itself."""
+    files = sorted(folder.glob("*.csv"))
+    tables = [(f"SHA-256 of {file.name}", hashlib.sha256(file.read_bytes()).hexdigest()) for file in files]
+    return [*tables, ("hash of the analysis", f"{source_hash()} (also in the metadata of every figure)")]
 
 
 def warnings(case: Case) -> list[str]:

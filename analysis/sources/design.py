@@ -35,7 +35,9 @@ def arrange(levels: dict[str, Levels], asked: Asked) -> Layout:
     described = asked.described
     factors = _ordered(levels, described)
     reference = _reference(levels, factors, asked)
-    factors |= {name: _turned(factors[name], level, described, name) for name, level in reference.items()}
+    if described.design in ("cumulative", "leave_one_out"):  # levels from the reference, or to it
+        for name in reference.keys() - described.factors.keys():
+            factors[name].sort(key=lambda level: (level == reference[name]) == (described.design == "leave_one_out"))
     made = Layout(levels, factors, reference, described.design or _shown(levels, reference))
     if described.design:
         if wrong := _contradiction(made):
@@ -44,24 +46,12 @@ def arrange(levels: dict[str, Levels], asked: Asked) -> Layout:
     return made if made.design else _merged(made)
 
 
-def _turned(known: list[Any], reference: Any, described: Described, name: str) -> list[Any]:
-    """Levels as designs have them where nobody gave their order: cumulative from the reference, leave one out to it."""
-    if _order(described, name) or described.design not in ("cumulative", "leave_one_out"):
-        return known
-    others = [level for level in known if level != reference]
-    return [reference, *others] if described.design == "cumulative" else [*others, reference]
-
-
-def _order(described: Described, name: str) -> tuple[str, ...]:
-    return dict(described.factors).get(name, ())
-
-
 def _ordered(levels: dict[str, Levels], described: Described) -> dict[str, list[Any]]:
     """The levels of each factor, in the order of the study file, else in that of the runs."""
     found = {}
     for name in next(iter(levels.values())):
         known = list(dict.fromkeys(each[name] for each in levels.values()))
-        written = [level_of(text, known) for text in _order(described, name)]
+        written = [level_of(text, known) for text in described.factors.get(name, ())]
         for absent in (level for level in written if level not in known):
             there = ", ".join(map(show, known))
             raise Refused(f"{described.file}: factors.{name}: no run has the level {absent}; there are {there}")
@@ -89,7 +79,7 @@ def _reference(levels: dict[str, Levels], factors: dict[str, list[Any]], asked: 
         told = ",".join(f"{name}={show(level)}" for name, level in wanted.items())
         raise Refused(f"{_where(asked, '')} {told}: no run has all of these levels")
     if asked.described.design == "cumulative":
-        ordered = [name for name in factors if _order(asked.described, name)]
+        ordered = [name for name in factors if name in asked.described.factors]
         fitting.sort(key=lambda each: sum(factors[name].index(each[name]) for name in ordered))
     compared = [[name for name in each if name not in asked.within] for each in fitting]
     if not compared[0]:

@@ -13,6 +13,7 @@ import pandas
 
 from ablate.config.errors import Refused
 from ablate.format import show
+from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Manifest, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study
 from analysis.sources.columns import SHAPE, STEPS, direction, plain
@@ -44,7 +45,7 @@ def command(flag: str, source: str, asked: Asked) -> str:
     options = {"--factors": ",".join(asked.factors), "--metric": ",".join(asked.metrics), "--reference": reference}
     given = [word for pair in (options | {"--within": ",".join(asked.within)}).items() if pair[1] for word in pair]
     way = [] if asked.lower is None else ["--lower" if asked.lower else "--higher"]
-    words = ["python", "-m", "analysis", flag, source, *given, *way, *["--unpaired"] * asked.unpaired]
+    words = ["ablate", "analyse", flag, source, *given, *way, *["--unpaired"] * asked.unpaired]
     words += ["--group", asked.group] if asked.group else []
     words += ["--study", asked.described.file] if asked.described.file else []
     return shlex.join(words)
@@ -219,9 +220,7 @@ def _planned(runs: pandas.DataFrame) -> list[PlannedRun]:
 def _task(origin: Origin, metrics: list[str], lower: bool) -> TaskFacts:
     known = {name: direction(name) for name in metrics} | {metrics[0]: lower}
     ways: dict[str, Way] = {
-        name.split("/")[-1].split("@")[0].replace("bpb", "loss"): "min" if way else "max"
-        for name, way in reversed(known.items())
-        if way is not None
+        measured_as(name): "min" if way else "max" for name, way in reversed(known.items()) if way is not None
     }
     # What a target stands for is not known, nor the unit of a loss.
     return TaskFacts(name=origin.study, title=origin.source, kind="foreign", metrics=ways)

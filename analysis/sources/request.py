@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -11,8 +13,8 @@ class Described(NamedTuple):
     file: str = ""
     study: str = ""
     question: str = ""
-    factors: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    reference: tuple[tuple[str, str], ...] = ()
+    factors: Mapping[str, list[str]] = MappingProxyType({})
+    reference: Mapping[str, str] = MappingProxyType({})
     design: str = ""
     margin: float | None = None
     claims: Any = None

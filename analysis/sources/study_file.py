@@ -94,15 +94,15 @@ def _described(file: str, content: dict[str, Any]) -> Described:
     if lost := [name for name, level in reference.items() if not isinstance(level, str)]:
         raise ValueError(f"reference.{lost[0]}: is no level; write one")
     return Described(
-        file,
-        study,
-        _text(content, "question"),
-        tuple((name, tuple(levels)) for name, levels in factors.items()),
-        tuple(reference.items()),
-        design,
-        _margin(content.get("margin")),
-        content.get("claims"),
-        content.get("at"),
+        file=file,
+        study=study,
+        question=_text(content, "question"),
+        factors=factors,
+        reference=reference,
+        design=design,
+        margin=_margin(content.get("margin")),
+        claims=content.get("claims"),
+        at=content.get("at"),
     )
 
 
@@ -152,8 +152,8 @@ def level_of(text: Any, known: list[Any]) -> Any:
     if not isinstance(text, str):
         return text
     value = _number(text)
-    equal = [level for level in known if is_number(level) and is_number(value) and level == value]
     by_text = [level for level in known if show(level) == text]
+    equal = [level for level in known if is_number(level) and is_number(value) and level == value]
     unlike = [level for level in known if show(level).lower() == text.lower()]
     return next((found[0] for found in (by_text, equal, unlike) if len(found) == 1), text)
 
@@ -171,10 +171,8 @@ def judged(
     factor, `variant`; `metrics` says of each whether less is better.  Raises `Refused` for the first claim that is none
     about these cells.
     """
-    at = None if described.at is None else _side(described.at, factors)
-    named = described.claims
-    given = {name: _claim(claim, factors) for name, claim in named.items()} if isinstance(named, dict) else named
-    claims, problems = evidence.read_claims({} if given is None else given, factors, at)
+    given = {} if described.claims is None else _meant(described.claims, factors)
+    claims, problems = evidence.read_claims(given, factors, _meant(described.at, factors))
     if not problems:
         problems = [told for name, claim in claims.items() for told in _unmeasured(name, claim, metrics)]
     if not problems:
@@ -202,7 +200,7 @@ def _unmeasured(name: str, claim: Claim, metrics: dict[str, bool | None]) -> lis
 
 def wanted_factors(asked: Asked, columns: list[str]) -> list[str]:
     """The factors that the command line names, else those of the study file.  Raises `Refused`."""
-    named = [name for name, _ in asked.described.factors]
+    named = list(asked.described.factors)
     if lost := [name for name in named if name not in columns]:
         there = instead(lost[0], columns)
         raise Refused(f"{asked.described.file}: factors.{lost[0]}: there is no such column: {there}")
@@ -216,30 +214,10 @@ def claimed_metrics(described: Described) -> list[str]:
     return [metric for metric in named if isinstance(metric, str)]
 
 
-def _claim(claim: Any, factors: dict[str, list[Any]]) -> Any:
-    """A claim with its levels as the runs have them and its numbers as numbers."""
-    if not isinstance(claim, dict):
-        return claim
-    found = {}
-    for key, value in claim.items():
-        if key == "margin":
-            found[key] = _number(value)
-        elif key == "at":
-            found[key] = _side(value, factors)
-        else:
-            found[key] = [_side(side, factors) for side in value] if isinstance(value, list) else value
-    return found
-
-
-def _side(side: Any, factors: dict[str, list[Any]]) -> Any:
-    """A side with levels of the runs; published numbers as numbers; whatever is neither as it is."""
-    if isinstance(side, list):
-        return [_number(value) for value in side]
-    if not isinstance(side, dict):
-        return side
-    return {
-        key: [level_of(text, factors.get(key, [])) for text in asked]
-        if isinstance(asked, list)
-        else level_of(asked, factors.get(key, []))
-        for key, asked in side.items()
-    }
+def _meant(said: Any, factors: dict[str, list[Any]], key: str = "") -> Any:
+    """What a study file says of claims, with levels as the runs have them and its numbers as numbers."""
+    if isinstance(said, dict):
+        return {name: _meant(part, factors, name) for name, part in said.items()}
+    if isinstance(said, list):
+        return [_meant(part, factors, key) for part in said]
+    return level_of(said, factors[key]) if key in factors else _number(said)

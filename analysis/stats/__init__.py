@@ -1,11 +1,29 @@
-"""Statistics beyond the effects over seeds: documents as clusters, several tasks, tasks that are solved or not.
+"""Statistics beyond the effects over seeds: documents as clusters, several tasks, tasks that are solved or not."""
 
-tables(results, study, effects, rng)   by name, each a table of numbers, of those that the study has anything for
-"""
+from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+import pandas
+
+from ablate.results.study import Study
 from analysis.stats.documents import documents
 from analysis.stats.multi_task import aggregate, interactions, ranks
 from analysis.stats.solve_times import solved
-from analysis.stats.tables import tables
 
 __all__ = ["aggregate", "documents", "interactions", "ranks", "solved", "tables"]
+
+
+def tables(
+    results: Path, study: Study, effects: pandas.DataFrame, rng: np.random.Generator
+) -> dict[str, pandas.DataFrame]:
+    """Those tables for which the study has anything; `rng` draws the bootstrap of the aggregate over tasks."""
+    found = {
+        "documents": documents(results, study, effects),
+        "tasks": interactions(study),
+        "ranks": ranks(study),
+        "aggregate": aggregate(study, rng),
+        "solved": solved(study),
+    }
+    return {name: table for name, table in found.items() if table is not None and len(table)}

@@ -219,6 +219,13 @@ def settings(manifest: Manifest) -> list[dict[str, str]]:
     return [flattened({key: value for key, value in config if key not in STUDY_KEYS}) for config in configs]
 
 
+def common(manifest: Manifest) -> Sheet:
+    """The settings that are equal in all resolved configurations, with their values."""
+    first, *others = settings(manifest)
+    shared = [[key, text] for key, text in first.items() if all(each.get(key) == text for each in others)]
+    return Sheet("shared", f"Settings that all cells share ({len(shared)})", ["setting", "value"], shared, [])
+
+
 def flattened(config: dict[str, Any]) -> dict[str, str]:
     """A configuration as texts by dotted names; a component's target goes by the component's name."""
     found = {key: value for key, value in flat(config).items() if not key.endswith("_partial_")}

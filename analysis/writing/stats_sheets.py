@@ -8,7 +8,7 @@ import pandas
 
 from ablate import format
 from ablate.evidence.equivalence import SEEDS
-from analysis.writing.sheet import Sheet
+from analysis.writing.sheet import Sheet, sheet_of
 
 
 def sheets(found: dict[str, pandas.DataFrame], effects: pandas.DataFrame) -> list[Sheet]:
@@ -22,42 +22,40 @@ def _documents(table: pandas.DataFrame, effects: pandas.DataFrame) -> Sheet:
         both = seeds[row.label], row
         places = format.decimals([(each.high - each.low) / 2 for each in both])
         over = [format.span(each.mean, each.low, each.high, places) for each in both]
-        rows.append([row.label, *over, str(row.documents)])
-    head = ["effect", "over seeds", "over documents", "documents"]
+        texts = {"effect": row.label, "over seeds": over[0], "over documents": over[1]}
+        rows.append(texts | {"documents": str(row.documents)})
     said = (
         "The interval over seeds says what other runs would give on this text; the one over documents, clustered "
         "(CR2, Satterthwaite's degrees of freedom), what these runs would give on other text of its kind. Neither "
         "covers both."
     )
-    return Sheet("documents", "Effects over seeds and over documents", head, rows, [said])
+    return sheet_of("documents", "Effects over seeds and over documents", rows, [said])
 
 
 def _tasks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
-    head = ["variant", "task", "n", "gain", "mean gain elsewhere", "difference [95 %]", "p (Holm)"]
     rows = []
     for row in table.itertuples():
         places = format.decimals([(row.high - row.low) / 2])
-        gains = [format.number(value, places, signed=True) for value in (row.gain, row.others)]
-        span = format.span(row.mean, row.low, row.high, places)
-        rows.append([row.variant, row.task, str(row.n), *gains, span, format.p_text(row.p_holm)])
+        gain, others = (format.number(value, places, signed=True) for value in (row.gain, row.others))
+        texts = {"variant": row.variant, "task": row.task, "n": str(row.n), "gain": gain, "mean gain elsewhere": others}
+        texts |= {"difference [95 %]": format.span(row.mean, row.low, row.high, places)}
+        rows.append(texts | {"p (Holm)": format.p_text(row.p_holm)})
     said = [
         "Gains over the reference variant in shares of the way from guessing to perfect; exploratory, intervals are "
         f"simultaneous over the rows, none below {SEEDS} seeds. No gain where the two lost different numbers of runs "
         "to divergence.",
         "A difference that is not zero says that the effect depends on the task.",
     ]
-    return Sheet("tasks", "Variants by tasks", head, rows, said)
+    return sheet_of("tasks", "Variants by tasks", rows, said)
 
 
 def _ranks(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
-    columns = [name for name in table if name != "variant"]
-    rows = [
-        [variant, *(f"{value:.3g}" for value in values)]
-        for variant, values in zip(table["variant"], table[columns].to_numpy(float), strict=True)
-    ]
+    shown = table.rename(columns={"mean_rank": "mean rank"})
+    shown = shown.astype({name: float for name in shown if name != "variant"})
+    rows = shown.map(lambda value: f"{value:.3g}" if isinstance(value, float) else value).to_dict("records")
     said = "Ranks of mean scores, 1 the best, ties shared; variants rank behind those with fewer diverged runs."
     said += " One without any number on a task ranks last there."
-    return Sheet("ranks", "Ranks on each task", ["variant", *columns[:-1], "mean rank"], rows, [said])
+    return sheet_of("ranks", "Ranks on each task", rows, [said])
 
 
 def _aggregate(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
@@ -68,26 +66,27 @@ def _aggregate(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         span = format.number(row.iqm, places)
         if row.low <= row.high:
             span += f" [{format.ends(row.low, row.high, places)}]"
-        rows.append([row.variant, str(row.runs), span, *([str(row.diverged)] if lost else [])])
+        texts = {"variant": row.variant, "runs": str(row.runs), "interquartile mean [95 %]": span}
+        rows.append(texts | ({"diverged": str(row.diverged)} if lost else {}))
     said = [
         f"Over {table['tasks'].iloc[0]} tasks: the mean of the middle half of all runs, in shares of the way from "
         "guessing to perfect, with a bootstrap that draws runs within each task (Agarwal et al. 2021), widened for "
         "few runs."
     ]
     said += ["Diverged runs have no score and are not part of the mean."] * lost
-    head = ["variant", "runs", "interquartile mean [95 %]", *(["diverged"] if lost else [])]
-    return Sheet("aggregate", "All tasks together", head, rows, said)
+    return sheet_of("aggregate", "All tasks together", rows, said)
 
 
 def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
-    head = ["cell", "solved", "share [95 %]", "median steps", "mean steps", "steps saved [95 %]", "log-rank p (BH)"]
     rows = []
     for row in table.itertuples():
         share = f"{row.share:.0%} [{row.share_low:.0%}, {row.share_high:.0%}]".replace("%", " %")
         saved = format.span(row.saved, row.saved_low, row.saved_high, 0) if row.saved == row.saved else ""
-        steps = [f"{row.median:,.0f}" if row.median == row.median else "not reached", f"{row.restricted:,.0f}"]
+        median = f"{row.median:,.0f}" if row.median == row.median else "not reached"
         p = format.p_text(row.p_bh) if row.p_bh == row.p_bh else ""
-        rows.append([row.label, f"{row.solved} of {row.n}", share, *steps, saved, p])
+        texts = {"cell": row.label, "solved": f"{row.solved} of {row.n}", "share [95 %]": share, "median steps": median}
+        texts |= {"mean steps": f"{row.restricted:,.0f}", "steps saved [95 %]": saved}
+        rows.append(texts | {"log-rank p (BH)": p})
     said = [
         "Solved: at least 0.99 of the task's first metric on the validation split, at the first evaluation with it. "
         "A run that has not solved its task is censored at the end of its schedule, a diverged one, too.",
@@ -95,7 +94,7 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
         "is Kaplan and Meier's. Where both cells saw the same batches, the log-rank test compares them within "
         "seeds (Jung 1999), else over all choices of runs. Exploratory.",
     ]
-    return Sheet("solved", "Runs that solved their task", head, rows, said)
+    return sheet_of("solved", "Runs that solved their task", rows, said)
 
 
 SHOWN: dict[str, Callable[[pandas.DataFrame, pandas.DataFrame], Sheet]] = {

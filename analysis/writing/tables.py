@@ -15,7 +15,7 @@ from analysis.case import Case
 from analysis.escape import written
 from analysis.writing import latex, sheet, stats_sheets
 from analysis.writing.runs_table import runs_table
-from analysis.writing.sheet import Sheet
+from analysis.writing.sheet import Sheet, sheet_of
 
 NAMED = 12  # runs without a number that are named one by one
 
@@ -63,27 +63,23 @@ def cells_sheet(case: Case) -> Sheet:
     study, cells = case.study, case.cells.assign(**beside(case.study))
     metrics, places = evidence.measures(study.manifest), format.decimals([cells["sd"].max()])
     metric, several = ", ".join(metrics), len(metrics) > 1
-    others = [name for name in cells if "/" in name]
     score = "mean ± SD" if several else f"{metric}, mean ± SD"
-    head = ["cell", *["metric"] * several, score, "n", "diverged [Wilson 95 %]", "failed", "missing"]
-    head += ["parameters", "to reference", *_matching(cells)]
-    head += [f"{cells['tuned'][0]}, tuned"] if "tuned" in cells else []
-    head += [_seen(study, name) for name in others]
     rows = []
-    for row, also in zip(cells.itertuples(), cells[others].to_numpy(float), strict=True):
-        texts = [row.name, *([row.metric] if several else []), _score(row, places)]
-        texts += [f"{row.n} of {row.runs}", share(row), str(row.failed), str(row.missing)]
-        texts += [f"{int(row.params):,}" if format.known(row.params) else "–"]
-        texts += [
-            ""
-            if row.reference or not format.known(row.params_vs_reference)
-            else format.percent(row.params_vs_reference)
-        ]
-        texts += [str(row.chosen_value), format.remainder(row.match_difference)] if "match" in cells else []
-        texts += [format.setting(row.tuned_value)] if "tuned" in cells else []
-        rows.append([*texts, *(format.number(value, places) for value in also)])
+    for row, (_, own) in zip(cells.itertuples(), cells.iterrows(), strict=True):
+        known, change = format.known(row.params), format.known(row.params_vs_reference) and not row.reference
+        texts = {"cell": row.name} | ({"metric": row.metric} if several else {}) | {score: _score(row, places)}
+        texts |= {"n": f"{row.n} of {row.runs}", "diverged [Wilson 95 %]": share(row)}
+        texts |= {"failed": str(row.failed), "missing": str(row.missing)}
+        texts |= {"parameters": f"{int(row.params):,}" if known else "–"}
+        texts |= {"to reference": format.percent(row.params_vs_reference) if change else ""}
+        if "match" in own:
+            texts |= {own["chosen"]: str(own["chosen_value"])}
+            texts |= {f"match={own['match']}, left": format.remainder(own["match_difference"])}
+        if "tuned" in own:
+            texts |= {f"{own['tuned']}, tuned": format.setting(own["tuned_value"])}
+        rows.append(texts | {_seen(study, name): format.number(own[name], places) for name in cells if "/" in name})
     notes = [*dict.fromkeys(filter(None, cells["notes"])), *remarks(study)]
-    return Sheet("cells", f"Cells: {metric} over seeds, runs without a number, budget", head, rows, notes)
+    return sheet_of("cells", f"Cells: {metric} over seeds, runs without a number, budget", rows, notes)
 
 
 def _seen(study: Study, metric: str) -> str:
@@ -91,10 +87,6 @@ def _seen(study: Study, metric: str) -> str:
     length = metric.partition("@")[2]
     shares = [cell.seen_lengths.get(length, 0.0) for cell in study.manifest.cells]
     return metric + f", {format.rough(max(shares))} seen in training" * (max(shares) > 0)
-
-
-def _matching(cells: pandas.DataFrame) -> list[str]:
-    return [cells["chosen"][0], f"match={cells['match'][0]}, left"] if "match" in cells else []
 
 
 def _score(row: Any, places: int) -> str:
@@ -115,22 +107,20 @@ def effects_sheet(case: Case) -> Sheet:
     metrics, manifest = evidence.measures(study.manifest), study.manifest
     metric, several = ", ".join(metrics), len(metrics) > 1
     difference = "difference [95 %]" if several else f"{metric}, difference [95 %]"
-    matched = "match_difference" in table
     priced = "worth" in table and bool(table["worth"].notna().any())
-    head = ["effect", *["metric"] * several, "n", "lost", difference, "p (Holm; exploratory: BH)"]
-    head += ["worth in steps"] * priced + ["verdict", "role"]
     confounded = bool(table["also"].ne("").any())
-    head += ["also"] * confounded + ([f"match={manifest.match}, left at most"] if matched else [])
     rows = []
     for row in table.itertuples():
         places = format.decimals([(row.high - row.low) / 2])
-        texts = [row.label, *([row.metric] if several else []), str(row.n), str(lost_runs(row))]
-        texts += ["–" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)]
-        texts += [format.p_text(row.p_holm if row.family else row.p_bh)]
-        texts += [_steps(row)] if priced else []
-        texts += [format.verdict(row) + evidence.assuming(row), "family" if row.family else "exploratory"]
-        texts += [row.also] if confounded else []
-        rows.append([*texts, *([format.remainder(row.match_difference)] if matched else [])])
+        found = "–" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)
+        texts = {"effect": row.label} | ({"metric": row.metric} if several else {})
+        texts |= {"n": str(row.n), "lost": str(lost_runs(row)), difference: found, P: _p(row)}
+        texts |= {"worth in steps": _steps(row)} if priced else {}
+        texts |= {"verdict": format.verdict(row) + evidence.assuming(row)}
+        texts |= {"role": "family" if row.family else "exploratory"} | ({"also": row.also} if confounded else {})
+        if "match_difference" in table:
+            texts |= {f"match={manifest.match}, left at most": format.remainder(row.match_difference)}
+        rows.append(texts)
     family = int(table["family"].sum())
     over = f"Intervals are simultaneous over the {format.counted(family, 'row')} of the family (Bonferroni-t); "
     alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
@@ -140,7 +130,7 @@ def effects_sheet(case: Case) -> Sheet:
     notes = [said * bool(len(rows)), together, stands, *at_common_values(study), *remarks(study)]
     notes[1:1] = ["Also: settings besides the factor in which the two sides differ."] * confounded
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
-    return Sheet("effects", f"Effects on {metric}", head, rows, [note for note in notes if note])
+    return sheet_of("effects", f"Effects on {metric}", rows, [note for note in notes if note])
 
 
 def families(case: Case) -> str:
@@ -152,6 +142,13 @@ def families(case: Case) -> str:
 def _steps(row: Any) -> str:
     """What an effect is worth in per cent of the reference's steps."""
     return evidence.worth_words(row, "").removeprefix("worth ").strip() or "–"
+
+
+P = "p (Holm; exploratory: BH)"
+
+
+def _p(row: Any) -> str:
+    return format.p_text(row.p_holm if row.family else row.p_bh)
 
 
 PARTICULARS = {  # columns of effects beside those a paper prints first, and what they are called
@@ -171,13 +168,13 @@ def particulars_sheet(case: Case) -> Sheet | None:
     for row in table.itertuples():
         places = format.decimals([row.sd, (row.high - row.low) / 2])
         spread = f" ± {format.number(row.sd, places)}" if format.known(row.sd) else ""
-        texts = [
-            row.label,
-            "–" if row.verdict == "withheld" else format.number(row.mean, places, signed=True) + spread,
-            "paired" if row.paired else "unpaired",
-        ]
-        rows.append([*texts, *(_particular(name, getattr(row, name), places) for name in known)])
-    head = ["effect", "difference, mean ± SD", "seeds", *known.values()]
+        difference = "–" if row.verdict == "withheld" else format.number(row.mean, places, signed=True) + spread
+        texts = {
+            "effect": row.label,
+            "difference, mean ± SD": difference,
+            "seeds": "paired" if row.paired else "unpaired",
+        }
+        rows.append(texts | {head: _particular(name, getattr(row, name), places) for name, head in known.items()})
     told = {
         "d_z": "d_z: mean / SD of the paired differences",
         "smallest": "found afresh: what a fresh study of as many seeds finds four times in five",
@@ -186,7 +183,7 @@ def particulars_sheet(case: Case) -> Sheet | None:
     }
     said = "; ".join(text for name, text in told.items() if name in known)
     title = f"Effects on {', '.join(evidence.measures(case.study.manifest))}: what they rest on"
-    return Sheet("particulars", title, head, rows, [f"{said}."] * bool(said)) if rows else None
+    return sheet_of("particulars", title, rows, [f"{said}."] * bool(said)) if rows else None
 
 
 def _particular(name: str, value: float, places: int) -> str:
@@ -206,15 +203,13 @@ def claims_sheet(case: Case) -> Sheet | None:
     for row in case.claims.itertuples():
         places = format.decimals([(row.high - row.low) / 2])
         status = ("registered" if row.registered else "post hoc") + ", edited" * bool(row.edited)
-        texts = [row.name, row.says, str(row.n), format.span(row.mean, row.low, row.high, places)]
-        texts += [format.p_text(row.p_holm if row.family else row.p_bh), status]
-        judged = row.verdict + evidence.assuming(row)
-        rows.append([*texts, f"{judged}: {row.note}" if row.note else judged])
-    p = "p (Holm; post hoc: BH)"
-    head = ["claim", "found", "n", "difference [95 %]", p, "written", "verdict"]
+        judged = row.verdict + evidence.assuming(row) + f": {row.note}" * bool(row.note)
+        texts = {"claim": row.name, "found": row.says, "n": str(row.n)}
+        texts |= {"difference [95 %]": format.span(row.mean, row.low, row.high, places)}
+        rows.append(texts | {"p (Holm; post hoc: BH)": _p(row), "written": status, "verdict": judged})
     said = "Intervals and p are corrected for the number of claims; "
     said += "registered: written before any seed had results on both sides."
-    return Sheet("claims", "Claims", head, rows, [said, *filter(None, [families(case)])])
+    return sheet_of("claims", "Claims", rows, [said, *filter(None, [families(case)])])
 
 
 def losses_sheet(case: Case) -> Sheet | None:
@@ -227,11 +222,10 @@ def losses_sheet(case: Case) -> Sheet | None:
             if len(those):
                 reasons = [str(text).splitlines()[0] for text in those["error"] if isinstance(text, str) and text]
                 seeds = ", ".join(map(str, those["seed"]))
-                rows.append(
-                    [row.name, status, f"{len(those)} of {len(runs)}", share(row), seeds, (reasons or ["–"])[0]]
-                )
-    head = ["cell", "status", "runs", "diverged of ended [Wilson 95 %]", "seeds", "first reason"]
-    return Sheet("losses", "Runs without a number", head, rows, []) if rows else None
+                texts = {"cell": row.name, "status": status, "runs": f"{len(those)} of {len(runs)}"}
+                texts |= {"diverged of ended [Wilson 95 %]": share(row), "seeds": seeds}
+                rows.append(texts | {"first reason": (reasons or ["–"])[0]})
+    return sheet_of("losses", "Runs without a number", rows, []) if rows else None
 
 
 def at_common_values(study: Study) -> list[str]:

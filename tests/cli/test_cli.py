@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SHAPE, STEPS, run_module
+from conftest import SHAPE, STEPS, run_fresh, run_module
 from one_run import sweep_here
 
 import ablate
@@ -28,7 +28,7 @@ def swept(text, tmp_path_factory) -> tuple[Path, list[str], subprocess.Completed
     """A folder in which a sweep was carried out by processes, the overrides beside it, and how it ended."""
     folder = tmp_path_factory.mktemp("swept")
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder / 'results'}"]
-    return folder, small, run_module("ablate", *SWEEP, *small, cwd=folder)
+    return folder, small, run_fresh("ablate", *SWEEP, *small, cwd=folder)
 
 
 def test_a_sweep_from_command_to_figures(swept):
@@ -104,7 +104,7 @@ def test_a_diverging_and_a_failing_run_leave_the_others_alone(cli, small, tmp_pa
         yaml = f"# {name}.\n_target_: mine.norms.{name}\n_partial_: true\n"
         (tmp_path / "conf" / "norm" / f"{name.lower()}.yaml").write_text(yaml)
     own = ["--config-dir", "conf", "user=[mine]"]
-    done = cli("-m", "norm=ln,bomb,void", "seeds=1", *own, *small, PYTHONPATH=str(tmp_path))
+    done = cli("-m", "norm=ln,bomb,void", "seeds=1", "train.parallel=1", *own, *small, PYTHONPATH=str(tmp_path))
     assert done.returncode == 1, done.stderr
     status = {
         path.parent.parent.name.split("-")[0]: json.loads(path.read_text())

@@ -52,7 +52,7 @@ def test_files_of_the_working_folder_are_not_taken_for_ours_or_for_pythons(ablat
     (ablate.folder / "conf" / "norm").mkdir(parents=True)
     (ablate.folder / "conf" / "norm" / "mine.yaml").write_text("# Mine.\n_target_: mine.Mine\n_partial_: true\n")
     own = ["--config-dir=conf", "user=[mine]"]
-    done = ablate(*own, "-m", "norm=ln,mine", "seeds=1", *latest(*small, "results_dir=results"))
+    done = ablate(*own, "-m", "norm=ln,mine", "seeds=1", "train.parallel=1", *latest(*small, "results_dir=results"))
     assert done.returncode == 0 and "norm: mine − ln" in done.stdout, done.stdout + done.stderr
     shown = ablate("analyse")
     assert shown.returncode == 0 and (ablate.folder / "results" / "figures").is_dir(), shown.stderr

@@ -339,7 +339,7 @@ def test_the_command_line_trains_a_study_file_from_anywhere(cli: Cli, folder, tm
     assert "mine         What the file is for." in shown and "glu_variants Do gated FFNs" in shown
     with pytest.raises(PlanError, match=r"\+experiment=nine: no such study file; "):
         plan_study(("+experiment=nine",), str(folder.path))
-    done = cli("experiment=mine", "--config-dir", "own", "train.steps=4", "study=glu")
+    done = cli("experiment=mine", "--config-dir", "own", "train.steps=4", "train.parallel=1", "study=glu")
     assert done.returncode == 0, done.stderr
     judged = "worse (registered): undecided. bn against powernorm (1 seed; one seed can conclude nothing; "
     assert judged in done.stdout
@@ -348,4 +348,4 @@ def test_the_command_line_trains_a_study_file_from_anywhere(cli: Cli, folder, tm
     assert {cell.config.norm["momentum"] for cell in manifest.cells} == {0.2}
     assert {cell.config.train.steps for cell in manifest.cells} == {4}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "results"], "something else was written"
-    assert folder.plan("train.steps=4", "study=glu").todo == []
+    assert folder.plan("train.steps=4", "train.parallel=1", "study=glu").todo == []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import run_module
+from conftest import run_fresh
 
 PLUGINS = {"joblib": "hydra_joblib_launcher", "submitit_local": "hydra_submitit_launcher", "ray": "hydra_ray_launcher"}
 EXTRAS = {"joblib": "joblib", "submitit_local": "slurm", "ray": "ray"}
@@ -35,7 +35,7 @@ def swept(text: Path, folder: Path, *more: str) -> dict[str, Any]:
     shape = ["model.dim=16", "model.layers=1", "model.heads=2", "data.context=16", "train.batch_size=4"]
     steps = ["train.steps=20", "train.eval_every=10", "optim.warmup=2", "eval.tokens=256", "track=none"]
     of_text = ["data=text", f"data.path={text}", "seeds=1"]
-    done = run_module("ablate", "-m", "norm=ln,rms", *shape, *steps, *of_text, *more, cwd=folder, **WITHOUT_TOKENS)
+    done = run_fresh("ablate", "-m", "norm=ln,rms", *shape, *steps, *of_text, *more, cwd=folder, **WITHOUT_TOKENS)
     assert done.returncode == 0, done.stdout + done.stderr
     runs = sorted(path.parent for path in folder.glob("results/runs/*/*/result.json"))
     assert len(runs) == 2

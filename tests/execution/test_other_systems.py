@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SHAPE, STEPS, Cli
+from conftest import SHAPE, STEPS, run_fresh, run_module
 from crashing_norm import hazard
 from test_survival import numbers
 from test_variants import built
@@ -56,15 +56,16 @@ ctypes.CDLL = Library
 """
 
 
-def test_a_sweep_without_what_only_linux_has_gives_the_same_numbers(text: Path, cli: Cli, tmp_path: Path) -> None:
+def test_a_sweep_without_what_only_linux_has_gives_the_same_numbers(text: Path, tmp_path: Path) -> None:
     """With a component from outside, whose checks and runs have processes of their own."""
     (tmp_path / "bare").mkdir()
     (tmp_path / "bare" / "sitecustomize.py").write_text(BARE)
     sweep = [*SHAPE, *STEPS, "data=text", f"data.path={text}", *hazard(tmp_path, "pass"), "-m", "norm=ln,hazard"]
-    sweep += ["seeds=1", "train.parallel=2"]
-    places = {"linux": [tmp_path], "bare": [tmp_path, tmp_path / "bare"]}
-    for name, path in places.items():
-        done = cli(*sweep, f"results_dir={tmp_path / name}", PYTHONPATH=os.pathsep.join(map(str, path)))
+    sweep += ["seeds=1", "train.parallel=1"]
+    places = {"linux": (run_module, [tmp_path]), "bare": (run_fresh, [tmp_path, tmp_path / "bare"])}
+    for name, (run, path) in places.items():
+        more = os.pathsep.join(map(str, path))
+        done = run("ablate", *sweep, f"results_dir={tmp_path / name}", cwd=tmp_path, PYTHONPATH=more)
         assert done.returncode == 0 and "Traceback" not in done.stderr, done.stdout + done.stderr
     found = numbers(tmp_path / "bare")
     assert len(found) == 2 and found == numbers(tmp_path / "linux")

@@ -17,6 +17,14 @@ from hostile.arsenal import raw_json
 from hostile.conftest import STUDY, Tried
 
 Manifest = dict[str, Any]
+SIDES = [{"norm": "ln"}, {"norm": "rms"}]
+
+
+def said(claim: dict[str, Any]) -> dict[str, Any]:
+    """What a manifest holds of a claim."""
+    return {"claim": claim, "written": "2025-01-02T00:00:00+00:00", "registered": True, "earlier": []}
+
+
 MISTAKES: dict[str, Callable[[Manifest], object]] = {
     "runs as strings": lambda m: m.update(runs=[run["path"] for run in m["runs"]]),
     "runs as a string": lambda m: m.update(runs="all"),
@@ -45,6 +53,17 @@ MISTAKES: dict[str, Callable[[Manifest], object]] = {
     "placebos above": lambda m: m.update(placebos="../../.."),
     "exchange as a list": lambda m: m.update(exchange=["x"]),
     "claims=7": lambda m: m.update(claims=7),
+    "a claim of no relation": lambda m: m.update(claims={"a": said({})}),
+    "a claim of two relations": lambda m: m.update(claims={"a": said(dict.fromkeys(("less", "greater"), SIDES))}),
+    "a claim about no cell": lambda m: m.update(claims={"a": said({"less": [{"norm": "ln"}, {"norm": "nothing"}]})}),
+    "a claim about what nothing measures": lambda m: m.update(claims={"a": said({"less": SIDES, "metric": "x"})}),
+    "a claim without its margin": lambda m: m.update(withdrawn={"a": said({"equivalent": SIDES})}),
+    "published numbers for other levels": lambda m: m.update(
+        withdrawn={"a": said({"rank_correlates": [{"norm": ["ln", "rms"]}, [1, 2, 3]]})}
+    ),
+    "a seed that is none": lambda m: m["runs"][0].update(seed=-1),
+    "a size that is none": lambda m: m["cells"][0].update(params=float("nan")),
+    "a text without tokens": lambda m: next(iter(m["tasks"].values())).update(train_tokens=0),
     "no seeds": lambda m: m.pop("seeds"),
     "no runs": lambda m: m.update(runs=[]),
 }

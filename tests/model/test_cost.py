@@ -76,14 +76,6 @@ RESIDUALS = {
 POSITIONS = {"t5": 32 * HEADS, "learned": CONTEXT * DIM, "alibi": 0, "partial_rope": 0, "rope": 0, "none": 0}
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("residual", RESIDUALS)
-def test_parameters_of_attentions_and_residual_styles_by_hand(attention: str, residual: str) -> None:
-    found = count(with_parts(attention=attention, residual=residual), Blank(VOCAB, CONTEXT))
-    each, last = RESIDUALS[residual]
-    assert found.params == VOCAB * DIM + LAYERS * (ATTENTIONS[attention][0] + MLP_PARAMS + each) + last
-
-
 def test_shared_norms_of_parallel_sublayers_count_once() -> None:
     config = with_parts(residual="parallel")
     config = config.with_value("residual.norms", "shared")
@@ -99,12 +91,15 @@ def test_a_position_s_table_counts_once_for_all_layers(position: str) -> None:
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("residual", RESIDUALS)
-@pytest.mark.parametrize("position", ["t5", "alibi", "partial_rope"])
-def test_flops_of_attentions_and_residual_styles_by_hand(attention: str, residual: str, position: str) -> None:
+def test_attentions_and_residual_styles_by_hand(attention: str, residual: str) -> None:
     """Shared keys and values are projected once, but compared by every head; a window counts all pairs, too."""
-    layer = 2 * (ATTENTIONS[attention][1] + 8 * DIM * DIM) + 2 * 2 * CONTEXT * DIM
-    config = with_parts(attention=attention, residual=residual, position=position)
-    assert count(config, Blank(VOCAB, CONTEXT)).flops_per_token == LAYERS * layer + 2 * DIM * VOCAB
+    params, matrices = ATTENTIONS[attention]
+    each, last = RESIDUALS[residual]
+    layer = 2 * (matrices + 8 * DIM * DIM) + 2 * 2 * CONTEXT * DIM
+    for position in ("t5", "alibi", "partial_rope"):
+        found = count(with_parts(attention=attention, residual=residual, position=position), Blank(VOCAB, CONTEXT))
+        expected = VOCAB * DIM + LAYERS * (params + MLP_PARAMS + each) + last + POSITIONS[position]
+        assert (found.params, found.flops_per_token) == (expected, LAYERS * layer + 2 * DIM * VOCAB), position
 
 
 BLOCK = 4 * DIM * DIM + MLP_PARAMS + 4 * DIM

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, run_module
+from conftest import run_module
 
 import ablate.results.run_key
 from ablate.execution.worker import run_unit
@@ -31,7 +29,7 @@ def finish(planned: Plan, status: str = "done", ended: str = "2025-01-01") -> li
         run, cell = Run(planned.results, planned_run.path), cells[planned_run.cell]
         run.folder.mkdir(parents=True, exist_ok=True)
         run.weights_file.touch()
-        write_json(run.provenance_file, provenance(cell.config, planned_run.seed, cell.task))
+        write_json(run.provenance_file, provenance(cell.config, planned_run.seed, cell.task).as_json())
         write_json(run.result_file, {"status": status, "final": {"test/loss": 2.0}, "error": None, "ended": ended})
     return [Run(planned.results, run.path) for run in todo]
 
@@ -279,8 +277,6 @@ result = Run(plan.results, plan.todo[1]).result()
 assert "changed after the plan was made" in result.error.message
 assert run_unit(plan.results, plan.manifest.study, second, True, lambda: False, ["mine"]) == ["done"]
 """
-    path = f"{ROOT}:{tmp_path / 'code'}"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": path}, capture_output=True, text=True
-    )
+    (tmp_path / "edit.py").write_text(code)
+    done = run_module("edit", cwd=tmp_path, PYTHONPATH=str(tmp_path / "code"))
     assert done.returncode == 0, done.stderr

@@ -316,7 +316,7 @@ def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["tune.key=optim.lrr", GRID], "tune.key: no such key: optim.lrr"),
+        (["tune.key=optim.lrr", GRID], "tune.key: no such key: optim.lrr; did you mean optim.lr?"),
         (["tune.key=norm", GRID], "tune.key: norm is a group"),
         (["tune.key=optim", GRID], "tune.key: optim is a group"),
         (["tune.key=seeds", GRID], "tune.key: seeds belongs to the whole study"),

@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from warm_python import run_warm
 
 from ablate.results.code_hash import LOOP, PACKAGE, Sources
 
@@ -55,24 +55,17 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "checkout"
 
 
-def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Python, with the code of the copy and of the user, from the folder that these are in."""
+def run(checkout: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A module's command line, with the code of the copy and of the user, from the folder that these are in."""
     path = os.pathsep.join([str(checkout), str(checkout.parent / "code")])
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=checkout.parent,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return run_warm(command, checkout.parent, os.environ | {"PYTHONPATH": path})
 
 
 def sweep(checkout: Path, small: list[str]) -> tuple[set[tuple[str, int]], str]:
     """What is on disk after a sweep of the copy's, and when it was written; what it said."""
     settings = [text for text in small if not text.startswith("results_dir=")]
     own = ["user=[mine]", f"--config-dir={checkout.parent / 'conf'}"]
-    done = run(checkout, "-m", "ablate", "-m", "norm=ln,rms,half", "seeds=1", *settings, *own)
+    done = run(checkout, "ablate", "-m", "norm=ln,rms,half", "seeds=1", "train.parallel=1", *settings, *own)
     assert done.returncode == 0, done.stderr
     files = checkout.parent.glob("results/runs/*/*/result.json")
     return {(str(file), file.stat().st_mtime_ns) for file in files}, done.stderr
@@ -80,7 +73,7 @@ def sweep(checkout: Path, small: list[str]) -> tuple[set[tuple[str, int]], str]:
 
 def module_of(name: str) -> str:
     """The module that a definition of ours stands in."""
-    [(module, _)] = Sources({"ablate": [PACKAGE]}).named([name])
+    [(module, _)] = Sources({"ablate": [PACKAGE]}).definitions_named([name])
     return module
 
 
@@ -160,7 +153,8 @@ def test_finished_runs_stay_done(checkout: Path, small: list[str]) -> None:
     add_later_keys(checkout)
     after, said = sweep(checkout, small)
     assert after == before, f"a run is trained again: {said}"
-    loaded = run(checkout, "-c", LOADED, str(checkout))
+    (checkout.parent / "loaded.py").write_text(LOADED)
+    loaded = run(checkout, "loaded", str(checkout))
     assert loaded.returncode == 0, loaded.stderr
     modules = ["ablate.model.normalisation", "ablate.model.normalisation", "mine.layers.halves"]
     assert sorted(loaded.stdout.split("\n")[:3]) == modules and "{'done'} []" in loaded.stdout

@@ -206,7 +206,7 @@ def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
     counting = [*hazard(tmp_path, "self.training and os.write(COUNT, b'.')"), "norm=hazard", "ffn=mlp,gelu"]
     with open(tmp_path / "mine" / "norms.py", "a") as file:
         file.write("\nCOUNT = os.open(HERE / 'count', os.O_WRONLY | os.O_CREAT | os.O_APPEND)\n")
-    few = [*MANY, "seeds=1", "train.steps=150", "train.checkpoint_seconds=1000"]
+    few = [*MANY, "seeds=1", "train.parallel=1", "train.steps=150", "train.checkpoint_seconds=1000"]
     both = [start(*small, *few, *counting, cwd=tmp_path) for _ in range(2)]
     outputs = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
@@ -234,7 +234,7 @@ def test_a_stopped_sweep_whose_folder_was_moved_continues_from_its_checkpoints(s
     one = ["norm=bn", "seeds=1", "train.steps=400", "train.eval_every=100"]
     process = start(*small, *one, cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 20))
-    process.terminate()
+    os.kill(process.pid, signal.SIGTERM)
     process.communicate(timeout=120)
     [checkpoint] = (tmp_path / "results").glob("runs/*/*/checkpoint.pt")
     assert process.returncode == 143 and not checkpoint.with_name("result.json").exists()

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import torch
 
-from ablate.config.errors import Corrupt, PlanError, Problem
-from ablate.config.groups import PACKAGE
+from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import Config
-from ablate.data.corpus import cache_folder
-from ablate.planning.checks import duplicate_cells, probes, small_models, unused_settings
+from ablate.planning.checks import duplicate_cells, small_models, unused_settings
+from ablate.planning.checks.examine import examine
+from ablate.planning.checks.kept import Record, kept_json
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.user_code import Failed, beside
 from ablate.planning.checks.validate import Checked
-from ablate.results.atomic import read_json, write_json
 from ablate.results.records import Cell
 from ablate.results.run_key import code_of
 
-Record = dict[str, Any]
 AT_ONCE = 5  # seeds of `auto` before the first look
 
 
@@ -97,34 +92,13 @@ def first_that_runs(cell: Checked, specs: list[small_models.Spec]) -> Record:
     unread, why = unused_settings.unread(cell.config), ""
     for i, spec in enumerate(specs):
         try:
-            found = probes.examine(spec)
+            found = examine(spec)
         except Exception as error:  # a component of the user's own can fail in any way
             why = why or f"{type(error).__name__}: {str(error).strip().split(chr(10))[0]}"
             continue
         signature = found["signature"] and [[i, spec.rows, spec.length], *found["signature"]]
         return found | {"problems": found["problems"] + unread, "signature": signature}
     return {"problems": unread, "notes": [f"it could not be tried out on a small copy ({why})"], "signature": None}
-
-
-def kept_json(kind: str, what: Any, make: Callable[[], Record]) -> Record:
-    """A record from the cache, by everything that it depends on, or newly made; one that is damaged is made again."""
-    content = json.dumps([kind, what, torch.__version__, own_code()], sort_keys=True)
-    file = cache_folder() / "preflight" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
-    with contextlib.suppress(Corrupt, OSError, KeyError):
-        found = read_json(file)
-        if found.pop("keys") == sorted(found):  # all of it is there
-            return found
-    found = make()
-    with contextlib.suppress(OSError):  # of a full disk, say: it will be made again
-        write_json(file, found | {"keys": sorted(found)})
-    return found
-
-
-@functools.cache
-def own_code() -> str:
-    """Hash of the code that tries cells out, and of all that it uses."""
-    sources = [file.read_bytes() for file in sorted(PACKAGE.rglob("*.py"))]
-    return hashlib.sha256(b"".join(sources)).hexdigest()
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from ablate.config.targets import package_problem
 from ablate.data.build import build_task
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
+from ablate.planning.checks.kept import kept_json
 from ablate.planning.checks.user_code import Described, Failed, apart, beside, facts_of
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import cards
@@ -159,14 +160,28 @@ class Validator:
         parts = {group: whole[group] for group in (*COMPONENTS, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
         if key not in self.budgets:
-            try:
-                found = beside(config, partial(counted, config, task))
-            except Failed as error:
-                raise Refused("", error) from None
-            if "problem" in found:
-                raise Refused(*found["problem"])
+            make = partial(counted_or_refused, config, task)
+            # What is not ours may depend on more than its code.
+            found = make() if is_foreign(config) else kept_json("budget", [parts, facts_for_counting(task)], make)
             self.budgets[key] = budget_from(found)
         return self.budgets[key]
+
+
+def facts_for_counting(task: Any) -> list[Any]:
+    """All of a task that its models' budgets depend on."""
+    blank = {name: [list(x.shape), str(x.dtype)] for name, x in task.blank().items()}
+    return [task.kind, task.context, task.positions, task.vocab, task.outputs, task.features, blank]
+
+
+def counted_or_refused(config: Config, task: Any) -> dict[str, Any]:
+    """The budget of a cell's model as plain data.  Raises Refused where it cannot be built."""
+    try:
+        found = beside(config, partial(counted, config, task))
+    except Failed as error:
+        raise Refused("", error) from None
+    if "problem" in found:
+        raise Refused(*found["problem"])
+    return found
 
 
 def counted(config: Config, task: Any) -> dict[str, Any]:

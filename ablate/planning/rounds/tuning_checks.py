@@ -10,7 +10,8 @@ from typing import Any
 from ablate import format
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, STUDY_KEYS, TUNING_SEEDS, Config
-from ablate.format.settings import is_number
+from ablate.format.settings import flat, is_number
+from ablate.format.suggest import nearest
 from ablate.planning.budget_matching import CHOSEN
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import typed_values
@@ -65,7 +66,8 @@ def key_problems(study: Study, key: str) -> list[Problem]:
     elif key in CHOSEN.get(match, ()):
         message = f"match={match} chooses {key} for each cell; tune another key, or write match=none"
     elif len(lacking) == len(study.cells.rows):
-        message = f"no such key: {key}; see ablate --help"
+        near = nearest(key, {name for raw in study.cells.raw for name in flat(raw)})
+        message = f"no such key: {key}; " + (f"did you mean {near}?" if near else "see ablate --help")
     elif lacking:
         message = f"{lacking[0]} has no {key}; tune a key that every cell has"
     return [Problem("tune.key", message)] if message else []

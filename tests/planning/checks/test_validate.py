@@ -61,6 +61,7 @@ MISTAKES = {
     "reference={norm:rms}": ["reference", "norm is not compared here"],
     "norm=ln,ln": ["has a value twice; write each once"],
     "norm=[ln,rms]": ["takes one variant; to compare several write norm=ln,rms"],
+    "norm=ln,,rms": ["lacks a value before a comma", "norm=ln,rms"],
     "norm=ln,": ["ends in a comma"],
     "lr=1e-3": ["did you mean optim.lr?"],
     "data.path=x": ["no such key here; data="],
