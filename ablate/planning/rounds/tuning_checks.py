@@ -66,7 +66,7 @@ def key_problems(study: Study, key: str) -> list[Problem]:
     elif key in CHOSEN.get(match, ()):
         message = f"match={match} chooses {key} for each cell; tune another key, or write match=none"
     elif len(lacking) == len(study.cells.rows):
-        near = nearest(key, {name for raw in study.cells.raw for name in flat(raw)})
+        near = nearest(key, {name for raw in study.cells.raw for name in flat(raw.as_json())})
         message = f"no such key: {key}; " + (f"did you mean {near}?" if near else "see ablate --help")
     elif lacking:
         message = f"{lacking[0]} has no {key}; tune a key that every cell has"
