@@ -236,7 +236,8 @@ def stored(value: object) -> Config:
     except (msgspec.ValidationError, AttributeError, TypeError) as error:
         raise ValueError(f"has a configuration that cannot be read ({error})") from None
     found = typed(plain)
-    for name, part in ("", found), *((f"{name}.", getattr(found, name)) for name in SECTIONS if plain):
+    parts = {"": found} | {f"{name}.": getattr(found, name) for name in SECTIONS} if plain else {}
+    for name, part in parts.items():
         if lacking := [key for key, value in vars(part).items() if isinstance(value, str) and value == MISSING]:
             raise ValueError(f"has no {name}{lacking[0]} in a configuration")
     return found

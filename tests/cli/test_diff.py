@@ -14,7 +14,7 @@ from fake_studies import edit_json, fabricate
 
 from ablate.cli.diff import Row, compare, differences, find, main
 from ablate.config.errors import Refused
-from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
+from ablate.config.schema import NO_NUMBERS, STUDY_KEYS, Tune
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -45,8 +45,8 @@ def rewrite(run: Run, **changes: Any) -> None:
 
 def test_cells_differ_by_configuration_and_size(results: Path) -> None:
     assert differences("mlp + 0.001", "swiglu + 0.003", results) == [
-        Row("configuration", "optim.lr", 0.001, 0.003),
         Row("configuration", "ffn", "mlp", "swiglu"),
+        Row("configuration", "optim.lr", 0.001, 0.003),
         Row("size", "params", 123_456, 123_756, f"{100 * 300 / 123_456:+.1f} %"),
     ]
     assert differences("mlp + 0.001", "mlp + 0.001", results) == []
@@ -176,5 +176,5 @@ def test_the_keys_said_to_have_no_effect_have_none(plan: Callable[..., Any]) -> 
 
     [cell] = plan("seeds=1").manifest.cells
     for key in (*STUDY_KEYS, *NO_NUMBERS):
-        changed = cell.config.with_value(key, {} if key == "tune" else "other")
+        changed = cell.config.with_value(key, Tune(seeds=9) if key == "tune" else "other")
         assert numbers(changed) == numbers(cell.config), key

@@ -166,5 +166,5 @@ def test_a_run_of_a_gpu_is_evaluated_on_the_cpu_in_float32(trained, monkeypatch)
     loaded = loaded._replace(config=of_gpu)
     for there, expected in ((False, ("cpu", "fp32")), (True, ("cuda", "bf16"))):
         monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
-        train = configured(loaded, {})["train"]
-        assert (train["device"], train["precision"]) == expected
+        train = configured(loaded, {}).train
+        assert (train.device, train.precision) == expected

@@ -29,7 +29,13 @@ def test_targets_in_a_results_folder_run_nothing(attack: str, place: Path, folde
     honest = file.read_text()
     for group in (*COMPONENTS, "data", "model", "optim", "track"):
         file.write_text(honest)
-        edit_yaml(file, lambda config, g=group: config.update({"user": shot["user"], g: shot["node"]}))
+        framed = group in ("model", "optim")  # whose other keys every file has
+        edit_yaml(
+            file,
+            lambda config, g=group, framed=framed: config.update(
+                {"user": shot["user"], g: (config[g] if framed else {}) | shot["node"]}
+            ),
+        )
         loaded = ablate.load(folders[0])
         assert loaded.config.user == []
         with pytest.raises(BadComponent):

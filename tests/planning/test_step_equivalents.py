@@ -329,8 +329,8 @@ def test_the_real_command_trains_them_and_goes_on_where_one_is_lost(cli, small, 
     assert math.log1p(row.worth) == pytest.approx(row["mean"] / slopes.mean(), rel=1e-6)
     assert "exchange rate: 25 % more steps of ln" in done.stdout
     lost = next(run for run in study.beside["exchange"].manifest.runs if run.path not in set(study.runs["path"]))
-    final = Run(results, lost["path"]).result().final
-    shutil.rmtree(Run(results, lost["path"]).folder)
+    final = Run(results, lost.path).result().final
+    shutil.rmtree(Run(results, lost.path).folder)
     again = cli(*command)
     assert again.returncode == 0 and again.stdout.count(" done ") == 1
-    assert Run(results, lost["path"]).result().final == final
+    assert Run(results, lost.path).result().final == final
