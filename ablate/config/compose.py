@@ -79,13 +79,37 @@ class Composer:
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
         """The configuration that these choices of groups make, and every group's variant."""
         if groups not in self.made:
-            config = compose("config", [*self.search, *groups], return_hydra_config=True)
-            choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
-            with open_dict(config):  # Hydra's own part is three quarters of what each cell would copy
-                del config["hydra"]
-            self.drop_idle(config, choices, groups)
-            self.made[groups] = config, choices
+            apart = {self._group(text) for text in groups if self.stands_alone(text)}
+            self.made[groups] = self.joined(groups) if 1 < len(groups) == len(apart) else self.composed(groups)
         return self.made[groups]
+
+    def composed(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+        """See `chosen`, by Hydra."""
+        config = compose("config", [*self.search, *groups], return_hydra_config=True)
+        choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
+        with open_dict(config):  # Hydra's own part is three quarters of what each cell would copy
+            del config["hydra"]
+        self.drop_idle(config, choices, groups)
+        return config, choices
+
+    def joined(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+        """See `chosen`, of choices that set nothing but their own groups: Hydra composes each once, not each pair."""
+        base, choices = self.chosen(())
+        config, chosen = copy.deepcopy(base), dict(choices)
+        for text in groups:
+            group, (one, _) = text.partition("=")[0], self.chosen((text,))
+            with open_dict(config):
+                config[group] = one[group]
+            chosen[group] = text.partition("=")[2]
+        return config, chosen
+
+    def stands_alone(self, text: str) -> bool:
+        """Whether this chooses a variant whose file sets its own group and nothing else."""
+        group, _, variant = text.partition("=")
+        if group not in self.defaults or variant not in self.known.get(group, ()):
+            return False
+        written = self.known[group][variant].read_text(encoding="utf-8", errors="replace")
+        return "@package" not in written and "defaults" not in written
 
     def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
         """Take out of a group what a preset sets for its own variant and the variant chosen instead does not have."""
