@@ -31,7 +31,7 @@ KEYS = ("eval.lengths", "eval.tokens")
 ROUNDING = 1e-3  # relative, where training ran compiled or on a GPU
 
 
-class Named(NamedTuple):
+class NamedRun(NamedTuple):
     """A run and what the table calls it."""
 
     cell: str
@@ -82,7 +82,7 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
     return found
 
 
-def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[Named], list[str]]:
+def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[NamedRun], list[str]]:
     """The runs of a study, or the one in a folder, that are done, and what to say of damaged ones.
 
     Raises Refused and Corrupt.
@@ -117,12 +117,12 @@ def places(what: str, results: Path) -> list[tuple[str, str, Path]]:
     return [(labels[run.cell], str(run.seed), results / "runs" / run.path) for run in manifest.runs]
 
 
-def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[Named], list[str]]:
+def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[NamedRun], list[str]]:
     """The runs that have begun, and what to say of those that are damaged."""
     found, damaged = [], []
     for cell, seed, folder in runs:
         try:
-            found.append(Named(cell, seed, load_run(folder, user)))
+            found.append(NamedRun(cell, seed, load_run(folder, user)))
         except FileNotFoundError:
             continue
         except Corrupt as error:
@@ -138,7 +138,7 @@ def put_aside(run: Run, file: Path) -> str:
         return f"; set aside as {set_aside(file).name}, and its study's command trains the run again"
 
 
-def evaluate(runs: list[Named], asked: dict[str, Any]) -> int:
+def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> int:
     """Evaluate runs one after another, print the table and what is to be said about each; the exit code."""
     from ablate.planning.checks.user_code import apart
     from ablate.training.devices import settle
@@ -172,7 +172,7 @@ def called(function: Callable[[], Any]) -> Any:
     return function()
 
 
-def refuse_lengths(runs: list[Named], asked: dict[str, Any], call: Call) -> None:
+def refuse_lengths(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> None:
     """Raise Refused for lengths that some run's task or positions cannot do, before anything is evaluated."""
     from ablate.planning.checks.user_code import Failed
 
@@ -192,7 +192,7 @@ def problems_of(loaded: LoadedRun, asked: dict[str, Any]) -> list[str]:
     return [str(problem) for problem in length_problems(configured(loaded, asked), loaded.task())]
 
 
-def seen(runs: list[Named], asked: dict[str, Any], call: Call) -> list[str]:
+def seen(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> list[str]:
     """What to say of lengths whose test examples training has seen, once each."""
     from ablate.training.length_eval import seen_in_training, seen_lengths
 
@@ -246,7 +246,7 @@ def differences(loaded: LoadedRun, found: dict[str, float], asked: dict[str, Any
     return [f"{name} is {value!r}, and training wrote {old!r}" for name, value, old in different]
 
 
-def table(rows: list[tuple[Named, dict[str, float]]]) -> str:
+def table(rows: list[tuple[NamedRun, dict[str, float]]]) -> str:
     """A line per run, a column per metric that any of them has."""
     from ablate.cli.preview import columns
 

@@ -14,7 +14,7 @@ from ablate.results.records import Cell, PlannedRun
 from ablate.results.result import Provenance
 from ablate.results.run import Run
 from ablate.results.run_key import FORMAT, provenance, settings, settings_of
-from ablate.results.stored_targets import named
+from ablate.results.stored_targets import by_own_names
 from ablate.results.tables import as_planned
 
 ALIKE = ("versions", "data", "study")  # of a run that differs in code only
@@ -137,7 +137,7 @@ def as_now(told: Provenance, run: Run) -> Provenance:
     code = told.code if isinstance(told.code, dict) else told.definitions
     try:
         hashed = settings_of(config, int(seed))
-        return dataclasses.replace(told, numbers=hashed, definitions=code, source=named(told.source))
+        return dataclasses.replace(told, numbers=hashed, definitions=code, source=by_own_names(told.source))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Corrupt(f"{run.config_file} is no configuration ({error})") from None
 

@@ -93,7 +93,7 @@ class Sources:
         content = hashlib.sha256(json.dumps([used, chosen], sort_keys=True).encode()).hexdigest()
         return Code(content, {".".join(node): self.digest(node) for node in sorted(nodes)})
 
-    def named(self, names: Iterable[str], top: str = PACKAGE.name) -> list[Node]:
+    def definitions_named(self, names: Iterable[str], top: str = PACKAGE.name) -> list[Node]:
         """The definitions of a package that have these names."""
         pattern = re.compile(rf"^(?:(?:class|def) +)?({'|'.join(names)})\b *[(:=]".encode(), re.MULTILINE)
         files = ((name, self.source(file)) for name, file in self.files_below(top))
@@ -118,12 +118,12 @@ class Sources:
     @functools.cached_property
     def loop(self) -> list[str]:
         """What every run passes through, by qualified names."""
-        return [".".join(node) for node in self.named(LOOP)]
+        return [".".join(node) for node in self.definitions_named(LOOP)]
 
     @functools.cached_property
     def neutral(self) -> set[Node]:
         """The definitions at which what counts ends: they change no number."""
-        return set(self.named(NEUTRAL))
+        return set(self.definitions_named(NEUTRAL))
 
     def module(self, name: str) -> Module | None:
         """A module of these packages, or None."""

@@ -17,7 +17,7 @@ from ablate.results.code_hash import Code
 from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.records import FORMAT as FORMAT
 from ablate.results.result import Provenance
-from ablate.results.stored_targets import named, parts_of
+from ablate.results.stored_targets import by_own_names, parts_of
 
 KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
 
@@ -39,7 +39,7 @@ def as_before(config: dict[str, Any]) -> dict[str, Any]:
     neutral = LATER | neutral_groups()
 
     def counts(key: str, value: Any) -> bool:
-        return key not in neutral or named(value) != neutral[key]
+        return key not in neutral or by_own_names(value) != neutral[key]
 
     kept = {key: value for key, value in config.items() if counts(key, value)}
     for section in {key.partition(".")[0] for key in LATER} & kept.keys():
@@ -52,12 +52,12 @@ def as_before(config: dict[str, Any]) -> dict[str, Any]:
 def neutral_groups() -> dict[str, Any]:
     """What the variants of later groups hold that say that all is as it was before."""
     files = groups() if LATER_GROUPS else {}
-    return {group: named(read_plain(files[group][variant])) for group, variant in LATER_GROUPS.items()}
+    return {group: by_own_names(read_plain(files[group][variant])) for group, variant in LATER_GROUPS.items()}
 
 
 def settings(config: dict[str, Any]) -> dict[str, Any]:
     """What a run's numbers depend on beside its code, data and seed, as keys and names keep it."""
-    found: dict[str, Any] = named(numbers(config))
+    found: dict[str, Any] = by_own_names(numbers(config))
     return found
 
 
@@ -92,7 +92,7 @@ def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> Provenanc
         numbers=settings_of(config, seed),
         versions={"torch": str(torch.__version__), "numpy": numpy.__version__, "threads": 1},
         data=fingerprint,
-        source=named(config["data"]),
+        source=by_own_names(config["data"]),
         study=config["study"] if config["reuse"] == "none" else None,
         code=used.content,
         definitions=used.definitions,

@@ -28,7 +28,7 @@ def renamed(value: Any, rename: Callable[[str], str]) -> Any:
     return {key: rename(str(item)) if key == "_target_" else renamed(item, rename) for key, item in value.items()}
 
 
-def named(value: Any) -> Any:
+def by_own_names(value: Any) -> Any:
     """A part of a configuration with each `_target_` by its own name: code that moved is the same code."""
     return renamed(value, own_name)
 
@@ -51,7 +51,7 @@ def stands(target: str, user: Iterable[str]) -> str:
     here = sources(tops)
     if [node[1] for node, _ in here.follow_name(target)] == [name]:
         return target
-    found = [".".join(node) for top in tops for node in here.named([name], top)]
+    found = [".".join(node) for top in tops for node in here.definitions_named([name], top)]
     known = [one for one in found if within(one, user)]
     return known[0] if len(known) == 1 else target
 

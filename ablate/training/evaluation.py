@@ -18,9 +18,9 @@ from ablate.training.greedy_decoding import decoded
 from ablate.training.scoring import (
     CHUNK,
     DocumentLosses,
+    at_length,
     autocast,
     by_document,
-    named,
     positions_at_once,
     score,
     summarise,
@@ -69,7 +69,7 @@ def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: 
     found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
         of_its_own = scores._replace(right=decoded(model, held_out, device, precision, chunk))
-        found[named("test/exact", length)] = exact(of_its_own)
+        found[at_length("test/exact", length)] = exact(of_its_own)
     return Measured(found, scores, held_out)
 
 

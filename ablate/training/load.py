@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import read_plain
-from ablate.config.targets import named
+from ablate.config.targets import allowed_packages
 from ablate.format.suggest import instead
 from ablate.results.choose import studies
 from ablate.results.damage import unsealed, verify, why_without
@@ -137,7 +137,7 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
     """Read a run's folder.  Raises FileNotFoundError when it holds no run, `Corrupt` when it is damaged, and
     ValueError for what can be no package of the user's.
     """
-    folder, packages = folder.resolve(), named(user)
+    folder, packages = folder.resolve(), allowed_packages(user)
     found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
     result = found.result()
     if not result and not found.config_file.exists():

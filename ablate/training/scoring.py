@@ -122,10 +122,10 @@ def summarise(
         raise ValueError(f"eval.tokens is too small: no target of the {split} split is scored; write more")
     found = {name: metric.compute(scores) for name, metric in metrics.items()}
     found |= {"bpb": found["loss"] / math.log(2) / bytes_per_token} if bytes_per_token else {}
-    return {named(f"{split}/{name}", length): value for name, value in found.items()}
+    return {at_length(f"{split}/{name}", length): value for name, value in found.items()}
 
 
-def named(metric: str, length: int | None) -> str:
+def at_length(metric: str, length: int | None) -> str:
     """The name of a metric at a length, or at the training length."""
     return metric if length is None else f"{metric}@{length}"
 

@@ -50,7 +50,7 @@ def latex(case: Case) -> str:
 
 
 def _named(papers: list[Paper]) -> str:
-    return f" ({'; '.join(paper.named for paper in papers)})"
+    return f" ({'; '.join(paper.author_year for paper in papers)})"
 
 
 def _keys(papers: list[Paper]) -> str:

@@ -73,7 +73,7 @@ def sweep(checkout: Path, small: list[str]) -> tuple[set[tuple[str, int]], str]:
 
 def module_of(name: str) -> str:
     """The module that a definition of ours stands in."""
-    [(module, _)] = Sources({"ablate": [PACKAGE]}).named([name])
+    [(module, _)] = Sources({"ablate": [PACKAGE]}).definitions_named([name])
     return module
 
 

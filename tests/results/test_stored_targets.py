@@ -9,7 +9,7 @@ import pytest
 
 from ablate.config.components import resolve
 from ablate.config.targets import MOVED, moved
-from ablate.results.stored_targets import found_anew, is_foreign, named, targets_of
+from ablate.results.stored_targets import by_own_names, found_anew, is_foreign, targets_of
 
 STORED: dict[str, Any] = {"norm": {"_target_": "mine.norms.Half"}, "ffn": [{"_target_": "ablate.model.ffn.MLP"}]}
 
@@ -50,5 +50,5 @@ def test_what_moved_between_releases_is_found_by_its_old_name() -> None:
 
 
 def test_parts_are_named_by_their_own_names() -> None:
-    assert named(STORED) == {"norm": {"_target_": "Half"}, "ffn": [{"_target_": "MLP"}]}
+    assert by_own_names(STORED) == {"norm": {"_target_": "Half"}, "ffn": [{"_target_": "MLP"}]}
     assert is_foreign(STORED) and not is_foreign({"ffn": STORED["ffn"]})

@@ -11,7 +11,8 @@ import torch
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import Config
-from ablate.planning.checks import duplicate_cells, probes, small_models, unused_settings
+from ablate.planning.checks import duplicate_cells, small_models, unused_settings
+from ablate.planning.checks.examine import examine
 from ablate.planning.checks.kept import Record, kept_json
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.user_code import Failed, beside
@@ -91,7 +92,7 @@ def first_that_runs(cell: Checked, specs: list[small_models.Spec]) -> Record:
     unread, why = unused_settings.unread(cell.config), ""
     for i, spec in enumerate(specs):
         try:
-            found = probes.examine(spec)
+            found = examine(spec)
         except Exception as error:  # a component of the user's own can fail in any way
             why = why or f"{type(error).__name__}: {str(error).strip().split(chr(10))[0]}"
             continue

@@ -1,32 +1,25 @@
-"""What tiny copies show before training: looks ahead, mixed rows, padding that is read, parts without any effect."""
+"""Whether a tiny copy sees what it must not: later tokens, other rows, padding; and which part of it does."""
 
 from __future__ import annotations
 
 import copy
 import inspect
-import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
-import torch.nn.functional as F
 import yaml
 from torch import Tensor, nn
 
-from ablate.config.components import allowed_by, resolve
 from ablate.config.groups import defaults, groups
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
 from ablate.model.norm import running_norms
 from ablate.planning.checks.small_models import Spec, build, others, perturb, some_inputs, whole_numbers
 
-FAR = 2.0  # nats from ln(outputs); tied embeddings under a last norm cost up to 1.7, logits of size 8 cost 60
-RATE = 1e-2  # of the two steps of training, for gradients of RMS 1
 CAUSAL = ("lm", "seq2seq")
-PROJECTIONS = 3  # projections of each output: one alone a difference could be at right angles to
 
 Inputs = dict[str, Tensor]
-Probe = Callable[[nn.Module, Inputs, Spec], bool]
+Check = Callable[[nn.Module, Inputs, Spec], bool]
 
 
 class Strange(Exception):
@@ -34,7 +27,7 @@ class Strange(Exception):
 
 
 def unsteady(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
-    """Whether outputs change though inputs do not: then other probes say nothing."""
+    """Whether outputs change though inputs do not: then other checks say nothing."""
     return differ(run(model, inputs), run(model, inputs))
 
 
@@ -134,46 +127,16 @@ def differ(first: Tensor, second: Tensor) -> bool:
     return bool((first - second).abs().max() > rounding * max(1.0, float(first.abs().max())))
 
 
-ALONE = ("unsteady", "rows")  # probes that must pass for those after them to say anything
-TOLD = ("unsteady", "training")  # probes after which a cell may train all the same
+ALONE = ("unsteady", "rows")  # checks that must pass for those after them to say anything
+TOLD = ("unsteady", "training")  # checks after which a cell may train all the same
 # What is asked of a copy, and what to say of the part that fails.
-PROBES: dict[str, tuple[Probe, str]] = {
+CHECKS: dict[str, tuple[Check, str]] = {
     "unsteady": (unsteady, "gives other outputs for the same inputs, at evaluation; what it sees cannot be tried out"),
     "rows": (mixed_rows, "mixes rows: outputs of one example change with the others of its batch, at evaluation"),
     "ahead": (look_ahead, "looks ahead: outputs of a causal model change with later tokens; it must not see them"),
     "training": (train_ahead, "looks ahead in training: its training loss sees what is to be predicted"),
     "padding": (read_padding, "reads padding: outputs at real positions change with padded ones; use its mask"),
 }
-
-
-def examine(spec: Spec) -> dict[str, Any]:
-    """All that a copy shows: problems as [key, message], notes, and a signature that equal networks have in common.
-
-    Raises whatever the components raise, and Strange.
-    """
-    with torch.random.fork_rng(devices=[]):
-        model, inputs = build(spec), some_inputs(spec, 0)
-        moved = settled(copy.deepcopy(model), inputs)
-        problems, notes = [], []
-        for name, (probe, message) in PROBES.items():
-            if not probe(moved, inputs, spec):
-                continue
-            pads = any(given.endswith("mask") for given in spec.task["inputs"])
-            for key, part in guilty(spec, probe):
-                if name in TOLD:
-                    notes.append(f"{part} {message}")
-                elif name != "padding" or pads:
-                    problems.append([key, f"{part} {message}"])
-                else:
-                    notes.append(f"{part} {message} (this task pads nothing)")
-            if name in ALONE:
-                break
-        seen = run(moved, inputs)
-        loss, logits, idle = two_steps(model, inputs)
-        problems += idle_parts(spec, model, idle)
-        notes += far_off(loss, spec.task["outputs"])
-        made = signature([seen, *logits, run(model.eval(), inputs)])
-        return {"problems": problems, "notes": notes, "signature": made}
 
 
 def settled(model: nn.Module, inputs: Inputs) -> nn.Module:
@@ -184,91 +147,8 @@ def settled(model: nn.Module, inputs: Inputs) -> nn.Module:
     return model.eval()
 
 
-def two_steps(model: nn.Module, inputs: Inputs) -> tuple[float, list[Tensor], set[str]]:
-    """Expected loss of random targets at first, logits of two steps of training, parameters without a gradient.
-
-    The optimiser is a plain one: cells that are compared share theirs, so that it is not what they can differ in.
-    """
-    made, loss, idle = [], math.nan, set()
-    model.train()
-    for step in range(2):
-        rekey(model, 0, step)
-        torch.default_generator.manual_seed(step)  # for parts that draw from it
-        logits = model(**inputs)
-        if step == 0:
-            with torch.no_grad():
-                loss = float((logits.logsumexp(-1) - logits.mean(-1)).mean())
-        targets = torch.randint(logits.shape[-1], logits.shape[:-1], generator=torch.Generator().manual_seed(step))
-        F.cross_entropy(logits.flatten(0, -2), targets.flatten()).backward()
-        made.append(logits.detach())
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                if parameter.requires_grad and parameter.grad is None:
-                    idle.add(name)
-                elif parameter.grad is not None:
-                    size = parameter.grad.square().mean().sqrt().clamp(min=1e-12)
-                    parameter.sub_(RATE * parameter.grad / size)
-                    parameter.grad = None
-    return loss, made, idle
-
-
-def signature(tensors: list[Tensor]) -> list[list[float]] | None:
-    """Of each tensor x its size and projections: √(mean x²), and Σ x · w / √n for weights w ~ U(−½, ½) of its own.
-
-    None where a number is not finite: there everything is equal.
-    """
-    found = []
-    for tensor in tensors:
-        x = tensor.double().flatten()
-        if not x.isfinite().all():
-            return None
-        weights = (
-            torch.rand(len(x), generator=torch.Generator().manual_seed(i)).double() - 0.5 for i in range(PROJECTIONS)
-        )
-        found.append([float(x.square().mean().sqrt()), *(float(x @ w) / len(x) ** 0.5 for w in weights)])
-    return found
-
-
-def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> list[list[str]]:
-    """Components of which nothing reaches the outputs, though they have parameters, or not all parameters do."""
-    targets = {group: resolve(group, spec.config[group]["_target_"], allowed_by(spec.config)) for group in COMPONENTS}
-    found = []
-    for group, target in targets.items():
-        others = tuple(other for other in targets.values() if other is not target and inspect.isclass(other))
-        for place, module in model.named_modules():
-            names = [f"{place}.{name}" for name, _ in module.named_parameters()] if type(module) is target else []
-            if names and idle.issuperset(names):
-                what = f"{called(spec, group)} is built but never used: nothing of {place} reaches the outputs"
-            elif unread := idle.intersection(f"{place}.{name}" for name in own_parameters(module, others) if names):
-                what = f"{called(spec, group)} never uses {', '.join(sorted(unread))}, which counts all the same"
-                what += "; take it out"
-            else:
-                continue
-            found.append([group, what])
-            break
-    return found
-
-
-def own_parameters(module: nn.Module, others: tuple[type, ...], prefix: str = "") -> list[str]:
-    """Names of a module's parameters but for those of other components in it."""
-    names = [prefix + name for name, _ in module.named_parameters(recurse=False)]
-    for name, child in module.named_children():
-        if not isinstance(child, others):
-            names += own_parameters(child, others, f"{prefix}{name}.")
-    return names
-
-
-def far_off(loss: float, outputs: int) -> list[str]:
-    """What to say of a loss at initialisation that is far from that of guessing."""
-    if abs(loss - math.log(outputs)) <= FAR:
-        return []
-    how = "its logits start out large" if loss > 0 else "its outputs are no logits"
-    said = f"on a small copy the loss at initialisation is {loss:.1f} nats, guessing has {math.log(outputs):.1f}"
-    return [f"{said}: {how}"]
-
-
-def guilty(spec: Spec, probe: Probe) -> list[tuple[str, str]]:
-    """Components with which a probe fails beside the reference model's parts, as (group, words); or the whole model."""
+def guilty(spec: Spec, check: Check) -> list[tuple[str, str]]:
+    """Components with which a check fails beside the reference model's parts, as (group, words); or the whole model."""
     nodes = {
         group: yaml.safe_load(groups()[group][choice].read_text(encoding="utf-8"))
         for group, choice in defaults().items()
@@ -281,7 +161,7 @@ def guilty(spec: Spec, probe: Probe) -> list[tuple[str, str]]:
         other = spec._replace(config=spec.config | nodes | {group: spec.config[group]})
         try:
             inputs = some_inputs(other, 0)
-            if probe(settled(build(other), inputs), inputs, other):
+            if check(settled(build(other), inputs), inputs, other):
                 found.append((group, called(spec, group)))
         except Exception:  # the part does not fit beside the reference's: nothing is learned
             continue
