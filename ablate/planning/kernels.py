@@ -16,7 +16,7 @@ from ablate.config.errors import Corrupt
 from ablate.config.schema import Config
 from ablate.planning.cells import Cells, recomposed
 from ablate.planning.checks.validate import Checked
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell
 from ablate.training.product_rates import Shape, product_seconds
@@ -33,7 +33,7 @@ class Kernels(NamedTuple):
     compile: bool = False
 
 
-def with_kernels(study: Study) -> Study:
+def with_kernels(study: CheckedStudy) -> CheckedStudy:
     """The study with `train.products` and `train.compile` decided: as its manifest has them, else for this machine."""
     if not any(left_open(config) for config in study.cells.raw):
         return study
@@ -65,7 +65,7 @@ def again(cells: Cells, settings: Config, raw: list[Config]) -> Cells:
     return dataclasses.replace(made, notes=cells.notes)
 
 
-def of_manifest(study: Study) -> Kernels | None:
+def of_manifest(study: CheckedStudy) -> Kernels | None:
     """What the study was begun with, on this machine or another."""
     try:
         train = read_manifest(study.results, study.base).cells[0].config.train

@@ -71,7 +71,7 @@ def test_each_state_is_counted_and_what_runs_is_shown(tmp_path: Path, capsys: py
 @pytest.mark.parametrize("content", ["", "{", "[1]", None])
 def test_a_lease_that_is_torn_missing_or_stale_holds_nothing(tmp_path: Path, content: str | None) -> None:
     runs = every(tmp_path)
-    assert (runs[3].holder() or {})["host"] == "node7.cluster"
+    assert runs[3].holder().host == "node7.cluster"
     if content is None:
         os.utime(runs[3].lease_file, (time.time() - 61, time.time() - 61))
     else:
