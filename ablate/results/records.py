@@ -204,7 +204,7 @@ class Manifest(Record):
     command: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     design: str = "grid"
-    zip: list[Any] = dataclasses.field(default_factory=list)
+    zip: list[str] = dataclasses.field(default_factory=list)
     factors: dict[str, list[Level]]
     components: list[str]
     reference: Levels

@@ -68,6 +68,7 @@ class Validator:
         """What `examine` finds of a cell with parts from outside, in a process of its own."""
         ours = not is_foreign([config.data, {"_target_": config.model._target_}])
         self.user_problems(config.user)
+        importlib.import_module("torch._dynamo")  # counting loads it: a second of every such process
         if ours:  # made before, as what is known of packages is, or each such process would make it again
             with contextlib.suppress(Refused):
                 self.task(resolve_auto(config))
