@@ -26,7 +26,7 @@ LARGEST = 10**9  # that a size or a count of steps can be
 LARGEST_SEED = 2**53
 # Keys and groups that came after the first release, which everything else has been in: with the value, or the variant,
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
-LATER: dict[str, Any] = {}
+LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0}
 LATER_GROUPS: dict[str, str] = {}
 # What decides which runs there are and how they are carried out, but no run's numbers.
 STUDY_KEYS = (
@@ -89,7 +89,8 @@ class Train:
     checkpoint_seconds: float = at_least(0)
     device: str = one_of("auto", "cpu", "cuda")
     precision: str = one_of("auto", "fp32", "bf16")
-    compile: bool = MISSING
+    compile: Any = MISSING
+    products: str = one_of("auto", "torch", "onednn")
     parallel: Any = "auto"
     average: str = one_of("none", "ema")
     diagnostics: bool = MISSING
@@ -111,9 +112,11 @@ class Optim:
 
 @dataclass(frozen=True)
 class Eval:
-    """Held-out tokens of each evaluation, and the lengths besides training's that a trained model is tested at."""
+    """Held-out tokens of the last evaluation, on the test split; the share of so many that each one during training, on
+    the validation split, has; and the lengths besides training's that a trained model is tested at."""
 
     tokens: int = at_least(1)
+    val_share: float = at_least(1e-6, 1)
     lengths: list[int] = MISSING
 
 

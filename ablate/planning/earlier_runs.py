@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ablate.config.errors import Corrupt
 from ablate.config.schema import TUNING_SEEDS
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 from ablate.results.damage import why_without
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell, Look, Manifest, PlannedRun
@@ -100,7 +100,7 @@ def _is_of_now(run: PlannedRun, row: Cell, name: str) -> bool:
     return run.path.rpartition("/")[2] in {run_key(config, run.seed, row.task) for config in configs}
 
 
-def choose_seeds(study: Study, earlier: Earlier) -> list[int]:
+def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
     """The seeds that the command asks for; a confirmation takes the first that were never trained for these cells."""
     confirm, seeds = study.settings.confirm, study.settings.seeds
     if not confirm:

@@ -21,6 +21,7 @@ from ablate.data.build import build_task
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.placebo import data_seed
+from ablate.model.products import use
 from ablate.results.atomic import set_aside, write_atomic
 from ablate.results.checksum import digest, sealed_archive, unsealed_archive
 from ablate.results.metrics_writer import MetricsWriter
@@ -79,6 +80,8 @@ class Trainer:
             self.model = initialised_model(config, self.task, seed if init is None else init)
             self.model.to(self.device)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
+            for model in {self.model, self.average.model}:
+                use(self.loop.products, model)
             if self.loop.compile:
                 compile_in_place({self.model, self.average.model})
             optimiser = resolve("optim", self.optim._target_, config.user)

@@ -34,7 +34,7 @@ from analysis.case import case_of
 RECORDED = Path(__file__).parents[1] / "recorded"
 SEED = 1
 TINY = ["model.layers=2", "model.dim=32", "model.heads=4", "train.batch_size=4", "train.steps=3", "train.eval_every=3"]
-TINY += ["train.log_every=1", "optim.warmup=1", "eval.tokens=128", "track=none"]
+TINY += ["train.log_every=1", "optim.warmup=1", "eval.tokens=128", "eval.val_share=1", "track=none"]
 NARROW: dict[str, dict[str, Any]] = {"window": {"window": 4}}  # the default is wider than these contexts
 SOURCES = ["model=encoder_decoder", "data=reverse", "data.length=5"]
 FORMS = {

@@ -270,7 +270,7 @@ def test_a_model_is_compiled_where_it_is_asked_for(
     average: str, small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[nn.Module] = []
-    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
+    monkeypatch.setattr(nn.Module, "compile", lambda self, options: compiled.append(self))
     trainer_of(configured(small, f"train.average={average}"), tmp_path)
     assert compiled == []
     trainer = trainer_of(configured(small, f"train.average={average}", "train.compile=true"), tmp_path)

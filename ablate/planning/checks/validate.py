@@ -244,6 +244,9 @@ def resolve_auto(config: Config) -> Config:
         # A card that only emulates bf16 is slower with it, and no more exact.
         fast = config.train.device == "cuda" and all(card.bf16 for card in cards())
         config = config.with_value("train.precision", "bf16" if fast else "fp32")
+    for key, short in (("products", "torch"), ("compile", False)):  # long runs: planning/kernels.py
+        if getattr(config.train, key) == "auto":
+            config = config.with_value(f"train.{key}", short)
     data = dict(config.data)
     for key in ("path", "name"):
         if data.get(key) is not None and (key == "path" or os.path.isdir(os.path.expanduser(str(data[key])))):
@@ -252,11 +255,16 @@ def resolve_auto(config: Config) -> Config:
 
 
 def worker_problems(config: Config) -> list[Problem]:
-    """A number of workers that is none."""
-    parallel = config.train.parallel
-    if parallel == "auto" or (isinstance(parallel, int) and not isinstance(parallel, bool) and parallel >= 1):
-        return []
-    return [Problem("train.parallel", f"must be auto or an integer ≥ 1, not {parallel!r}")]
+    """A number of workers that is none; a way to compute that there is not, or not here."""
+    train, found = config.train, []
+    whole = isinstance(train.parallel, int) and not isinstance(train.parallel, bool) and train.parallel >= 1
+    if train.parallel != "auto" and not whole:
+        found.append(Problem("train.parallel", f"must be auto or an integer ≥ 1, not {train.parallel!r}"))
+    if train.compile != "auto" and not isinstance(train.compile, bool):
+        found.append(Problem("train.compile", f"must be auto, true or false, not {train.compile!r}"))
+    if train.products == "onednn" and not torch.backends.mkldnn.is_available():
+        found.append(Problem("train.products", "onednn is no part of this torch; write train.products=torch"))
+    return found
 
 
 def imported(package: str) -> None:

@@ -12,14 +12,14 @@ from ablate.model.init import FIXED
 from ablate.model.placebo import redrawn
 from ablate.planning.cells import Cells, describe_cells
 from ablate.planning.rounds.tuning import what_follows
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 
 LEAST = 3  # placebos of a kind; fewer have no spread to speak of
 WORDS = {"data": "data in another order", "init": "initialised anew", "chaos": "perturbed by 1e-7"}
 KEY = "seed.placebo"
 
 
-def placebo_problems(study: Study) -> list[Problem]:
+def placebo_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `aa`."""
     count, seed = study.settings.aa, study.settings.seed
     if not count:
@@ -34,7 +34,7 @@ def placebo_problems(study: Study) -> list[Problem]:
     return found
 
 
-def placebo_study(study: Study) -> Study:
+def placebo_study(study: CheckedStudy) -> CheckedStudy:
     """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …"""
     count, (row, plain) = study.settings.aa, study.cells.references[0]
     label, shapes = row.label, plain.budget.shapes

@@ -17,13 +17,13 @@ from ablate.config.schema import Config
 from ablate.planning.cells import Cells, describe_cells
 from ablate.planning.rounds.sequential import looks
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 
 RATIOS = (0.8, 1.0, 1.25)  # at even distances in the logarithm
 KEY = "train.steps"
 
 
-def exchange_problems(study: Study) -> list[Problem]:
+def exchange_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `exchange`."""
     if not study.settings.exchange:
         return []
@@ -46,7 +46,7 @@ def scaled(steps: int, ratio: float) -> int:
     return math.floor(steps * ratio + 0.5)
 
 
-def with_exchange(study: Study) -> Iterator[Plan]:
+def with_exchange(study: CheckedStudy) -> Iterator[Plan]:
     """The plans of a study, each followed by that of exchange runs with its seeds; the last comes again as the end."""
     told, entries = announced(study), study.entries | {"exchange": f"{study.name}-exchange"}
     for plan in looks(dataclasses.replace(study, entries=entries, notes=[*study.notes, told])):
@@ -55,7 +55,7 @@ def with_exchange(study: Study) -> Iterator[Plan]:
     yield dataclasses.replace(plan, more=False, notes=[note for note in plan.notes if note != told])
 
 
-def announced(study: Study) -> str:
+def announced(study: CheckedStudy) -> str:
     """What a study with exchange runs to come says of them."""
     own = reference_steps(study.cells)
     steps = [str(scaled(each, ratio)) for each in sorted(set(own)) for ratio in RATIOS if ratio != 1]
@@ -68,7 +68,7 @@ def reference_steps(cells: Cells) -> list[int]:
     return [cell.config.train.steps for _, cell in cells.references]
 
 
-def exchange_study(plan: Plan) -> Study:
+def exchange_study(plan: Plan) -> CheckedStudy:
     """The reference cells of all strata at each multiple of their steps, with the seeds that the study has got."""
     cells, name, seeds = exchange_cells(plan.study.cells), plan.study.name, plan.manifest.seeds
     told = f"exchange runs: {', '.join(dict.fromkeys(cells.labels))}"

@@ -16,13 +16,13 @@ from ablate.planning.budget_matching import CHOSEN
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import typed_values
 from ablate.planning.rounds.tuning_seeds import share_problems, tuning_name
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 from ablate.results.records import Manifest, Tune
 
 UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or by which draws
 
 
-def tuning_problems(study: Study) -> list[Problem]:
+def tuning_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with the `tune` keys, beside the cells of a study and what is on disk of it."""
     tune = study.settings.tune
     key, values = tune.key, tune.values
@@ -43,7 +43,7 @@ def tuning_problems(study: Study) -> list[Problem]:
     return found + share_problems(study) or changed_tuning(study, earlier)
 
 
-def key_problems(study: Study, key: str) -> list[Problem]:
+def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
     """Why a key cannot be tuned."""
     section, match = key.split(".")[0], study.settings.match
     typed = [word.partition("=")[0].lstrip("+") for word in shlex.split(study.command)]
@@ -73,7 +73,7 @@ def key_problems(study: Study, key: str) -> list[Problem]:
     return [Problem("tune.key", message)] if message else []
 
 
-def value_problems(study: Study, key: str) -> list[Problem]:
+def value_problems(study: CheckedStudy, key: str) -> list[Problem]:
     """What is wrong with the values of a key that can be tuned."""
     tune = study.settings.tune
     try:
@@ -88,7 +88,7 @@ def value_problems(study: Study, key: str) -> list[Problem]:
     return []
 
 
-def changed_tuning(study: Study, earlier: Manifest | None) -> list[Problem]:
+def changed_tuning(study: CheckedStudy, earlier: Manifest | None) -> list[Problem]:
     """Refuse a name under which other tuning, or none, has been scored: its cells would be replaced after a look."""
     before = read_earlier(study.results, f"{tuning_name(study)}-tune").manifest
     known = before.tune if before else None
