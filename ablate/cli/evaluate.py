@@ -10,6 +10,7 @@ reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the comm
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt, Refused
+from ablate.config.schema import Config
 from ablate.config.subcommands import Parser, user_of
 from ablate.format import counted
 from ablate.results.atomic import set_aside
@@ -200,15 +202,14 @@ def seen(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> list[str]:
     return list(dict.fromkeys(line for lengths in found for line in seen_in_training(lengths)))
 
 
-def configured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, Any]:
+def configured(loaded: LoadedRun, asked: dict[str, Any]) -> Config:
     """A run's configuration with what was asked for, on a device that there is: without a GPU in float32 on the CPU."""
     import torch
 
-    train = loaded.config["train"]
-    if train["device"] == "cuda" and not torch.cuda.is_available():
-        train = train | {"device": "cpu", "precision": "fp32"}
-    held = {"tokens": loaded.config["eval"]["tokens"], "lengths": []} | asked
-    return loaded.config | {"eval": held, "train": train}
+    config = loaded.config
+    if config.train.device == "cuda" and not torch.cuda.is_available():
+        config = config.with_value("train.device", "cpu").with_value("train.precision", "fp32")
+    return config.with_value("eval", dataclasses.replace(config.eval, **({"lengths": []} | asked)))
 
 
 def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
@@ -217,13 +218,12 @@ def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
     from ablate.training.evaluation import at_lengths, final_evaluation, following, setting_of
     from ablate.training.length_eval import add_lengths
 
-    config, [seed] = configured(loaded, asked), loaded.config["seeds"]
-    setting, task, lengths = setting_of(config), loaded.task(), config["eval"]["lengths"]
+    config, [seed] = configured(loaded, asked), loaded.config.seeds
+    setting, task, lengths = setting_of(config), loaded.task(), config.eval.lengths
     model = loaded.model().to(setting.device)
-    train = config["train"]
-    batches = following(task, data_seed(config["seed"], seed), train["steps"], train["batch_size"])
+    batches = following(task, data_seed(config.seed, seed), config.train.steps, config.train.batch_size)
     found = final_evaluation(model, task, setting, batches).metrics
-    if setting.tokens != loaded.config["eval"]["tokens"]:
+    if setting.tokens != loaded.config.eval.tokens:
         return found | at_lengths(model, task, setting, lengths)
     if lengths:
         with loaded.run.lock(lambda: True):
@@ -233,14 +233,14 @@ def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
 
 def same_tokens(loaded: LoadedRun, asked: dict[str, Any]) -> bool:
     """Whether as much is evaluated as in training."""
-    return bool(asked.get("tokens", loaded.config["eval"]["tokens"]) == loaded.config["eval"]["tokens"])
+    return bool(asked.get("tokens", loaded.config.eval.tokens) == loaded.config.eval.tokens)
 
 
 def differences(loaded: LoadedRun, found: dict[str, float], asked: dict[str, Any]) -> list[str]:
     """What is not what the run's files say, a few words each: bit for bit, but for what another program rounds."""
     stored = loaded.result.final if loaded.result and same_tokens(loaded, asked) else {}
     # Here models run eagerly, and perhaps on another device.
-    within = ROUNDING if loaded.config["train"]["compile"] or loaded.config["train"]["device"] != "cpu" else 0.0
+    within = ROUNDING if loaded.config.train.compile or loaded.config.train.device != "cpu" else 0.0
     both = [(name, value, old) for name, value in found.items() if (old := stored.get(name)) is not None]
     different = [(name, value, old) for name, value, old in both if abs(old - value) > within * abs(old)]
     return [f"{name} is {value!r}, and training wrote {old!r}" for name, value, old in different]

@@ -6,7 +6,6 @@ Hydra composes; when it refuses, each override is tried alone, so that all bad o
 from __future__ import annotations
 
 import copy
-import dataclasses
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +23,7 @@ from ablate.config.errors import Problem
 from ablate.config.groups import CONF, Groups
 from ablate.config.overrides import KINDS, Overrides, refuse_misshapen
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import Config, register
+from ablate.config.schema import KEYS, Config, register, typed
 from ablate.format.suggest import instead, nearest
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
@@ -34,7 +33,7 @@ COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
 class Composed(NamedTuple):
     """One resolved configuration without a seed, and the variant chosen in each group."""
 
-    config: dict[str, Any]
+    config: Config
     choices: dict[str, str]
 
 
@@ -74,7 +73,7 @@ class Composer:
         refuse_misshapen(resolved)
         if not any(text.lstrip("+").startswith("user=") for text in overrides):
             resolved["user"] = []  # which code may run is said on the command line, by no variant's file
-        return Composed({str(key): value for key, value in resolved.items()}, choices)
+        return Composed(typed({str(key): value for key, value in resolved.items()}), choices)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
         """The configuration that these choices of groups make, and every group's variant."""
@@ -198,7 +197,7 @@ class Composer:
             if told := self.whereabouts(head, last, tuple(chosen)):
                 return told
             node = OmegaConf.select(self.chosen(tuple(chosen))[0], head) if head else None
-            top = {field.name for field in dataclasses.fields(Config)} | self.known.keys()
+            top = {*KEYS, *self.known}
             names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
             return f"no such key; {instead(last, sorted(str(name) for name in names if not str(name).startswith('_')))}"
         return message.strip().split("\n")[0].rstrip(".")

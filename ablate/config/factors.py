@@ -150,7 +150,7 @@ def level_of(cell: Composed, key: str) -> Any:
     """A cell's level of a swept key: the variant of a group, else the value of the key."""
     if key in cell.choices:
         return cell.choices[key]
-    value = OmegaConf.select(OmegaConf.create(cell.config), key)
+    value = OmegaConf.select(OmegaConf.create(cell.config.as_json()), key)
     return value if isinstance(value, str | int | float | bool | None) else json.dumps(OmegaConf.to_container(value))
 
 

@@ -33,8 +33,10 @@ from ablate.results.code_index import MARK, WHOLE, Chain, Import, Module, import
 PACKAGE = Path(str(files(__name__.partition(".")[0])))
 # Definitions of this package, wherever they stand, each name once: what every run's numbers pass through,
 LOOP = ("Trainer", "new_trainer")
-# and what changes none of them: what finds parts and checks their arguments, and what keeps numbers on disk.
-NEUTRAL: tuple[str, ...] = ("resolve", "argument_problems", "BadComponent")
+# and what changes none of them: the frame of settings, which count by their values, what finds parts and checks their
+# arguments, and what keeps numbers on disk.
+NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "argument_problems")
+NEUTRAL += ("BadComponent",)
 NEUTRAL += ("MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
 NEUTRAL += ("SEAL", "seal_of", "sealed_archive", "sum_of", "unsealed_archive")
 DEPTH = 8  # how far a digest tells definitions of one name apart by what they refer to

@@ -9,6 +9,7 @@ import torch
 from empty_task import Blank
 from test_components import CONFIG, component, each_cell
 
+from ablate.config.schema import Config, typed
 from ablate.model.build import initialised_model
 from ablate.model.cost import count, peak_of, utilisation
 
@@ -16,19 +17,19 @@ VOCAB, DIM, HEADS, LAYERS, CONTEXT = 97, 48, 6, 3, 20
 HEAD = DIM // HEADS
 
 
-def sized(config: dict[str, Any] | None = None, **model: Any) -> dict[str, Any]:
+def sized(config: dict[str, Any] | None = None, **model: Any) -> Config:
     """A configuration in the shape that the sums below are done for."""
     config = config or CONFIG
     shape = {"dim": DIM, "heads": HEADS, "layers": LAYERS} | model
-    return config | {"model": config["model"] | shape, "data": {"context": CONTEXT}}
+    return typed(config | {"model": config["model"] | shape, "data": {"context": CONTEXT}})
 
 
-def with_parts(**choices: str) -> dict[str, Any]:
+def with_parts(**choices: str) -> Config:
     """The reference with other variants."""
     return sized(CONFIG | {group: component(group, variant) for group, variant in choices.items()})
 
 
-def form(name: str, **model: Any) -> dict[str, Any]:
+def form(name: str, **model: Any) -> Config:
     """The reference in another form."""
     return sized(CONFIG | {"model": component("model", name)}, **model)
 
@@ -77,7 +78,7 @@ POSITIONS = {"t5": 32 * HEADS, "learned": CONTEXT * DIM, "alibi": 0, "partial_ro
 
 def test_shared_norms_of_parallel_sublayers_count_once() -> None:
     config = with_parts(residual="parallel")
-    config["residual"] = config["residual"] | {"norms": "shared"}
+    config = config.with_value("residual.norms", "shared")
     saved = count(with_parts(residual="parallel"), Blank(VOCAB, CONTEXT)).params
     assert saved - count(config, Blank(VOCAB, CONTEXT)).params == LAYERS * 2 * DIM
 

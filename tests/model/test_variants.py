@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ablate.config.components import resolve
 from ablate.config.groups import CONF
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, Config, typed
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.norm import InstanceNorm, running_norms
@@ -104,11 +104,11 @@ each_causal_form = pytest.mark.parametrize(
 LM = ("decoder", "lm")
 
 
-def configuration(cell: dict[str, str] | None = None, **model: Any) -> dict[str, Any]:
+def configuration(cell: dict[str, str] | None = None, **model: Any) -> Config:
     """The part of a resolved configuration that a model is built from: a cell, in a shape fit for tests."""
     chosen = REFERENCE | (cell or {})
     parts = {group: read(group, chosen[group]) | SETTINGS.get(chosen[group], {}) for group in COMPONENTS}
-    return parts | {"model": read("model", chosen["model"]) | SHAPE | model, "data": {"context": CONTEXT}}
+    return typed(parts | {"model": read("model", chosen["model"]) | SHAPE | model, "data": {"context": CONTEXT}})
 
 
 def built(

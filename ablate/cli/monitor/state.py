@@ -49,10 +49,9 @@ class RunState:
 
     def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str, again: bool):
         self.run, self.metric, self.cell = Run(results, planned.path), metric, cell.id
-        self.name, train = f"{cell.label} s{planned.seed}", cell.config["train"]
-        self.steps = max(1, int(train["steps"]))
-        every = train.get("eval_every")
-        self.eval_every = every if every and every < self.steps else None
+        self.name, train = f"{cell.label} s{planned.seed}", cell.config.train
+        self.steps = max(1, train.steps)
+        self.eval_every = train.eval_every if train.eval_every < self.steps else None
         self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # of a step
         self.damage, self.asked = "", -LEASE
         self.holder: Holder | None = None

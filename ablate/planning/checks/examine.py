@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.config.components import allowed_by, resolve
+from ablate.config.components import resolve
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
 from ablate.planning.checks.leakage import ALONE, CHECKS, TOLD, Inputs, called, guilty, run, settled
@@ -99,7 +99,7 @@ def signature(tensors: list[Tensor]) -> list[list[float]] | None:
 
 def idle_parts(spec: Spec, model: nn.Module, idle: set[str]) -> list[list[str]]:
     """Components of which nothing reaches the outputs, though they have parameters, or not all parameters do."""
-    targets = {group: resolve(group, spec.config[group]["_target_"], allowed_by(spec.config)) for group in COMPONENTS}
+    targets = {group: resolve(group, getattr(spec.config, group)["_target_"], spec.config.user) for group in COMPONENTS}
     found = []
     for group, target in targets.items():
         others = tuple(other for other in targets.values() if other is not target and inspect.isclass(other))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 from collections.abc import Callable
 
@@ -156,9 +157,10 @@ def guilty(spec: Spec, check: Check) -> list[tuple[str, str]]:
     }
     found = []
     for group, node in nodes.items():
-        if node["_target_"] == spec.config[group]["_target_"]:
+        own = getattr(spec.config, group)
+        if node["_target_"] == own["_target_"]:
             continue
-        other = spec._replace(config=spec.config | nodes | {group: spec.config[group]})
+        other = spec._replace(config=dataclasses.replace(spec.config, **nodes | {group: own}))
         try:
             inputs = some_inputs(other, 0)
             if check(settled(build(other), inputs), inputs, other):
@@ -170,5 +172,5 @@ def guilty(spec: Spec, check: Check) -> list[tuple[str, str]]:
 
 def called(spec: Spec, group: str) -> str:
     """A component by its class."""
-    target: str = spec.config[group]["_target_"]
+    target: str = spec.config.as_json()[group]["_target_"]
     return target.removeprefix("ablate.model.")

@@ -79,8 +79,8 @@ def ladder(cell: Checked, kept: set[str], positions: int) -> list[small_models.S
 def tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
     """What the first copy that runs shows, from the cache or newly found.  Copies that fail are told in a note."""
     config = cell.config
-    data = [config["data"]["_target_"], *sorted(config["data"])]
-    depends = [[spec._asdict() for spec in specs], data, code_of(config).content]
+    data = [config.data["_target_"], *sorted(config.data)]
+    depends = [[[spec.config.as_json(), *spec[1:]] for spec in specs], data, code_of(config).content]
     try:
         return kept_json("copies", depends, lambda: beside(config, partial(first_that_runs, cell, specs)))
     except Failed as error:

@@ -15,7 +15,7 @@ from empty_task import Blank
 from model.test_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test, read
 
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, typed
 from ablate.model.dropout import Dropout
 from ablate.planning.checks import examine, kept, preflight, small_models, validate
 from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
@@ -218,8 +218,10 @@ def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> Non
 
     found = check_study(small, None).cells
     cells = found.checked * 2
-    nodes = [cells[0].config["norm"] | {"_target_": f"mine.{module}.Norm"} for module in ("left", "right")]
-    cells = [cell._replace(config=cell.config | {"norm": node}) for cell, node in zip(cells, nodes, strict=True)]
+    nodes = [cells[0].config.norm | {"_target_": f"mine.{module}.Norm"} for module in ("left", "right")]
+    cells = [
+        cell._replace(config=cell.config.with_value("norm", node)) for cell, node in zip(cells, nodes, strict=True)
+    ]
     rows = [dataclasses.replace(found.rows[0], label=label) for label in ("left", "right")]
     with pytest.raises(PlanError, match="left are classes of one name"):
         refuse_equal(rows, cells, False)
@@ -251,9 +253,9 @@ def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
     for cell in [cell for one, cell in IN_FORMS if one == form]:
         config = configuration(cell | {"model": form[0]}, tie_embeddings=False)
         if cell.get("attention") == "window":
-            config["attention"]["window"] = 5
+            config.attention["window"] = 5
         if cell.get("attention") == "gqa":
-            config["attention"]["kv_heads"] = 1
+            config.attention["kv_heads"] = 1
         found = examine.examine(small_models.Spec(config, small_models.facts_of(task), 2, CONTEXT, True))
         assert found["problems"] == [] and found["signature"] is not None, cell
         for signature, other in seen:
@@ -295,17 +297,18 @@ def test_settings_are_kept_large_enough_to_bite() -> None:
     """A swept key is never made smaller, and batches are longer than any window."""
     from types import SimpleNamespace as Of
 
-    config = configuration({"attention": "window"}) | {"user": []}
-    config["model"] |= {"dim": 256, "heads": 4, "layers": 6}
-    config["attention"]["window"] = 100
-    config["ffn"]["hidden"] = 1024
+    config = configuration({"attention": "window"}, dim=256, heads=4, layers=6)
+    config.attention["window"] = 100
+    config.ffn["hidden"] = 1024
     task = Blank(50_000, 4096, "lm")
     cell: Any = Of(config=config, task=task, budget=Of(core=10**6))
     assert small_models.reach([cell]) == 101
     made = small_models.small(cell, set(), 101)
-    assert made.config["model"] | {"dim": 64, "layers": 2, "heads": 4} == made.config["model"]
-    assert made.config["ffn"]["hidden"] == 256 and made.length > 100 and made.task["vocab"] == small_models.VOCAB
+    assert made.config.model == dataclasses.replace(config.model, dim=64, layers=2, heads=4)
+    assert made.config.ffn["hidden"] == 256 and made.length > 100 and made.task["vocab"] == small_models.VOCAB
     for key, value in {"dim": 256, "layers": 6}.items():
-        assert small_models.small(cell, {f"model.{key}"}, 101).config["model"][key] == value
-    assert small_models.small(cell, {"ffn.hidden"}, 101).config["ffn"]["hidden"] == 1024
-    assert small_models.varying([{"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, {"a": {"b": 1}}]) == {"a.c"}
+        assert small_models.small(cell, {f"model.{key}"}, 101).config.as_json()["model"][key] == value
+    assert small_models.small(cell, {"ffn.hidden"}, 101).config.ffn["hidden"] == 1024
+    assert small_models.varying([typed({"ffn": node}) for node in ({"b": 1, "c": 2}, {"b": 1, "c": 3}, {"b": 1})]) == {
+        "ffn.c"
+    }
