@@ -121,7 +121,7 @@ def carry_out_round(plan: Plan, launch: Launch, reporter: Reporter) -> None:
 
 def tracking(plan: Plan, reporter: Reporter) -> AbstractContextManager[None]:
     """The process that mirrors a study to a tracking service, where any cell asks for one."""
-    if not any(cell.config["track"] for cell in plan.manifest.cells):
+    if not any(cell.config.track for cell in plan.manifest.cells):
         return contextlib.nullcontext()
     return mirrored(plan.results, plan.manifest.study, plan.user, reporter.remark)
 

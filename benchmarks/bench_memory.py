@@ -30,7 +30,7 @@ before = int([line for line in open("/proc/self/status") if line.startswith("VmR
 model = initialised_model(cell.config, cell.task, 0)
 optimiser = adamw(model, 1e-3, [0.9, 0.99], 0.1)
 for step in range(2):
-    batch = cell.task.batch(0, step, cell.config["train"]["batch_size"])
+    batch = cell.task.batch(0, step, cell.config.train.batch_size)
     logits = model(**batch.inputs)
     F.cross_entropy(logits.float().flatten(0, -2), batch.targets.flatten()).backward()
     optimiser.step()

@@ -33,8 +33,8 @@ BUGS = [
     # ---- the loop
     Bug(
         "clipping after the step",
-        "norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip)\n        self.optimiser.step()",
-        "self.optimiser.step()\n        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip)",
+        "norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip)\n        descend(self.optimiser)",
+        "descend(self.optimiser)\n        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip)",
         "test_five_steps_are_those_of_a_loop_written_by_hand",
     ),
     Bug(
@@ -140,8 +140,8 @@ BUGS = [
     ),
     Bug(
         "code is in no key",
-        '"code": used.content,',
-        '"code": "",',
+        "code=used.content,",
+        'code="",',
         "test_seeds_data_versions_and_code_change_the_key",
     ),
     Bug(

@@ -19,7 +19,15 @@ torch.set_num_threads(1)  # as in runs; small products on several threads of a b
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell, whose children inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 ROOT = Path(__file__).resolve().parents[1]
-SHAPE = ["model.dim=16", "model.layers=1", "model.heads=2", "data.context=16", "train.batch_size=4", "eval.tokens=256"]
+SHAPE = [
+    "model.dim=16",
+    "model.layers=1",
+    "model.heads=2",
+    "data.context=16",
+    "train.batch_size=4",
+    "eval.tokens=256",
+    "eval.val_share=1",
+]
 STEPS = ["train.steps=6", "train.eval_every=3", "train.log_every=2", "optim.warmup=2", "track=none"]
 
 

@@ -152,9 +152,9 @@ def _cells(manifest: Manifest, text: str) -> Iterator[tuple[Cell, PlannedRun | N
 def _of_cell(results: Path, cell: Cell, planned: PlannedRun | None) -> Side:
     sizes = {name: getattr(cell, name) for name in SIZES}
     if planned is None:
-        return Side(cell.label, _settings(cell.config), sizes)
+        return Side(cell.label, _settings(cell.config.as_json()), sizes)
     run = Run(results, planned.path)
-    config = _settings(cell.config | {"seeds": [planned.seed]})
+    config = _settings(cell.config.with_value("seeds", [planned.seed]).as_json())
     return Side(f"{cell.label} s{planned.seed}  {run.path}", config, sizes, run, run.result())
 
 

@@ -10,6 +10,7 @@ reproduced; 1 some run could not be evaluated, or gave other numbers; 2 the comm
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt, Refused
+from ablate.config.schema import Config
 from ablate.config.subcommands import Parser, user_of
 from ablate.format import counted
 from ablate.results.atomic import set_aside
@@ -31,7 +33,7 @@ KEYS = ("eval.lengths", "eval.tokens")
 ROUNDING = 1e-3  # relative, where training ran compiled or on a GPU
 
 
-class Named(NamedTuple):
+class NamedRun(NamedTuple):
     """A run and what the table calls it."""
 
     cell: str
@@ -82,7 +84,7 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
     return found
 
 
-def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[Named], list[str]]:
+def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[NamedRun], list[str]]:
     """The runs of a study, or the one in a folder, that are done, and what to say of damaged ones.
 
     Raises Refused and Corrupt.
@@ -117,12 +119,12 @@ def places(what: str, results: Path) -> list[tuple[str, str, Path]]:
     return [(labels[run.cell], str(run.seed), results / "runs" / run.path) for run in manifest.runs]
 
 
-def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[Named], list[str]]:
+def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[NamedRun], list[str]]:
     """The runs that have begun, and what to say of those that are damaged."""
     found, damaged = [], []
     for cell, seed, folder in runs:
         try:
-            found.append(Named(cell, seed, load_run(folder, user)))
+            found.append(NamedRun(cell, seed, load_run(folder, user)))
         except FileNotFoundError:
             continue
         except Corrupt as error:
@@ -138,7 +140,7 @@ def put_aside(run: Run, file: Path) -> str:
         return f"; set aside as {set_aside(file).name}, and its study's command trains the run again"
 
 
-def evaluate(runs: list[Named], asked: dict[str, Any]) -> int:
+def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> int:
     """Evaluate runs one after another, print the table and what is to be said about each; the exit code."""
     from ablate.planning.checks.user_code import apart
     from ablate.training.devices import settle
@@ -172,7 +174,7 @@ def called(function: Callable[[], Any]) -> Any:
     return function()
 
 
-def refuse_lengths(runs: list[Named], asked: dict[str, Any], call: Call) -> None:
+def refuse_lengths(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> None:
     """Raise Refused for lengths that some run's task or positions cannot do, before anything is evaluated."""
     from ablate.planning.checks.user_code import Failed
 
@@ -192,7 +194,7 @@ def problems_of(loaded: LoadedRun, asked: dict[str, Any]) -> list[str]:
     return [str(problem) for problem in length_problems(configured(loaded, asked), loaded.task())]
 
 
-def seen(runs: list[Named], asked: dict[str, Any], call: Call) -> list[str]:
+def seen(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> list[str]:
     """What to say of lengths whose test examples training has seen, once each."""
     from ablate.training.length_eval import seen_in_training, seen_lengths
 
@@ -200,15 +202,14 @@ def seen(runs: list[Named], asked: dict[str, Any], call: Call) -> list[str]:
     return list(dict.fromkeys(line for lengths in found for line in seen_in_training(lengths)))
 
 
-def configured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, Any]:
+def configured(loaded: LoadedRun, asked: dict[str, Any]) -> Config:
     """A run's configuration with what was asked for, on a device that there is: without a GPU in float32 on the CPU."""
     import torch
 
-    train = loaded.config["train"]
-    if train["device"] == "cuda" and not torch.cuda.is_available():
-        train = train | {"device": "cpu", "precision": "fp32"}
-    held = {"tokens": loaded.config["eval"]["tokens"], "lengths": []} | asked
-    return loaded.config | {"eval": held, "train": train}
+    config = loaded.config
+    if config.train.device == "cuda" and not torch.cuda.is_available():
+        config = config.with_value("train.device", "cpu").with_value("train.precision", "fp32")
+    return config.with_value("eval", dataclasses.replace(config.eval, **({"lengths": []} | asked)))
 
 
 def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
@@ -217,13 +218,12 @@ def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
     from ablate.training.evaluation import at_lengths, final_evaluation, following, setting_of
     from ablate.training.length_eval import add_lengths
 
-    config, [seed] = configured(loaded, asked), loaded.config["seeds"]
-    setting, task, lengths = setting_of(config), loaded.task(), config["eval"]["lengths"]
+    config, [seed] = configured(loaded, asked), loaded.config.seeds
+    setting, task, lengths = setting_of(config), loaded.task(), config.eval.lengths
     model = loaded.model().to(setting.device)
-    train = config["train"]
-    batches = following(task, data_seed(config["seed"], seed), train["steps"], train["batch_size"])
+    batches = following(task, data_seed(config.seed, seed), config.train.steps, config.train.batch_size)
     found = final_evaluation(model, task, setting, batches).metrics
-    if setting.tokens != loaded.config["eval"]["tokens"]:
+    if setting.tokens != loaded.config.eval.tokens:
         return found | at_lengths(model, task, setting, lengths)
     if lengths:
         with loaded.run.lock(lambda: True):
@@ -233,20 +233,20 @@ def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
 
 def same_tokens(loaded: LoadedRun, asked: dict[str, Any]) -> bool:
     """Whether as much is evaluated as in training."""
-    return bool(asked.get("tokens", loaded.config["eval"]["tokens"]) == loaded.config["eval"]["tokens"])
+    return bool(asked.get("tokens", loaded.config.eval.tokens) == loaded.config.eval.tokens)
 
 
 def differences(loaded: LoadedRun, found: dict[str, float], asked: dict[str, Any]) -> list[str]:
     """What is not what the run's files say, a few words each: bit for bit, but for what another program rounds."""
     stored = loaded.result.final if loaded.result and same_tokens(loaded, asked) else {}
     # Here models run eagerly, and perhaps on another device.
-    within = ROUNDING if loaded.config["train"]["compile"] or loaded.config["train"]["device"] != "cpu" else 0.0
+    within = ROUNDING if loaded.config.train.compile or loaded.config.train.device != "cpu" else 0.0
     both = [(name, value, old) for name, value in found.items() if (old := stored.get(name)) is not None]
     different = [(name, value, old) for name, value, old in both if abs(old - value) > within * abs(old)]
     return [f"{name} is {value!r}, and training wrote {old!r}" for name, value, old in different]
 
 
-def table(rows: list[tuple[Named, dict[str, float]]]) -> str:
+def table(rows: list[tuple[NamedRun, dict[str, float]]]) -> str:
     """A line per run, a column per metric that any of them has."""
     from ablate.cli.preview import columns
 

@@ -86,7 +86,7 @@ def _keys(section: str) -> Iterator[tuple[str, str]]:
         yield "data.context", "≥ 1"
         return
     for field in dataclasses.fields(SECTIONS[section] if section else Config):
-        hidden = {*INNER, *SECTIONS, *COMPONENTS, "data", "track"} if not section else set(INNER)
+        hidden = {*INNER, *SECTIONS, *COMPONENTS, "data", "track", "unread"} if not section else set(INNER)
         if field.name not in hidden:
             yield f"{section}.{field.name}".lstrip("."), _takes(field)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ablate import evidence
 from ablate.format import counted, percent, remainder
 from ablate.format.columns import columns
+from ablate.format.settings import flat
 from ablate.planning.budget_matching import CHOSEN
 from ablate.planning.plan import Plan
 from ablate.results import naming
@@ -67,11 +68,10 @@ def matching(plan: Plan) -> tuple[str, ...]:
 
 def matched(plan: Plan, cell: Cell) -> tuple[str, ...]:
     """What was chosen for a cell, and the difference that is left."""
-    found, config = matching(plan), cell.config
+    found = matching(plan)
     if not found:
         return ()
-    section, key = found[0].split(".")
-    return str(config[section][key]), remainder(cell.matched.difference) if cell.matched else ""
+    return str(flat(cell.config.as_json())[found[0]]), remainder(cell.matched.difference) if cell.matched else ""
 
 
 def is_reference_of(plan: Plan, other: Cell, cell: Cell) -> bool:

@@ -53,8 +53,8 @@ def _scope(study: Study) -> str:
     manifest = study.manifest
     sizes = [format.size(cell.params) for cell in manifest.cells if cell.reference]
     configs = [cell.config for cell in planned_cells(manifest)]
-    steps = [str(config["train"]["steps"]) for config in configs]
-    rates = [format.scientific(config["optim"]["lr"]) for config in configs]
+    steps = [str(config.train.steps) for config in configs]
+    rates = [format.scientific(config.optim.lr) for config in configs]
     passes = [format.passes(_passes(manifest, cell)) for cell in manifest.cells]
     tuning = manifest.tuning
     how = "tuned" if tuning and tuning.key == "optim.lr" else "untuned"
@@ -67,7 +67,7 @@ def _scope(study: Study) -> str:
 
 
 def _passes(manifest: Manifest, cell: Cell) -> float | None:
-    steps, tokens = cell.config["train"]["steps"], manifest.tasks[cell.task].train_tokens
+    steps, tokens = cell.config.train.steps, manifest.tasks[cell.task].train_tokens
     return None if tokens is None else float(steps * (cell.tokens_per_step or 0) / tokens)
 
 
@@ -80,7 +80,7 @@ def _metric(study: Study) -> str:
     metrics, tasks = evidence.measures(study.manifest), list(study.manifest.tasks.values())
     losses = tasks[0].yardsticks if len(tasks) == 1 and metrics[0].endswith("loss") else {}
     yardsticks = ", ".join(f"{name} {value:.2f}" for name, value in losses.items() if value is not None)
-    averages = {cell.config["train"].get("average", "none") for cell in study.manifest.cells} - {"none"}
+    averages = {cell.config.train.average for cell in study.manifest.cells} - {"none"}
     when = "last step" + "".join(f", weights averaged ({how})" for how in sorted(averages))
     named = " or ".join(f"{metric}{naming.unit(study.manifest, metric)}" for metric in metrics)
     own = ", each cell's by its own task" * (len(metrics) > 1)
@@ -112,7 +112,7 @@ def _beside(study: Study) -> list[str]:
     """Beside the endpoint: other metrics that its task shows, other lengths, and other statistics of norms."""
     metric = evidence.endpoint(study.manifest)
     known = [name for name in study.runs if name.startswith(metric) and study.runs[name].notna().any()]
-    asked = {length for cell in study.manifest.cells for length in cell.config.get("eval", {}).get("lengths", [])}
+    asked = {length for cell in study.manifest.cells for length in cell.config.eval.lengths}
     lengths = {length: f"{metric}@{length}" for length in asked if f"{metric}@{length}" in known}
     measured = [f"test/loss_{tag}" for tag in ("recalibrated", "batch")]
     statistics = {
@@ -280,7 +280,7 @@ def _next(study: Study, table: pandas.DataFrame, results: Path) -> str:
 
 def _slower(study: Study) -> str:
     """What to try where runs diverged and none ended with a number: there is nothing to confirm."""
-    rate = min(cell.config["optim"]["lr"] for cell in study.manifest.cells)
+    rate = min(cell.config.optim.lr for cell in study.manifest.cells)
     return (
         f"next: no run ended with a number; try a lower optim.lr, {format.scientific(float(f'{rate / 3:.1g}'))} say\n"
     )

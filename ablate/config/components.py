@@ -34,14 +34,6 @@ CALLED |= {"model": "model form: an nn.Module whose `kinds` are those of the tas
 FUNCTIONS = ("norm", "ffn", "residual", "position", "attention", "optim")  # groups whose parts may come from functions
 
 
-def allowed_by(config: Mapping[str, Any]) -> list[str]:
-    """The packages of the user's own that a configuration's parts may come from.
-
-    A configuration says it itself; who reads one from a file sets `user` to what the person at the keyboard allows.
-    """
-    return list(config.get("user") or ())
-
-
 def resolve(group: str, target: str, user: Iterable[str] = ()) -> Callable[..., Any]:
     """The class or function that a `_target_` names, from the group's package or a user's, and of the group's kind.
 

@@ -6,7 +6,6 @@ Hydra composes; when it refuses, each override is tried alone, so that all bad o
 from __future__ import annotations
 
 import copy
-import dataclasses
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +23,7 @@ from ablate.config.errors import Problem
 from ablate.config.groups import CONF, Groups
 from ablate.config.overrides import KINDS, Overrides, refuse_misshapen
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import Config, register
+from ablate.config.schema import KEYS, Config, register, typed
 from ablate.format.suggest import instead, nearest
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
@@ -34,7 +33,7 @@ COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
 class Composed(NamedTuple):
     """One resolved configuration without a seed, and the variant chosen in each group."""
 
-    config: dict[str, Any]
+    config: Config
     choices: dict[str, str]
 
 
@@ -74,18 +73,42 @@ class Composer:
         refuse_misshapen(resolved)
         if not any(text.lstrip("+").startswith("user=") for text in overrides):
             resolved["user"] = []  # which code may run is said on the command line, by no variant's file
-        return Composed({str(key): value for key, value in resolved.items()}, choices)
+        return Composed(typed({str(key): value for key, value in resolved.items()}), choices)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
         """The configuration that these choices of groups make, and every group's variant."""
         if groups not in self.made:
-            config = compose("config", [*self.search, *groups], return_hydra_config=True)
-            choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
-            with open_dict(config):  # Hydra's own part is three quarters of what each cell would copy
-                del config["hydra"]
-            self.drop_idle(config, choices, groups)
-            self.made[groups] = config, choices
+            apart = {self._group(text) for text in groups if self.stands_alone(text)}
+            self.made[groups] = self.joined(groups) if 1 < len(groups) == len(apart) else self.composed(groups)
         return self.made[groups]
+
+    def composed(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+        """See `chosen`, by Hydra."""
+        config = compose("config", [*self.search, *groups], return_hydra_config=True)
+        choices = {name: choice for name, choice in config.hydra.runtime.choices.items() if "/" not in name}
+        with open_dict(config):  # Hydra's own part is three quarters of what each cell would copy
+            del config["hydra"]
+        self.drop_idle(config, choices, groups)
+        return config, choices
+
+    def joined(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+        """See `chosen`, of choices that set nothing but their own groups: Hydra composes each once, not each pair."""
+        base, choices = self.chosen(())
+        config, chosen = copy.deepcopy(base), dict(choices)
+        for text in groups:
+            group, (one, _) = text.partition("=")[0], self.chosen((text,))
+            with open_dict(config):
+                config[group] = one[group]
+            chosen[group] = text.partition("=")[2]
+        return config, chosen
+
+    def stands_alone(self, text: str) -> bool:
+        """Whether this chooses a variant whose file sets its own group and nothing else."""
+        group, _, variant = text.partition("=")
+        if group not in self.defaults or variant not in self.known.get(group, ()):
+            return False
+        written = self.known[group][variant].read_text(encoding="utf-8", errors="replace")
+        return "@package" not in written and "defaults" not in written
 
     def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
         """Take out of a group what a preset sets for its own variant and the variant chosen instead does not have."""
@@ -174,7 +197,7 @@ class Composer:
             if told := self.whereabouts(head, last, tuple(chosen)):
                 return told
             node = OmegaConf.select(self.chosen(tuple(chosen))[0], head) if head else None
-            top = {field.name for field in dataclasses.fields(Config)} | self.known.keys()
+            top = {*KEYS, *self.known}
             names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
             return f"no such key; {instead(last, sorted(str(name) for name in names if not str(name).startswith('_')))}"
         return message.strip().split("\n")[0].rstrip(".")

@@ -150,7 +150,7 @@ def level_of(cell: Composed, key: str) -> Any:
     """A cell's level of a swept key: the variant of a group, else the value of the key."""
     if key in cell.choices:
         return cell.choices[key]
-    value = OmegaConf.select(OmegaConf.create(cell.config), key)
+    value = OmegaConf.select(OmegaConf.create(cell.config.as_json()), key)
     return value if isinstance(value, str | int | float | bool | None) else json.dumps(OmegaConf.to_container(value))
 
 
@@ -193,10 +193,10 @@ def labels_of(cells: list[Composed], design: Design) -> list[str]:
 def name_cell(cell: Composed, factors: dict[str, list[str]]) -> str:
     """A cell's levels of some factors: variants by their name, other values with their key."""
 
-    def named(key: str) -> str:
+    def part(key: str) -> str:
         return str(level_of(cell, key)) if key in cell.choices else f"{key}={level_of(cell, key)}"
 
-    return " + ".join(", ".join(map(named, keys)) for keys in factors.values()) or cell_name(cell.choices)
+    return " + ".join(", ".join(map(part, keys)) for keys in factors.values()) or cell_name(cell.choices)
 
 
 def cell_name(choices: dict[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -53,6 +54,7 @@ def experiments(config_dir: str | None = None) -> dict[str, Path]:
     return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}
 
 
+@functools.cache
 def defaults() -> dict[str, str]:
     """The variant of each group that the reference model has."""
     import yaml

@@ -14,9 +14,10 @@ from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 
 from ablate.config.errors import Problem
+from ablate.config.frame_checks import misshapen
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config, misshapen
+from ablate.config.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 

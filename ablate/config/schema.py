@@ -6,14 +6,17 @@ Components (`norm`, `ffn`, ...) are not described here: a component's constructo
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from ablate.config.errors import Problem
+from ablate.config.groups import groups
+from ablate.config.plain_yaml import read_plain
 
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
 PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these, init is every draw
@@ -23,7 +26,7 @@ LARGEST = 10**9  # that a size or a count of steps can be
 LARGEST_SEED = 2**53
 # Keys and groups that came after the first release, which everything else has been in: with the value, or the variant,
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
-LATER: dict[str, Any] = {}
+LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0}
 LATER_GROUPS: dict[str, str] = {}
 # What decides which runs there are and how they are carried out, but no run's numbers.
 STUDY_KEYS = (
@@ -86,7 +89,8 @@ class Train:
     checkpoint_seconds: float = at_least(0)
     device: str = one_of("auto", "cpu", "cuda")
     precision: str = one_of("auto", "fp32", "bf16")
-    compile: bool = MISSING
+    compile: Any = MISSING
+    products: str = one_of("auto", "torch", "onednn")
     parallel: Any = "auto"
     average: str = one_of("none", "ema")
     diagnostics: bool = MISSING
@@ -108,9 +112,11 @@ class Optim:
 
 @dataclass(frozen=True)
 class Eval:
-    """Held-out tokens of each evaluation, and the lengths besides training's that a trained model is tested at."""
+    """Held-out tokens of the last evaluation, on the test split; the share of so many that each one during training, on
+    the validation split, has; and the lengths besides training's that a trained model is tested at."""
 
     tokens: int = at_least(1)
+    val_share: float = at_least(1e-6, 1)
     lengths: list[int] = MISSING
 
 
@@ -142,7 +148,10 @@ class Tune:
 
 @dataclass(frozen=True)
 class Config:
-    """The whole configuration."""
+    """The whole configuration of a cell, a run or a study; a component is a mapping, whose schema is its constructor.
+
+    `unread` is what a newer version wrote beside it, in the sections, too; it is written back as it was.
+    """
 
     norm: Any = MISSING
     ffn: Any = MISSING
@@ -178,22 +187,88 @@ class Config:
     keep: str = one_of("weights", "all", "none")
     user: list[str] = dataclasses.field(default_factory=list)
     unit: str | None = None
+    unread: dict[str, Any] = dataclasses.field(default_factory=dict, metadata={"omegaconf_ignore": True})
+
+    @property
+    def known(self) -> bool:
+        """Whether it says anything: of the runs of other programs no configuration is known."""
+        return self != Config()
+
+    def as_json(self) -> dict[str, Any]:
+        """The configuration as files hold it: whoever reads one says anew which packages of their own may run."""
+        if not self.known:
+            return {}
+        found = {name: getattr(self, name) for name in KEYS if name != "user"}
+        found |= {name: dict(vars(found[name])) for name in SECTIONS}
+        return found | {name: found[name] | more if name in SECTIONS else more for name, more in self.unread.items()}
+
+    def with_value(self, key: str, value: Any) -> Config:
+        """The configuration with one setting changed: optim.lr, ffn.hidden, study."""
+        changed: Config = _with(self, key.split("."), value)
+        return changed
 
 
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
+KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
 
 
 def typed(plain: dict[str, Any]) -> Config:
-    """A resolved configuration as records; keys beyond the frame are left out, of which `check` tells."""
-    sections = {name: _record(section, plain[name]) for name, section in SECTIONS.items()}
-    found: Config = _record(Config, plain | sections)
+    """A resolved configuration as records; `check` tells of keys beyond the frame."""
+    sections, unread = {}, {name: value for name, value in plain.items() if name not in KEYS}
+    for name in SECTIONS.keys() & plain.keys():
+        own = {field.name for field in dataclasses.fields(SECTIONS[name])}
+        sections[name] = SECTIONS[name](**{key: value for key, value in plain[name].items() if key in own})
+        if more := {key: value for key, value in plain[name].items() if key not in own}:
+            unread[name] = more
+    return Config(**{name: plain[name] for name in KEYS if name in plain} | sections, unread=unread)
+
+
+def stored(value: object) -> Config:
+    """The configuration that a file holds; what came after the file was written is as it was before.
+
+    Files allow no packages: `user` is empty.  Raises ValueError with what is amiss, as "has no train.steps in a
+    configuration".
+    """
+    try:
+        plain = msgspec.convert(value, dict[str, Any])
+        plain = _filled(plain) | {"user": []} if plain else plain
+        msgspec.convert(plain, Config)
+    except (msgspec.ValidationError, AttributeError, TypeError) as error:
+        raise ValueError(f"has a configuration that cannot be read ({error})") from None
+    found = typed(plain)
+    parts = {"": found} | {f"{name}.": getattr(found, name) for name in SECTIONS} if plain else {}
+    for name, part in parts.items():
+        if lacking := [key for key, value in vars(part).items() if isinstance(value, str) and value == MISSING]:
+            raise ValueError(f"has no {name}{lacking[0]} in a configuration")
     return found
 
 
-def _record(frame: Any, values: dict[str, Any]) -> Any:
-    return frame(**{field.name: values[field.name] for field in dataclasses.fields(frame) if field.name in values})
+def _filled(plain: dict[str, Any]) -> dict[str, Any]:
+    """A stored configuration with the keys and groups that came later, as all was before."""
+    plain = neutral_groups() | plain
+    for key, value in LATER.items():
+        section, _, name = key.rpartition(".")
+        if section in SECTIONS:
+            plain = plain | {section: {name: value} | plain[section]}
+        elif not section:
+            plain = {key: value} | plain
+    return plain
 
 
+def neutral_groups() -> dict[str, Any]:
+    """What the variants of later groups hold that say that all is as it was before."""
+    files = groups() if LATER_GROUPS else {}
+    return {group: read_plain(files[group][variant]) for group, variant in LATER_GROUPS.items()}
+
+
+def _with(node: Any, path: list[str], value: Any) -> Any:
+    name, *rest = path
+    if isinstance(node, dict):
+        return node | {name: _with(node[name], rest, value) if rest else value}
+    return dataclasses.replace(node, **{name: _with(getattr(node, name), rest, value) if rest else value})
+
+
+@functools.cache
 def register() -> None:
     """Put the frame into Hydra's store, where `conf/config.yaml` takes it from."""
     ConfigStore.instance().store(name="schema", node=writable(Config))
@@ -206,72 +281,3 @@ def writable(frame: Any) -> DictConfig:
         if isinstance(part, DictConfig):
             OmegaConf.set_readonly(part, None)
     return node
-
-
-def check(config: dict[str, Any]) -> list[Problem]:
-    """Everything wrong with the frame of one resolved configuration: unknown keys, ranges, words, numbers like nan."""
-    known = {field.name for field in dataclasses.fields(Config)}
-    problems = [Problem(key, f"no such key; there are {', '.join(sorted(known))}") for key in config.keys() - known]
-    problems += _check_fields(Config, config, "")
-    for name, section in SECTIONS.items():
-        fields = {field.name for field in dataclasses.fields(section)}
-        for key in config[name].keys() - fields:
-            problems.append(Problem(f"{name}.{key}", f"no such key; there are {', '.join(sorted(fields))}"))
-        problems += _check_fields(section, config[name], f"{name}.")
-    betas = config["optim"]["betas"]
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        problems.append(Problem("optim.betas", f"{betas} must be two numbers in [0, 1)"))
-    lengths = config["eval"]["lengths"]
-    if lengths != MISSING and (len(set(lengths)) < len(lengths) or any(length < 1 for length in lengths)):
-        problems.append(Problem("eval.lengths", f"{lengths} must be different lengths, each at least 1"))
-    return problems + _beyond_numbers(config, "", {problem.key for problem in problems})
-
-
-def misshapen(kind: str, value: Any) -> str | None:
-    """What is wrong with a value for a key of the frame annotated as `kind`, by its shape alone; None if nothing."""
-    if kind.startswith("list") and value not in (None, MISSING):
-        if not isinstance(value, list):
-            return "takes a list; write [...]"
-        named = kind != "list[str]" or all(isinstance(item, str) for item in value)
-        return None if named else "takes a list of names"
-    single = kind.split(" | ")[0] in ("str", "int", "float", "bool")
-    return "takes one value" if single and isinstance(value, dict | list) else None
-
-
-def plain(value: float) -> str:
-    """A number as people read it: 1,000,000; of one with many digits, how large it is: 7.3 x 10^23."""
-    if abs(value) < 1e12 or not math.isfinite(value):
-        return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
-    power = math.floor(math.log10(abs(value)))
-    return f"{value / 10**power:.1f} × 10^{power}"
-
-
-def _check_fields(section: Any, values: dict[str, Any], prefix: str) -> list[Problem]:
-    problems = []
-    for field in dataclasses.fields(section):
-        key, value = prefix + field.name, values.get(field.name)
-        low, high = field.metadata.get("range", (-math.inf, math.inf))
-        choices = field.metadata.get("choices", (value,))
-        if value == MISSING:
-            problems.append(Problem(key, "has no value; write one"))
-        elif isinstance(value, int | float) and not low <= value <= high and not math.isnan(value):
-            most = "" if high == math.inf else f" and ≤ {plain(high)}"
-            problems.append(Problem(key, f"must be ≥ {low:g}{most}, not {plain(value)}"))
-        elif value not in choices and (value is not None or field.default is not None):
-            problems.append(Problem(key, f"must be one of {', '.join(choices)}; not {value!r}"))
-    return problems
-
-
-def _beyond_numbers(value: Any, key: str, known: set[str]) -> list[Problem]:
-    """Numbers that are not finite, and sizes beyond all that there are, where nothing is `known` to be wrong yet."""
-    if isinstance(value, dict):
-        named = [(f"{key}.{name}" if key else str(name), item) for name, item in value.items()]
-        return [p for name, item in named for p in _beyond_numbers(item, name, known)]
-    if isinstance(value, list):
-        return [p for item in value for p in _beyond_numbers(item, key, known)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return [Problem(key, f"{value} is not a number to compute with; write a finite one")]
-    most = LARGEST_SEED if key.startswith("seed") else LARGEST
-    if isinstance(value, int) and abs(value) > most and key not in known:
-        return [Problem(key, f"{plain(value)} is too large; write {plain(most)} at most")]
-    return []

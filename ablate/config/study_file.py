@@ -20,7 +20,7 @@ from ablate.config.claims import read_claims
 from ablate.config.errors import Corrupt, Problem
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import calls, read_plain, unread
-from ablate.config.schema import Config
+from ablate.config.schema import KEYS
 from ablate.format.suggest import instead, nearest
 
 OWN = ("question", "factors", "claims", "at", "tiers")
@@ -151,7 +151,7 @@ class Reader:
 
     def __init__(self, file: str, groups: Groups):
         self.file, self.groups, self.plus = file, groups.variants, groups.plus
-        self.top = {field.name for field in dataclasses.fields(Config)} | groups.variants.keys()
+        self.top = {*KEYS, *groups.variants}
         self.problems: list[Problem] = []
 
     def entries(self, content: dict[str, Any], where: str = "") -> dict[str, str]:

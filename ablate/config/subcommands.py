@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ablate.config.errors import Corrupt, PlanError, Refused
-from ablate.config.targets import named
+from ablate.config.targets import allowed_packages
 
 
 class PlainParser(argparse.ArgumentParser):
@@ -42,7 +42,7 @@ def user_of(words: Iterable[str]) -> tuple[list[str], list[str]]:
         else:
             packages += [name for part in value[1:-1].split(",") if (name := part.strip().strip("\"'"))]
     try:
-        return others, named(packages)
+        return others, allowed_packages(packages)
     except ValueError as error:
         raise Refused(str(error)) from None
 

@@ -85,7 +85,7 @@ def modules_of(found: importlib.metadata.Distribution) -> set[str]:
     return {top.removesuffix(".py").partition(".")[0] for top in tops if not top.endswith((".dist-info", ".."))}
 
 
-def named(user: Iterable[str] | str) -> list[str]:
+def allowed_packages(user: Iterable[str] | str) -> list[str]:
     """The packages that a caller allows.  Raises ValueError, naming one that cannot be a package of the user's."""
     packages = [user] if isinstance(user, str) else list(user)
     for package in packages:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_args, get_
 
 import msgspec
 
+from ablate.config.schema import Config, stored
+
 C = TypeVar("C")
 T = TypeVar("T", bound="Record")
 
@@ -46,7 +48,7 @@ class Record:
 
 def plain(value: Any) -> Any:
     """A value with every record in it as its file holds it."""
-    if isinstance(value, Record):
+    if isinstance(value, Record | Config):
         return value.as_json()
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
@@ -64,17 +66,19 @@ def parse(kind: type[T], value: object) -> T:
 def unread(value: Any, where: str = "") -> list[str]:
     """The entries of a newer version in a record, and in the records that it holds: cells.colour; each once."""
     found: dict[str, None] = {}
-    if isinstance(value, Record):
+    if isinstance(value, Record | Config):
         found |= dict.fromkeys(f"{where}{name}" for name in value.unread)
-        for name, holds in _fields(type(value)).items():  # type: ignore[arg-type]
+        for name, holds in _fields(type(value)).items() if isinstance(value, Record) else ():  # type: ignore[arg-type]
             held = getattr(value, name) if holds else None
             for one in held.values() if isinstance(held, dict) else held if isinstance(held, list) else [held]:
                 found |= dict.fromkeys(unread(one, f"{where}{name}."))
     return list(found)
 
 
-def _sorted(kind: type[Record], value: object) -> object:
+def _sorted(kind: type[Record | Config], value: object) -> object:
     """A value with the entries that no field of the record is for apart, in it and in the records that it holds."""
+    if kind is Config:
+        return stored(value)
     if not isinstance(value, dict):
         return value
     fields = _fields(kind)  # type: ignore[arg-type]
@@ -91,7 +95,7 @@ class _Holds(NamedTuple):
     """What a field holds that is no plain value: a record, or a list or mapping of them."""
 
     container: object
-    kind: type[Record]
+    kind: type[Record | Config]
 
     def sorted(self, value: object) -> object:
         """A value of the field with what is unknown in its records apart."""
@@ -112,7 +116,7 @@ def _held(hint: Any) -> _Holds | None:
     for one in get_args(hint) if isinstance(hint, types.UnionType) else [hint]:
         container = get_origin(one)
         inner = get_args(one)[-1] if container in (list, dict) else one
-        if isinstance(inner, type) and issubclass(inner, Record):
+        if isinstance(inner, type) and issubclass(inner, Record | Config):
             return _Holds(container, inner)
     return None
 

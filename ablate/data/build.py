@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablate.config.components import allowed_by, bind, resolve
+from ablate.config.components import bind, resolve
 from ablate.config.errors import BadComponent
+from ablate.config.schema import Config
 
 KINDS = {"lm": "for a causal model", "mlm": "of masked tokens", "classification": "of classification"}
 KINDS |= {"seq2seq": "from sequence to sequence"}
 
 
-def build_task(config: dict[str, Any]) -> Any:
+def build_task(config: Config) -> Any:
     """The task of a resolved configuration, as its model form takes it; reads, or makes, its cache.
 
     Raises BadComponent for a task that the form cannot do, ValueError about the data.
     """
-    user = allowed_by(config)
-    form = resolve("model", config["model"]["_target_"], user)
-    task = resolve("data", config["data"].get("_target_", ""), user)
+    form = resolve("model", config.model._target_, config.user)
+    task = resolve("data", config.data.get("_target_", ""), config.user)
     kind = next((kind for kind in form.kinds if kind in task.kinds), None)  # type: ignore[attr-defined]
     if kind is None:
         kinds = [" or ".join(KINDS[kind] for kind in one.kinds) for one in (task, form)]  # type: ignore[attr-defined]
         raise BadComponent("data", f"{task.__name__} is a task {kinds[0]}, and {form.__name__} does tasks {kinds[1]}")
-    made = bind("data", config["data"], {"kind": kind}, user)()
+    made = bind("data", config.data, {"kind": kind}, config.user)()
     made.measured()  # raises for a metric that nothing computes
     return made

@@ -91,7 +91,8 @@ class LanguageModelling(Task):
         """The tokens at `length` places from each start, and those one place later."""
         at = starts[:, None] + np.arange(length + 1)
         window = torch.from_numpy(self.corpus.tokens[split][at].astype(np.int64))
-        return window[:, :-1], window[:, 1:].clone()
+        # Laid out alike whatever their number, which a compiled model asks for.
+        return window[:, :-1].contiguous(), window[:, 1:].clone()
 
     def owners(self, split: str, starts: np.ndarray, length: int) -> np.ndarray:
         """The document that each target of such windows belongs to."""

@@ -52,7 +52,7 @@ def _values(cells: list[Cell]) -> dict[str, list[str]]:
     """The values that cells have of each setting, arguments that their constructors fill in included."""
     found: dict[str, set[str]] = {}
     for cell in cells:
-        config = {name: node for name, node in (cell.config or {}).items() if name in SECTIONS}
+        config = {name: node for name, node in cell.config.as_json().items() if name in SECTIONS}
         for key, value in {**cell.defaults, **flat(config)}.items():
             found.setdefault(key, set()).add(setting(value))
     return {key: sorted(values) for key, values in found.items()}

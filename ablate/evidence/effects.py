@@ -70,7 +70,8 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     """
     found, all_scores = contrasts(study.manifest), scored(study, metric)
     rows = [
-        named(each) | estimate_row(all_scores, each) | {"collapse": collapse_of(all_scores, each)} for each in found
+        columns_of(each) | estimate_row(all_scores, each) | {"collapse": collapse_of(all_scores, each)}
+        for each in found
     ]
     table = pandas.DataFrame(rows, columns=[*OF_ROWS, *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
@@ -96,7 +97,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     return table[[*CONTRAST, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]
 
 
-def named(contrast: Contrast) -> dict[str, str]:
+def columns_of(contrast: Contrast) -> dict[str, str]:
     """What a contrast is called, in the columns of effects."""
     return {name: getattr(contrast, name) for name in CONTRAST}
 

@@ -13,6 +13,7 @@ from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuned import tuned
+from ablate.format.settings import flat
 from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Look, Manifest, TaskFacts
 from ablate.results.study import Study
@@ -147,9 +148,9 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     how = manifest.match
     if how == "none" or cell.matched is None:
         return {}
-    section, key = ("train", "steps") if how == "flops_total" else ("ffn", "hidden")
-    chosen = {"match": how, "chosen": f"{section}.{key}", "chosen_value": cell.config[section][key]}
-    return chosen | {"match_difference": cell.matched.difference}
+    chosen = "train.steps" if how == "flops_total" else "ffn.hidden"
+    found = {"match": how, "chosen": chosen, "chosen_value": flat(cell.config.as_json())[chosen]}
+    return found | {"match_difference": cell.matched.difference}
 
 
 def _correlation(values: pandas.DataFrame, cell: Cell, reference: Cell | None) -> float:

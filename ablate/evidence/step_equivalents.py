@@ -59,8 +59,8 @@ def slopes(exchange: Study, metric: str | None = None) -> dict[str, Slope]:
     values = scores(exchange, metric)
     found = {}
     for stratum, members in strata(exchange.manifest):
-        cells = sorted(members, key=lambda cell: cell.config["train"]["steps"])
-        x = np.log([cell.config["train"]["steps"] for cell in cells])
+        cells = sorted(members, key=lambda cell: cell.config.train.steps)
+        x = np.log([cell.config.train.steps for cell in cells])
         runs = values[[cell.id for cell in cells]].dropna()
         weights = (x - x.mean()) / np.sum((x - x.mean()) ** 2)
         steps = np.diff(runs.to_numpy(), axis=1) / np.diff(x)

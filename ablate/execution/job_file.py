@@ -30,4 +30,4 @@ def read_unit(results: Path, study: str, unit: str) -> list[UnitRun]:
 
 def cell_of(run: UnitRun, user: Sequence[str]) -> Cell:
     """The cell of a planned run, built with what the command allows, whatever the unit's file says."""
-    return dataclasses.replace(run.cell, config=run.cell.config | {"user": list(user)})
+    return dataclasses.replace(run.cell, config=dataclasses.replace(run.cell.config, user=list(user)))

@@ -62,8 +62,8 @@ def run_alone(results: str, study: str, unit: str, user: Sequence[str], number: 
 
 def devices_of(jobs: Sequence[Job]) -> tuple[str, str | int]:
     """Which kind of device the runs of jobs are to be trained on, and in how many processes."""
-    keys = [run.cell.config["train"] for job in jobs for run in runs_of(job)]
-    return "cuda" if any(key["device"] == "cuda" for key in keys) else "cpu", keys[0]["parallel"]
+    keys = [run.cell.config.train for job in jobs for run in runs_of(job)]
+    return "cuda" if any(key.device == "cuda" for key in keys) else "cpu", keys[0].parallel
 
 
 def runs_of(job: Job) -> list[UnitRun]:

@@ -17,7 +17,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
@@ -25,6 +24,7 @@ from safetensors.torch import save
 from torch import nn
 
 from ablate.config.errors import Corrupt
+from ablate.config.schema import Config
 from ablate.config.typed_json import parse
 from ablate.data.task import Task
 from ablate.execution.fork_server import tend
@@ -42,7 +42,7 @@ from ablate.results.lease import Lost
 from ablate.results.records import Cell
 from ablate.results.result import Result
 from ablate.results.run import Run, now
-from ablate.results.run_key import provenance, run_key, without_user
+from ablate.results.run_key import provenance, run_key
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import settle
 from ablate.training.evaluation import setting_of
@@ -86,15 +86,15 @@ def carry_on(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
     status = ended(run)
     if status == "done":
         try:
-            return test_lengths(run, cell.config, functools.partial(kept_model, run, cell.config["user"]))
+            return test_lengths(run, cell.config, functools.partial(kept_model, run, cell.config.user))
         except Corrupt as error:
             put_aside(run, error)
     return status if status == "diverged" else attempt(run, cell, seed, stop)
 
 
-def where(config: dict[str, Any]) -> str:
+def where(config: Config) -> str:
     """The device that a run is trained on, as its lease names it."""
-    device, seen = str(config["train"]["device"]), os.environ.get("CUDA_VISIBLE_DEVICES")
+    device, seen = config.train.device, os.environ.get("CUDA_VISIBLE_DEVICES")
     return f"{device}:{seen}" if seen and device == "cuda" else device
 
 
@@ -122,7 +122,7 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
     try:
         run.result_file.unlink(missing_ok=True)
         run.evaluation_file.unlink(missing_ok=True)
-        written = yaml.safe_dump(without_user(config) | {"seeds": [seed]}, sort_keys=False).encode()
+        written = yaml.safe_dump(config.with_value("seeds", [seed]).as_json(), sort_keys=False).encode()
         write_atomic(run.config_file, written, run.check)
         # Before a user's package is imported: what is hashed is what will run.
         if not run.path.endswith(run_key(config, seed, cell.task)):
@@ -135,7 +135,7 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
             files[run.config_file.name] = sum_of(written)
             result = dataclasses.replace(result, final={**trainer.train(stop)})
             result = dataclasses.replace(result, overfits=overfits(run.metrics()[0]))
-            files |= keep_weights(run, trainer.average.model, config["keep"])
+            files |= keep_weights(run, trainer.average.model, config.keep)
             with trainer.timed("evaluate"):
                 test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
     except Interrupted:
@@ -162,14 +162,14 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
             raise
         print(f"ablate: {run.result_file} cannot be written ({error.strerror})", file=sys.stderr)
         return "failed"
-    if result.status != "failed" and config["keep"] != "all":
+    if result.status != "failed" and config.keep != "all":
         run.checkpoint_file.unlink(missing_ok=True)
     return result.status
 
 
-def test_lengths(run: Run, config: dict[str, Any], trained: Callable[[], tuple[nn.Module, Task]]) -> str:
+def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module, Task]]) -> str:
     """Test a trained model at the lengths that are lacking: done; or failed, in one line, and the result stands."""
-    lengths = lacking(run, config["eval"]["lengths"])
+    lengths = lacking(run, config.eval.lengths)
     try:
         if lengths:
             model, task = trained()
@@ -188,7 +188,7 @@ def test_lengths(run: Run, config: dict[str, Any], trained: Callable[[], tuple[n
 def kept_model(run: Run, user: Sequence[str]) -> tuple[nn.Module, Task]:
     """A run's model from its weights, on the device that it was trained on, and its task."""
     loaded = load_run(run.folder, user)
-    return loaded.model().to(loaded.config["train"]["device"]), loaded.task()
+    return loaded.model().to(loaded.config.train.device), loaded.task()
 
 
 def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:

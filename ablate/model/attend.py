@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ablate.model.dropout import Dropout
 
+FEW = 256**2  # scores of a head; of more, those that are kept for the backward pass take too much memory
+
 
 def attend(
     query: Tensor,  # (B, H, T, D)
@@ -27,11 +29,20 @@ def attend(
     Without `scale` it is 1 / √D; with a window a query sees the keys less than `window` positions away.
     Fused, but for training with dropout on the shares: the fused kernel draws from a global generator.  Nor with a
     bias on the CPU: its fused kernel has no gradient of one, and under vmap torch does not notice and takes it anyway.
+    Nor for short sequences on the CPU, in bf16 or compiled: see `few_scores`.
     """
-    dropped = dropout is not None and dropout.training and dropout.p > 0
-    if dropped or (bias is not None and bias.device.type == "cpu"):
+    dropped = dropout is not None and dropout.p > 0 and dropout.training
+    if dropped or (query.device.type == "cpu" and (bias is not None or few_scores(query, key))):
         return attend_explicit(query, key, value, causal, bias, mask, dropout, scale, window)
     return attend_fused(query, key, value, causal, bias, mask, None, scale, window)
+
+
+def few_scores(query: Tensor, key: Tensor) -> bool:
+    """Whether a CPU is faster with products and a softmax than with the fused kernel: the step of scale=small in bf16
+    takes 0.7 times as long, and compiled, where the softmax is one kernel with what is around it, no longer, and less
+    on CPUs with slower fused kernels (benchmarks/step.py)."""
+    fast = query.dtype is torch.bfloat16 or torch.compiler.is_compiling()
+    return fast and query.shape[-2] * key.shape[-2] <= FEW
 
 
 def attend_explicit(

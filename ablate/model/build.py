@@ -9,25 +9,27 @@ from typing import Any
 import torch
 from torch import nn
 
-from ablate.config.components import NUMBERS, RESERVED, WIRING, allowed_by, bind, parameters_of, resolve
+from ablate.config.components import NUMBERS, RESERVED, WIRING, bind, parameters_of, resolve
+from ablate.config.schema import Config
 from ablate.model.placebo import initialise_as
 from ablate.model.residual import Sublayers
 from ablate.model.shape import ModelShape, Shape
 from ablate.model.transformer import Parts
 
 
-def shape(config: dict[str, Any], task: Any) -> ModelShape:
+def shape(config: Config, task: Any) -> ModelShape:
     """The numbers that a resolved configuration and its task give a model.  Raises ValueError for unequal heads."""
-    model = config["model"]
-    if model["dim"] % model["heads"]:
-        raise ValueError(f"model.dim={model['dim']} must be divisible by model.heads={model['heads']}")
-    stacks = getattr(resolve("model", model["_target_"], allowed_by(config)), "stacks", ("decoder",))
+    model = config.model
+    if model.dim % model.heads:
+        raise ValueError(f"model.dim={model.dim} must be divisible by model.heads={model.heads}")
+    stacks = getattr(resolve("model", model._target_, config.user), "stacks", ("decoder",))
     return ModelShape(
-        **{key: value for key, value in model.items() if key not in RESERVED} | {"tie_embeddings": ties(config, task)},
-        head_dim=model["dim"] // model["heads"],
+        **{key: value for key, value in vars(model).items() if key not in RESERVED}
+        | {"tie_embeddings": ties(config, task)},
+        head_dim=model.dim // model.heads,
         context=task.context,
-        encoder_layers=model["layers"] * ("encoder" in stacks),
-        decoder_layers=model["layers"] * ("decoder" in stacks),
+        encoder_layers=model.layers * ("encoder" in stacks),
+        decoder_layers=model.layers * ("decoder" in stacks),
         vocab=task.vocab,
         outputs=task.outputs,
         features=task.features,
@@ -40,15 +42,15 @@ def offered(shape: Shape) -> dict[str, Any]:
     return {"shape": shape} | {name: getattr(shape, name) for name in NUMBERS}
 
 
-def build_model(config: dict[str, Any], task: Any) -> nn.Module:
+def build_model(config: Config, task: Any) -> nn.Module:
     """The model of a resolved configuration for a task, on the current default device, not yet initialised.
 
     Raises BadComponent or ValueError when the pieces do not fit.
     """
-    whole, user = shape(config, task), allowed_by(config)
+    whole, user = shape(config, task), config.user
     given = offered(whole)
-    make = {name: bind(name, config[name], given, user) for name in ("norm", "ffn", "position", "attention")}
-    residual = bind("residual", config["residual"], given | dict.fromkeys(WIRING), user)
+    make = {name: bind(name, getattr(config, name), given, user) for name in ("norm", "ffn", "position", "attention")}
+    residual = bind("residual", config.residual, given | dict.fromkeys(WIRING), user)
     norms: list[nn.Module] = []
 
     def norm() -> nn.Module:
@@ -60,7 +62,7 @@ def build_model(config: dict[str, Any], task: Any) -> nn.Module:
         return residual(sublayers=Sublayers(attention, make["attention"]() if cross else None, ffn, norm))
 
     parts = Parts(block, partial(block, True), norm, make["position"])
-    form = resolve("model", config["model"]["_target_"], user)
+    form = resolve("model", config.model._target_, user)
     pieces = dataclasses.asdict(whole) | parts._asdict() | {"shape": whole, "parts": parts}
     wanted = {key: value for key, value in pieces.items() if key in parameters_of(form)}
     # Constructors draw from the global generator; what they draw is written over, and nothing outside may notice.
@@ -71,21 +73,20 @@ def build_model(config: dict[str, Any], task: Any) -> nn.Module:
     return model
 
 
-def ties(config: dict[str, Any], task: Any) -> bool:
+def ties(config: Config, task: Any) -> bool:
     """Whether embedding and head are one matrix; where the model leaves it open, if targets are input tokens, too."""
-    asked: bool | None = config["model"]["tie_embeddings"]
-    if asked is not None:
-        return asked
+    if config.model.tie_embeddings is not None:
+        return config.model.tie_embeddings
     return task.kind != "classification" and task.features is None and task.outputs == task.vocab
 
 
-def build_init(config: dict[str, Any], task: Any) -> Any:
+def build_init(config: Config, task: Any) -> Any:
     """The initialisation of a resolved configuration's model for a task."""
-    return bind("init", config["init"], offered(shape(config, task)), allowed_by(config))()
+    return bind("init", config.init, offered(shape(config, task)), config.user)()
 
 
-def initialised_model(config: dict[str, Any], task: Any, seed: int) -> nn.Module:
+def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:
     """The model of a resolved configuration with its parameters drawn from a seed, on the CPU."""
     model = build_model(config, task)
-    initialise_as(config.get("seed", {}).get("placebo"), model, build_init(config, task), seed)
+    initialise_as(config.seed.placebo, model, build_init(config, task), seed)
     return model

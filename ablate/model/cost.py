@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from ablate.config.schema import Config
 from ablate.model.build import build_model
 from ablate.model.init import role_of
 
@@ -52,7 +53,7 @@ class Budget(NamedTuple):
         )
 
 
-def count(config: dict[str, Any], task: Any) -> Budget:
+def count(config: Config, task: Any) -> Budget:
     """Build the model of a resolved configuration on the meta device and count.  Raises as `build_model` does."""
     with torch.device("meta"):
         model = build_model(config, task).eval()
@@ -76,12 +77,12 @@ def notes(model: nn.Module) -> list[str]:
     return list(dict.fromkeys(f"{type(module).__name__}: {module.note}" for module in noted))
 
 
-def estimate(config: dict[str, Any], vocab: int) -> int:
+def estimate(config: Config, vocab: int) -> int:
     """About how many parameters a model will have, L · (4 d² + 2 d · h) + V · d, from its settings alone."""
-    shape, ffn = config["model"], config["ffn"]
-    width = ffn.get("hidden") or int(shape["dim"] * max(ffn.get("mult") or 1, 1))
-    layers = 1 if shape["share_layers"] else shape["layers"]
-    return int(layers * (4 * shape["dim"] ** 2 + 2 * shape["dim"] * width) + vocab * shape["dim"])
+    shape, ffn = config.model, config.ffn
+    width = ffn.get("hidden") or int(shape.dim * max(ffn.get("mult") or 1, 1))
+    layers = 1 if shape.share_layers else shape.layers
+    return int(layers * (4 * shape.dim**2 + 2 * shape.dim * width) + vocab * shape.dim)
 
 
 def ffn_width(model: nn.Module) -> int | None:

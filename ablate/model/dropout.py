@@ -27,7 +27,7 @@ class Dropout(nn.Module):
         self.register_buffer("first", torch.zeros((), dtype=torch.int64), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:  # any shape
-        if not self.training or self.p == 0:
+        if self.p == 0 or not self.training:  # in this order: without dropout one graph serves training and evaluation
             return x
         index = torch.arange(x.numel(), device=x.device).view(x.shape) + self.first * (x.numel() // max(1, len(x)))
         # The key comes first: inductor computes a product of an index and a constant in too few bits.

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from ablate.config.schema import Seed
 from ablate.model.init import Init, draw, initialise, role_of
 
 CHAOS = 1e-7  # relative: about what rounding does
@@ -48,7 +49,6 @@ def perturb(model: nn.Module, seed: int) -> None:
             parameter.copy_(parameter.double() * (1 + CHAOS * z))
 
 
-def data_seed(halves: dict[str, int | str | None], seed: int) -> int:
+def data_seed(halves: Seed, seed: int) -> int:
     """The seed of a run's batches and dropout, from the configuration's `seed` and the run's own."""
-    data = seed if halves["data"] is None else int(halves["data"])
-    return data + OTHER_DATA * (halves.get("placebo") == "data")
+    return (seed if halves.data is None else halves.data) + OTHER_DATA * (halves.placebo == "data")

@@ -29,7 +29,7 @@ QUANTITIES = {
 AMOUNTS: dict[str, Callable[[Checked], float]] = {
     "params": lambda cell: cell.budget.core,
     "flops": lambda cell: cell.budget.flops_per_token,
-    "flops_total": lambda cell: cell.config["train"]["steps"] * flops_per_step(cell),
+    "flops_total": lambda cell: cell.config.train.steps * flops_per_step(cell),
 }
 CHOSEN = {"params": ("ffn.hidden", "ffn.mult"), "flops": ("ffn.hidden", "ffn.mult"), "flops_total": ("train.steps",)}
 
@@ -65,7 +65,7 @@ def match_cells(
 
 def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
     """The cells whose FFN takes no `hidden`, as a problem."""
-    without = [name for cell, name in zip(cells, names, strict=True) if "hidden" not in cell.config["ffn"]]
+    without = [name for cell, name in zip(cells, names, strict=True) if "hidden" not in cell.config.ffn]
     named = ", ".join(without[:3]) + f" and {len(without) - 3} more" * (len(without) > 3)
     message = f"the FFN of {named} has no width (ffn.hidden) to choose; leave it out or write match=none"
     return Problem("match", message) if without else None
@@ -96,10 +96,10 @@ def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> 
     target = AMOUNTS[how](reference)
     found = lengthen(cell, target) if how == "flops_total" else widen(how, cell, target, validator)
     left = remainder(how, found, reference)
-    train, ffn = found.config["train"], found.config["ffn"]
+    config = found.config
     changed = (found.budget.hidden or 1) / (cell.budget.hidden or 1)
     if abs(left.difference) > FAR or not 1 / EXTREME <= changed <= EXTREME:
-        where = f"train.steps={train['steps']}" if how == "flops_total" else f"ffn.hidden={ffn['hidden']}"
+        where = f"train.steps={config.train.steps}" if how == "flops_total" else f"ffn.hidden={config.ffn['hidden']}"
         message = f"{left_over(left)} against its reference at best, with {where}"
         raise Refused("match", f"{message}; leave it out or write match=none")
     return found
@@ -110,7 +110,7 @@ def widen(how: str, cell: Checked, target: float, validator: Validator) -> Check
 
     @cache
     def at(width: int) -> Checked:
-        return validator.checked(cell.config | {"ffn": cell.config["ffn"] | {"hidden": width}}, cell.task)
+        return validator.checked(cell.config.with_value("ffn.hidden", width), cell.task)
 
     if AMOUNTS[how](cell) == target:
         return cell
@@ -154,14 +154,12 @@ def neighbours(amount: Callable[[int], float], target: float, step: int, low: in
 
 def flops_per_step(cell: Checked) -> float:
     """Forward FLOPs of one step's batch."""
-    return float(cell.config["train"]["batch_size"] * cell.task.positions * cell.budget.flops_per_token)
+    return float(cell.config.train.batch_size * cell.task.positions * cell.budget.flops_per_token)
 
 
 def lengthen(cell: Checked, target: float) -> Checked:
     """A cell with the steps that come nearest to a target of FLOPs, and a warm-up in proportion."""
-    train, optim = cell.config["train"], cell.config["optim"]
     low = max(1, math.floor(target / flops_per_step(cell)))
     steps = min(low, low + 1, key=lambda n: (round(abs(n * flops_per_step(cell) / target - 1), 12), n))
-    warmup = math.floor(optim["warmup"] * steps / train["steps"] + 0.5)
-    changed = {"train": train | {"steps": steps}, "optim": optim | {"warmup": warmup}}
-    return cell._replace(config=cell.config | changed)
+    warmup = math.floor(cell.config.optim.warmup * steps / cell.config.train.steps + 0.5)
+    return cell._replace(config=cell.config.with_value("train.steps", steps).with_value("optim.warmup", warmup))

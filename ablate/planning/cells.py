@@ -7,7 +7,7 @@ from typing import Any
 
 from ablate.config.components import defaults_of
 from ablate.config.errors import PlanError
-from ablate.config.schema import COMPONENTS, Config
+from ablate.config.schema import COMPONENTS, Config, Seed
 from ablate.model.init import shared_draws
 from ablate.planning.budget_matching import match_cells, remark
 from ablate.planning.checks.duplicate_cells import refuse_equal
@@ -25,7 +25,7 @@ class Cells:
     reference: dict[str, Any]  # the level of each factor that is compared
     rows: list[Cell]  # as manifests keep them, and in the same order
     checked: list[Checked]  # what they were made of
-    raw: list[dict[str, Any]]  # their configurations as they were composed, before anything was resolved or matched
+    raw: list[Config]  # their configurations as they were composed, before anything was resolved or matched
     at: list[int]  # which cell each one is compared with
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before any of them trains
 
@@ -67,13 +67,13 @@ def describe_cells(
                 flops_per_token=cell.budget.flops_per_token,
                 shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
                 matched=matched[i],
-                tokens_per_step=cell.config["train"]["batch_size"] * cell.task.positions,
+                tokens_per_step=cell.config.train.batch_size * cell.task.positions,
                 batches=batches(cell.config, cell.task.fingerprint),
                 task=cell.task.fingerprint,
                 seen_lengths=(seen := seen_lengths(cell.config, cell.task)),
                 notes=cell.task.notes
                 + cell.budget.notes
-                + held(cell.config["seed"])
+                + held(cell.config.seed)
                 + seen_in_training(seen)
                 + remark(labels[i], matched[i]),
                 defaults=filled_in(cell.config),
@@ -83,9 +83,9 @@ def describe_cells(
     return rows
 
 
-def filled_in(config: dict[str, Any]) -> dict[str, Any]:
+def filled_in(config: Config) -> dict[str, Any]:
     """The arguments that no YAML sets and constructors fill in, by dotted name."""
-    found = {group: defaults_of(group, config[group], config["user"]) for group in COMPONENTS}
+    found = {group: defaults_of(group, getattr(config, group), config.user) for group in COMPONENTS}
     return {f"{group}.{name}": value for group, values in found.items() for name, value in values.items()}
 
 
@@ -94,7 +94,7 @@ def recomposed(
     settings: Config,
     factors: dict[str, list[Any]],
     reference: dict[str, Any],
-    raw: list[dict[str, Any]],
+    raw: list[Config],
     levels: list[dict[str, Any]],
     labels: list[str],
     at: list[int],
@@ -111,11 +111,11 @@ def recomposed(
     return Cells(factors, reference, rows, checked, raw, at)
 
 
-def held(seed: dict[str, Any]) -> list[str]:
+def held(seed: Seed) -> list[str]:
     """What to say where one half of the randomness does not vary."""
-    names = {"init": "initialisation", "data": "the order of the data"}
-    fixed = [half for half in names if seed[half] is not None]
-    return [f"seed.{half}={seed[half]} for every run: intervals do not cover {names[half]}" for half in fixed]
+    halves = {"init": (seed.init, "initialisation"), "data": (seed.data, "the order of the data")}
+    fixed = [(half, *told) for half, told in halves.items() if told[0] is not None]
+    return [f"seed.{half}={value} for every run: intervals do not cover {what}" for half, value, what in fixed]
 
 
 def describe_task(task: Any) -> TaskFacts:
@@ -124,8 +124,8 @@ def describe_task(task: Any) -> TaskFacts:
     return TaskFacts(**({key: getattr(task, key) for key in keys} | task.metric_facts()))
 
 
-def slow_starts(configs: list[dict[str, Any]]) -> list[str]:
+def slow_starts(configs: list[Config]) -> list[str]:
     """What to say about learning rates that are still warming up when training ends."""
-    late = {(c["optim"]["warmup"], c["train"]["steps"]) for c in configs if c["optim"]["warmup"] >= c["train"]["steps"]}
+    late = {(c.optim.warmup, c.train.steps) for c in configs if c.optim.warmup >= c.train.steps}
     said = [f"optim.warmup={warmup} is not over when training ends (train.steps={steps})" for warmup, steps in late]
     return sorted(said)[:1]

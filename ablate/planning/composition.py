@@ -11,7 +11,7 @@ from ablate.config.command import Command
 from ablate.config.compose import COMPOSING, Composed, Composer
 from ablate.config.errors import PlanError, Problem
 from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, levels_of
-from ablate.config.schema import Config, typed
+from ablate.config.schema import Config
 from ablate.config.study_file import Asked
 from ablate.config.study_keys import study_problems
 from ablate.planning.checks.validate import Checked, Validator
@@ -35,7 +35,7 @@ class Composition:
     @property
     def settings(self) -> Config:
         """The configuration that holds the study's own keys."""
-        return typed(self.cells[0].config)
+        return self.cells[0].config
 
     @property
     def remarks(self) -> list[str]:
@@ -73,12 +73,12 @@ def compose_rest(composer: Composer, command: Command) -> list[Composed]:
 def problems_of(cells: list[Composed], asked: Asked) -> list[Problem]:
     """What is wrong with some of a study's cells and with its own keys."""
     checked, problems = Validator().validate(cell.config for cell in cells)
-    return problems + about_metrics(asked, checked) + (study_problems(typed(cells[0].config)) if cells else [])
+    return problems + about_metrics(asked, checked) + (study_problems(cells[0].config) if cells else [])
 
 
 def about_metrics(asked: Asked, checked: Iterable[Checked]) -> list[Problem]:
     """Problems of the metrics that claims name; nothing where no cell passed."""
     passed = list(checked)
-    lengths = [length for cell in passed for length in cell.config["eval"]["lengths"]]
+    lengths = [length for cell in passed for length in cell.config.eval.lengths]
     found = metric_problems(asked.claims, [cell.task.metrics for cell in passed], lengths) if passed else []
     return [Problem(f"{asked.file}: {problem.key}", problem.message) for problem in found]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ablate.config.errors import Corrupt
 from ablate.config.schema import TUNING_SEEDS
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 from ablate.results.damage import why_without
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell, Look, Manifest, PlannedRun
@@ -87,26 +87,20 @@ def as_now(manifest: Manifest) -> Manifest:
     """A manifest with its cells by the names that they have now: an earlier release made them of paths of modules."""
     if manifest.format == FORMAT:
         return manifest
-    new = {cell.id: _id_now(cell) for cell in manifest.cells}
+    new = {cell.id: cell_id(cell.name, cell.config, cell.task) for cell in manifest.cells}
     cells = [dataclasses.replace(cell, id=new[cell.id]) for cell in manifest.cells]
     runs = [dataclasses.replace(run, cell=new[run.cell]) for run in manifest.runs]
     return dataclasses.replace(manifest, cells=cells, runs=runs)
 
 
-def _id_now(cell: Cell) -> str:
-    try:
-        return cell_id(cell.name, cell.config, cell.task)
-    except (KeyError, TypeError, AttributeError):  # of a cell whose configuration lacks what every one has now
-        return cell.id
-
-
 def _is_of_now(run: PlannedRun, row: Cell, name: str) -> bool:
     """Whether a run would have its key today: one of any study, or under reuse=none of the study `name` alone."""
-    configs = [row.config | kept for kept in ({"reuse": "same"}, {"reuse": "none", "study": name})]
+    alone = dataclasses.replace(row.config, reuse="none", study=name)
+    configs = (dataclasses.replace(row.config, reuse="same"), alone)
     return run.path.rpartition("/")[2] in {run_key(config, run.seed, row.task) for config in configs}
 
 
-def choose_seeds(study: Study, earlier: Earlier) -> list[int]:
+def choose_seeds(study: CheckedStudy, earlier: Earlier) -> list[int]:
     """The seeds that the command asks for; a confirmation takes the first that were never trained for these cells."""
     confirm, seeds = study.settings.confirm, study.settings.seeds
     if not confirm:

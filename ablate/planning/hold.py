@@ -21,7 +21,7 @@ def hold_equal(
     `swept` are the keys of the factors.  Arguments of components whose variants differ, of those that are one class
     with other arguments only what is named.
     """
-    asked = cells[0].config["hold"]
+    asked = cells[0].config.hold
     if asked != "all" and not (isinstance(asked, list) and all(isinstance(name, str) for name in asked)):
         return cells, [], [Problem("hold", f"must be all or a list of arguments, not {asked!r}; {SAYS}")]
     groups = [group for group in COMPONENTS if group in swept]
@@ -39,13 +39,14 @@ def hold_equal(
     changed: dict[str, str] = {}
     held = []
     for cell, mine, theirs, reference in zip(cells, own, (own[i] for i in at), (cells[i] for i in at), strict=True):
-        config = dict(cell.config)
+        config = cell.config
         for group, name in names:
             if name in mine[group] and name in theirs[group] and mine[group][name] != theirs[group][name]:
-                if asked == "all" and cell.config[group]["_target_"] == reference.config[group]["_target_"]:
+                nodes = [getattr(one.config, group) for one in (cell, reference)]
+                if asked == "all" and nodes[0]["_target_"] == nodes[1]["_target_"]:
                     continue
                 value = theirs[group][name]
-                config[group] = config[group] | {name: value}
+                config = config.with_value(f"{group}.{name}", value)
                 changed[f"{group}.{name}"] = f"{setting(value)}, as in {reference.choices[group]}"
         held.append(Composed(config, cell.choices))
     return held, [f"held equal: {key} {how}" for key, how in changed.items()], []
@@ -53,9 +54,9 @@ def hold_equal(
 
 def arguments(cell: Composed, group: str) -> dict[str, Any]:
     """A component's own arguments, those that its constructor fills in included.  Raises BadComponent."""
-    node = cell.config[group]
+    node = getattr(cell.config, group)
     given = {name: value for name, value in node.items() if name not in RESERVED}
-    return defaults_of(group, node, cell.config["user"]) | given
+    return defaults_of(group, node, cell.config.user) | given
 
 
 def held_names(

@@ -6,12 +6,12 @@ import dataclasses
 from collections import Counter
 
 from ablate.planning.earlier_runs import Earlier, read_earlier
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 from ablate.results.records import Look, PlannedRun, Sequential
 from ablate.results.run import now
 
 
-def looked_at(study: Study, earlier: Earlier, seeds: list[int]) -> tuple[list[Look], list[int]]:
+def looked_at(study: CheckedStudy, earlier: Earlier, seeds: list[int]) -> tuple[list[Look], list[int]]:
     """The looks that a study has had, and the seeds besides `seeds` that were seen in one of another plan."""
     looks = earlier.looks
     looks = looks + looks_before(study.looks, study.settings.seeds, looks)
@@ -26,7 +26,7 @@ def looks_before(planned: list[int], at: int, logged: list[Look]) -> list[Look]:
     return [look for look in found if (look.seeds, planned) not in known]
 
 
-def sequence_of(study: Study) -> Sequential | None:
+def sequence_of(study: CheckedStudy) -> Sequential | None:
     """What the manifest of a look says of its sequence; None where the number of seeds is fixed."""
     planned = study.looks
     return Sequential(looks=planned, at=study.settings.seeds, max=planned[-1]) if planned else None

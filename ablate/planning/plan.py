@@ -1,7 +1,7 @@
-"""A command line travels one way: words -> Command -> Design -> Composition -> Cells -> Study -> Plan, a round's runs.
+"""A command line travels one way: words -> Command -> Design -> Composition -> Cells -> CheckedStudy -> Plan.
 
-Each stage takes what the one before it made and adds to nothing else; a mistake ends the line with PlanError, which
-names all that the stage found.
+A plan holds the runs of one round.  Each stage takes what the one before it made and adds to nothing else; a mistake
+ends the line with PlanError, which names all that the stage found.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from ablate.planning.checks.preflight import one_thread, try_out
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.composition import Composition, about_metrics, compose_cells
+from ablate.planning.kernels import with_kernels
 from ablate.planning.rounds import rounds_of
 from ablate.planning.runs import Plan
-from ablate.planning.study import Study, study_name
+from ablate.planning.study import CheckedStudy, study_name
 from ablate.training.devices import cards
 
 
@@ -46,20 +47,20 @@ def plan_again(plan: Plan) -> Plan:
 
 def lacks_device(plan: Plan) -> bool:
     """Whether some cell is to be trained on a GPU and this machine has none."""
-    return any(cell.config["train"]["device"] == "cuda" for cell in plan.manifest.cells) and not cards()
+    return any(cell.config.train.device == "cuda" for cell in plan.manifest.cells) and not cards()
 
 
-def check_study(words: Sequence[str], config_dir: str | None = None) -> Study:
+def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedStudy:
     """The study that a command line asks for, every cell of it composed and checked.  Raises PlanError."""
     command = read_command(words, config_dir)
     with placed(command):
         design = arrange(command)
         composition = compose_cells(design)
         cells = check_cells(composition)
-        return study_of(composition, cells)
+        return with_kernels(study_of(composition, cells))
 
 
-def next_round(study: Study) -> Plan:
+def next_round(study: CheckedStudy) -> Plan:
     """The first round of a study that has something left to train, else its last, beside those that have ended."""
     ended: dict[str, Plan] = {}
     for plan in rounds_of(study):
@@ -107,7 +108,7 @@ def problems_beside(composition: Composition, checked: list[Checked]) -> list[Pr
     return problems
 
 
-def study_of(composition: Composition, cells: Cells) -> Study:
+def study_of(composition: Composition, cells: Cells) -> CheckedStudy:
     """What is asked of checked cells: the study's name, its claims, and what its manifest says beside.
 
     Raises PlanError for claims about cells that there are not, unless the command line changed what its file lays out.
@@ -118,7 +119,7 @@ def study_of(composition: Composition, cells: Cells) -> Study:
     if left and not asked.changed:
         raise PlanError([Problem(f"{asked.file}: {problem.key}", problem.message) for problem in left])
     sources = papers((cell.choices for cell in composition.cells), design.command.groups)
-    return Study(
+    return CheckedStudy(
         design.command.typed,
         dataclasses.replace(settings, study=settings.study or study_name(settings, cells)),
         cells,

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.plain_yaml import read_plain
+from ablate.config.schema import stored
 from ablate.planning.earlier_runs import Earlier
 from ablate.results.records import Cell, PlannedRun
 from ablate.results.result import Provenance
 from ablate.results.run import Run
 from ablate.results.run_key import FORMAT, provenance, settings, settings_of
-from ablate.results.stored_targets import named
+from ablate.results.stored_targets import by_own_names
 from ablate.results.tables import as_planned
 
 ALIKE = ("versions", "data", "study")  # of a run that differs in code only
@@ -44,16 +45,13 @@ def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
 
 
 def _settings(cell: Cell) -> str:
-    """What a cell's numbers depend on beside its data; a cell of an older manifest may lack some of it."""
-    try:
-        return json.dumps([cell.name, settings(cell.config)], sort_keys=True)
-    except (KeyError, TypeError):
-        return str(cell.id)
+    """What a cell's numbers depend on beside its data."""
+    return json.dumps([cell.name, settings(cell.config)], sort_keys=True)
 
 
 def kept_apart(name: str, rows: list[Cell]) -> list[Cell]:
     """The cells of a study whose runs are its own, under reuse=none: their keys hold its name."""
-    return [dataclasses.replace(row, config=row.config | {"study": name}) for row in rows]
+    return [dataclasses.replace(row, config=dataclasses.replace(row.config, study=name)) for row in rows]
 
 
 class Told:
@@ -132,12 +130,11 @@ def read_provenance(run: Run) -> Provenance | None:
 
 def as_now(told: Provenance, run: Run) -> Provenance:
     """What another release said that a run came from, its settings hashed as they are now.  Raises `Corrupt`."""
-    config = read_plain(run.config_file)
     seed = run.path.rpartition("/")[2][1:].partition("-")[0]
     code = told.code if isinstance(told.code, dict) else told.definitions
     try:
-        hashed = settings_of(config, int(seed))
-        return dataclasses.replace(told, numbers=hashed, definitions=code, source=named(told.source))
+        hashed = settings_of(stored(read_plain(run.config_file)), int(seed))
+        return dataclasses.replace(told, numbers=hashed, definitions=code, source=by_own_names(told.source))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Corrupt(f"{run.config_file} is no configuration ({error})") from None
 

@@ -16,10 +16,10 @@ from ablate.planning.earlier_runs import Earlier, choose_seeds, read_earlier, st
 from ablate.planning.looks import looked_at, other_looks, sequence_of
 from ablate.planning.registration import register, registered_margin
 from ablate.planning.reuse import kept_apart, refuse_replacing, take_others, trained_again
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 from ablate.results.records import Cell, Manifest, PlannedRun, Tuning
 from ablate.results.run import now
-from ablate.results.run_key import FORMAT, run_key, without_user
+from ablate.results.run_key import FORMAT, run_key
 from ablate.results.tables import as_planned
 
 
@@ -27,13 +27,13 @@ from ablate.results.tables import as_planned
 class Plan:
     """A round of a command: its manifest, as it will be written, the state of its runs, and what to tell the user."""
 
-    study: Study
+    study: CheckedStudy
     manifest: Manifest
     statuses: dict[str, str]  # run path -> done, diverged, failed, missing, or untested: done but for eval.lengths
     notes: list[str]
     more: bool = False  # whether another round of the same command comes after this one
     ended: list[Plan] = dataclasses.field(default_factory=list)  # the rounds before it, with nothing left to train
-    asked: Study | None = None  # what the command asks for, of which this is a round
+    asked: CheckedStudy | None = None  # what the command asks for, of which this is a round
     launcher: list[str] = dataclasses.field(default_factory=list)  # Hydra's own words of the command
 
     @property
@@ -63,7 +63,7 @@ class Plan:
         return [path for path, status in self.statuses.items() if status in ("missing", "failed", "untested")]
 
 
-def plan_runs(study: Study) -> Plan:
+def plan_runs(study: CheckedStudy) -> Plan:
     """The plan of a study: seeds, runs and units, beside what an earlier command of this study left.
 
     Raises PlanError where that would be replaced.
@@ -82,7 +82,7 @@ def plan_runs(study: Study) -> Plan:
         confirms=study.base if settings.confirm else None,
         looks=looks + other_looks(earlier, runs),
         tasks={cell.task.fingerprint: describe_task(cell.task) for cell in study.cells.checked},
-        cells=[dataclasses.replace(row, config=without_user(row.config)) for row in rows],
+        cells=rows,
         runs=runs,
         units={unit_name([run.path]): [run.path] for run in runs},
         **(beside | study.entries),
@@ -106,7 +106,7 @@ def plan_runs(study: Study) -> Plan:
     return Plan(study, registered(manifest, study, earlier, statuses), statuses, notes, study.more)
 
 
-def described(study: Study, earlier: Earlier) -> dict[str, Any]:
+def described(study: CheckedStudy, earlier: Earlier) -> dict[str, Any]:
     """The manifest's entries about a study itself, its command and its design."""
     settings, factors = study.settings, study.cells.factors
     return {
@@ -126,7 +126,7 @@ def described(study: Study, earlier: Earlier) -> dict[str, Any]:
     }
 
 
-def runs_of(study: Study, seeds: list[int]) -> tuple[list[PlannedRun], list[Cell]]:
+def runs_of(study: CheckedStudy, seeds: list[int]) -> tuple[list[PlannedRun], list[Cell]]:
     """A study's runs, and the manifest's rows of its cells, with those of other code taken where that is asked for."""
     rows, reuse = study.cells.rows, study.settings.reuse
     rows = kept_apart(study.name, rows) if reuse == "none" else rows
@@ -141,7 +141,7 @@ def planned_run(row: Cell, seed: int, tuning: Tuning | None) -> PlannedRun:
     return dataclasses.replace(run, path=f"{row.name}/{run_key(as_planned(row, run).config, seed, row.task)}")
 
 
-def about_seeds(study: Study, kept: list[int]) -> list[str]:
+def about_seeds(study: CheckedStudy, kept: list[int]) -> list[str]:
     """What to say of a confirmation of nothing, and of seeds that were `kept`."""
     told = []
     if study.settings.confirm and not (study.results / "studies" / study.base).exists():
@@ -151,7 +151,7 @@ def about_seeds(study: Study, kept: list[int]) -> list[str]:
     return told
 
 
-def registered(manifest: Manifest, study: Study, earlier: Earlier, statuses: dict[str, str]) -> Manifest:
+def registered(manifest: Manifest, study: CheckedStudy, earlier: Earlier, statuses: dict[str, str]) -> Manifest:
     """The manifest with its claims and its margin, beside what the earlier one and the tuning's said of them."""
     known = earlier.manifest
     before = (known.withdrawn if known else {}) | study.written | (known.claims if known else {})

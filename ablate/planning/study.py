@@ -16,7 +16,7 @@ from ablate.results.run_key import settings
 
 
 @dataclasses.dataclass(frozen=True)
-class Study:
+class CheckedStudy:
     """One round of a command: all that a plan needs but seeds, runs and what is on disk."""
 
     command: str  # as it is typed
@@ -45,16 +45,16 @@ class Study:
         """The results folder."""
         return Path(self.settings.results_dir).absolute()
 
-    def set(self, **settings: Any) -> Study:
+    def set(self, **settings: Any) -> CheckedStudy:
         """The same study with other settings of its own."""
         return dataclasses.replace(self, settings=dataclasses.replace(self.settings, **settings))
 
-    def beside(self, name: str, cells: Cells, note: str, entries: dict[str, Any], **settings: Any) -> Study:
+    def beside(self, name: str, cells: Cells, note: str, entries: dict[str, Any], **settings: Any) -> CheckedStudy:
         """A study that this one needs: of some of its cells, with seeds of its own, without claims."""
         own: dict[str, Any] = {"study": name, "confirm": None, "match": "none", "design": "grid", "zip": []}
         entries = entries | {"aliases": {}, "remarks": []}
         keys = dataclasses.replace(self.settings, **own | settings)
-        return Study(self.command, keys, cells, entries, notes=[note], more=True)
+        return CheckedStudy(self.command, keys, cells, entries, notes=[note], more=True)
 
 
 def study_name(own: Config, cells: Cells) -> str:

@@ -33,8 +33,10 @@ from ablate.results.code_index import MARK, WHOLE, Chain, Import, Module, import
 PACKAGE = Path(str(files(__name__.partition(".")[0])))
 # Definitions of this package, wherever they stand, each name once: what every run's numbers pass through,
 LOOP = ("Trainer", "new_trainer")
-# and what changes none of them: what finds parts and checks their arguments, and what keeps numbers on disk.
-NEUTRAL: tuple[str, ...] = ("resolve", "argument_problems", "BadComponent")
+# and what changes none of them: the frame of settings, which count by their values, what finds parts and checks their
+# arguments, and what keeps numbers on disk.
+NEUTRAL: tuple[str, ...] = ("Config", "Seed", "stored", "typed", "resolve", "argument_problems")
+NEUTRAL += ("BadComponent",)
 NEUTRAL += ("MetricsWriter", "write_atomic", "set_aside", "digest", "wrong")
 NEUTRAL += ("SEAL", "seal_of", "sealed_archive", "sum_of", "unsealed_archive")
 DEPTH = 8  # how far a digest tells definitions of one name apart by what they refer to
@@ -93,7 +95,7 @@ class Sources:
         content = hashlib.sha256(json.dumps([used, chosen], sort_keys=True).encode()).hexdigest()
         return Code(content, {".".join(node): self.digest(node) for node in sorted(nodes)})
 
-    def named(self, names: Iterable[str], top: str = PACKAGE.name) -> list[Node]:
+    def definitions_named(self, names: Iterable[str], top: str = PACKAGE.name) -> list[Node]:
         """The definitions of a package that have these names."""
         pattern = re.compile(rf"^(?:(?:class|def) +)?({'|'.join(names)})\b *[(:=]".encode(), re.MULTILINE)
         files = ((name, self.source(file)) for name, file in self.files_below(top))
@@ -118,12 +120,12 @@ class Sources:
     @functools.cached_property
     def loop(self) -> list[str]:
         """What every run passes through, by qualified names."""
-        return [".".join(node) for node in self.named(LOOP)]
+        return [".".join(node) for node in self.definitions_named(LOOP)]
 
     @functools.cached_property
     def neutral(self) -> set[Node]:
         """The definitions at which what counts ends: they change no number."""
-        return set(self.named(NEUTRAL))
+        return set(self.definitions_named(NEUTRAL))
 
     def module(self, name: str) -> Module | None:
         """A module of these packages, or None."""

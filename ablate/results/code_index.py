@@ -161,7 +161,7 @@ class Normaliser(ast.NodeTransformer):
         """Defaults, which are no part of a function's inside, and annotations."""
         arguments.defaults = [self.visit(one) for one in arguments.defaults]
         arguments.kw_defaults = [one and self.visit(one) for one in arguments.kw_defaults]
-        for one in named(arguments):
+        for one in arguments_of(arguments):
             one.annotation = one.annotation and bare(one.annotation)
 
     def inside(self, names: set[str] | None, body: list[Any]) -> list[Any]:
@@ -186,7 +186,7 @@ def bare(annotation: ast.expr) -> ast.expr:
     return found
 
 
-def named(arguments: ast.arguments) -> list[ast.arg]:
+def arguments_of(arguments: ast.arguments) -> list[ast.arg]:
     """Every argument of a function."""
     several = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return several + [one for one in (arguments.vararg, arguments.kwarg) if one]
@@ -194,7 +194,7 @@ def named(arguments: ast.arguments) -> list[ast.arg]:
 
 def bound(arguments: ast.arguments | None, body: Iterable[ast.AST]) -> set[str]:
     """The local names of a function: arguments, and what its body binds but by imports; of inner scopes the names."""
-    found = {one.arg for one in named(arguments)} if arguments else set()
+    found = {one.arg for one in arguments_of(arguments)} if arguments else set()
     elsewhere: set[str] = set()
     todo = list(body)
     while todo:

@@ -21,13 +21,31 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
+
+from ablate.config.typed_json import Record, parse, record
 
 BEAT = 10.0  # seconds between two heartbeats
 STALE = 60.0  # seconds without a heartbeat after which a lease is free
 POLL = 0.2  # seconds between two askings
 LOCKLESS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 LINKLESS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+@record
+class Holder(Record):
+    """What a lease says: which process holds it, since when; nothing where it is damaged."""
+
+    host: str = "?"
+    pid: int | None = None
+    device: str = ""
+    boot: str | None = None
+    started: float | str = ""
+    token: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether it names a process: a lease that is torn shows none."""
+        return self.pid is not None
 
 
 class Lost(Exception):
@@ -54,9 +72,9 @@ class Lease:
     """The right to write a run's files, while it is held."""
 
     def __init__(self, file: Path, device: str):
-        whose = {"host": socket.gethostname(), "pid": os.getpid(), "device": device, "boot": boot()}
         self.file, self.ended, self.pid = file, threading.Event(), os.getpid()
-        self.content = json.dumps(whose | {"started": time.time(), "token": uuid.uuid4().hex}).encode() + b"\n"
+        whose = Holder(host=socket.gethostname(), pid=self.pid, device=device, boot=boot(), started=time.time())
+        self.content = json.dumps(whose.as_json() | {"token": uuid.uuid4().hex}).encode() + b"\n"
 
     def acquire(self, wait: Callable[[], bool], alone: bool) -> bool:
         """Take the lease, asked for again and again while `wait()`; False when another process has it.
@@ -167,8 +185,8 @@ def create(source: Path, target: Path, content: bytes) -> bool:
         return False
 
 
-def holder(file: Path) -> dict[str, Any] | None:
-    """What a lease says (host, pid, device, started), or None where nobody holds it."""
+def holder(file: Path) -> Holder | None:
+    """Who holds a lease, or None where nobody does."""
     try:
         found, touched = parsed(file.read_bytes()), file.stat().st_mtime
     except OSError:
@@ -178,25 +196,26 @@ def holder(file: Path) -> dict[str, Any] | None:
     return found if abs(time.time() + skew(str(file.parents[2])) - touched) <= STALE else None
 
 
-def parsed(content: bytes) -> dict[str, Any]:
+def parsed(content: bytes) -> Holder:
     """What a lease says; nothing where it is damaged."""
     try:
-        found = json.loads(content)
+        return parse(Holder, json.loads(content))
     except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return Holder()
 
 
-def is_ours(lease: dict[str, Any]) -> bool:
+def is_ours(lease: Holder) -> bool:
     """Whether a process of this host, since it was started, wrote a lease."""
-    return (lease.get("host"), lease.get("boot")) == (socket.gethostname(), boot())
+    return (lease.host, lease.boot) == (socket.gethostname(), boot())
 
 
-def alive(lease: dict[str, Any]) -> bool:
+def alive(lease: Holder) -> bool:
     """Whether the process that a lease of this host names is there."""
+    if lease.pid is None:
+        return False
     try:
-        os.kill(int(lease["pid"]), 0)
-    except (ProcessLookupError, KeyError, TypeError, ValueError):
+        os.kill(lease.pid, 0)
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         pass  # it is another user's

@@ -88,6 +88,6 @@ def scope(manifest: Manifest, among: Iterable[str], base: Iterable[str] | None =
     params = sorted({cells[name].params for name in (among if base is None else base)} - {None}, key=float)
     sizes = dict.fromkeys(size(int(count)) for count in params if known(count))
     tasks = dict.fromkeys(manifest.tasks[cell.task].name for cell in found)
-    steps = sorted({cell.config["train"]["steps"] for cell in found if cell.config.get("train")})
+    steps = sorted({cell.config.train.steps for cell in found if cell.config.known})
     parts = [f"{ranged(list(sizes))} parameters"] if sizes else []
     return ", ".join([*parts, ranged(list(tasks)), *([f"{ranged([str(n) for n in steps])} steps"] if steps else [])])

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 from ablate.config.claim_relations import Claim, Level, Number
+from ablate.config.schema import Config
 from ablate.config.typed_json import Record, later, record
 
 FORMAT = 2  # of provenance, run keys and manifests; 1, of which none said so, had the paths of modules in keys
@@ -74,7 +75,7 @@ class Cell(Record):
     seen_lengths: dict[str, Number] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
     defaults: dict[str, Any] = dataclasses.field(default_factory=dict)
-    config: dict[str, Any]
+    config: Config
     written: str | None = later(default=None)
 
 
@@ -203,7 +204,7 @@ class Manifest(Record):
     command: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     design: str = "grid"
-    zip: list[Any] = dataclasses.field(default_factory=list)
+    zip: list[str] = dataclasses.field(default_factory=list)
     factors: dict[str, list[Level]]
     components: list[str]
     reference: Levels

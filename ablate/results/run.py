@@ -12,7 +12,7 @@ from ablate.config.errors import Corrupt
 from ablate.config.typed_json import Record, parse
 from ablate.results.atomic import no_link, read_json, read_sealed
 from ablate.results.damage import verify, verify_kept
-from ablate.results.lease import Lease, holder, take
+from ablate.results.lease import Holder, Lease, holder, take
 from ablate.results.result import Evaluation, Metrics, Provenance, Result
 from ablate.results.tables import parse_lines
 
@@ -91,8 +91,8 @@ class Run:
             return [], 0
         return parse_lines(lines)
 
-    def holder(self) -> dict[str, Any] | None:
-        """Which process trains the run now (host, pid, device, started), or None."""
+    def holder(self) -> Holder | None:
+        """Which process trains the run now, or None."""
         return holder(self.lease_file)
 
     @contextlib.contextmanager

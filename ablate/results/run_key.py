@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from typing import Any
@@ -10,21 +9,19 @@ from typing import Any
 import numpy
 import torch
 
-from ablate.config.groups import groups
-from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import LATER, LATER_GROUPS, NO_NUMBERS, STUDY_KEYS
+from ablate.config.schema import LATER, NO_NUMBERS, STUDY_KEYS, Config, neutral_groups
 from ablate.results.code_hash import Code
 from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.records import FORMAT as FORMAT
 from ablate.results.result import Provenance
-from ablate.results.stored_targets import named, parts_of
+from ablate.results.stored_targets import by_own_names, parts_of
 
 KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
 
 
-def numbers(config: dict[str, Any]) -> dict[str, Any]:
+def numbers(config: Config) -> dict[str, Any]:
     """The part of a resolved configuration that a run's numbers depend on; data counts by content, not by path."""
-    kept = {key: value for key, value in as_before(config).items() if key not in STUDY_KEYS}
+    kept = {key: value for key, value in as_before(config.as_json()).items() if key not in STUDY_KEYS}
     for section in ("train", "eval", "data"):
         kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in NO_NUMBERS}
     if kept["ffn"].get("hidden") is not None:  # a width that is given leaves the rule for it without effect
@@ -36,10 +33,10 @@ def numbers(config: dict[str, Any]) -> dict[str, Any]:
 
 def as_before(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration without the keys that came later than the first release and say that all is as it was before."""
-    neutral = LATER | neutral_groups()
+    neutral = LATER | {group: by_own_names(node) for group, node in neutral_groups().items()}
 
     def counts(key: str, value: Any) -> bool:
-        return key not in neutral or named(value) != neutral[key]
+        return key not in neutral or by_own_names(value) != neutral[key]
 
     kept = {key: value for key, value in config.items() if counts(key, value)}
     for section in {key.partition(".")[0] for key in LATER} & kept.keys():
@@ -48,43 +45,31 @@ def as_before(config: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-@functools.cache
-def neutral_groups() -> dict[str, Any]:
-    """What the variants of later groups hold that say that all is as it was before."""
-    files = groups() if LATER_GROUPS else {}
-    return {group: named(read_plain(files[group][variant])) for group, variant in LATER_GROUPS.items()}
-
-
-def settings(config: dict[str, Any]) -> dict[str, Any]:
+def settings(config: Config) -> dict[str, Any]:
     """What a run's numbers depend on beside its code, data and seed, as keys and names keep it."""
-    found: dict[str, Any] = named(numbers(config))
+    found: dict[str, Any] = by_own_names(numbers(config))
     return found
 
 
-def without_user(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration as files keep it: whoever reads one says anew which packages of their own may run."""
-    return {key: value for key, value in config.items() if key != "user"}
-
-
-def batches(config: dict[str, Any], fingerprint: str) -> str:
+def batches(config: Config, fingerprint: str) -> str:
     """Hash of what decides the batches of a seed: cells with equal values see the same ones, and their seeds pair."""
-    context = config["data"].get("context")
-    other = ["placebo"] * (config["seed"]["placebo"] == "data")
-    return _digest([fingerprint, context, config["train"]["batch_size"], config["seed"]["data"], *other])[:16]
+    other = ["placebo"] * (config.seed.placebo == "data")
+    shared = [config.data.get("context"), config.train.batch_size, config.seed.data]
+    return _digest([fingerprint, *shared, *other])[:16]
 
 
-def cell_id(name: str, config: dict[str, Any], fingerprint: str) -> str:
+def cell_id(name: str, config: Config, fingerprint: str) -> str:
     """A cell's name in manifests, from that of its folder and what its numbers depend on: the same in every one."""
     return f"c{_digest([name, settings(config), fingerprint])[:10]}"
 
 
-def run_key(config: dict[str, Any], seed: int, fingerprint: str) -> str:
+def run_key(config: Config, seed: int, fingerprint: str) -> str:
     """`s<seed>-<hash>`: the name of a run's folder."""
     found = provenance(config, seed, fingerprint)
     return f"s{seed}-{_digest([seed, {name: getattr(found, name) for name in KEYED}])[:16]}"
 
 
-def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> Provenance:
+def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
     """All that a run's numbers come from.  No part of the key are `source` and `definitions`."""
     used = code_of(config)
     return Provenance(
@@ -92,23 +77,23 @@ def provenance(config: dict[str, Any], seed: int, fingerprint: str) -> Provenanc
         numbers=settings_of(config, seed),
         versions={"torch": str(torch.__version__), "numpy": numpy.__version__, "threads": 1},
         data=fingerprint,
-        source=named(config["data"]),
-        study=config["study"] if config["reuse"] == "none" else None,
+        source=by_own_names(config.data),
+        study=config.study if config.reuse == "none" else None,
         code=used.content,
         definitions=used.definitions,
     )
 
 
-def settings_of(config: dict[str, Any], seed: int) -> str:
+def settings_of(config: Config, seed: int) -> str:
     """Hash of a run's settings."""
     found = settings(config)
-    halves = {half: seed if config["seed"][half] is None else config["seed"][half] for half in ("init", "data")}
+    halves = {half: seed if found["seed"][half] is None else found["seed"][half] for half in ("init", "data")}
     return _digest(found | {"seed": found["seed"] | halves})
 
 
-def code_of(config: dict[str, Any]) -> Code:
+def code_of(config: Config) -> Code:
     """The code that a cell's runs pass through; what is not its own part counts for nothing."""
-    return code_of_parts(dict(parts_of(numbers(config))), config.get("user", ()))  # files name no packages
+    return code_of_parts(dict(parts_of(numbers(config))), config.user)
 
 
 def _digest(value: Any) -> str:

@@ -6,13 +6,15 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ablate.config.schema import Config, typed
 from ablate.config.targets import NAME, moved, within
 from ablate.results.code_hash import PACKAGE, find, sources
 from ablate.results.tables import own_name
 
 
 def parts_of(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    """Every `_target_` of a configuration, and where it stands."""
+    """Every `_target_` of a configuration, or a part of it, and where it stands."""
+    value = value.as_json() if isinstance(value, Config) else value
     for key, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
         if key == "_target_":
             yield at, moved(str(item))
@@ -28,18 +30,17 @@ def renamed(value: Any, rename: Callable[[str], str]) -> Any:
     return {key: rename(str(item)) if key == "_target_" else renamed(item, rename) for key, item in value.items()}
 
 
-def named(value: Any) -> Any:
+def by_own_names(value: Any) -> Any:
     """A part of a configuration with each `_target_` by its own name: code that moved is the same code."""
     return renamed(value, own_name)
 
 
-def found_anew(config: dict[str, Any], user: Iterable[str]) -> dict[str, Any]:
+def found_anew(config: Config, user: Iterable[str]) -> Config:
     """A stored configuration, with each class of the user's packages by where it stands now.
 
     One that is no longer where it was is the one of its name in these packages; where none or several are, it stays.
     """
-    found: dict[str, Any] = renamed(config, functools.partial(stands, user=list(user)))
-    return found
+    return typed(renamed(config.as_json(), functools.partial(stands, user=list(user))))
 
 
 def stands(target: str, user: Iterable[str]) -> str:
@@ -51,7 +52,7 @@ def stands(target: str, user: Iterable[str]) -> str:
     here = sources(tops)
     if [node[1] for node, _ in here.follow_name(target)] == [name]:
         return target
-    found = [".".join(node) for top in tops for node in here.named([name], top)]
+    found = [".".join(node) for top in tops for node in here.definitions_named([name], top)]
     known = [one for one in found if within(one, user)]
     return known[0] if len(known) == 1 else target
 
@@ -61,8 +62,8 @@ def targets_of(value: Any) -> Iterator[str]:
     return (target for _, target in parts_of(value))
 
 
-def is_foreign(config: dict[str, Any]) -> bool:
-    """Whether any part of a configuration is code from outside this package."""
+def is_foreign(config: Any) -> bool:
+    """Whether any part of a configuration, or of one of its parts, is code from outside this package."""
     return any(not within(target, [PACKAGE.name]) for target in targets_of(config))
 
 

@@ -113,8 +113,7 @@ def as_planned(cell: Cell, run: PlannedRun) -> Cell:
         return cell
     config = cell.config
     for key, value in run.tuned.items():
-        section, _, name = key.partition(".")
-        config = config | {section: (config.get(section) or {}) | {name: value}}
+        config = config.with_value(key, value)
     return dataclasses.replace(cell, config=config)
 
 
@@ -168,7 +167,7 @@ class Planned:
         if trained and int(trained[1]) != seed:
             return f"its seed is {int(trained[1])} where {seed} is planned"
         config = self._parsed(SEED.sub(b"", text), where) if text else {}
-        return next(_differences(config, cell.config), "")
+        return next(_differences(config, cell.config.as_json()), "")
 
     def _parsed(self, text: bytes, where: str) -> Row:
         if text not in self.read:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
+from ablate.config.schema import Config
 from ablate.data.metrics import Scores, exact, loss
 from ablate.data.task import Batch, HeldOut, Task
 from ablate.model.norm import running_norms
@@ -18,9 +19,9 @@ from ablate.training.greedy_decoding import decoded
 from ablate.training.scoring import (
     CHUNK,
     DocumentLosses,
+    at_length,
     autocast,
     by_document,
-    named,
     positions_at_once,
     score,
     summarise,
@@ -28,19 +29,29 @@ from ablate.training.scoring import (
 
 
 class Setting(NamedTuple):
-    """How models are measured: about how many positions of a split, where, in which precision, how many at once."""
+    """How models are measured: about how many positions of a split, where, in which precision, how many at once; the
+    share of them for evaluations during training; how many examples at once, where the model is compiled for so many.
+    """
 
     tokens: int
     device: torch.device
     precision: str
     chunk: int = CHUNK
+    val_share: float = 1.0
+    rows: int | None = None
+
+    def of(self, split: str) -> int:
+        """Positions of a split."""
+        return self.tokens if split == "test" else max(1, round(self.tokens * self.val_share))
 
 
-def setting_of(config: dict[str, Any]) -> Setting:
+def setting_of(config: Config) -> Setting:
     """The setting of a resolved configuration."""
-    train = config["train"]
-    chunk = positions_at_once(train["device"], train["batch_size"], config["data"]["context"])
-    return Setting(config["eval"]["tokens"], torch.device(train["device"]), train["precision"], chunk)
+    train, evaluated = config.train, config.eval
+    chunk = positions_at_once(train.device, train.batch_size, config.data["context"])
+    rows = train.batch_size if train.compile else None
+    device = torch.device(train.device)
+    return Setting(evaluated.tokens, device, train.precision, chunk, evaluated.val_share, rows)
 
 
 class Measured(NamedTuple):
@@ -63,13 +74,13 @@ def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: 
 
     On the test split of sequence-to-sequence tasks `exact` is that of greedy decoding.
     """
-    tokens, device, precision, chunk = setting
-    held_out = task.held_out(split, tokens, length)
-    scores = score(model, held_out, device, precision, chunk=chunk)
+    device, precision, chunk = setting.device, setting.precision, setting.chunk
+    held_out = task.held_out(split, setting.of(split), length)
+    scores = score(model, held_out, device, precision, chunk=chunk, rows=setting.rows)
     found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
         of_its_own = scores._replace(right=decoded(model, held_out, device, precision, chunk))
-        found[named("test/exact", length)] = exact(of_its_own)
+        found[at_length("test/exact", length)] = exact(of_its_own)
     return Measured(found, scores, held_out)
 
 
@@ -81,7 +92,7 @@ def final_evaluation(model: nn.Module, task: Task, setting: Setting, batches: It
     """
     found, scores, held_out = measure(model, task, "test", setting)
     if running_norms(model):
-        _, device, precision, _ = setting  # statistics are those of chunks of one size on every device
+        device, precision = setting.device, setting.precision  # chunks are of one size on every device
         fresh = recalibrated(model, setting, batches)
         for name, of, batch in (("loss_recalibrated", fresh, False), ("loss_batch", model, True)):
             found |= {f"test/{name}": loss(score(of, held_out, device, precision, batch))}

@@ -9,13 +9,13 @@ import contextlib
 import copy
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
 from ablate.config.components import resolve
 from ablate.config.errors import Corrupt, Problem
+from ablate.config.schema import Config
 from ablate.data.task import Task
 from ablate.format import rough
 from ablate.results.atomic import set_aside, write_json
@@ -25,17 +25,17 @@ from ablate.results.run import Run
 from ablate.training.evaluation import Setting, at_lengths
 
 
-def length_problems(config: dict[str, Any], task: Task) -> list[Problem]:
+def length_problems(config: Config, task: Task) -> list[Problem]:
     """The lengths of a cell that its task has no examples of, or that its positions do not reach."""
     found = []
-    for length in config["eval"]["lengths"]:
+    for length in config.eval.lengths:
         try:
             task.held_out("test", 1, length)
         except ValueError as error:
             reason = str(error).strip().split("\n")[0]
             found.append(Problem("eval.lengths", f"{task.name} has no test examples of length {length} ({reason})"))
             continue
-        position = resolve("position", config["position"]["_target_"], config["user"])
+        position = resolve("position", config.position["_target_"], config.user)
         if not getattr(position, "extrapolates", True) and task.span(length) > task.context:
             name = getattr(position, "__name__", "").lower()
             most = f"position={name} has {task.context} positions, and length {length} needs {task.span(length)}"
@@ -43,10 +43,10 @@ def length_problems(config: dict[str, Any], task: Task) -> list[Problem]:
     return found
 
 
-def seen_lengths(config: dict[str, Any], task: Task) -> dict[str, float]:
+def seen_lengths(config: Config, task: Task) -> dict[str, float]:
     """The lengths of a cell whose test examples training has seen, as JSON keeps them, and what share is expected."""
-    examples = config["train"]["steps"] * config["train"]["batch_size"]
-    found = {str(length): task.trained_on(length, examples) for length in config["eval"]["lengths"]}
+    examples = config.train.steps * config.train.batch_size
+    found = {str(length): task.trained_on(length, examples) for length in config.eval.lengths}
     return {length: share for length, share in found.items() if share > 0}
 
 
@@ -69,7 +69,7 @@ def lacking(run: Run, lengths: list[int]) -> list[int]:
 
 def untested(results: Path, manifest: Manifest, statuses: dict[str, str]) -> dict[str, list[int]]:
     """Path of each run that is done but lacks lengths that its cell asks for, and which."""
-    lengths = {cell.id: cell.config["eval"]["lengths"] for cell in manifest.cells}
+    lengths = {cell.id: cell.config.eval.lengths for cell in manifest.cells}
     done = [run for run in manifest.runs if statuses.get(run.path) == "done" and lengths[run.cell]]
     found = {run.path: lacking(Run(results, run.path), lengths[run.cell]) for run in done}
     return {path: lacks for path, lacks in found.items() if lacks}

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import read_plain
-from ablate.config.targets import named
+from ablate.config.schema import Config, stored
+from ablate.config.targets import allowed_packages
 from ablate.format.suggest import instead
 from ablate.results.choose import studies
 from ablate.results.damage import unsealed, verify, why_without
@@ -32,7 +33,7 @@ class LoadedRun(NamedTuple):
     """
 
     run: Run
-    config: dict[str, Any]
+    config: Config
     metrics: list[dict[str, Any]]
     result: Result | None
 
@@ -84,8 +85,7 @@ class LoadedRun(NamedTuple):
         """
         from ablate.results.stored_targets import not_found, targets_of
 
-        parts = {key: node for key, node in self.config.items() if key != "track"}
-        if lost := not_found(targets_of(parts), self.config["user"]):
+        if lost := not_found(targets_of(self.config.with_value("track", None)), self.config.user):
             raise ModuleNotFoundError(
                 f"the package {', '.join(lost)} that it was built from is not found here; "
                 "run from the folder that holds it, or add that folder to PYTHONPATH"
@@ -137,7 +137,7 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
     """Read a run's folder.  Raises FileNotFoundError when it holds no run, `Corrupt` when it is damaged, and
     ValueError for what can be no package of the user's.
     """
-    folder, packages = folder.resolve(), named(user)
+    folder, packages = folder.resolve(), allowed_packages(user)
     found = Run(folder.parents[2], f"{folder.parent.name}/{folder.name}")
     result = found.result()
     if not result and not found.config_file.exists():
@@ -152,16 +152,18 @@ def load_run(folder: Path, user: Iterable[str] = ()) -> LoadedRun:
         from ablate.results.stored_targets import found_anew
 
         config = found_anew(config, packages)
-    return LoadedRun(found, config | {"user": packages}, found.metrics()[0], result)
+    return LoadedRun(found, dataclasses.replace(config, user=packages), found.metrics()[0], result)
 
 
-def read_config(file: Path) -> dict[str, Any]:
+def read_config(file: Path) -> Config:
     """A run's configuration.  Raises `Corrupt`."""
     try:
-        config = read_plain(file)
+        config = stored(read_plain(file))
     except Corrupt as error:
         why = str(error).removeprefix(f"{file} ")
         raise Corrupt(f"{file} is gone or damaged: it {why}", file if file.exists() else None) from None
-    if not isinstance(config, dict):
+    except ValueError as error:
+        raise Corrupt(f"{file} is damaged: it {error}", file) from None
+    if not config.known:
         raise Corrupt(f"{file} is damaged: it holds no configuration", file)
     return config

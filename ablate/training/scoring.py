@@ -30,23 +30,27 @@ def score(
     precision: str,
     batch_statistics: bool = False,
     chunk: int = CHUNK,
+    rows: int | None = None,
 ) -> Scores:
     """Scores of held-out examples in evaluation mode, `chunk` positions at a time; the model is left as it was.
 
-    With `batch_statistics`, norms that keep running statistics use those of each chunk of examples instead.
+    With `batch_statistics`, norms that keep running statistics use those of each chunk of examples instead.  With
+    `rows` a compiled model takes as many examples at a time as in training, by the graph that it has from there.
     """
 
     def of_chunk(inputs: dict[str, Tensor], targets: Tensor) -> tuple[np.ndarray, np.ndarray]:
-        with autocast(device, precision):
+        # The graph of training keeps what a backward pass would need; one for inference would be compiled anew.
+        with autocast(device, precision), torch.set_grad_enabled(rows is not None):
             logits = model(**inputs)
-        logits = logits.float()
+        logits = logits.detach().float()
         loss = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE, reduction="none")
         right = (logits.argmax(-1) == targets).cpu().numpy()
         return loss.view(targets.shape).double().cpu().numpy(), right
 
     with evaluation_mode(model, batch_statistics):
-        losses, right = zip(*in_chunks(held_out, device, of_chunk, chunk, whole=batch_statistics), strict=True)
-    return Scores(np.concatenate(losses), np.concatenate(right), (held_out.targets != IGNORE).numpy())
+        losses, right = zip(*in_chunks(held_out, device, of_chunk, chunk, batch_statistics, rows), strict=True)
+    count = len(held_out.targets)
+    return Scores(np.concatenate(losses)[:count], np.concatenate(right)[:count], (held_out.targets != IGNORE).numpy())
 
 
 def positions_at_once(device: str, batch: int, context: int) -> int:
@@ -60,15 +64,20 @@ def in_chunks(
     compute: Callable[[dict[str, Tensor], Tensor], T],
     chunk: int = CHUNK,
     whole: bool = False,
+    alike: int | None = None,
 ) -> list[T]:
     """What is computed of inputs and targets on a device, as many examples at a time as have `chunk` positions.
 
-    Out of memory, half as many are taken from there on; not with `whole`, where chunks have a meaning.
+    Out of memory, half as many are taken from there on; not with `whole`, where chunks have a meaning.  Where chunks
+    must be `alike`, each has so many examples, the last one its own last example again and again.
     """
-    rows, start = max(1, chunk // max(tensor.shape[1] for tensor in held_out.inputs.values())), 0
+    rows, start = alike or max(1, chunk // max(tensor.shape[1] for tensor in held_out.inputs.values())), 0
+    count = len(held_out.targets)
     found: list[T] = []
-    while start < len(held_out.targets):
-        part = slice(start, start + rows)
+    while start < count:
+        part: slice | Tensor = slice(start, start + rows)
+        if alike and start + rows > count:
+            part = torch.arange(start, start + rows).clamp(max=count - 1)
         try:
             inputs = {name: moved(tensor[part], device) for name, tensor in held_out.inputs.items()}
             found.append(compute(inputs, moved(held_out.targets[part], device)))
@@ -122,10 +131,10 @@ def summarise(
         raise ValueError(f"eval.tokens is too small: no target of the {split} split is scored; write more")
     found = {name: metric.compute(scores) for name, metric in metrics.items()}
     found |= {"bpb": found["loss"] / math.log(2) / bytes_per_token} if bytes_per_token else {}
-    return {named(f"{split}/{name}", length): value for name, value in found.items()}
+    return {at_length(f"{split}/{name}", length): value for name, value in found.items()}
 
 
-def named(metric: str, length: int | None) -> str:
+def at_length(metric: str, length: int | None) -> str:
     """The name of a metric at a length, or at the training length."""
     return metric if length is None else f"{metric}@{length}"
 

@@ -15,11 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ablate.config.components import allowed_by, resolve
+from ablate.config.components import resolve
+from ablate.config.schema import Config
 from ablate.data.build import build_task
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.placebo import data_seed
+from ablate.model.products import use
 from ablate.results.atomic import set_aside, write_atomic
 from ablate.results.checksum import digest, sealed_archive, unsealed_archive
 from ablate.results.metrics_writer import MetricsWriter
@@ -30,7 +32,6 @@ from ablate.training.evaluation import final_evaluation, following, measure, set
 from ablate.training.grad_accumulation import backward_by_parts
 from ablate.training.optim import descend, learning_rate
 from ablate.training.scoring import DocumentLosses
-from ablate.training.settings import Loop, Optim, read
 from ablate.training.weight_averaging import AVERAGES
 
 PHASES = ("setup", "train", "evaluate", "checkpoint")
@@ -62,15 +63,15 @@ class Progress:
 class Trainer:
     """One run: a model, a task and an optimiser, stepping from the checkpoint, or the start, to the end."""
 
-    def __init__(self, run: Run, config: dict[str, Any], seed: int):
+    def __init__(self, run: Run, config: Config, seed: int):
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         self.progress = Progress()
         self.documents = DocumentLosses()
         with self.timed("setup"):
-            self.run, self.loop, self.optim = run, read(Loop, config["train"]), read(Optim, config["optim"])
-            self.keep_checkpoint = config["keep"] == "all"
-            init = config["seed"]["init"]
-            self.data_seed = data_seed(config["seed"], seed)
+            self.run, self.loop, self.optim = run, config.train, config.optim
+            self.keep_checkpoint = config.keep == "all"
+            init = config.seed.init
+            self.data_seed = data_seed(config.seed, seed)
             self.device = torch.device(self.loop.device)
             self.setting = setting_of(config)
             if self.device.type == "cuda":
@@ -79,9 +80,11 @@ class Trainer:
             self.model = initialised_model(config, self.task, seed if init is None else init)
             self.model.to(self.device)
             self.average = AVERAGES[self.loop.average](self.model, self.loop.steps)
+            for model in {self.model, self.average.model}:
+                use(self.loop.products, model)
             if self.loop.compile:
                 compile_in_place({self.model, self.average.model})
-            optimiser = resolve("optim", self.optim._target_, allowed_by(config))
+            optimiser = resolve("optim", self.optim._target_, config.user)
             self.optimiser = optimiser(self.model, self.optim.lr, self.optim.betas, self.optim.weight_decay)
             self.restore()
             self.metrics = MetricsWriter(run.metrics_file, self.progress.offset, run.check)
@@ -247,7 +250,7 @@ class DamagedCheckpoint(Exception):
     """A checkpoint that cannot be continued from; it has been set aside."""
 
 
-def new_trainer(run: Run, config: dict[str, Any], seed: int) -> Trainer:
+def new_trainer(run: Run, config: Config, seed: int) -> Trainer:
     """A trainer that continues from the run's checkpoint, or starts again where that is damaged, saying so."""
     try:
         return Trainer(run, config, seed)

@@ -1,6 +1,6 @@
 """The names that a user gives to factors and levels: put into a study once, where everything that is shown reads them.
 
-Keys stay: factors, levels, columns, ids.  What is made for people asks `words.named`, and cells carry their labels.
+Keys stay: factors, levels, columns, ids.  What is made for people asks `naming.named`, and cells carry their labels.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse"
 HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
 MOST = 50  # factors that are guessed; nobody crosses as many
 SHOWN = 20  # columns that are spelled out
+NAMED = 6  # runs that are
 WHOLE = re.compile(r"[+-]?\d{1,15}")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 
@@ -36,6 +37,12 @@ def some(names: Iterable[str]) -> str:
     """The names of columns, the first of many, in a row."""
     known = list(names)
     return (", ".join(known[:SHOWN]) or "none") + f" and {len(known) - SHOWN} more" * (len(known) > SHOWN)
+
+
+def few(names: Iterable[str]) -> str:
+    """The names of runs, the first of many, in a row."""
+    known = list(names)
+    return ", ".join(known[:NAMED]) + ", …" * (len(known) > NAMED)
 
 
 def direction(metric: str) -> bool | None:

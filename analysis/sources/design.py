@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ablate import evidence
 from ablate.config.errors import Refused
+from ablate.config.schema import Config
 from ablate.format import show
 from ablate.results.records import Cell, Manifest
 from analysis.sources.request import Asked, Described
@@ -215,7 +216,7 @@ def cell_of(name: str, label: str, levels: Levels, reference: Levels) -> Cell:
         shared_draws=math.nan,
         batches="",
         task="",
-        config={},
+        config=Config(),
     )
 
 

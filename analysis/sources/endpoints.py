@@ -6,10 +6,9 @@ import numpy as np
 import pandas
 
 from ablate.format import counted
-from analysis.sources.columns import SHAPE
+from analysis.sources.columns import SHAPE, few
 
 CARRIED = ("status", "batches", *SHAPE, "path", "error")
-NAMED = 6  # runs that a note spells out
 DENSE = 0.5  # of all pairs of cell and seed; where more have a row, one without is a run that is missing
 
 
@@ -53,9 +52,8 @@ def _counted(runs: pandas.DataFrame, metric: str) -> tuple[pandas.Series, list[s
     ):
         found = runs[lost & (status == "done")]
         if len(found):
-            named = [f"{run.label} seed {run.seed}" for run in found.head(NAMED).itertuples()]
-            more = ", …" * (len(found) > NAMED)
-            notes.append(f"{counted(len(found), 'run')} {why}, counted as {counts_as}: {', '.join(named)}{more}")
+            named = few(f"{run.label} seed {run.seed}" for run in found.itertuples())
+            notes.append(f"{counted(len(found), 'run')} {why}, counted as {counts_as}: {named}")
             status[found.index] = counts_as
     return status, notes
 
@@ -63,7 +61,7 @@ def _counted(runs: pandas.DataFrame, metric: str) -> tuple[pandas.Series, list[s
 def _lengths(runs: pandas.DataFrame) -> list[str]:
     """Where cells end at different steps: what is compared was not trained equally long."""
     last = runs[runs["status"] == "done"].groupby("label", sort=False)["ended"].max()
-    told = ", ".join(f"{label} {step:.15g}" for label, step in last.head(NAMED).items()) + ", …" * (len(last) > NAMED)
+    told = few(f"{label} {step:.15g}" for label, step in last.items())
     return [f"cells end at different steps, and are compared there: {told}"] * (last.nunique() > 1)
 
 
@@ -78,7 +76,7 @@ def with_missing(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:
     if not lost or len(there) <= DENSE * len(cells) * len(seeds):
         return runs, []
     label = dict(zip(runs["cell"], runs["label"], strict=True))
-    named = ", ".join(f"{label[cell]} seed {seed}" for cell, seed in lost[:NAMED]) + ", …" * (len(lost) > NAMED)
+    named = few(f"{label[cell]} seed {seed}" for cell, seed in lost)
     rows = [{"cell": cell, "seed": seed, "label": label[cell], "status": "missing"} for cell, seed in lost]
     note = f"{counted(len(lost), 'run')} without a row, counted as missing: {named}"
     return pandas.concat([runs, pandas.DataFrame(rows)], ignore_index=True), [note]

@@ -27,16 +27,12 @@ Levels = dict[str, Any]
 
 
 class Origin(NamedTuple):
-    """Where runs come from: the study's name, the file or project, when it was written, the command that reads it.
-
-    `remarks` say what a reader must know of how they were read.
-    """
+    """Where runs come from: the study's name, the file or project, when it was written, the command that reads it."""
 
     study: str
     source: str
     created: str
     command: str
-    remarks: tuple[str, ...] = ()
 
 
 def command(flag: str, source: str, asked: Asked) -> str:
@@ -97,11 +93,11 @@ def assemble(
         reference=layout.reference,
         seeds=sorted({int(seed) for seed in runs["seed"]}),
         looks=[],
-        tasks={TASK: _task(origin, metrics, lower)},
+        tasks={TASK: _task(origin, ways)},
         cells=cells,
-        runs=_planned(runs),
+        runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in runs.itertuples()],
         units={},
-        remarks=[_remark(origin, metrics[0], lower, layout.reference, pairing), *origin.remarks],
+        remarks=[_remark(origin, metrics[0], lower, layout.reference, pairing)],
         endpoint=metrics[0],
         **judged(asked.described, factors, layout.factors, cells, ways),
     )
@@ -212,13 +208,7 @@ def _cells(layout: Layout, labels: dict[str, str], runs: pandas.DataFrame, shown
     ]
 
 
-def _planned(runs: pandas.DataFrame) -> list[PlannedRun]:
-    columns = zip(runs["cell"], runs["seed"], runs["path"], strict=True)
-    return [PlannedRun(cell=cell, seed=int(seed), path=path) for cell, seed, path in columns]
-
-
-def _task(origin: Origin, metrics: list[str], lower: bool) -> TaskFacts:
-    known = {name: direction(name) for name in metrics} | {metrics[0]: lower}
+def _task(origin: Origin, known: dict[str, bool | None]) -> TaskFacts:
     ways: dict[str, Way] = {
         measured_as(name): "min" if way else "max" for name, way in reversed(known.items()) if way is not None
     }

@@ -13,7 +13,7 @@ from ablate.format import counted
 from ablate.format.settings import flat, is_number
 from ablate.results.study import Study
 from analysis.escape import visible
-from analysis.sources.columns import KEYS, WHOLE, asked_factors, choose_metrics, found_factors, levels
+from analysis.sources.columns import KEYS, WHOLE, asked_factors, choose_metrics, few, found_factors, levels
 from analysis.sources.manifest import Origin, assemble
 from analysis.sources.request import Asked
 from analysis.sources.study_file import claimed_metrics, wanted_factors
@@ -22,7 +22,6 @@ STATES = {"finished": "done", "crashed": "failed", "failed": "failed", "killed":
 SEEDS = ("seed", "seed.init", "random_seed", "seed.seed", "seed.value")
 OURS = {"params", "params_vs_reference", "shared_draws"}  # of the budget that our mirror logs
 CARRIED = ("tokens", "seconds")  # beside the metrics, for the axes of curves
-NAMED = 4
 
 Row = dict[str, Any]
 
@@ -51,12 +50,12 @@ def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list
     if not seeded:
         raise Refused(f"no run has a seed in its configuration; needed is one of {', '.join(SEEDS)}")
     if lost := [run.name for run, row in zip(runs, told, strict=True) if not isinstance(row["seed"], int)]:
-        notes.append(f"{counted(len(lost), 'run')} without a seed left out: {_few(lost)}")
+        notes.append(f"{counted(len(lost), 'run')} without a seed left out: {few(lost)}")
     kept = [(run, row) for run, row in zip(runs, told, strict=True) if isinstance(row["seed"], int)]
     odd = {run.state for run, _ in kept} - {*STATES, "running", "pending"}
     for state in sorted(odd):
         names = [run.name for run, _ in kept if run.state == state]
-        notes.append(f"{counted(len(names), 'run')} in the state {state}, counted as missing: {_few(names)}")
+        notes.append(f"{counted(len(names), 'run')} in the state {state}, counted as missing: {few(names)}")
     numbers = list(dict.fromkeys(name for run, _ in kept for row in (*run.history, run.summary) for name in row))
     logged_names = [name for name in numbers if not name.startswith("_")]
     metrics = choose_metrics(logged_names, list(asked.metrics), claimed_metrics(asked.described))
@@ -156,7 +155,7 @@ def _newest(
         best[key] = max(best.get(key, i), i, key=lambda j: order[j])
     chosen = sorted(best.values())
     lost = [f"{run.name} ({run.id})" for i, (run, _) in enumerate(kept) if i not in set(chosen)]
-    told = f"{counted(len(lost), 'run')} left out, whose cell and seed were run again: {_few(lost)}"
+    told = f"{counted(len(lost), 'run')} left out, whose cell and seed were run again: {few(lost)}"
     return [kept[i] for i in chosen], [cells[i] for i in chosen], [told] * bool(lost)
 
 
@@ -192,7 +191,3 @@ def _whole(value: Any) -> int | None:
         value = int(value)
     known = is_number(value) and math.isfinite(value)
     return int(value) if known and value == int(value) and abs(value) < 2**63 else None
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:NAMED]) + ", …" * (len(names) > NAMED)

@@ -58,8 +58,8 @@ def times_of(study: Study, cell: str, metric: str) -> pandas.DataFrame:
     curve = study.curves[study.curves["cell"] == cell]
     end = float(curve["step"].max())  # a study of another trainer says nothing of its schedule
     for each in study.manifest.cells:
-        if each.id == cell and "train" in each.config:
-            end = float(each.config["train"]["steps"])
+        if each.id == cell and each.config.known:
+            end = float(each.config.train.steps)
     own = curve[curve[metric] >= SOLVED]
     first = own.groupby("seed")["step"].min().reindex(ended["seed"])
     return pandas.DataFrame({"step": first.fillna(end), "solved": first.notna(), "end": end})

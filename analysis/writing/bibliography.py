@@ -25,7 +25,7 @@ class Paper(NamedTuple):
     entry: Entry
 
     @property
-    def named(self) -> str:
+    def author_year(self) -> str:
         """Author and year: Zhang & Sennrich 2019."""
         return short(self.entry)
 

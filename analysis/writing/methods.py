@@ -50,7 +50,7 @@ def latex(case: Case) -> str:
 
 
 def _named(papers: list[Paper]) -> str:
-    return f" ({'; '.join(paper.named for paper in papers)})"
+    return f" ({'; '.join(paper.author_year for paper in papers)})"
 
 
 def _keys(papers: list[Paper]) -> str:
@@ -105,7 +105,7 @@ def _matching(case: Case) -> Iterator[str]:
 def _tuning(case: Case) -> Iterator[str]:
     manifest = case.study.manifest
     tuned = manifest.tuning
-    rates = {c.config["optim"]["lr"] for c in planned_cells(manifest) if "lr" in c.config.get("optim", {})}
+    rates = {cell.config.optim.lr for cell in planned_cells(manifest) if cell.config.known}
     if tuned:
         values = listed(map(format.setting, tuned.values))
         seeds = format.counted(tuned.seeds, "seed")
@@ -149,7 +149,7 @@ def _seeds(case: Case) -> Iterator[str]:
 
 def _batches(cells: list[Cell]) -> str:
     """What cells that pair share of their data, where seed.data may hold it fixed."""
-    held = {(cell.config.get("seed") or {}).get("data") for cell in cells}
+    held = {cell.config.seed.data for cell in cells}
     if len(held) == 1 and held != {None}:
         return f"All runs see the same batches in the same order, those of seed {held.pop()}"
     return "For a given seed, cells that are compared see the same batches in the same order"
@@ -157,7 +157,7 @@ def _batches(cells: list[Cell]) -> str:
 
 def _drawn(cells: list[Cell]) -> str:
     """What initial draws are keyed by, where seed.init may hold them fixed."""
-    held = {(cell.config.get("seed") or {}).get("init") for cell in cells}
+    held = {cell.config.seed.init for cell in cells}
     if held == {None}:
         return "Initial draws are keyed by seed and parameter name"
     if len(held) == 1:
@@ -171,8 +171,7 @@ def _endpoint(case: Case) -> Iterator[str]:
     metrics = [said_metric(metric) + _unit(manifest, metric) for metric in found]
     if len(found) > 1:
         metrics = [f"{said} of {_tasks(manifest, metric)}" for said, metric in zip(metrics, found, strict=True)]
-    settings = [cell.config.get("eval", {}) for cell in manifest.cells]
-    sizes = sorted({setting["tokens"] for setting in settings if "tokens" in setting})
+    sizes = sorted({cell.config.eval.tokens for cell in manifest.cells if cell.config.known})
     about = f", over up to {ranged([f'{size:,}' for size in sizes])} positions of held-out data" if sizes else ""
     yield f"The endpoint is {listed(metrics)} at the last step{about}."
 
@@ -292,7 +291,7 @@ def _noise(case: Case) -> Iterator[str]:
         seeds = format.counted(len(placebos.manifest.seeds), "seed")
         yield f"What noise alone makes was measured with copies of the reference cell, {seeds} each: {listed(kinds)}."
     if exchange:
-        steps = sorted({cell.config["train"]["steps"] for cell in exchange.manifest.cells})
+        steps = sorted({cell.config.train.steps for cell in exchange.manifest.cells})
         at = listed(f"{count:,}" for count in steps)
         yield f"Effects are also given in training steps, by runs of the reference cells of {at} steps."
 

@@ -26,10 +26,10 @@ FALLS = {
 
 def model(case: Case) -> Iterator[str]:
     """Form, shape and size of the models, and the components that all of them share."""
-    cells = [cell for cell in case.study.manifest.cells if cell.config.get("model")]
+    cells = [cell for cell in case.study.manifest.cells if cell.config.known]
     if not cells:
         return
-    form = listed(sorted({_spoken(_class(cell.config["model"])) for cell in cells}))
+    form = listed(sorted({_spoken(_class(cell.config.model)) for cell in cells}))
     shape = [f"{_all(cells, 'model', 'layers')} layers", f"{_all(cells, 'model', 'heads')} heads"]
     shape.append(f"width {_all(cells, 'model', 'dim')}")
     sizes = dict.fromkeys(format.size(count) for count in sorted(cell.params for cell in cells))
@@ -38,7 +38,9 @@ def model(case: Case) -> Iterator[str]:
     papers = mention(case.study.manifest, "model", "preset")
     size = ranged(list(sizes))
     yield f"The models are {f'{form} Transformers'.strip()}{papers} of {listed(shape)}, with {size} parameters{extra}."
-    common = {part: _class(cells[0].config.get(part)) for part in PARTS if _shared(case.study.manifest, cells, part)}
+    common = {
+        part: _class(getattr(cells[0].config, part)) for part in PARTS if _shared(case.study.manifest, cells, part)
+    }
     named = [f"{part} {name}{mention(case.study.manifest, part)}" for part, name in common.items() if name]
     if named:
         yield f"All cells share {listed(named)}."
@@ -48,7 +50,7 @@ def _shared(manifest: Manifest, cells: list[Cell], part: str) -> bool:
     """Whether all cells have the same component, but for what factors and matching set in it."""
     chosen = [key for factor in manifest.factors for key in factor.split("+")] + ["ffn.hidden"]
     own = {key.partition(".")[2] for key in chosen if key.startswith(f"{part}.")}
-    nodes = [cell.config.get(part) for cell in cells]
+    nodes = [getattr(cell.config, part) for cell in cells]
     bare = [{k: v for k, v in node.items() if k not in own} if isinstance(node, dict) else node for node in nodes]
     return all(node == bare[0] for node in bare)
 
@@ -65,7 +67,7 @@ def data(case: Case) -> Iterator[str]:
 def loop(case: Case) -> Iterator[str]:
     """Steps, batches, optimiser and schedule."""
     manifest = case.study.manifest
-    cells = [cell for cell in planned_cells(manifest) if cell.config.get("train") and cell.config.get("optim")]
+    cells = [cell for cell in planned_cells(manifest) if cell.config.known]
     if not cells:
         return
     tokens = ranged(
@@ -79,20 +81,20 @@ def loop(case: Case) -> Iterator[str]:
     if optimiser := _optimiser(cells, mention(manifest, "optim")):
         yield f"The optimiser is {optimiser}."
     peak, warmup, floor = (_all(cells, "optim", key) for key in ("lr", "warmup", "floor"))
-    schedules = {cell.config["optim"].get("schedule") for cell in cells}
-    shortest = min(cell.config["train"]["steps"] for cell in cells)
-    if any((cell.config["optim"].get("warmup") or 0) >= shortest for cell in cells):
+    schedules = {cell.config.optim.schedule for cell in cells}
+    shortest = min(cell.config.train.steps for cell in cells)
+    if any(cell.config.optim.warmup >= shortest for cell in cells):
         yield f"The learning rate rises linearly towards {peak}, which it would reach after {warmup} steps."
     elif peak and len(schedules) == 1 and (schedule := schedules.pop()) in FALLS:
         rise = f"rises linearly over {warmup} steps to {peak}" if warmup not in ("", "0") else f"starts at {peak}"
         yield f"The learning rate {rise} and {FALLS[schedule].format(floor)}."
-    averages = {cell.config["train"].get("average", "none") for cell in cells} - {"none"}
+    averages = {cell.config.train.average for cell in cells} - {"none"}
     if averages:
         yield f"What is measured is an average of the weights ({', '.join(sorted(averages))})."
 
 
 def _optimiser(cells: list[Cell], papers: str) -> str:
-    name = listed(sorted({_class(cell.config["optim"]) for cell in cells}))
+    name = listed(sorted({_class(cell.config.optim) for cell in cells}))
     betas, decay, clip = (_all(cells, "optim", key) for key in ("betas", "weight_decay", "clip"))
     named = {"betas": betas, "weight decay": decay, "gradients clipped at norm": clip}
     settings = [f"{key} {value}" for key, value in named.items() if value]
@@ -111,7 +113,7 @@ def machine(case: Case) -> Iterator[str]:
     if known["commit"]:
         changed = " with changes that were not committed" * bool(runs["dirty"].fillna(False).astype(bool).any())
         commits = listed(commit[:12] for commit in known["commit"])
-        theirs = sorted({top for cell in manifest.cells for top in _packages(cell.config)} - {"ablate"})
+        theirs = sorted({top for cell in manifest.cells for top in _packages(cell.config.as_json())} - {"ablate"})
         beside = f", beside {listed(theirs)}, whose version is not recorded" if theirs else ""
         yield f"The code is that of commit{'s' * (len(known['commit']) > 1)} {commits}{changed}{beside}."
     if "seconds" in runs and runs["seconds"].notna().any():
@@ -132,22 +134,22 @@ def _compute(case: Case) -> str:
     cells = {cell.id: cell for cell in case.study.manifest.cells}
     done = case.study.runs[case.study.runs["status"] == "done"]["cell"].map(cells)
     amounts = [
-        cell.flops_per_token * (cell.tokens_per_step or 0) * cell.config["train"]["steps"]
+        cell.flops_per_token * (cell.tokens_per_step or 0) * cell.config.train.steps
         for cell in done
-        if cell.flops_per_token and cell.config.get("train")
+        if cell.flops_per_token and cell.config.known
     ]
     return f", {format.setting(float(f'{sum(amounts):.1e}'))} forward FLOPs of training" if amounts else ""
 
 
 def _passes(manifest: Manifest, cell: Cell) -> float | None:
     tokens = manifest.tasks[cell.task].train_tokens
-    seen = cell.config["train"]["steps"] * (cell.tokens_per_step or math.nan)
+    seen = cell.config.train.steps * (cell.tokens_per_step or math.nan)
     return None if tokens is None else float(seen / tokens)
 
 
 def _all(cells: Iterable[Cell], section: str, key: str) -> str:
     """A setting of all cells: its value, or all that there are; nothing where no cell has it."""
-    found = {str(value): value for cell in cells if (value := cell.config.get(section, {}).get(key)) is not None}
+    found = {str(value): value for cell in cells if (value := getattr(getattr(cell.config, section), key)) is not None}
     values = (
         sorted(found.values()) if all(isinstance(value, int | float) for value in found.values()) else found.values()
     )
@@ -161,7 +163,8 @@ def _all(cells: Iterable[Cell], section: str, key: str) -> str:
 
 def _class(node: Any) -> str:
     """The class of a part: RMSNorm."""
-    return str(node["_target_"]).rsplit(".", 1)[-1] if isinstance(node, dict) and "_target_" in node else ""
+    target = node.get("_target_", "") if isinstance(node, dict) else node._target_
+    return str(target).rpartition(".")[2]
 
 
 def _spoken(name: str) -> str:

@@ -133,7 +133,7 @@ def plan(case: Case) -> Section:
 
 
 def _configured(manifest: Manifest, section: str, key: str) -> str:
-    found = {cell.config[section][key] for cell in planned_cells(manifest) if cell.config.get(section)}
+    found = {getattr(getattr(cell.config, section), key) for cell in planned_cells(manifest) if cell.config.known}
     return ranged([format.setting(value) for value in sorted(found)])
 
 
@@ -215,7 +215,7 @@ def differences(case: Case) -> Section:
 
 def settings(manifest: Manifest) -> list[dict[str, str]]:
     """The settings of each cell, without those that belong to its study."""
-    configs = [cell.config.items() for cell in manifest.cells]
+    configs = [cell.config.as_json().items() for cell in manifest.cells]
     return [flattened({key: value for key, value in config if key not in STUDY_KEYS}) for config in configs]
 
 

@@ -93,10 +93,10 @@ def subject(manifest: Manifest, row: Any) -> str:
     where = f" at {row.stratum}" * bool(row.stratum)
     if row.kind == "main":
         base = naming.named(manifest, row.reference)
-        return f"{named(manifest, row.factor, row.level)} in place of {base}{where}"
+        return f"{level_name(manifest, row.factor, row.level)} in place of {base}{where}"
     if row.kind == "trend":
         (factor, setting), level = row.factor.split(" x "), row.level.split(", ")[0]
-        one = f"{named(manifest, factor, level)} in place of {naming.named(manifest, row.reference)}"
+        one = f"{level_name(manifest, factor, level)} in place of {naming.named(manifest, row.reference)}"
         return f"trend of {one} over {naming.named(manifest, setting)}{where}"
     if row.kind == "interaction":
         pair = paired(manifest, row)
@@ -122,12 +122,12 @@ def paired(manifest: Manifest, row: Any) -> Pair | None:
         return None
     if factors[1] not in manifest.reference:  # a setting: what a component changes at one of its levels
         factors, levels, bases = factors[::-1], levels[::-1], bases[::-1]
-    other, one = (named(manifest, *each) for each in zip(factors, levels, strict=True))
-    base = named(manifest, factors[0], bases[0])
+    other, one = (level_name(manifest, *each) for each in zip(factors, levels, strict=True))
+    base = level_name(manifest, factors[0], bases[0])
     return Pair(one, f"the difference that {one} in place of {naming.named(manifest, bases[1])} makes", other, base)
 
 
-def named(manifest: Manifest, factor: str, level: str) -> str:
+def level_name(manifest: Manifest, factor: str, level: str) -> str:
     """A level as people say it: swiglu, optim.lr=0.003, norm=none."""
     shown = naming.named(manifest, level)
     alone = factor in manifest.components and (level not in BARE or shown != level)

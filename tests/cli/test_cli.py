@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import SHAPE, STEPS, run_fresh, run_module
+from conftest import SHAPE, STEPS, run_module
 from one_run import sweep_here
 
 import ablate
@@ -28,7 +28,7 @@ def swept(text, tmp_path_factory) -> tuple[Path, list[str], subprocess.Completed
     """A folder in which a sweep was carried out by processes, the overrides beside it, and how it ended."""
     folder = tmp_path_factory.mktemp("swept")
     small = [*SHAPE, *STEPS, "data=text", f"data.path={text}", f"results_dir={folder / 'results'}"]
-    return folder, small, run_fresh("ablate", *SWEEP, *small, cwd=folder)
+    return folder, small, run_module("ablate", *SWEEP, *small, cwd=folder)
 
 
 def test_a_sweep_from_command_to_figures(swept):

@@ -14,7 +14,7 @@ from fake_studies import edit_json, fabricate
 
 from ablate.cli.diff import Row, compare, differences, find, main
 from ablate.config.errors import Refused
-from ablate.config.schema import NO_NUMBERS, STUDY_KEYS
+from ablate.config.schema import NO_NUMBERS, STUDY_KEYS, Tune
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -30,7 +30,7 @@ def results(tmp_path: Path) -> Path:
     cells = {cell.id: cell for cell in manifest.cells}
     for planned in manifest.runs:
         run, cell = Run(tmp_path, planned.path), cells[planned.cell]
-        run.config_file.write_text(yaml.safe_dump(cell.config | {"seeds": [planned.seed]}))
+        run.config_file.write_text(yaml.safe_dump(cell.config.with_value("seeds", [planned.seed]).as_json()))
         code = {"ablate.model.ffn.MLP": "a" * 64, "ablate.model.norm.LayerNorm": "b" * 64}
         if cell.levels["ffn"] == "swiglu":
             code = {"ablate.model.ffn.SwiGLU": "c" * 64, "ablate.model.norm.LayerNorm": "b" * 64}
@@ -45,8 +45,8 @@ def rewrite(run: Run, **changes: Any) -> None:
 
 def test_cells_differ_by_configuration_and_size(results: Path) -> None:
     assert differences("mlp + 0.001", "swiglu + 0.003", results) == [
-        Row("configuration", "optim.lr", 0.001, 0.003),
         Row("configuration", "ffn", "mlp", "swiglu"),
+        Row("configuration", "optim.lr", 0.001, 0.003),
         Row("size", "params", 123_456, 123_756, f"{100 * 300 / 123_456:+.1f} %"),
     ]
     assert differences("mlp + 0.001", "mlp + 0.001", results) == []
@@ -75,8 +75,8 @@ def test_versions_data_status_and_keys_without_effect(results: Path) -> None:
     write_json(second.folder / "provenance.json", {"versions": {"torch": "2.7.0"}, "data": "f1", "code": {}})
     rewrite(second, status="diverged", final={}, device="cpu x86_64")
     rows = {(row.section, row.key): row[2:4] for row in differences(first.path, second.path, results)}
-    assert rows["without effect on numbers", "train.parallel"] == ("absent", 4)
-    assert rows["without effect on numbers", "keep"] == ("absent", "all")
+    assert rows["without effect on numbers", "train.parallel"] == ("auto", 4)
+    assert rows["without effect on numbers", "keep"] == ("weights", "all")
     assert rows["provenance", "version of torch"] == ("2.6.0", "2.7.0") and rows["provenance", "data"] == ("f0", "f1")
     assert ("provenance", "device") not in rows, "of the first one it is not known"
     assert rows["result", "status"] == ("done", "diverged") and rows["result", "test/loss"][1] == "unknown"
@@ -176,6 +176,5 @@ def test_the_keys_said_to_have_no_effect_have_none(plan: Callable[..., Any]) -> 
 
     [cell] = plan("seeds=1").manifest.cells
     for key in (*STUDY_KEYS, *NO_NUMBERS):
-        section, _, name = key.partition(".")
-        changed = cell.config | {section: cell.config[section] | {name: "other"} if name else "other"}
+        changed = cell.config.with_value(key, Tune(seeds=9) if key == "tune" else "other")
         assert numbers(changed) == numbers(cell.config), key

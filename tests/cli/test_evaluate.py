@@ -162,9 +162,9 @@ def test_help(trained):
 
 def test_a_run_of_a_gpu_is_evaluated_on_the_cpu_in_float32(trained, monkeypatch):
     loaded = load_run(next(iter(runs(trained).values())).folder)
-    of_gpu = loaded.config | {"train": loaded.config["train"] | {"device": "cuda", "precision": "bf16"}}
+    of_gpu = loaded.config.with_value("train.device", "cuda").with_value("train.precision", "bf16")
     loaded = loaded._replace(config=of_gpu)
     for there, expected in ((False, ("cpu", "fp32")), (True, ("cuda", "bf16"))):
         monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
-        train = configured(loaded, {})["train"]
-        assert (train["device"], train["precision"]) == expected
+        train = configured(loaded, {}).train
+        assert (train.device, train.precision) == expected

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
-from fake_studies import a_cell, a_manifest, edit_json
+from fake_studies import a_cell, a_manifest, edit_json, whole
 from rich.console import Console, Group
 
 from ablate.cli.monitor import state, view
+from ablate.config.schema import typed
 from ablate.format import duration
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, write_manifest
@@ -42,7 +43,7 @@ def make_study(results: Path, labels: tuple[str, ...] = ("ln + mlp", "ln + swigl
             label=label,
             task="text",
             flops_per_token=6000,
-            config={"train": {"steps": STEPS}},
+            config=typed(whole({"train": {"steps": STEPS}})),
         )
         for i, label in enumerate(labels)
     ]

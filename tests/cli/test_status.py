@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, latest, read_terminal, run_module
-from crashing_norm import wait_for
+from crashing_norm import kill_session, start, wait_for
 from fake_studies import a_manifest, edit_manifest, fabricate
 
 from ablate.cli import status
@@ -71,7 +71,7 @@ def test_each_state_is_counted_and_what_runs_is_shown(tmp_path: Path, capsys: py
 @pytest.mark.parametrize("content", ["", "{", "[1]", None])
 def test_a_lease_that_is_torn_missing_or_stale_holds_nothing(tmp_path: Path, content: str | None) -> None:
     runs = every(tmp_path)
-    assert (runs[3].holder() or {})["host"] == "node7.cluster"
+    assert runs[3].holder().host == "node7.cluster"
     if content is None:
         os.utime(runs[3].lease_file, (time.time() - 61, time.time() - 61))
     else:
@@ -285,9 +285,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 def test_a_sweep_seen_from_outside_while_it_runs_and_when_it_was_stopped(tmp_path: Path, small: list[str]) -> None:
     long = ("train.steps=200000", "train.eval_every=1000", "train.checkpoint_seconds=0.5")
     overrides = latest(*small, *long, "train.parallel=1", "seeds=1")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", "ablate", "-m", "norm=ln,rms", *overrides]
-    sweep = subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    sweep = start("-m", "norm=ln,rms", *overrides, cwd=tmp_path)
     try:
         # A busy machine can leave a worker that is told to stop no time to write a checkpoint: one is there before.
         wait_for(lambda: any(tmp_path.glob("results/runs/*/*/checkpoint.pt")), 240)
@@ -295,11 +293,10 @@ def test_a_sweep_seen_from_outside_while_it_runs_and_when_it_was_stopped(tmp_pat
         lines = shown.splitlines()
         assert "2 runs: 0 done, 1 running, 1 queued" in lines[1]
         assert re.match(r"ln s0 +\d+/200000", lines[3]) and "nothing is running" not in shown
-        sweep.send_signal(signal.SIGINT)
-        assert sweep.wait(240) == 130
+        os.kill(sweep.pid, signal.SIGINT)
+        assert sweep.poll(240) == 130
     finally:
-        sweep.kill()
-        sweep.wait()
+        kill_session(sweep.pid)
     shown = run_module("ablate.status", cwd=tmp_path).stdout
     assert "2 runs: 0 done, 1 interrupted, 1 queued" in shown and "nothing is running" in shown
     assert f"go on with: ablate -m norm=ln,rms {overrides[0]}" in shown

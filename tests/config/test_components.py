@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from ablate.config.components import SHAPE, WIRING, argument_problems, bind, fits, resolve
 from ablate.config.errors import BadComponent
 from ablate.config.groups import CONF
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, typed
 from ablate.data.build import build_task
 from ablate.data.task import Task
 from ablate.model import residual
@@ -183,10 +183,10 @@ def test_components_of_the_users_own(package: str) -> None:
 
 def test_own_constructors_of_attentions_and_residual_styles_take_the_shape_and_hand_it_on(package: str) -> None:
     node = component("attention", "gqa") | {"_target_": f"{package}.parts.Wider", "more": 1}
-    made = build_model(CONFIG | {"attention": node, "user": [package]}, Blank(VOCAB))
+    made = build_model(typed(CONFIG | {"attention": node, "user": [package]}), Blank(VOCAB))
     assert made.blocks[0].attention.groups == 1
     node = {"_target_": f"{package}.parts.Halved", "share": 0.25}
-    assert len(build_model(CONFIG | {"residual": node, "user": [package]}, Blank(VOCAB)).blocks[0].norms) == 2
+    assert len(build_model(typed(CONFIG | {"residual": node, "user": [package]}), Blank(VOCAB)).blocks[0].norms) == 2
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_an_argument_that_is_missing() -> None:
 
 def test_a_value_that_the_user_must_write() -> None:
     with pytest.raises(BadComponent, match=r"data\.path=") as caught:
-        build_task(CONFIG | {"data": component("data", "text") | {"context": 8}})
+        build_task(typed(CONFIG | {"data": component("data", "text") | {"context": 8}}))
     assert caught.value.key == "data.path"
 
 
@@ -304,7 +304,7 @@ def test_what_the_shape_gives_cannot_be_overridden(key: str) -> None:
 
 @pytest.mark.parametrize("key", WIRING)
 def test_the_wiring_cannot_be_overridden(key: str) -> None:
-    config = CONFIG | {"residual": CONFIG["residual"] | {key: "x"}}
+    config = typed(CONFIG | {"residual": CONFIG["residual"] | {key: "x"}})
     with pytest.raises(BadComponent) as caught:
         build_model(config, Blank(VOCAB))
     assert caught.value.key == f"residual.{key}"
@@ -383,14 +383,14 @@ def test_which_values_fit_a_type(value: Any, hint: Any, expected: bool) -> None:
 
 def test_heads_must_divide_the_width() -> None:
     """Said as it is, not as an odd head size that follows from it."""
-    config = CONFIG | {"model": CONFIG["model"] | {"heads": 3}}
+    config = typed(CONFIG | {"model": CONFIG["model"] | {"heads": 3}})
     for build in (shape, build_model):
         with pytest.raises(ValueError, match=r"model\.dim=16 must be divisible by model\.heads=3"):
             build(config, Blank(VOCAB))
 
 
 def test_a_shape_is_what_the_configuration_says() -> None:
-    found = shape(CONFIG, Blank(VOCAB, 12))
+    found = shape(typed(CONFIG), Blank(VOCAB, 12))
     sizes = (found.dim, found.heads, found.head_dim, found.layers, found.dropout, found.context)
     assert sizes == (16, 2, 8, 2, 0.0, 12) and tuple(offered(found)) == SHAPE and offered(found)["shape"] is found
 
@@ -401,7 +401,7 @@ def test_every_key_of_a_form_reaches_it() -> None:
     assert {field.name for field in dataclasses.fields(ModelShape)} - {
         "context"
     } <= read  # position=learned asks for it by name
-    deep = build_model(CONFIG | {"model": CONFIG["model"] | {"layers": 3, "dropout": 0.5}}, Blank(VOCAB))
+    deep = build_model(typed(CONFIG | {"model": CONFIG["model"] | {"layers": 3, "dropout": 0.5}}), Blank(VOCAB))
     assert len(deep.blocks) == 3 and deep.dropout.p == deep.blocks[0].attention.dropout.p == 0.5
     assert all(dropout.p == 0.5 for dropout in deep.blocks[0].dropouts)
 
@@ -421,11 +421,11 @@ def test_an_encoder_ties_where_targets_are_tokens(
 ) -> None:
     """Where the model leaves it open; asked for where it makes no sense, it is refused."""
     frame = component("model", "encoder") | {"layers": 1, "heads": 2, "dim": 16}
-    task, config = Blank(VOCAB, 12, kind, outputs, features), CONFIG | {"model": frame}
+    task, config = Blank(VOCAB, 12, kind, outputs, features), typed(CONFIG | {"model": frame})
     model = build_model(config, task)
     assert (model.head.weight is model.embed.weight) == tied and model.head.out_features == (outputs or VOCAB)
     for asked in (False, True):
-        config = CONFIG | {"model": frame | {"tie_embeddings": asked}}
+        config = typed(CONFIG | {"model": frame | {"tie_embeddings": asked}})
         if asked and not tied:
             with pytest.raises(ValueError, match=r"model\.tie_embeddings=true needs"):
                 build_model(config, task)
@@ -445,7 +445,7 @@ def test_every_form_builds_for_each_of_its_kinds(name: str) -> None:
         task = Blank(VOCAB, 12, kind, **classes)
         for device in ("cpu", "meta"):
             with torch.device(device):
-                logits = build_model(CONFIG | {"model": frame}, task)(**task.blank())
+                logits = build_model(typed(CONFIG | {"model": frame}), task)(**task.blank())
             assert logits.shape == ((1, 5) if kind == "classification" else (1, 12, VOCAB))
 
 
@@ -473,9 +473,9 @@ def test_a_task_is_told_what_the_form_takes_it_for(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "ablate.data.pairs", module)
     names = {"decoder": "lm", "encoder": "mlm", "bert": "mlm", "encoder_decoder": "seq2seq"}
     for name, kind in names.items():
-        config = {"model": component("model", name), "data": {"_target_": "ablate.data.pairs.Words", "size": 3}}
+        config = typed({"model": component("model", name), "data": {"_target_": "ablate.data.pairs.Words", "size": 3}})
         assert (build_task(config).kind, build_task(config).size) == (kind, 3)
-        config["data"]["_target_"] = "ablate.data.pairs.Pairs"
+        config.data["_target_"] = "ablate.data.pairs.Pairs"
         if kind == "seq2seq":
             assert build_task(config).kind == kind
             continue
@@ -499,17 +499,17 @@ def test_a_residual_style_is_told_the_depths_of_the_stacks(name: str, layers: tu
     functools.update_wrapper(spy, real)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(residual.DeepNorm, "__init__", spy)
-        build_model(config, Blank(VOCAB, 12, kind))
+        build_model(typed(config), Blank(VOCAB, 12, kind))
     assert set(seen) == {layers} and len(seen) == sum(layers)
 
 
 @each_cell
 def test_every_cell_builds_anywhere(config: dict[str, Any]) -> None:
     """On the CPU, in float32; and on the meta device with the same names and shapes."""
-    model = initialised_model(config, Blank(VOCAB), 0)
+    model = initialised_model(typed(config), Blank(VOCAB), 0)
     assert all(p.device.type == "cpu" and p.dtype == torch.float32 for p in model.parameters())
     with torch.device("meta"):
-        ghost = build_model(config, Blank(VOCAB))
+        ghost = build_model(typed(config), Blank(VOCAB))
     assert all(p.is_meta for p in [*ghost.parameters(), *ghost.buffers()])
     assert {n: p.shape for n, p in ghost.named_parameters()} == {n: p.shape for n, p in model.named_parameters()}
 
@@ -517,15 +517,15 @@ def test_every_cell_builds_anywhere(config: dict[str, Any]) -> None:
 def test_building_says_which_component_is_wrong() -> None:
     for group in ("norm", "ffn", "position", "attention", "residual"):
         with pytest.raises(BadComponent) as caught:
-            build_model(CONFIG | {group: CONFIG[group] | {"fooo": 1}}, Blank(VOCAB))
+            build_model(typed(CONFIG | {group: CONFIG[group] | {"fooo": 1}}), Blank(VOCAB))
         assert caught.value.key == f"{group}.fooo"
     with pytest.raises(BadComponent) as caught:
-        build_init(CONFIG | {"init": CONFIG["init"] | {"fooo": 1}}, Blank(VOCAB))
+        build_init(typed(CONFIG | {"init": CONFIG["init"] | {"fooo": 1}}), Blank(VOCAB))
     assert caught.value.key == "init.fooo"
 
 
 def test_blocks_have_parts_of_their_own() -> None:
-    model = build_model(CONFIG, Blank(VOCAB))
+    model = build_model(typed(CONFIG), Blank(VOCAB))
     assert len({id(module) for block in model.blocks for module in block.modules()}) == sum(
         len(list(block.modules())) for block in model.blocks
     )

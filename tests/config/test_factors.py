@@ -44,7 +44,7 @@ def test_cells_of_a_design_by_what_they_change(plan, overrides, expected):
     assert len(planned.todo) == 4
     for cell in planned.manifest.cells:  # what is composed is what the label says
         assert cell.name.startswith(f"{cell.levels['norm']}-{cell.levels['ffn']}-")
-        assert cell.config["norm"]["_target_"].endswith({"ln": "LayerNorm", "rms": "RMSNorm"}[cell.levels["norm"]])
+        assert cell.config.norm["_target_"].endswith({"ln": "LayerNorm", "rms": "RMSNorm"}[cell.levels["norm"]])
 
 
 def test_designs_of_the_same_factors_are_studies_of_their_own(plan):
@@ -75,7 +75,7 @@ def test_zipped_keys_are_one_factor(plan):
     assert planned.manifest.factors == {"norm": ["ln", "rms"], "model.layers+model.dim": ["1+16", "2+32"]}
     assert planned.manifest.zip == ["model.layers", "model.dim"]
     assert labels(planned)[1:3] == ["model.layers=1, model.dim=16 + rms", "model.layers=2, model.dim=32 + ln"]
-    shapes = [(c.config["model"]["layers"], c.config["model"]["dim"]) for c in planned.manifest.cells]
+    shapes = [(c.config.model.layers, c.config.model.dim) for c in planned.manifest.cells]
     assert shapes == [(1, 16)] * 2 + [(2, 32)] * 2
     assert planned.manifest.reference == {"norm": "ln"}, "sizes are strata of a grid, zipped or not"
     assert "model.layers, model.dim change together" in preview(planned)

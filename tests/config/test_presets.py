@@ -46,8 +46,8 @@ def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name):
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_leaves_sizes_and_training_alone(name, composer):
     def others(composed: Composed) -> dict:
-        rest = {key: value for key, value in composed.config.items() if key not in (*COMPONENTS, "model")}
-        return rest | {key: composed.config["model"][key] for key in SIZED}
+        rest = {key: value for key, value in composed.config.as_json().items() if key not in (*COMPONENTS, "model")}
+        return rest | {key: getattr(composed.config.model, key) for key in SIZED}
 
     for overrides in ([], ["scale=small"]):
         assert others(composer.compose([*overrides, f"+preset={name}"])) == others(composer.compose(overrides))
@@ -57,18 +57,18 @@ def test_the_command_line_beats_a_preset(composer):
     assert composer.compose(["+preset=gpt2"]).choices.items() >= {"norm": "ln", "ffn": "gelu", "preset": "gpt2"}.items()
     for overrides in (["+preset=gpt2", "norm=rms"], ["norm=rms", "+preset=gpt2"]):
         assert composer.compose(overrides).choices["norm"] == "rms"
-    assert composer.compose(["attention.bias=false", "+preset=gpt2"]).config["attention"]["bias"] is False
+    assert composer.compose(["attention.bias=false", "+preset=gpt2"]).config.attention["bias"] is False
 
 
 def test_another_variant_keeps_what_it_shares_with_the_presets_and_drops_the_rest(composer):
     grouped = composer.compose(["+preset=gpt2", "attention=gqa", "ffn=swiglu", "norm=none", "model=encoder"]).config
-    assert grouped["attention"]["bias"] is True and grouped["attention"]["kv_heads"] == 2
+    assert grouped.attention["bias"] is True and grouped.attention["kv_heads"] == 2
     own = OmegaConf.to_container(OmegaConf.load(CONF / "ffn" / "swiglu.yaml"))
-    assert grouped["ffn"] == own | {"bias": True}, "GELU's approximation has no place here"
-    assert grouped["norm"].keys() == {"_target_", "_partial_"}
-    assert grouped["model"]["tie_embeddings"] is True and grouped["model"]["_target_"].endswith(".Encoder")
+    assert grouped.ffn == own | {"bias": True}, "GELU's approximation has no place here"
+    assert grouped.norm.keys() == {"_target_", "_partial_"}
+    assert grouped.model.tie_embeddings is True and grouped.model._target_.endswith(".Encoder")
     # What is dropped for one cell is there for the next.
-    assert composer.compose(["+preset=gpt2"]).config["ffn"]["approximate"] == "tanh"
+    assert composer.compose(["+preset=gpt2"]).config.ffn["approximate"] == "tanh"
 
 
 def test_presets_are_a_factor_and_a_base_for_others(small):
@@ -127,7 +127,7 @@ def test_a_preset_of_ones_own(small, tmp_path):
     plan = planned(small, "+preset=tiny_gpt", folder=str(folder.parent))
     config = plan.manifest.cells[0].config
     assert plan.manifest.cells[0].name == "rms-gelu-pre-learned-mha-gpt2"
-    assert config["norm"]["eps"] == 0.5 and config["ffn"]["approximate"] == "tanh"
+    assert config.norm["eps"] == 0.5 and config.ffn["approximate"] == "tanh"
 
 
 @pytest.mark.slow
@@ -136,5 +136,5 @@ def test_presets_train_from_the_command_line(cli, small, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "llama" in done.stdout
     manifest = read_manifest(tmp_path / "results", next((tmp_path / "results" / "studies").iterdir()).name)
-    assert [cell.config["norm"]["eps"] for cell in manifest.cells] == [1e-5, 1e-6]
+    assert [cell.config.norm["eps"] for cell in manifest.cells] == [1e-5, 1e-6]
     assert len(list(tmp_path.glob("results/runs/*/*/result.json"))) == 2

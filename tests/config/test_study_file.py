@@ -77,7 +77,7 @@ def shape(planned: Plan) -> tuple[str, dict[str, list[Any]], list[int], int]:
         manifest.study,
         manifest.factors,
         manifest.seeds,
-        manifest.cells[0].config["model"]["layers"],
+        manifest.cells[0].config.model.layers,
     )
 
 
@@ -125,7 +125,7 @@ def test_presets_nested_keys_references_and_awkward_words_reach_the_configuratio
     manifest = folder.plan().manifest
     assert manifest.reference == {"norm": "rms"} and manifest.cells[0].name.startswith("ln-swiglu")
     assert [json.loads(level) for level in manifest.factors["optim.betas"]] == betas
-    assert {cell.config["optim"]["lr"] for cell in manifest.cells} == {5e-4}
+    assert {cell.config.optim.lr for cell in manifest.cells} == {5e-4}
     folder.write(zip=["norm", "ffn"], factors={"norm": ["ln", "rms"], "ffn": ["mlp", "gelu"]}, claims=None)
     assert folder.plan().manifest.factors == {"norm+ffn": ["ln+mlp", "rms+gelu"]}
 
@@ -345,7 +345,7 @@ def test_the_command_line_trains_a_study_file_from_anywhere(cli: Cli, folder, tm
     assert judged in done.stdout
     # A key that only the swept variants have, and the reference model has not: Hydra's own run must not mind.
     manifest = read_manifest(tmp_path / "results", "glu")
-    assert {cell.config["norm"]["momentum"] for cell in manifest.cells} == {0.2}
-    assert {cell.config["train"]["steps"] for cell in manifest.cells} == {4}
+    assert {cell.config.norm["momentum"] for cell in manifest.cells} == {0.2}
+    assert {cell.config.train.steps for cell in manifest.cells} == {4}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "results"], "something else was written"
     assert folder.plan("train.steps=4", "train.parallel=1", "study=glu").todo == []

@@ -97,7 +97,7 @@ def test_summary_tables_methods_and_sentences_say_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("hold", ["hold=[bias]", "hold=[ffn.bias]", "hold=all"])
 def test_one_switch_holds_it_equal_before_runs_have_their_keys(plan: Any, hold: str) -> None:
     loose, held = plan("norm=ln,rms", "ffn=mlp,swiglu"), plan("norm=ln,rms", "ffn=mlp,swiglu", hold)
-    assert [cell.config["ffn"]["bias"] for cell in held.manifest.cells] == [True] * 4
+    assert [cell.config.ffn["bias"] for cell in held.manifest.cells] == [True] * 4
     assert lines(held) == [] and held.manifest.remarks == ["held equal: ffn.bias true, as in mlp"]
     assert "held equal: ffn.bias true, as in mlp" in preview(held)
     paths = [{(run.cell, run.path) for run in each.manifest.runs} for each in (loose, held)]
@@ -109,12 +109,12 @@ def test_one_switch_holds_it_equal_before_runs_have_their_keys(plan: Any, hold: 
 
 def test_the_reference_decides_what_is_held(plan: Any) -> None:
     held = plan("ffn=mlp,swiglu", "reference={ffn:swiglu}", "hold=[bias]")
-    assert [cell.config["ffn"]["bias"] for cell in held.manifest.cells] == [False, False]
+    assert [cell.config.ffn["bias"] for cell in held.manifest.cells] == [False, False]
 
 
 def test_tuning_and_matching_train_what_is_held(plan: Any) -> None:
     tuned = plan("ffn=mlp,swiglu", "hold=all", "tune.key=optim.lr", "tune.values=[1e-3,3e-3]", "match=params")
-    assert {cell.config["ffn"]["bias"] for cell in tuned.manifest.cells} == {True}
+    assert {cell.config.ffn["bias"] for cell in tuned.manifest.cells} == {True}
     assert tuned.manifest.tunes
 
 

@@ -17,8 +17,9 @@ from unittest import mock
 import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
-from fake_studies import a_cell
+from fake_studies import a_cell, whole
 
+from ablate.config.schema import COMPONENTS, STUDY_KEYS, typed
 from ablate.execution.child_process import program
 from ablate.execution.tracking import process
 from ablate.execution.tracking.mirror import Mirror
@@ -31,7 +32,7 @@ from ablate.results.run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = "norm-3fa94c"
-ORCHESTRATED: dict[str, Any] = {"study": None, "seeds": 2, "design": "grid", "tune": {"key": None}, "keep": "weights"}
+OWN: dict[str, Any] = {"norm": {"eps": 1e-5}, "optim": {"warmup": 40}, "train": {"steps": 40}, "seed": {"data": 7}}
 GIT = {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False}
 VERSIONS = {"python": "3.11.4", "torch": "2.6.1"}
 ASKED = ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL", "WANDB_IDENTITY_TOKEN_FILE", "NETRC")
@@ -65,15 +66,7 @@ def make_study(results: Path, norms: tuple[str, ...] = ("ln", "rms"), seeds: int
             "reference": i == 0,
             "batches": "b0",
             "task": "f0",
-            "config": {
-                "norm": {"_target_": f"ablate.model.norm.{norm}", "eps": 1e-5},
-                "model": {"dim": 64},
-                "optim": {"lr": 0.001, "warmup": 40},
-                "train": {"steps": 40},
-                "seed": {"init": None, "data": 7, "placebo": None},
-                **ORCHESTRATED,
-                "track": track,
-            },
+            "config": whole(OWN, {"norm": {"_target_": f"ablate.model.norm.{norm}"}}) | {"track": track, "seeds": 2},
         }
         for i, norm in enumerate(norms)
     ]
@@ -173,21 +166,23 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
     assert [run["exit_code"] for _, run in sorted(runs.items())] == [0, 2, 1, 0]
     assert [run["summary"]["status"] for _, run in sorted(runs.items())] == ["done", "diverged", "failed", "done"]
     assert [run["tags"][3:] for _, run in sorted(runs.items())] == [[], ["diverged"], ["failed"], []]
-    run = runs["ln/s0"]
+    run, config, parts = runs["ln/s0"], typed(whole(OWN)).as_json(), {name: {} for name in COMPONENTS}
     assert (run["project"], run["run_group"], run["job_type"]) == ("trial", STUDY, "ln")
     assert run["tags"] == ["norm=ln", "optim.lr=0.001", "model=decoder"] and run["git"] == {"commit": GIT["commit"]}
     assert {name: value for name, value in run["config"].items() if name != "_wandb"} == {
         **{"norm": "ln", "ffn": "mlp", "residual": "pre", "position": "rope", "attention": "mha", "init": "gpt2"},
-        "components": {"norm": {"_target_": "ablate.model.norm.ln", "eps": 1e-5}},
-        "model": {"dim": 64, "variant": "decoder"},
-        "optim": {"lr": 0.001, "warmup": 40},
+        "components": {**parts, "norm": {"_target_": "ablate.model.norm.ln", "eps": 1e-5}},
+        "model": {**config["model"], "variant": "decoder"},
+        **{name: config[name] for name in ("data", "train", "optim", "eval")},
         "optim.lr": 0.001,
-        "train": {"steps": 40},
         **{"seed": 0, "seed_data": 7},
         "budget": {"params": 1000, "flops_per_token": 6000, "params_vs_reference": 0.0, "shared_draws": 1.0},
         "study": {"name": STUDY, "command": "python -m ablate -m norm=ln,rms"}
-        | {name: value for name, value in ORCHESTRATED.items() if name != "study"}
-        | {"track": {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial", "entity": None}},
+        | {name: config[name] for name in STUDY_KEYS if name not in ("study", "user")}
+        | {
+            "seeds": 2,
+            "track": {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "trial", "entity": None},
+        },
         **{"device": "cpu x86_64", "host": "somewhere", "versions": VERSIONS, "git": GIT},
     }
     history = [
@@ -382,17 +377,13 @@ def test_a_run_that_ends_while_it_is_shown_gets_what_only_its_end_tells(tmp_path
 
 
 def test_names_that_a_cell_does_not_tell_apart_are_left_out() -> None:
-    config = {
-        "norm": {"_target_": "mine.Norm"},
-        "data": {"path": "x"},
-        "seed": {"init": 3, "data": None},
-        "reuse": "any",
-    }
+    own = {"norm": {"_target_": "mine.Norm"}, "seed": {"init": 3}}
+    config = typed(whole(own) | {"data": {"path": "x"}, "reuse": "any"})
     levels = {"norm": "my-norm", "data": "text"}
     cell = a_cell(name="my-norm-mlp-pre-rope-mha-gpt2", levels=levels, config=config)
     found = settings(cell)
     assert found["norm"] == "my-norm" and "ffn" not in found and "reuse" not in found and found["seed_init"] == 3
-    assert found["data"] == {"path": "x", "variant": "text"} and cell.config["data"] == {"path": "x"}
+    assert found["data"] == {"path": "x", "variant": "text"} and cell.config.data == {"path": "x"}
 
 
 def test_an_error_online_turns_to_offline_and_says_so_once(tmp_path: Path, server: Path) -> None:

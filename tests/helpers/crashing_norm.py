@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from conftest import ROOT, latest
+from conftest import importing, latest
+from warm_python import Copy
 
 STARTED: list[int] = []  # sessions that no test may leave behind
 
@@ -50,14 +50,9 @@ def hazard(folder: Path, strike: str) -> list[str]:
     return ["user=[mine]", "--config-dir=conf"]
 
 
-def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+def start(*arguments: str, cwd: Path) -> Copy:
     """The command line as a session of its own, as a terminal starts it; packages in `cwd` can be imported."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(cwd)])}
-    command = [sys.executable, "-m", "ablate", *latest(*arguments)]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(
-        command, cwd=cwd, env=environment, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-    )
+    process = Copy(["ablate", *latest(*arguments)], cwd, importing(PYTHONPATH=str(cwd)))
     STARTED.append(process.pid)
     return process
 

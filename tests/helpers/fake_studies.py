@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ablate.config.designs import lay_out
+from ablate.config.schema import typed
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import study_folder
 from ablate.results.records import Cell, Manifest
@@ -129,19 +130,13 @@ def fabricate(
 def _cell(
     number: int, levels: Levels, reference: Levels, batches: Callable[[Levels], str], task: Callable[[Levels], str]
 ) -> dict[str, Any]:
-    config = {
-        "model": {"layers": 4, "heads": 4, "dim": 64},
-        "data": {"context": 64},
-        "train": {"steps": STEPS, "batch_size": 16},
-        "optim": {"lr": 1e-3},
-        "eval": {"lengths": [64, 128]},
-    }
+    config = whole()
     for key, level in levels.items():
         group, _, name = key.partition(".")
-        if name or group in config:  # a level of `data` is a variant whose settings are the group's
-            config.setdefault(group, {}).update({name or "name": level})
-        else:
+        if group in COMPONENTS and not name:
             config[group] = level
+        elif group in (*COMPONENTS, "data") or name in config.get(group, ()):
+            config[group] |= {name or "name": level}  # a level of `data` is a variant whose settings are the group's
     return {
         "id": f"c{number}",
         "name": re.sub(r"[/\\]", "_", "-".join(str((COMPONENTS | levels)[name]) for name in COMPONENTS)) + f"-{number}",
@@ -200,6 +195,33 @@ def _logged(step: int, seed: int, final: float, status: str, last: int) -> dict[
     return row | ({"test/loss": final} if status == "done" and step == last else {})
 
 
+def whole(*sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A configuration as files hold it, with these settings in some of its sections."""
+    found: dict[str, Any] = {
+        **{group: {} for group in COMPONENTS},
+        "model": {"_target_": "", "layers": 4, "heads": 4, "dim": 64, "dropout": 0.0, "tie_embeddings": True},
+        "data": {"context": 64},
+        "train": {"steps": STEPS, "batch_size": 16, "eval_every": 50, "log_every": 10, "checkpoint_seconds": 15.0},
+        "optim": {"_target_": "", "lr": 1e-3, "betas": [], "weight_decay": 0.0, "clip": 1.0, "warmup": 0},
+        "eval": {"tokens": 1024, "lengths": [64, 128]},
+        "seed": {},
+        "tune": {"seeds": 2},
+        "seeds_max": 20,
+        "match": "none",
+        "design": "grid",
+        "aa": 0,
+        "results_dir": "results",
+        "reuse": "same",
+        "keep": "weights",
+    }
+    found["model"] |= dict.fromkeys(("scale_embeddings", "norm_embeddings", "share_layers"), False)
+    found["train"] |= {"device": "cpu", "precision": "fp32", "compile": False, "average": "none", "diagnostics": False}
+    found["optim"] |= {"schedule": "", "floor": 0.1}
+    for name, values in (pair for each in sections for pair in each.items()):
+        found[name] = found[name] | values
+    return found
+
+
 def a_manifest(**fields: Any) -> Manifest:
     """A manifest with these fields, and nothing in those that every manifest has."""
     mappings, lists = ("factors", "reference", "tasks", "units"), ("components", "seeds", "looks", "cells", "runs")
@@ -210,7 +232,7 @@ def a_manifest(**fields: Any) -> Manifest:
 def a_cell(**fields: Any) -> Cell:
     """A cell with these fields, and next to nothing in those that every cell has."""
     bare = {"name": "cell", "label": "cell", "levels": {}, "reference": False, "params": 1, "flops_per_token": 1}
-    return Cell(**(bare | {"id": "c0", "batches": "b0", "task": "f0", "config": {}} | fields))
+    return Cell(**(bare | {"id": "c0", "batches": "b0", "task": "f0", "config": typed(whole())} | fields))
 
 
 def with_manifest(study: Study, **fields: Any) -> Study:

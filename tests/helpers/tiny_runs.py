@@ -24,7 +24,7 @@ from test_components import component
 
 from ablate.cli.summary import summary
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, Config
 from ablate.planning.plan import check_study
 from ablate.results.run import Run
 from ablate.results.study import load_study
@@ -34,7 +34,7 @@ from analysis.case import case_of
 RECORDED = Path(__file__).parents[1] / "recorded"
 SEED = 1
 TINY = ["model.layers=2", "model.dim=32", "model.heads=4", "train.batch_size=4", "train.steps=3", "train.eval_every=3"]
-TINY += ["train.log_every=1", "optim.warmup=1", "eval.tokens=128", "track=none"]
+TINY += ["train.log_every=1", "optim.warmup=1", "eval.tokens=128", "eval.val_share=1", "track=none"]
 NARROW: dict[str, dict[str, Any]] = {"window": {"window": 4}}  # the default is wider than these contexts
 SOURCES = ["model=encoder_decoder", "data=reverse", "data.length=5"]
 FORMS = {
@@ -98,23 +98,22 @@ def grammar(folder: Path) -> Path:
     return file
 
 
-def configuration(text: Path, *words: str) -> dict[str, Any]:
+def configuration(text: Path, *words: str) -> Config:
     """The resolved configuration of one cell; without words about data it reads a text."""
     given = list(words) if any(word.startswith("data=") for word in words) else ["data=text", *words]
     read = [f"data.path={text}", "data.context=16"] if {*TEXTS} & {*given} else []
-    config: dict[str, Any] = check_study(latest(*TINY, *read, *given), None).cells.checked[0].config
-    return config
+    return check_study(latest(*TINY, *read, *given), None).cells.checked[0].config
 
 
-def configurations(text: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def configurations(text: Path) -> Iterator[tuple[str, Config]]:
     """The name and configuration of every tiny run: variants in two forms, forms, tasks, presets and settings."""
     causal, crossing = configuration(text), configuration(text, *SOURCES)
     yield "reference", causal
     for group in COMPONENTS:
         for variant in sorted(groups()[group]):
-            chosen = {group: component(group, variant) | NARROW.get(variant, {})}
-            yield f"{group}={variant}", causal | chosen
-            yield f"{group}={variant} encoder_decoder", crossing | chosen
+            chosen = component(group, variant) | NARROW.get(variant, {})
+            yield f"{group}={variant}", causal.with_value(group, chosen)
+            yield f"{group}={variant} encoder_decoder", crossing.with_value(group, chosen)
     for name, words in FORMS.items():
         yield name, configuration(text, *words)
     for task, words in TASKS.items():
@@ -126,7 +125,7 @@ def configurations(text: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield name, configuration(text, *words)
 
 
-def trained(config: dict[str, Any], folder: Path) -> dict[str, list[str]]:
+def trained(config: Config, folder: Path) -> dict[str, list[str]]:
     """What a run logs in training and at its end, to the last bit."""
     (folder / "runs" / "a" / "b").mkdir(parents=True)
     trainer = Trainer(Run(folder, "a/b"), config, SEED)

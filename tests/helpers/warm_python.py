@@ -6,18 +6,20 @@ A test whose subject is the process itself (what it imports, how it is killed) s
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import gc
 import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,56 +29,109 @@ LIBRARIES = ["torch._dynamo", "hydra.main", "msgspec", "pandas", "pyarrow", "sci
 LIBRARIES += ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf", "pybtex.database", "rich.live"]
 LIBRARIES += ["hydra.experimental.callback", "hydra.core.override_parser.overrides_parser", "safetensors.torch"]
 LIMIT = 300.0  # seconds
+SIZE = 1 << 17  # bytes of a command and its environment
+
+
+class Copy:
+    """`python -m *command` with nothing to read from, in a session of its own, as `subprocess.Popen` shows it."""
+
+    def __init__(self, command: Sequence[str], cwd: Path, environment: Mapping[str, str]):
+        told = {"command": command, "cwd": str(cwd), "environment": {**environment}}
+        (out, write_out), (err, write_err), (self.keeper, theirs) = os.pipe(), os.pipe(), socket.socketpair()
+        given = [write_out, write_err, theirs.detach()]
+        socket.send_fds(server(), [json.dumps(told).encode()], given)
+        for number in given:
+            os.close(number)
+        self.command, self.said, self.returncode = command, {out: b"", err: b""}, None
+        self.pid = int.from_bytes(self.keeper.recv(4))
+
+    def poll(self, seconds: float = 0) -> int | None:
+        """How it ended, if it did within some seconds: its exit code, negative for a signal."""
+        if self.returncode is None and select.select([self.keeper], [], [], seconds)[0]:
+            self.returncode = int.from_bytes(self.keeper.recv(4), signed=True)
+            self.keeper.close()
+        return self.returncode
+
+    def communicate(self, timeout: float = LIMIT) -> tuple[str, str]:
+        """All that it and what it started say on standard output and error, once nobody can say more."""
+        limit, left = time.monotonic() + timeout, [*self.said]
+        while left:
+            ready = select.select(left, [], [], max(0.0, limit - time.monotonic()))[0]
+            if not ready:
+                raise subprocess.TimeoutExpired(self.command, timeout)
+            for number in ready:
+                if piece := os.read(number, 65536):
+                    self.said[number] += piece
+                else:
+                    left.remove(number)
+                    os.close(number)
+        if self.poll(max(0.0, limit - time.monotonic())) is None:
+            raise subprocess.TimeoutExpired(self.command, timeout)
+        out, err = self.said.values()
+        return out.decode(), err.decode()
+
+
+def run_warm(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """What `subprocess.run([python, "-m", *command])` gives, with nothing to read from."""
+    process = Copy(command, cwd, environment)
+    try:
+        out, err = process.communicate()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    return subprocess.CompletedProcess(command, process.poll(), out, err)
 
 
 @functools.cache
 def server() -> socket.socket:
     """The channel to this session's process that is copied; it ends when the channel does."""
-    ours, theirs = socket.socketpair()
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     number = theirs.fileno()
     process = subprocess.Popen(
         [sys.executable, "-P", __file__, str(number)], pass_fds=[number], stdin=subprocess.DEVNULL
     )
     theirs.close()
-    ours.settimeout(LIMIT)
     atexit.register(lambda: (ours.close(), process.wait()))
     return ours
 
 
-def run_warm(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """What `subprocess.run([python, "-m", *command])` gives, with nothing to read from."""
-    with tempfile.TemporaryDirectory() as folder:
-        out, err = Path(folder, "out"), Path(folder, "err")
-        told = {"command": command, "cwd": str(cwd), "environment": {**environment}, "out": str(out), "err": str(err)}
-        channel = server()
-        channel.sendall(json.dumps(told).encode() + b"\n")
-        pid = int.from_bytes(channel.recv(4))
-        try:
-            code = int.from_bytes(channel.recv(4), signed=True)
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            channel.recv(4)
-            raise
-        return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
-
-
 def serve(channel: socket.socket) -> None:
-    """Copy this process for one command after another, and tell the number of each and how it ended."""
-    for line in channel.makefile():
+    """Copy this process for one command after another, each with a keeper between."""
+    keepers: list[int] = []
+    while (received := socket.recv_fds(channel, SIZE, 3))[0]:
+        told, given = received[:2]
         if not (pid := os.fork()):
-            become(**json.loads(line))
-        channel.sendall(pid.to_bytes(4))
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        channel.sendall(code.to_bytes(4, signed=True))
+            keep(socket.socket(fileno=given.pop()), given, **json.loads(told))
+        keepers = [keeper for keeper in keepers if not os.waitpid(keeper, os.WNOHANG)[0]] + [pid]
+        for number in given:
+            os.close(number)
+    for keeper in keepers:
+        os.waitpid(keeper, 0)
 
 
-def become(command: list[str], cwd: str, environment: dict[str, str], out: str, err: str) -> NoReturn:
+def keep(reply: socket.socket, streams: list[int], **told: Any) -> NoReturn:
+    """Be the parent of a command, which tells its number itself; tell how it ended."""
+    if not (pid := os.fork()):
+        os.setsid()
+        with reply:
+            reply.sendall(os.getpid().to_bytes(4))
+        become(streams, **told)
+    for number in streams:
+        os.close(number)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(OSError):
+        reply.sendall(code.to_bytes(4, signed=True))
+    os._exit(0)
+
+
+def become(streams: list[int], command: list[str], cwd: str, environment: dict[str, str]) -> NoReturn:
     """Be the process of a command, from its first moment to its last."""
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
-    for number, file in enumerate((os.devnull, out, err)):
-        os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), number)
+    for number, stream in enumerate([os.open(os.devnull, os.O_RDONLY), *streams]):
+        os.dup2(stream, number)
+        os.close(stream)
     sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     sys.path[:] = [cwd, *filter(None, environment["PYTHONPATH"].split(os.pathsep)), *sys.path]

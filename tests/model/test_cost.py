@@ -9,6 +9,7 @@ import torch
 from empty_task import Blank
 from test_components import CONFIG, component, each_cell
 
+from ablate.config.schema import Config, typed
 from ablate.model.build import initialised_model
 from ablate.model.cost import count, peak_of, utilisation
 
@@ -16,19 +17,19 @@ VOCAB, DIM, HEADS, LAYERS, CONTEXT = 97, 48, 6, 3, 20
 HEAD = DIM // HEADS
 
 
-def sized(config: dict[str, Any] | None = None, **model: Any) -> dict[str, Any]:
+def sized(config: dict[str, Any] | None = None, **model: Any) -> Config:
     """A configuration in the shape that the sums below are done for."""
     config = config or CONFIG
     shape = {"dim": DIM, "heads": HEADS, "layers": LAYERS} | model
-    return config | {"model": config["model"] | shape, "data": {"context": CONTEXT}}
+    return typed(config | {"model": config["model"] | shape, "data": {"context": CONTEXT}})
 
 
-def with_parts(**choices: str) -> dict[str, Any]:
+def with_parts(**choices: str) -> Config:
     """The reference with other variants."""
     return sized(CONFIG | {group: component(group, variant) for group, variant in choices.items()})
 
 
-def form(name: str, **model: Any) -> dict[str, Any]:
+def form(name: str, **model: Any) -> Config:
     """The reference in another form."""
     return sized(CONFIG | {"model": component("model", name)}, **model)
 
@@ -75,17 +76,9 @@ RESIDUALS = {
 POSITIONS = {"t5": 32 * HEADS, "learned": CONTEXT * DIM, "alibi": 0, "partial_rope": 0, "rope": 0, "none": 0}
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("residual", RESIDUALS)
-def test_parameters_of_attentions_and_residual_styles_by_hand(attention: str, residual: str) -> None:
-    found = count(with_parts(attention=attention, residual=residual), Blank(VOCAB, CONTEXT))
-    each, last = RESIDUALS[residual]
-    assert found.params == VOCAB * DIM + LAYERS * (ATTENTIONS[attention][0] + MLP_PARAMS + each) + last
-
-
 def test_shared_norms_of_parallel_sublayers_count_once() -> None:
     config = with_parts(residual="parallel")
-    config["residual"] = config["residual"] | {"norms": "shared"}
+    config = config.with_value("residual.norms", "shared")
     saved = count(with_parts(residual="parallel"), Blank(VOCAB, CONTEXT)).params
     assert saved - count(config, Blank(VOCAB, CONTEXT)).params == LAYERS * 2 * DIM
 
@@ -98,12 +91,15 @@ def test_a_position_s_table_counts_once_for_all_layers(position: str) -> None:
 
 @pytest.mark.parametrize("attention", ATTENTIONS)
 @pytest.mark.parametrize("residual", RESIDUALS)
-@pytest.mark.parametrize("position", ["t5", "alibi", "partial_rope"])
-def test_flops_of_attentions_and_residual_styles_by_hand(attention: str, residual: str, position: str) -> None:
+def test_attentions_and_residual_styles_by_hand(attention: str, residual: str) -> None:
     """Shared keys and values are projected once, but compared by every head; a window counts all pairs, too."""
-    layer = 2 * (ATTENTIONS[attention][1] + 8 * DIM * DIM) + 2 * 2 * CONTEXT * DIM
-    config = with_parts(attention=attention, residual=residual, position=position)
-    assert count(config, Blank(VOCAB, CONTEXT)).flops_per_token == LAYERS * layer + 2 * DIM * VOCAB
+    params, matrices = ATTENTIONS[attention]
+    each, last = RESIDUALS[residual]
+    layer = 2 * (matrices + 8 * DIM * DIM) + 2 * 2 * CONTEXT * DIM
+    for position in ("t5", "alibi", "partial_rope"):
+        found = count(with_parts(attention=attention, residual=residual, position=position), Blank(VOCAB, CONTEXT))
+        expected = VOCAB * DIM + LAYERS * (params + MLP_PARAMS + each) + last + POSITIONS[position]
+        assert (found.params, found.flops_per_token) == (expected, LAYERS * layer + 2 * DIM * VOCAB), position
 
 
 BLOCK = 4 * DIM * DIM + MLP_PARAMS + 4 * DIM

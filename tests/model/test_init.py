@@ -15,6 +15,7 @@ from test_variants import CONTEXT, VOCAB, built, configuration, each_cell, read,
 from torch import Tensor, nn
 
 from ablate.config.components import bind
+from ablate.config.schema import Config
 from ablate.model.build import build_init, build_model
 from ablate.model.init import (
     GPT2,
@@ -44,7 +45,7 @@ def shapes_of(model: nn.Module) -> Shapes:
     return {name: (role_of(p), tuple(p.shape)) for name, p in model.named_parameters()}
 
 
-def deviations(config: dict[str, Any], model: nn.Module) -> dict[str, float]:
+def deviations(config: Config, model: nn.Module) -> dict[str, float]:
     """Name -> standard deviation of the draws of each matrix that is drawn."""
     init, gains = (
         build_init(config, Blank(VOCAB, CONTEXT)),
@@ -147,7 +148,7 @@ def test_a_narrower_ffn_is_the_leading_part_of_a_wider_one(ffn: str, init: str) 
     made = []
     for hidden in (24, 40):
         config = configuration({"ffn": ffn, "init": init})
-        config["ffn"]["hidden"] = hidden
+        config.ffn["hidden"] = hidden
         model = build_model(config, Blank(VOCAB, CONTEXT))
         initialise(model, build_init(config, Blank(VOCAB, CONTEXT)), 3)
         made.append((deviations(config, model), dict(model.named_parameters())))

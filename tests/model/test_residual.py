@@ -297,7 +297,7 @@ def test_rezero_starts_as_the_identity(name: str) -> None:
 @pytest.mark.parametrize("start", [0.1, 1e-5])
 def test_layerscale_starts_small(start: float) -> None:
     config = configuration({"residual": "layerscale"})
-    config["residual"]["init"] = start
+    config.residual["init"] = start
     model: Any = initialised_model(config, Blank(VOCAB, CONTEXT), 0).double()
     scales = [scale for block in model.blocks for scale in block.scales]
     assert len(scales) == 4 and len({id(scale) for scale in scales}) == 4

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from ablate.cli.preview import preview
 from ablate.config.groups import groups
+from ablate.config.schema import stored
 from ablate.data.build import build_task
 from ablate.model.build import build_model
 from ablate.model.init import role_of
@@ -34,14 +35,14 @@ def by_label(planned: Plan) -> dict[str, Cell]:
 def amount(cell: Cell, how: str, hidden: int | None = None) -> float:
     """A cell's parameters without embedding and head, or its FLOPs, summed over the layers of a model that is built."""
     config = cell.config
-    config = config | {"ffn": config["ffn"] | ({"hidden": hidden} if hidden else {})}
+    config = config.with_value("ffn.hidden", hidden) if hidden else config
     task = build_task(config)
     with torch.device("meta"):
         model = build_model(config, task)
     if how == "params":
         return sum(p.numel() for p in model.parameters() if role_of(p) not in ("embedding", "head"))
     linear = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
-    dim, layers = config["model"]["dim"], config["model"]["layers"]
+    dim, layers = config.model.dim, config.model.layers
     return 2 * sum(m.weight.numel() for m in linear) + 4 * layers * dim * task.context
 
 
@@ -69,11 +70,11 @@ def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> 
     planned = plan(f"match={how}", f"ffn=mlp,{ffn}", f"model.dim={dim}", "data.context=7")
     cells = by_label(planned)
     reference, cell = cells["mlp"], cells[ffn]
-    assert reference.config["ffn"]["hidden"] == 4 * dim, "the reference stays as it is"
+    assert reference.config.ffn["hidden"] == 4 * dim, "the reference stays as it is"
     target = amount(reference, how)
     same = amount(cell, how, 4 * dim) == target
     expected = 4 * dim if same else brute_force(cell, how, target, range(1, 6 * dim))
-    assert cell.config["ffn"]["hidden"] == expected
+    assert cell.config.ffn["hidden"] == expected
     value = amount(cell, how)
     quantity = reference.matched.quantity
     assert cell.matched == Matched(quantity=quantity, value=value, reference=target, difference=value / target - 1)
@@ -93,7 +94,7 @@ def test_the_width_is_the_nearest_of_all(plan, how: str, ffn: str, dim: int) -> 
 def test_what_other_components_cost_is_made_up_for(plan, how: str, factor: str, reference: str, other: str) -> None:
     cells = by_label(plan(f"match={how}", f"{factor}={reference},{other}", "data.context=40", "model.layers=2"))
     cell, target = cells[other], amount(cells[reference], how)
-    width = cell.config["ffn"]["hidden"]
+    width = cell.config.ffn["hidden"]
     if how == "flops":
         assert width == 64 and cell.matched.difference == 0, "none of these multiplies matrices"
     else:
@@ -103,7 +104,7 @@ def test_what_other_components_cost_is_made_up_for(plan, how: str, factor: str, 
 
 def test_position_tables_count_and_embeddings_do_not(plan) -> None:
     cell = by_label(plan("match=params", "position=learned,rope"))["rope"]
-    assert cell.config["ffn"]["hidden"] > 64, "the table's parameters went into the FFN"
+    assert cell.config.ffn["hidden"] > 64, "the table's parameters went into the FFN"
     tied = plan("match=params", "ffn=mlp,swiglu", "model.tie_embeddings=false")
     assert by_label(tied)["swiglu"].matched == by_label(plan("match=params", "ffn=mlp,swiglu"))["swiglu"].matched
 
@@ -111,7 +112,7 @@ def test_position_tables_count_and_embeddings_do_not(plan) -> None:
 def test_shared_layers_count_once_in_parameters_and_each_in_flops(plan) -> None:
     shared = ["ffn=mlp,swiglu", "model.layers=3", "model.share_layers=true"]
     cell = by_label(plan("match=params", *shared))["swiglu"]
-    assert cell.matched.value < 2 * (4 * 16**2 + 3 * 16 * cell.config["ffn"]["hidden"])
+    assert cell.matched.value < 2 * (4 * 16**2 + 3 * 16 * cell.config.ffn["hidden"])
     three, one = (by_label(plan("match=flops", *shared, f"model.layers={n}"))["mlp"].matched for n in (3, 1))
     head = 2 * 16 * build_task(cell.config).vocab
     assert three.value - head == pytest.approx(3 * (one.value - head))
@@ -122,17 +123,17 @@ def test_every_stratum_has_its_own_reference(plan) -> None:
     cells = planned.manifest.cells
     assert sum(cell.reference for cell in cells) == 4
     for cell in cells:
-        plain = replace(cell, config=cell.config | {"ffn": cells[0].config["ffn"]})
+        plain = replace(cell, config=cell.config.with_value("ffn", cells[0].config.ffn))
         target = amount(plain, "params", 4 * cell.levels["model.dim"])
         assert cell.matched.reference == target
         assert abs(cell.matched.difference) < 0.02
     gated = [cell for cell in cells if cell.levels["ffn"] == "swiglu"]
-    assert len({cell.config["ffn"]["hidden"] for cell in gated}) == 2, "one for each size"
+    assert len({cell.config.ffn["hidden"] for cell in gated}) == 2, "one for each size"
 
 
 def test_another_reference_is_what_the_others_are_brought_to(plan) -> None:
     cells = by_label(plan("match=params", "ffn=mlp,swiglu", "reference={ffn:swiglu}"))
-    assert cells["swiglu"].config["ffn"]["hidden"] == 48 and cells["mlp"].matched.reference == amount(
+    assert cells["swiglu"].config.ffn["hidden"] == 48 and cells["mlp"].matched.reference == amount(
         cells["swiglu"], "params"
     )
 
@@ -140,7 +141,7 @@ def test_another_reference_is_what_the_others_are_brought_to(plan) -> None:
 def test_a_cell_that_is_equal_keeps_its_width(plan) -> None:
     """Even one that is no multiple of 8."""
     cells = by_label(plan("match=flops", "ffn=swiglu", "ffn.multiple_of=1", "norm=ln,rms"))
-    assert {cell.config["ffn"]["hidden"] for cell in cells.values()} == {42}
+    assert {cell.config.ffn["hidden"] for cell in cells.values()} == {42}
 
 
 @pytest.mark.parametrize("rule", [lambda w: w, lambda w: w * w, lambda w: -(-w // 24) * 24, lambda w: 3 * w + 7])
@@ -164,11 +165,11 @@ def test_a_cost_that_does_not_rise_ends_the_search() -> None:
 def test_steps_are_the_nearest_and_the_warm_up_goes_with_them(plan) -> None:
     cells = by_label(plan("match=flops_total", "train.steps=1000", "optim.warmup=100", "train.batch_size=4,5"))
     small, large = cells["train.batch_size=4"], cells["train.batch_size=5"]
-    assert small.config["train"]["steps"] == 1000 and large.config["train"]["steps"] == 800
-    assert large.config["optim"]["warmup"] == 80 and small.config["optim"]["warmup"] == 100
+    assert small.config.train.steps == 1000 and large.config.train.steps == 800
+    assert large.config.optim.warmup == 80 and small.config.optim.warmup == 100
     assert large.matched.difference == 0
-    assert large.config["train"]["eval_every"] == small.config["train"]["eval_every"] == 3
-    assert large.config["ffn"] == small.config["ffn"]
+    assert large.config.train.eval_every == small.config.train.eval_every == 3
+    assert large.config.ffn == small.config.ffn
 
 
 def test_steps_make_the_flops_of_training_equal(plan) -> None:
@@ -176,9 +177,9 @@ def test_steps_make_the_flops_of_training_equal(plan) -> None:
     mlp, swiglu = planned.manifest.cells
     total = 300 * 4 * 16 * mlp.flops_per_token
     per_step = 4 * 16 * swiglu.flops_per_token
-    steps = swiglu.config["train"]["steps"]
+    steps = swiglu.config.train.steps
     assert steps == min(range(1, 1000), key=lambda n: abs(n * per_step - total)) != 300
-    assert swiglu.config["optim"]["warmup"] == math.floor(33 * steps / 300 + 0.5)
+    assert swiglu.config.optim.warmup == math.floor(33 * steps / 300 + 0.5)
     assert swiglu.matched.difference == pytest.approx(steps * per_step / total - 1)
     assert mlp.batches == swiglu.batches, "seeds pair all the same"
 
@@ -241,14 +242,14 @@ def test_an_ffn_without_a_width_is_refused_where_a_width_is_chosen(small, own_ff
 def test_an_ffn_that_rounds_its_width_gets_the_nearest_that_it_has(small, own_ffns) -> None:
     planned = plan_study((*small, "user=[narrow]", "ffn=mlp,rounded", "match=params"), own_ffns)
     cell = by_label(planned)["rounded"]
-    assert cell.config["ffn"]["hidden"] == 72, "of 48 and 72, for 64"
+    assert cell.config.ffn["hidden"] == 72, "of 48 and 72, for 64"
     assert any("rounded: +" in note and "nothing comes nearer" in note for note in cell.notes)
 
 
 def test_a_width_written_by_rule_or_by_number_is_one_run(plan) -> None:
     rule, number = plan("ffn.mult=4", "seeds=[1]"), plan("ffn.hidden=64", "seeds=[1]")
     assert rule.manifest.runs[0].path == number.manifest.runs[0].path
-    assert rule.manifest.cells[0].config["ffn"]["hidden"] == 64
+    assert rule.manifest.cells[0].config.ffn["hidden"] == 64
     with pytest.raises(PlanError, match="is the same cell as"):
         plan("ffn.hidden=64,null")
     with pytest.raises(PlanError, match="is the same cell as"):
@@ -289,12 +290,12 @@ def test_a_matched_study_from_command_to_tables(cli, small, tmp_path) -> None:
     left = max(abs(cell.matched.difference) for cell in manifest.cells)
     assert f"; widths matched: parameters without embedding and head within {100 * left:.2g} %" in done.stdout
     for cell in manifest.cells:
-        hidden = cell.config["ffn"]["hidden"]
+        hidden = cell.config.ffn["hidden"]
         row = next(line for line in done.stdout.splitlines() if line.startswith(f"  {cell.label} "))
         assert f"ffn.hidden={hidden} (" in row
         for run in (run for run in manifest.runs if run.cell == cell.id):
-            config = yaml.safe_load((results / "runs" / run.path / "config.yaml").read_text())
-            assert config["ffn"]["hidden"] == hidden
+            config = stored(yaml.safe_load((results / "runs" / run.path / "config.yaml").read_text()))
+            assert config.ffn["hidden"] == hidden
             assert run.path.endswith(run_key(config, run.seed, cell.task))
     again = cli(*command)
     assert again.returncode == 0 and "widths matched" in again.stdout

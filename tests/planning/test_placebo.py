@@ -14,7 +14,7 @@ from test_tuning import rounds
 from ablate import evidence
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
-from ablate.config.schema import PLACEBOS
+from ablate.config.schema import PLACEBOS, Config, Seed
 from ablate.data.build import build_task
 from ablate.evidence.noise_floor import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
 from ablate.execution.worker import run_unit
@@ -29,8 +29,8 @@ from analysis.writing.tables import remarks
 KIND = "seed.placebo"
 
 
-def parameters(config: dict, task, kind: str | None, seed: int = 3) -> dict[str, torch.Tensor]:
-    model = initialised_model(config | {"seed": config["seed"] | {"placebo": kind}}, task, seed)
+def parameters(config: Config, task, kind: str | None, seed: int = 3) -> dict[str, torch.Tensor]:
+    model = initialised_model(config.with_value("seed.placebo", kind), task, seed)
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
@@ -97,11 +97,11 @@ def test_batches_stay_but_for_another_order_of_the_data(plan):
     task = build_task(cells[0].config)
     plain = task.batch(5, 0, 4).inputs["tokens"]
     for cell in cells:
-        seed = data_seed(cell.config["seed"], 5)
+        seed = data_seed(cell.config.seed, 5)
         same = torch.equal(task.batch(seed, 0, 4).inputs["tokens"], plain)
         assert same == (cell.levels[KIND] != "data")
         assert (cell.batches == cells[0].batches) == same, "what is unpaired is known to be"
-    assert data_seed({"init": None, "data": 7, "placebo": None}, 5) == 7
+    assert data_seed(Seed(data=7), 5) == 7
 
 
 def test_runs_differ_by_what_is_drawn_anew_and_by_nothing_else(plan):
@@ -153,7 +153,7 @@ def test_the_placebos_are_a_round_before_the_study_at_its_tuned_values(plan):
     )
     tuning, placebos, study = (planned.manifest for planned in done)
     assert code == 0 and trained == 8 + 4 * 3 + 3
-    assert {cell.config["optim"]["lr"] for cell in placebos.cells} == {3e-3}
+    assert {cell.config.optim.lr for cell in placebos.cells} == {3e-3}
     assert study.placebos == placebos.study and tuning.tunes == study.study
     assert study.components == ["norm"] and study.seeds == [0, 1, 2]
 

@@ -18,6 +18,7 @@ from ablate.cli.monitor.rounds import rounds_of, unsettled
 from ablate.cli.preview import preview
 from ablate.cli.status import main as status
 from ablate.cli.summary import summary
+from ablate.config.schema import typed
 from ablate.evidence.step_equivalents import fieller, within
 from ablate.planning.plan import PlanError, check_study
 from ablate.planning.rounds.step_equivalents import exchange_cells, with_steps
@@ -52,9 +53,9 @@ def test_references_of_all_strata_are_trained_longer_and_shorter_and_their_own_r
     assert study.exchange == exchange.study == f"{study.study}-exchange"
     assert exchange.exchange_of == study.study and exchange.seeds == study.seeds
     assert exchange.factors == {"optim.lr": [0.001, 0.01], "train.steps": [5, 6, 8]}
-    assert [cell.config["train"]["steps"] for cell in exchange.cells] == [5, 6, 8] * 2
+    assert [cell.config.train.steps for cell in exchange.cells] == [5, 6, 8] * 2
     assert [cell.reference for cell in exchange.cells] == [False, True, False] * 2
-    assert {cell.config["optim"]["warmup"] for cell in exchange.cells} == {2}
+    assert {cell.config.optim.warmup for cell in exchange.cells} == {2}
     plain, all_of_it = ({run.path for run in manifest.runs} for manifest in (study, exchange))
     assert len(plain & all_of_it) == 2 * 3, "the runs at the study's own steps are its own"
     out = capsys.readouterr().out
@@ -151,19 +152,19 @@ def test_what_other_code_trained_is_no_longer_kept_beside_a_study(plan, monkeypa
 def test_strata_of_other_lengths_are_each_scaled(text):
     shape = ["model.dim=16", "model.layers=1", "model.heads=2", "data=text", f"data.path={text}", "dry_run=true"]
     cells = check_study(["norm=ln,rms", "scale=tiny,small", "exchange=true", *shape]).cells
-    steps = [cell.config["train"]["steps"] for cell in cells.rows if cell.reference]
+    steps = [cell.config.train.steps for cell in cells.rows if cell.reference]
     made = exchange_cells(cells)
     assert made.factors == {"scale": ["tiny", "small"], "train.steps": ["x0.8", "x1", "x1.25"]}
-    found = [cell.config["train"]["steps"] for cell in made.rows]
+    found = [cell.config.train.steps for cell in made.rows]
     assert len(set(steps)) == 2
     assert found == [round(each * ratio) for each in steps for ratio in (0.8, 1, 1.25)]
 
 
 def test_the_warm_up_shrinks_only_where_it_would_not_end():
-    config = {"train": {"steps": 100}, "optim": {"warmup": 90}, "eval": {"lengths": [8]}}
-    assert with_steps(config, 80)["optim"]["warmup"] == 72
-    assert with_steps(config, 125)["optim"]["warmup"] == 90
-    assert with_steps(config | {"optim": {"warmup": 100}}, 80)["optim"]["warmup"] == 100, "it never ended"
+    config = typed({"train": {"steps": 100}, "optim": {"warmup": 90}, "eval": {"lengths": [8]}})
+    assert with_steps(config, 80).optim.warmup == 72
+    assert with_steps(config, 125).optim.warmup == 90
+    assert with_steps(config.with_value("optim.warmup", 100), 80).optim.warmup == 100, "it never ended"
 
 
 @pytest.mark.parametrize(
@@ -328,8 +329,8 @@ def test_the_real_command_trains_them_and_goes_on_where_one_is_lost(cli, small, 
     assert math.log1p(row.worth) == pytest.approx(row["mean"] / slopes.mean(), rel=1e-6)
     assert "exchange rate: 25 % more steps of ln" in done.stdout
     lost = next(run for run in study.beside["exchange"].manifest.runs if run.path not in set(study.runs["path"]))
-    final = Run(results, lost["path"]).result().final
-    shutil.rmtree(Run(results, lost["path"]).folder)
+    final = Run(results, lost.path).result().final
+    shutil.rmtree(Run(results, lost.path).folder)
     again = cli(*command)
     assert again.returncode == 0 and again.stdout.count(" done ") == 1
-    assert Run(results, lost["path"]).result().final == final
+    assert Run(results, lost.path).result().final == final

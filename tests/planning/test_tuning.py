@@ -37,8 +37,8 @@ def write(planned: Plan, score=bowl, most: int = 10**6, scored: float | None = N
     todo = [run for run in planned.manifest.runs if run.path in planned.todo][:most]
     for run in todo:
         cell = cells[run.cell]
-        value = score(cell.levels, cell.config["optim"]["lr"], run.seed)
-        test = -100.0 * cell.config["optim"]["lr"] if run.seed >= 10**6 else value
+        value = score(cell.levels, cell.config.optim.lr, run.seed)
+        test = -100.0 * cell.config.optim.lr if run.seed >= 10**6 else value
         final = {"val/loss": value, "test/loss": test} if value == value else {}
         result = {"status": "done" if final else "diverged", "final": final, "error": None}
         write_json(Run(planned.results, run.path).result_file, result)
@@ -73,7 +73,7 @@ def test_each_cell_is_scored_at_its_own_best_value_on_fresh_seeds(plan, capsys):
     assert tuning.factors == {"norm": ["ln", "rms"], "optim.lr": [1e-3, 3e-3, 1e-2]}
     assert tuning.seeds == [1_000_000, 1_000_001] and study.seeds == [0, 1, 2]
     assert evidence.endpoint(tuning) == "val/loss" and evidence.endpoint(study) == "test/loss"
-    assert {cell.label: cell.config["optim"]["lr"] for cell in study.cells} == BEST
+    assert {cell.label: cell.config.optim.lr for cell in study.cells} == BEST
     kept = study.tuning
     assert (kept.key, kept.values, kept.seeds, kept.study) == (
         "optim.lr",
@@ -153,7 +153,7 @@ def test_each_task_is_tuned_by_its_own_metric(tmp_path, capsys):
     def launch(*_):
         for path in done[-1].todo:
             config = next(c.config for c in manifest().cells if path in paths(c.id))
-            lr = config["optim"]["lr"]
+            lr = config.optim.lr
             final = {f"{split}/{name}": sign * lr for split in ("val", "test") for name, sign in SIGNS.items()}
             write_json(Run(done[-1].results, path).result_file, {"status": "done", "final": final, "error": None})
 
@@ -225,7 +225,7 @@ def test_a_command_that_was_stopped_goes_on_where_it_was(plan, stop):
     assert code == 130
     code, done, rest = rounds(plan, "norm=ln,rms", *TUNE)
     assert code == 0 and first + rest == 18
-    assert {cell.label: cell.config["optim"]["lr"] for cell in done[-1].manifest.cells} == BEST
+    assert {cell.label: cell.config.optim.lr for cell in done[-1].manifest.cells} == BEST
     assert rounds(plan, "norm=ln,rms", *TUNE)[2] == 0, "the same command again trains nothing"
 
 
@@ -248,7 +248,7 @@ def test_names_follow_what_is_tuned_and_not_what_it_chose(plan):
     assert len(names) == 4
     before = plan("norm=ln,rms", *TUNE).manifest.study
     other = rounds(plan, "norm=ln,rms", *TUNE, score=lambda levels, lr, seed: lr)[1][-1].manifest
-    assert f"{other.study}-tune" == before and {c.config["optim"]["lr"] for c in other.cells} == {1e-3}
+    assert f"{other.study}-tune" == before and {c.config.optim.lr for c in other.cells} == {1e-3}
 
 
 def test_a_choice_that_changed_after_scoring_is_said_clearly(plan, capsys):
@@ -301,7 +301,7 @@ def test_a_study_of_one_cell_compares_the_values_with_the_first(plan):
     levels = ["[0.9, 0.95]", "[0.9, 0.99]"]
     assert manifest.factors == {"optim.betas": levels} and manifest.reference == {"optim.betas": levels[0]}
     assert [cell.reference for cell in manifest.cells] == [True, False]
-    assert [cell.config["optim"]["betas"] for cell in manifest.cells] == [json.loads(level) for level in levels]
+    assert [cell.config.optim.betas for cell in manifest.cells] == [json.loads(level) for level in levels]
 
 
 def test_a_dry_run_shows_the_tuning_and_what_comes_after(plan):
@@ -363,7 +363,7 @@ def test_real_runs_are_tuned_beside_placebos_and_scored(small, tmp_path, capsys)
     tuned = load_study(tmp_path / "results", f"{name}-tune").runs
     for norm, group in tuned.groupby("norm"):
         best[norm] = group.loc[group["val/loss"].idxmin(), "optim.lr"]
-    assert {cell.label: cell.config["optim"]["lr"] for cell in study.manifest.cells} == best
+    assert {cell.label: cell.config.optim.lr for cell in study.manifest.cells} == best
     assert "at each common optim.lr" in said and "placebos (aa=3, ln)" in said
     assert "data order" in said and "needs" in said
     plain = {run.path for run in study.manifest.runs}

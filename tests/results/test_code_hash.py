@@ -73,7 +73,7 @@ def with_statement(path: Path, name: str, statement: str = "harmless = 0") -> st
 def file_of(name: str) -> Path:
     """Where the one definition of ours with a name stands."""
     sources = Sources({"ablate": [PACKAGE]})
-    [(module, _)] = sources.named([name])
+    [(module, _)] = sources.definitions_named([name])
     return dict(sources.files_below("ablate"))[module]
 
 
@@ -151,7 +151,7 @@ def test_what_is_shared_changes_all_that_share_it(name, expected):
 
 
 def test_what_the_hash_names_by_name_is_one_definition_each():
-    found = [name for _, name in Sources({"ablate": [PACKAGE]}).named((*LOOP, *NEUTRAL))]
+    found = [name for _, name in Sources({"ablate": [PACKAGE]}).definitions_named((*LOOP, *NEUTRAL))]
     assert sorted(found) == sorted((*LOOP, *NEUTRAL)), "each name in LOOP and NEUTRAL stands for one definition"
 
 

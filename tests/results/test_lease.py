@@ -82,7 +82,7 @@ def test_a_lease_says_who_holds_a_run_and_goes_when_it_ends(run):
     with run.lock(lambda: False, "cuda:1") as mine:
         assert mine
         held = run.holder()
-        assert (held["pid"], held["device"]) == (os.getpid(), "cuda:1") and held["host"] and held["started"]
+        assert (held.pid, held.device) == (os.getpid(), "cuda:1") and held.host and held.started
         run.check()
     assert run.holder() is None and sorted(path.name for path in run.folder.iterdir()) == ["lock"]
 
@@ -92,13 +92,13 @@ def test_another_host_is_kept_out_while_the_heart_beats_and_no_longer(run):
     assert other.stdout.readline() == "True\n"
     for _ in range(4):  # longer than a lease without a heartbeat lives
         with run.lock(lambda: False) as mine:
-            assert not mine and run.holder()["host"] == "other"
+            assert not mine and run.holder().host == "other"
         time.sleep(0.5)
     other.kill()
     other.wait()
     asked = time.monotonic()
     with run.lock(lambda: time.monotonic() < asked + 30) as mine:
-        assert mine and run.holder()["pid"] == os.getpid()
+        assert mine and run.holder().pid == os.getpid()
 
 
 def test_a_stopped_process_that_wakes_up_late_writes_nothing(run):
@@ -114,7 +114,7 @@ def test_a_stopped_process_that_wakes_up_late_writes_nothing(run):
         out, _ = other.communicate("\n", timeout=30)
         assert out == "lost\nlost\nlost\n"
         run.check()
-        assert run.holder()["pid"] == os.getpid()
+        assert run.holder().pid == os.getpid()
     assert run.metrics_file.read_text() == '{"step": 1}\n' and run.checkpoint_file.read_bytes() == b"new"
     assert not [path for path in run.folder.iterdir() if path.name.startswith(".")]
 
@@ -179,7 +179,7 @@ def test_a_run_that_is_removed_while_it_is_waited_for_is_made_anew(run):
             return next(waits, None) is not None
 
         with run.lock(wait) as mine:
-            assert mine and run.holder()["pid"] == os.getpid()
+            assert mine and run.holder().pid == os.getpid()
             run.check()
 
 

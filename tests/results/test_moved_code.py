@@ -73,7 +73,7 @@ def sweep(checkout: Path, small: list[str]) -> tuple[set[tuple[str, int]], str]:
 
 def module_of(name: str) -> str:
     """The module that a definition of ours stands in."""
-    [(module, _)] = Sources({"ablate": [PACKAGE]}).named([name])
+    [(module, _)] = Sources({"ablate": [PACKAGE]}).definitions_named([name])
     return module
 
 
@@ -136,7 +136,7 @@ def move_all(checkout: Path) -> None:
 def add_later_keys(checkout: Path) -> None:
     """Gives the configuration a key and a group that it did not have, each with what says that all is as before."""
     schema = checkout / f"{module_of('LATER').replace('.', '/')}.py"
-    replace(schema, "LATER: dict[str, Any] = {}", 'LATER: dict[str, Any] = {"train.extra": 0.5}')
+    replace(schema, "LATER: dict[str, Any] = {", 'LATER: dict[str, Any] = {"train.extra": 0.5, ')
     replace(schema, "LATER_GROUPS: dict[str, str] = {}", 'LATER_GROUPS: dict[str, str] = {"mixer": "plain"}')
     replace(schema, "    steps: int = at_least(1)\n", "    steps: int = at_least(1)\n    extra: float = 0.5\n")
     replace(schema, "    norm: Any = MISSING\n", "    norm: Any = MISSING\n    mixer: Any = MISSING\n")

@@ -15,9 +15,10 @@ import torch
 import yaml
 from conftest import ROOT, SHAPE, STEPS
 
+from ablate.config import schema
 from ablate.config.components import RESERVED
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS, LATER, LATER_GROUPS, SECTIONS, Config
+from ablate.config.schema import COMPONENTS, LATER, LATER_GROUPS, SECTIONS, Config, typed
 from ablate.planning.plan import check_study
 from ablate.results import run_key as identity
 from ablate.results.code_hash import Code
@@ -62,10 +63,9 @@ OF_BATCHES = {"data.context", "train.batch_size", "seed.data"}
 
 
 @pytest.fixture(scope="module")
-def config(text: Path) -> dict[str, Any]:
+def config(text: Path) -> Config:
     overrides = (*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results")
-    found: dict[str, Any] = check_study(overrides, None).cells.checked[0].config
-    return found
+    return check_study(overrides, None).cells.checked[0].config
 
 
 def settings() -> Iterator[tuple[str, str]]:
@@ -73,7 +73,7 @@ def settings() -> Iterator[tuple[str, str]]:
     for field in dataclasses.fields(Config):
         if field.name in SECTIONS:
             yield from ((field.name, inner.name) for inner in dataclasses.fields(SECTIONS[field.name]))
-        elif field.name not in (*COMPONENTS, "data"):
+        elif field.name not in (*COMPONENTS, "data", "unread"):
             yield "", field.name
 
 
@@ -98,18 +98,16 @@ def other(value: Any) -> Any:
     return 7 if value is None else {}
 
 
-def altered(config: dict[str, Any], section: str, name: str, value: Any) -> dict[str, Any]:
-    """A configuration with one setting changed."""
-    found = copy.deepcopy(config)
+def altered(config: Config, section: str, name: str, value: Any) -> Config:
+    """A configuration with one setting changed, or one more."""
+    found = copy.deepcopy(config.as_json())
     (found[section] if section else found)[name] = value
-    return found
+    return typed(found)
 
 
 @pytest.mark.parametrize(("section", "name"), list(settings()))
-def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(
-    section: str, name: str, config: dict[str, Any]
-) -> None:
-    value = (config[section] if section else config)[name]
+def test_every_setting_of_the_frame_changes_the_key_or_says_why_not(section: str, name: str, config: Config) -> None:
+    value = getattr(getattr(config, section) if section else config, name)
     changed = altered(
         config, section, name, "ablate.training.optim.learning_rate" if name == "_target_" else other(value)
     )
@@ -124,24 +122,21 @@ def test_reasons_are_given_for_settings_that_there_are() -> None:
 
 
 @pytest.mark.parametrize(("group", "variant", "name"), list(variants()))
-def test_every_setting_of_every_variant_changes_the_key(
-    group: str, variant: str, name: str, config: dict[str, Any]
-) -> None:
+def test_every_setting_of_every_variant_changes_the_key(group: str, variant: str, name: str, config: Config) -> None:
     node = yaml.safe_load(groups()[group][variant].read_text(encoding="utf-8"))
-    chosen = config | {group: (config[group] if group in ("model", "optim") else {}) | node}
+    plain = config.as_json()
+    chosen = typed(plain | {group: (plain[group] if group in ("model", "optim") else {}) | node})
     changed = altered(chosen, group, name, other(node[name]))
     same = run_key(chosen, 0, "f") == run_key(changed, 0, "f")
     assert same == (f"{group}.{name}" in NO_PART)
 
 
-def test_a_target_counts_by_its_name_and_by_its_code(config: dict[str, Any]) -> None:
-    keys = [
-        run_key(config | {"ffn": config["ffn"] | {"_target_": f"ablate.model.ffn.{name}"}}, 0, "f") for name in "ab"
-    ]
+def test_a_target_counts_by_its_name_and_by_its_code(config: Config) -> None:
+    keys = [run_key(config.with_value("ffn._target_", f"ablate.model.ffn.{name}"), 0, "f") for name in "ab"]
     assert len({*keys, run_key(config, 0, "f")}) == 3
 
 
-def test_seeds_data_versions_and_code_change_the_key(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_data_versions_and_code_change_the_key(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = run_key(config, 0, "f")
     assert plain.startswith("s0-") and run_key(config, 12, "f").startswith("s12-")
     assert len({plain[3:], run_key(config, 1, "f")[3:], run_key(config, 0, "g")[3:]}) == 3
@@ -153,9 +148,12 @@ def test_seeds_data_versions_and_code_change_the_key(config: dict[str, Any], mon
     assert run_key(config, 0, "f") != plain
 
 
-def test_the_order_of_settings_changes_no_key(config: dict[str, Any]) -> None:
-    turned = {name: dict(reversed(node.items())) if isinstance(node, dict) else node for name, node in config.items()}
-    assert run_key(dict(reversed(turned.items())), 0, "f") == run_key(config, 0, "f")
+def test_the_order_of_settings_changes_no_key(config: Config) -> None:
+    turned = {
+        name: dict(reversed(node.items())) if isinstance(node, dict) else node
+        for name, node in config.as_json().items()
+    }
+    assert run_key(typed(dict(reversed(turned.items()))), 0, "f") == run_key(config, 0, "f")
 
 
 def frame() -> set[str]:
@@ -192,23 +190,23 @@ def test_what_came_after_the_first_release_says_what_was_so_before() -> None:
 
 
 def test_a_later_key_counts_where_it_is_not_as_before(
-    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "plain.yaml").write_text("# Plain.\n_target_: ablate.model.mixer.Plain\nsize: 2\n")
     monkeypatch.setattr(identity, "LATER", {"train.extra": 0.5, "norm.offset": 0, "far": [1]})
-    monkeypatch.setattr(identity, "LATER_GROUPS", {"mixer": "plain"})
-    monkeypatch.setattr(identity, "groups", lambda: {"mixer": {"plain": tmp_path / "plain.yaml"}})
-    monkeypatch.setattr(identity, "neutral_groups", identity.neutral_groups.__wrapped__)
+    monkeypatch.setattr(schema, "LATER_GROUPS", {"mixer": "plain"})
+    monkeypatch.setattr(schema, "groups", lambda: {"mixer": {"plain": tmp_path / "plain.yaml"}})
     mixer = {"_target_": "ablate.model.elsewhere.Plain", "size": 2}
-    same = altered(altered(config, "train", "extra", 0.5), "norm", "offset", 0) | {"far": [1], "mixer": mixer}
+    same = altered(altered(config, "train", "extra", 0.5), "norm", "offset", 0)
+    same = altered(altered(same, "", "far", [1]), "", "mixer", mixer)
     assert run_key(same, 0, "f") == run_key(config, 0, "f") and cell_id("x", same, "f") == cell_id("x", config, "f")
-    others = [altered(same, "train", "extra", 0.7), altered(same, "norm", "offset", 1), same | {"far": [2]}]
+    others = [altered(same, "train", "extra", 0.7), altered(same, "norm", "offset", 1), altered(same, "", "far", [2])]
     others += [altered(same, "mixer", "size", 3), altered(same, "mixer", "_target_", "ablate.model.mixer.Other")]
     assert len({run_key(one, 0, "f") for one in (same, *others)}) == 6
 
 
-def test_a_class_that_moved_is_the_same_part(config: dict[str, Any]) -> None:
-    moved = altered(config, "norm", "_target_", config["norm"]["_target_"].replace("ablate.model.norm", "ablate.moved"))
+def test_a_class_that_moved_is_the_same_part(config: Config) -> None:
+    moved = altered(config, "norm", "_target_", config.norm["_target_"].replace("ablate.model.norm", "ablate.moved"))
     assert cell_id("x", moved, "f") == cell_id("x", config, "f") != cell_id("y", config, "f")
 
 
@@ -219,13 +217,12 @@ def test_a_half_that_is_fixed_at_the_runs_own_seed_is_the_same_run(half: str, co
     assert run_key(fixed, 4, "f") != run_key(altered(config, "seed", half, 5), 4, "f")
 
 
-def test_what_another_setting_leaves_without_effect_does_not_count(config: dict[str, Any]) -> None:
+def test_what_another_setting_leaves_without_effect_does_not_count(config: Config) -> None:
     constant = altered(config, "optim", "schedule", "constant")
     assert run_key(constant, 0, "f") == run_key(altered(constant, "optim", "floor", 0.7), 0, "f")
     assert run_key(constant, 0, "f") != run_key(altered(constant, "optim", "lr", 0.7), 0, "f")
-    given = config | {
-        "ffn": {"_target_": "ablate.model.ffn.GLU", "hidden": 8, "mult": 4, "multiple_of": 1, "bias": True}
-    }
+    node = {"_target_": "ablate.model.ffn.GLU", "hidden": 8, "mult": 4, "multiple_of": 1, "bias": True}
+    given = config.with_value("ffn", node)
     for name in ("mult", "multiple_of"):
         assert run_key(given, 0, "f") == run_key(altered(given, "ffn", name, 9), 0, "f")
         rule = altered(given, "ffn", "hidden", None)
@@ -233,11 +230,11 @@ def test_what_another_setting_leaves_without_effect_does_not_count(config: dict[
     assert run_key(given, 0, "f") != run_key(altered(given, "ffn", "bias", False), 0, "f")
 
 
-def test_runs_of_a_study_that_shares_none_have_its_name_in_their_key(config: dict[str, Any]) -> None:
-    one, two = ({**config, "reuse": "none", "study": study} for study in ("one", "two"))
+def test_runs_of_a_study_that_shares_none_have_its_name_in_their_key(config: Config) -> None:
+    one, two = (dataclasses.replace(config, reuse="none", study=study) for study in ("one", "two"))
     assert len({run_key(given, 0, "f") for given in (config, one, two)}) == 3
 
 
-def test_batches_of_other_data_or_a_placebo_of_data_are_others(config: dict[str, Any]) -> None:
+def test_batches_of_other_data_or_a_placebo_of_data_are_others(config: Config) -> None:
     data, norm = (batches(altered(config, "seed", "placebo", kind), "f") for kind in ("data", "norm"))
     assert len({data, norm, batches(config, "g")}) == 3 and norm == batches(config, "f")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from ablate.config.components import resolve
+from ablate.config.schema import Config, typed
 from ablate.config.targets import MOVED, moved
-from ablate.results.stored_targets import found_anew, is_foreign, named, targets_of
+from ablate.results.stored_targets import by_own_names, found_anew, is_foreign, targets_of
 
 STORED: dict[str, Any] = {"norm": {"_target_": "mine.norms.Half"}, "ffn": [{"_target_": "ablate.model.ffn.MLP"}]}
 
@@ -26,19 +27,19 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def target(config: dict[str, Any]) -> str:
-    return str(config["norm"]["_target_"])
+def target(config: Config) -> str:
+    return str(config.norm["_target_"])
 
 
 def test_a_users_class_is_found_by_its_name_where_it_is_the_only_one(package: str) -> None:
     now = f"{package}.deep.layers.Half"
     for old in (f"{package}.norms.Half", "gone.norms.Half", now):
-        found = found_anew(STORED | {"norm": {"_target_": old}}, [package])
-        assert target(found) == now and found["ffn"] == STORED["ffn"]
+        found = found_anew(typed(STORED | {"norm": {"_target_": old}}), [package])
+        assert target(found) == now and found.ffn == STORED["ffn"]
     for old in (f"{package}.norms.Twice", f"{package}.norms.None_", "os.system", "not a name"):
-        assert target(found_anew({"norm": {"_target_": old}}, [package])) == old
-    assert found_anew(STORED, []) == STORED, "nothing that nobody named"
-    assert found_anew(STORED, [f"{package}.other"]) == STORED, "the class is not in what was named"
+        assert target(found_anew(typed({"norm": {"_target_": old}}), [package])) == old
+    assert found_anew(typed(STORED), []) == typed(STORED), "nothing that nobody named"
+    assert found_anew(typed(STORED), [f"{package}.other"]) == typed(STORED), "the class is not in what was named"
 
 
 def test_what_moved_between_releases_is_found_by_its_old_name() -> None:
@@ -50,5 +51,5 @@ def test_what_moved_between_releases_is_found_by_its_old_name() -> None:
 
 
 def test_parts_are_named_by_their_own_names() -> None:
-    assert named(STORED) == {"norm": {"_target_": "Half"}, "ffn": [{"_target_": "MLP"}]}
+    assert by_own_names(STORED) == {"norm": {"_target_": "Half"}, "ffn": [{"_target_": "MLP"}]}
     assert is_foreign(STORED) and not is_foreign({"ffn": STORED["ffn"]})

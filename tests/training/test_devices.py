@@ -101,11 +101,11 @@ def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None]
             api.plan([*words, *here])
     planned = api.plan([*words, "hydra/launcher=basic"])
     assert memory.UNASKED in planned.notes
-    assert planned.manifest.cells[0].config["train"]["precision"] == "bf16"
+    assert planned.manifest.cells[0].config.train.precision == "bf16"
     machine(1, answer="[[80000000000, 70000000000, false]]")
     planned = api.plan(words)
     assert memory.UNASKED not in planned.notes
-    assert planned.manifest.cells[0].config["train"]["precision"] == "fp32", "a card that does not compute in bf16"
+    assert planned.manifest.cells[0].config.train.precision == "fp32", "a card that does not compute in bf16"
 
 
 def test_a_cell_that_no_visible_gpu_can_hold_is_refused(machine: Callable[..., None], small: list[str]) -> None:

@@ -13,6 +13,7 @@ from test_components import CONFIG, component
 from test_variants import built
 from torch import Tensor, nn
 
+from ablate.config.schema import typed
 from ablate.data.metrics import exact
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
 from ablate.model.build import initialised_model
@@ -59,7 +60,7 @@ class Cycles(Blank):
 def model(norm: str, dropout: float = 0.5) -> nn.Module:
     """An initialised model whose running statistics have seen two batches."""
     config = CONFIG | {"norm": component("norm", norm), "model": CONFIG["model"] | {"dropout": dropout}}
-    made = initialised_model(config, Cycles(VOCAB), 0)
+    made = initialised_model(typed(config), Cycles(VOCAB), 0)
     for step in range(2):
         made(**Cycles(VOCAB).batch(0, step, 3).inputs)
     return made

@@ -15,6 +15,7 @@ from ablate.cli import evaluate
 from ablate.cli.main import command
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
+from ablate.config.schema import typed
 from ablate.execution.worker import run_unit
 from ablate.planning.plan import PlanError, plan_study
 from ablate.planning.units import record
@@ -162,7 +163,7 @@ class Short:
     ],
 )
 def test_what_cannot_be_done_is_refused(position, lengths, said):
-    config = CONFIG | {"position": component("position", position), "eval": {"lengths": lengths}, "user": []}
+    config = typed(CONFIG | {"position": component("position", position), "eval": {"lengths": lengths}})
     problems = length_problems(config, Short())
     assert len(problems) == len(said)
     for problem, words in zip(problems, said, strict=True):

@@ -8,12 +8,13 @@ import pytest
 import torch
 import yaml
 from empty_task import Blank
-from fake_studies import fabricate
+from fake_studies import fabricate, whole
 from test_components import CONFIG, component
 
 from ablate import load
 from ablate.config.components import resolve
 from ablate.config.groups import groups
+from ablate.config.schema import typed
 from ablate.execution.worker import keep_weights
 from ablate.model.build import initialised_model
 from ablate.results.atomic import write_json
@@ -34,8 +35,9 @@ def test_weights_come_back(form, kind, tied, shared, tmp_path, monkeypatch):
     task = Blank(kind=kind)
     tied = tied and kind != "classification"  # classes are no tokens
     more = {"tie_embeddings": tied, "share_layers": shared}
-    config = CONFIG | {"norm": component("norm", "bn"), "model": component("model", form) | SHAPE | more, "user": []}
-    trained = initialised_model(config, task, 3)
+    parts = CONFIG | {"norm": component("norm", "bn"), "model": component("model", form) | SHAPE | more}
+    config = whole(parts)
+    trained = initialised_model(typed(config), task, 3)
     inputs = {name: torch.randint(1, task.vocab, tensor.shape) for name, tensor in task.blank().items()}
     trained(**inputs)  # moves the running statistics
     run = Run(tmp_path, "cell/s0-key")

@@ -13,6 +13,7 @@ from empty_task import Blank
 from test_components import CONFIG, component, each_cell
 from torch import nn
 
+from ablate.config.schema import typed
 from ablate.model.build import initialised_model
 from ablate.training.optim import adamw, learning_rate
 
@@ -22,7 +23,7 @@ KEYS: dict[str, Any] = {"lr": 0.1, "betas": [0.9, 0.99], "weight_decay": 0.5}
 @each_cell
 @pytest.mark.parametrize("tie", [False, True])
 def test_every_parameter_is_in_one_group_and_matrices_alone_decay(config: dict[str, Any], tie: bool) -> None:
-    model = initialised_model(config | {"model": config["model"] | {"tie_embeddings": tie}}, Blank(11), 0)
+    model = initialised_model(typed(config | {"model": config["model"] | {"tie_embeddings": tie}}), Blank(11), 0)
     optimiser = adamw(model, **KEYS)
     grouped = [(p, group["weight_decay"]) for group in optimiser.param_groups for p in group["params"]]
     assert sorted(id(p) for p, _ in grouped) == sorted(id(p) for p in model.parameters())
@@ -33,7 +34,7 @@ def test_every_parameter_is_in_one_group_and_matrices_alone_decay(config: dict[s
 
 def test_embeddings_decay_and_gains_do_not() -> None:
     config = CONFIG | {"position": component("position", "learned"), "norm": component("norm", "ln")}
-    model = initialised_model(config, Blank(11), 0)
+    model = initialised_model(typed(config), Blank(11), 0)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimiser = adamw(model, **KEYS)
     for parameter in model.parameters():

@@ -234,7 +234,7 @@ def test_a_stopped_sweep_whose_folder_was_moved_continues_from_its_checkpoints(s
     one = ["norm=bn", "seeds=1", "train.steps=400", "train.eval_every=100"]
     process = start(*small, *one, cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 20))
-    process.terminate()
+    os.kill(process.pid, signal.SIGTERM)
     process.communicate(timeout=120)
     [checkpoint] = (tmp_path / "results").glob("runs/*/*/checkpoint.pt")
     assert process.returncode == 143 and not checkpoint.with_name("result.json").exists()

@@ -12,6 +12,7 @@ from empty_task import Blank
 from test_components import CONFIG, component
 from torch import Tensor, nn
 
+from ablate.config.schema import typed
 from ablate.data.metrics import METRICS, Metric, Scores
 from ablate.data.task import IGNORE, HeldOut
 from ablate.model.build import initialised_model
@@ -51,7 +52,7 @@ class Table(nn.Module):
 def model(**choices: str) -> nn.Module:
     """An initialised model with dropout."""
     config = CONFIG | {group: component(group, variant) for group, variant in choices.items()}
-    made = initialised_model(config | {"model": config["model"] | {"dropout": 0.3}}, Blank(VOCAB), 0)
+    made = initialised_model(typed(config | {"model": config["model"] | {"dropout": 0.3}}), Blank(VOCAB), 0)
     rekey(made, 0, 0)
     return made
 

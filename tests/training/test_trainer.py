@@ -16,7 +16,7 @@ from test_components import component
 from torch import Tensor, nn
 
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, Config
 from ablate.data.build import build_task
 from ablate.data.task import Batch
 from ablate.model.build import initialised_model
@@ -45,11 +45,11 @@ CELLS = {
 
 def configured(small: list[str], *overrides: str) -> dict[str, Any]:
     """The resolved configuration of one cell."""
-    config: dict[str, Any] = check_study(latest(*small, *LOOP, *overrides), None).cells.checked[0].config
+    config: Config = check_study(latest(*small, *LOOP, *overrides), None).cells.checked[0].config
     return config
 
 
-def trainer_of(config: dict[str, Any], folder: Path, seed: int = SEED) -> Trainer:
+def trainer_of(config: Config, folder: Path, seed: int = SEED) -> Trainer:
     (folder / "runs" / "a" / "b").mkdir(parents=True, exist_ok=True)
     return Trainer(Run(folder, "a/b"), config, seed)
 
@@ -86,28 +86,28 @@ def held_out_loss(model: nn.Module, task: Any, split: str) -> float:
     return float(losses.double().numpy().mean())
 
 
-def by_hand(config: dict[str, Any]) -> tuple[list[dict[str, Tensor]], list[dict[str, float]]]:
+def by_hand(config: Config) -> tuple[list[dict[str, Tensor]], list[dict[str, float]]]:
     """The weights after each of five steps, and what is logged before the first and after each."""
     task = build_task(config)
     model = initialised_model(config, task, SEED)
-    optimiser, tokens = two_groups(model), config["train"]["batch_size"] * config["data"]["context"]
+    optimiser, tokens = two_groups(model), config.train.batch_size * config.data["context"]
     weights, rows = [], [{"step": 0, "tokens": 0, "val/loss": held_out_loss(model, task, "val")}]
     for step in range(STEPS):
         for site, module in model.named_modules():
             if isinstance(module, Dropout):
                 module.key.fill_(key_of(site, SEED, step))
-        batch = task.batch(SEED, step, config["train"]["batch_size"])
+        batch = task.batch(SEED, step, config.train.batch_size)
         optimiser.zero_grad()
         loss = F.cross_entropy(model(**batch.inputs).flatten(0, -2), batch.targets.flatten())
         loss.backward()
         norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         assert norm > CLIP, "it is clipped in every step"
         for group in optimiser.param_groups:
-            group["lr"] = rate(step, config["optim"]["schedule"])
+            group["lr"] = rate(step, config.optim.schedule)
         optimiser.step()
         weights.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
         row = {"step": step + 1, "tokens": (step + 1) * tokens, "train/loss": loss.item(), "grad_norm": norm.item()}
-        row["lr"] = rate(step, config["optim"]["schedule"])
+        row["lr"] = rate(step, config.optim.schedule)
         if (step + 1) % 2 == 0 or step + 1 == STEPS:
             row["val/loss"] = held_out_loss(model, task, "val")
         if step + 1 == STEPS:
@@ -177,13 +177,13 @@ def same(first: tuple[dict[str, Tensor], Tensor], second: tuple[dict[str, Tensor
 def test_every_variant_sees_the_batches_of_its_seed_and_each_of_them_once(small: list[str], tmp_path: Path) -> None:
     config = configured(small)
     task = build_task(config)
-    batches = [task.batch(SEED, step, config["train"]["batch_size"]) for step in range(3)]
+    batches = [task.batch(SEED, step, config.train.batch_size) for step in range(3)]
     expected = [(batch.inputs, batch.targets) for batch in batches]
     assert not any(same(expected[i], expected[j]) for i in range(3) for j in range(i))
     tried = 0
     for group in COMPONENTS:
         for variant in groups()[group]:
-            seen = fed(trainer_of(config | {group: component(group, variant)}, tmp_path), 3)
+            seen = fed(trainer_of(config.with_value(group, component(group, variant)), tmp_path), 3)
             assert len(seen) == 3 and all(map(same, seen, expected)), f"{group}={variant} sees batches of its own"
             tried += 1
     assert tried > 40
@@ -234,7 +234,7 @@ def test_peak_memory_on_a_gpu_is_that_of_the_run(
     trainer_of(config, tmp_path)
     assert asked == []
     monkeypatch.setattr(nn.Module, "to", lambda self, device: self)  # where there is none
-    trainer_of(config | {"train": config["train"] | {"device": "cuda"}}, tmp_path)
+    trainer_of(config.with_value("train.device", "cuda"), tmp_path)
     assert asked == ["cuda"]
 
 
@@ -270,7 +270,7 @@ def test_a_model_is_compiled_where_it_is_asked_for(
     average: str, small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled: list[nn.Module] = []
-    monkeypatch.setattr(nn.Module, "compile", lambda self: compiled.append(self))
+    monkeypatch.setattr(nn.Module, "compile", lambda self, options: compiled.append(self))
     trainer_of(configured(small, f"train.average={average}"), tmp_path)
     assert compiled == []
     trainer = trainer_of(configured(small, f"train.average={average}", "train.compile=true"), tmp_path)

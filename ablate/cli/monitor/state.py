@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt
 from ablate.format import duration
+from ablate.results.lease import Holder
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.run import Result, Run, stamp
 from ablate.results.tables import parse_lines
@@ -48,13 +49,12 @@ class RunState:
 
     def __init__(self, results: Path, cell: Cell, planned: PlannedRun, metric: str, again: bool):
         self.run, self.metric, self.cell = Run(results, planned.path), metric, cell.id
-        self.name, train = f"{cell.label} s{planned.seed}", cell.config["train"]
-        self.steps = max(1, int(train["steps"]))
-        every = train.get("eval_every")
-        self.eval_every = every if every and every < self.steps else None
+        self.name, train = f"{cell.label} s{planned.seed}", cell.config.train
+        self.steps = max(1, train.steps)
+        self.eval_every = train.eval_every if train.eval_every < self.steps else None
         self.flops = float(cell.flops_per_token or 1) * float(cell.tokens_per_step or 1)  # of a step
         self.damage, self.asked = "", -LEASE
-        self.holder: dict[str, Any] | None = None
+        self.holder: Holder | None = None
         self.checkpoint: tuple[int, int] | None = None
         self.seen_result, self.seen_metrics = stamp(self.run.result_file), stamp(self.run.metrics_file)
         self.result: Result | None = self._read_result()
@@ -129,8 +129,8 @@ class RunState:
         """The host, process and device that hold it; nothing where none does."""
         if not self.holder:
             return ""
-        host = str(self.holder.get("host", "?")).partition(".")[0]
-        return f"{host}:{self.holder.get('pid', '?')} {self.holder.get('device') or ''}".rstrip()
+        held = self.holder
+        return f"{held.host.partition('.')[0]}:{held.pid or '?'} {held.device}".rstrip()
 
     def _growing(self, now: float) -> bool:
         """Whether it logged steps a short while ago, where it has no lease: after its last checkpoint, that is."""

@@ -98,7 +98,7 @@ class Mirror:
             return False
         self.looked[run.path] = state
         try:
-            if (sink := self._sink(cell.config)) is None:
+            if (sink := self._sink(cell.config.track)) is None:
                 return False
             result = run.result()
             return self._show(
@@ -133,11 +133,11 @@ class Mirror:
             file.write(b"\n" * torn + json.dumps(line).encode() + b"\n")
         self.replayed.add(_mark(line, line["mode"]))
 
-    def _sink(self, config: dict[str, Any]) -> Sink | None:
-        key = json.dumps(config.get("track"), sort_keys=True)
+    def _sink(self, track: Any) -> Sink | None:
+        key = json.dumps(track, sort_keys=True)
         if key not in self.sinks:
             self.sinks[key] = None  # it stays so where making one raises
-            self.sinks[key] = make_sink(config.get("track"), self.user)
+            self.sinks[key] = make_sink(track, self.user)
         return self.sinks[key]
 
     def _say_once(self, text: str) -> None:

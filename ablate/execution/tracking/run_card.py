@@ -51,10 +51,10 @@ def card_of(results: Path, manifest: Manifest, cell: Cell, planned: PlannedRun, 
 
 def settings(cell: Cell) -> Row:
     """A cell's settings: variants and levels of factors by their names, the variants' own under `components`."""
-    config = cell.config
+    config = cell.config.as_json()
     own = {name: value for name, value in config.items() if name not in (*COMPONENTS, *STUDY_KEYS, "seed")}
-    held = {f"seed_{half}": value for half, value in (config.get("seed") or {}).items() if value is not None}
-    made = {name: config[name] for name in COMPONENTS if name in config}
+    held = {f"seed_{half}": value for half, value in config["seed"].items() if value is not None}
+    made = {name: config[name] for name in COMPONENTS}
     found = own | held | {"components": made, "budget": {name: getattr(cell, name) for name in BUDGET}}
     for name, level in (variants(cell.name) | cell.levels).items():
         found[name] = found[name] | {"variant": level} if isinstance(found.get(name), dict) else level
@@ -70,7 +70,8 @@ def variants(name: str) -> Row:
 def study(manifest: Manifest, cell: Cell) -> Row:
     """What only orchestrates: the study's name, its command line, and the settings that are no part of a run's key."""
     told = {"name": manifest.study, "command": manifest.command}
-    return told | {name: cell.config[name] for name in STUDY_KEYS if name != "study" and name in cell.config}
+    config = cell.config.as_json()
+    return told | {name: config[name] for name in STUDY_KEYS if name != "study" and name in config}
 
 
 def origin(manifest: Manifest, result: Result | None) -> Row:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ablate.config.components import resolve
 from ablate.config.errors import PlanError, Problem
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, Config
 from ablate.data.build import build_task
 from ablate.format import show
 from ablate.planning.checks.user_code import Described, beside
@@ -81,12 +81,13 @@ def alike(first: Signature, second: Signature) -> bool:
     return all(abs(x - y) <= ROUNDING * abs(one[0]) for one, other in pairs for x, y in zip(one, other, strict=True))
 
 
-def late_settings(config: dict[str, Any]) -> list[Any]:
+def late_settings(config: Config) -> list[Any]:
     """Settings that need not act in two steps: those that a component's class names in `late`."""
     found = []
     for group in COMPONENTS:
-        target = resolve(group, config[group]["_target_"], config["user"])
-        found += [[group, key, config[group].get(key)] for key in getattr(target, "late", ())]
+        node = getattr(config, group)
+        target = resolve(group, node["_target_"], config.user)
+        found += [[group, key, node.get(key)] for key in getattr(target, "late", ())]
     return found
 
 
@@ -106,7 +107,7 @@ def same_data(checked: list[Checked]) -> Iterator[Pair]:
 def contents(cell: Checked) -> str:
     """Hash of a cell's first batches, its held-out examples, and what else its task is to a model."""
     task = build_task(cell.config) if isinstance(cell.task, Described) else cell.task
-    size, tokens = cell.config["train"]["batch_size"], cell.config["eval"]["tokens"]
+    size, tokens = cell.config.train.batch_size, cell.config.eval.tokens
     parts = [task.batch(0, step, size) for step in range(3)]
     parts += [task.held_out(split, tokens) for split in ("val", "test")]
     found = hashlib.sha256(json.dumps([task.kind, task.vocab, task.outputs, task.context, task.metrics]).encode())
@@ -116,7 +117,7 @@ def contents(cell: Checked) -> str:
     return found.hexdigest()
 
 
-def without(config: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def without(config: Config, keys: Iterable[str]) -> dict[str, Any]:
     """What a run's numbers depend on, but for some keys."""
     return {key: value for key, value in numbers(config).items() if key not in keys}
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ablate.config.errors import Problem
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, Config
 from ablate.model.build import build_model
 from ablate.planning.checks.small_models import facts_of
 from ablate.planning.checks.user_code import beside
@@ -72,7 +72,7 @@ class AsExplicit(AsFused):
         return super().__torch_function__(func, types, args, kwargs)
 
 
-def kept_bytes(config: dict[str, Any], task: Any, batch: int, device: str) -> tuple[int, int]:
+def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int, int]:
     """Bytes that a training step in float32 keeps for backward, and those of its largest tensor: logits, mostly."""
     kept: dict[int, Tensor] = {}
 
@@ -94,22 +94,23 @@ def kept_bytes(config: dict[str, Any], task: Any, batch: int, device: str) -> tu
     return sum(sizes), max([*sizes, logits.numel() * FLOAT])
 
 
-def estimate(params: int, kept: int, largest: int, outputs: int, config: dict[str, Any]) -> float:
+def estimate(params: int, kept: int, largest: int, outputs: int, config: Config) -> float:
     """Bytes of a training process: parameters, gradients, moments; what is kept; what backward or evaluation adds."""
-    train = config["train"]
-    copies = 1 + MOMENTS + (train.get("average", "none") != "none")
-    share = HALF if train["precision"] == "bf16" else 1.0
+    train = config.train
+    copies = 1 + MOMENTS + (train.average != "none")
+    share = HALF if train.precision == "bf16" else 1.0
     stepping = FLOAT * params + share * kept + 2 * largest  # gradients, then logits and their gradient
-    chunk = positions_at_once(train["device"], train["batch_size"], config["data"]["context"])
-    evaluating = 4 * FLOAT * chunk * max(outputs, 4 * config["model"]["dim"])
-    return PROCESS[train["device"]] + HEAP[train["device"]] * (FLOAT * params * copies + max(stepping, evaluating))
+    chunk = positions_at_once(train.device, train.batch_size, config.data["context"])
+    evaluating = 4 * FLOAT * chunk * max(outputs, 4 * config.model.dim)
+    return PROCESS[train.device] + HEAP[train.device] * (FLOAT * params * copies + max(stepping, evaluating))
 
 
 def needed(cell: Checked, keep: Keep) -> float:
     """Bytes that a cell's training process needs."""
     config, task = cell.config, cell.task
-    parts = {key: config[key] for key in (*COMPONENTS, "model", "data", "user")}
-    batch, device = config["train"]["batch_size"], config["train"]["device"]
+    whole = config.as_json()
+    parts = {key: whole[key] for key in (*COMPONENTS, "model", "data")} | {"user": config.user}
+    batch, device = config.train.batch_size, config.train.device
     depends = [parts, facts_of(task), task.vocab, task.outputs, batch, device, code_of(config).content]
 
     def make() -> dict[str, Any]:
@@ -127,8 +128,8 @@ def memory_problems(rows: list[Cell], checked: list[Checked], keep: Keep, runs: 
     """Cells that cannot fit into what each process that trains can have, and notes on what others hold at present."""
     found, notes = [], []
     for row, cell in zip(rows, checked, strict=True):
-        train = cell.config["train"]
-        device, workers = train["device"], environments(train["device"], train["parallel"])
+        train = cell.config.train
+        device, workers = train.device, environments(train.device, train.parallel)
         if not workers:
             notes.append(UNASKED)
             continue
@@ -156,12 +157,12 @@ def devices_of(workers: list[dict[str, str]]) -> int:
 
 def say(cell: Checked, fitting: int, devices: int) -> str:
     """What to write instead, where so many processes would fit on each device."""
-    train = cell.config["train"]
+    train = cell.config.train
     fixed = FLOAT * cell.budget.params * (2 + MOMENTS)
-    hints = ["train.batch_size"] if train["batch_size"] > 1 else []
-    hints += ["model.dim"] if not hints or fixed > room(train["device"]) / 2 else []
+    hints = ["train.batch_size"] if train.batch_size > 1 else []
+    hints += ["model.dim"] if not hints or fixed > room(train.device) / 2 else []
     hints = [f"write a smaller {' or '.join(hints)}"]
-    hints += ["train.precision=bf16"] * (train["precision"] == "fp32" and train["device"] == "cuda")
+    hints += ["train.precision=bf16"] * (train.precision == "fp32" and train.device == "cuda")
     hints += [f"train.parallel={fitting * devices}"] * (fitting > 0)
     return ", or ".join(hints)
 

@@ -11,7 +11,8 @@ import torch
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import Config
-from ablate.planning.checks import duplicate_cells, probes, small_models, unused_settings
+from ablate.planning.checks import duplicate_cells, small_models, unused_settings
+from ablate.planning.checks.examine import examine
 from ablate.planning.checks.kept import Record, kept_json
 from ablate.planning.checks.memory import memory_problems
 from ablate.planning.checks.user_code import Failed, beside
@@ -78,8 +79,8 @@ def ladder(cell: Checked, kept: set[str], positions: int) -> list[small_models.S
 def tried(cell: Checked, specs: list[small_models.Spec]) -> Record:
     """What the first copy that runs shows, from the cache or newly found.  Copies that fail are told in a note."""
     config = cell.config
-    data = [config["data"]["_target_"], *sorted(config["data"])]
-    depends = [[spec._asdict() for spec in specs], data, code_of(config).content]
+    data = [config.data["_target_"], *sorted(config.data)]
+    depends = [[[spec.config.as_json(), *spec[1:]] for spec in specs], data, code_of(config).content]
     try:
         return kept_json("copies", depends, lambda: beside(config, partial(first_that_runs, cell, specs)))
     except Failed as error:
@@ -91,7 +92,7 @@ def first_that_runs(cell: Checked, specs: list[small_models.Spec]) -> Record:
     unread, why = unused_settings.unread(cell.config), ""
     for i, spec in enumerate(specs):
         try:
-            found = probes.examine(spec)
+            found = examine(spec)
         except Exception as error:  # a component of the user's own can fail in any way
             why = why or f"{type(error).__name__}: {str(error).strip().split(chr(10))[0]}"
             continue

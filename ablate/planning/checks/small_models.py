@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, Config
 from ablate.data.task import Task
 from ablate.format.settings import flat
 from ablate.model.build import initialised_model
@@ -37,16 +37,16 @@ class StandIn(Task):
 class Spec(NamedTuple):
     """A copy to make: a configuration of its sizes, its task's sizes, the rows and positions of its batches."""
 
-    config: dict[str, Any]
+    config: Config
     task: dict[str, Any]
     rows: int
     length: int
     double: bool
 
 
-def varying(configs: list[dict[str, Any]]) -> set[str]:
+def varying(configs: list[Config]) -> set[str]:
     """The dotted keys whose values differ between configurations."""
-    found = [flat(config) for config in configs]
+    found = [flat(config.as_json()) for config in configs]
     keys = {key for one in found for key in one}
     return {key for key in keys if any(one.get(key) != found[0].get(key) or key not in one for one in found)}
 
@@ -57,9 +57,9 @@ def reach(cells: list[Checked]) -> int:
     return 1 + max(numbers, default=0)
 
 
-def whole_numbers(config: dict[str, Any]) -> set[int]:
+def whole_numbers(config: Config) -> set[int]:
     """The whole numbers of the components that can stand for positions; an FFN's are widths."""
-    values = [value for group in COMPONENTS if group != "ffn" for value in flat(config[group]).values()]
+    values = [value for group in COMPONENTS if group != "ffn" for value in flat(getattr(config, group)).values()]
     return {value for value in values if isinstance(value, int) and not isinstance(value, bool)}
 
 
@@ -74,36 +74,34 @@ def facts_of(task: Any) -> dict[str, Any]:
 
 def small(cell: Checked, kept: set[str], positions: int) -> Spec:
     """The copy of a cell that is tried out first: narrow heads and few layers, but for the keys in `kept`."""
-    config = {group: cell.config[group] for group in (*COMPONENTS, "model")}
-    model, heads = dict(config["model"]), config["model"]["heads"]
-    dim, width = model["dim"], config["ffn"].get("hidden")
-    if not kept & {"model.dim", "model.heads"}:
-        model["dim"] = heads * min(HEAD, dim // heads)
+    config, heads, dim = cell.config, cell.config.model.heads, cell.config.model.dim
+    narrow = dim if kept & {"model.dim", "model.heads"} else heads * min(HEAD, dim // heads)
+    config = config.with_value("model.dim", narrow)
     if "model.layers" not in kept:
-        model["layers"] = min(LAYERS, model["layers"])
+        config = config.with_value("model.layers", min(LAYERS, config.model.layers))
+    width = config.ffn.get("hidden")
     if isinstance(width, int) and "ffn.hidden" not in kept:
-        config["ffn"] = config["ffn"] | {"hidden": max(1, round(width * model["dim"] / dim))}
-    return fit(cell, config | {"model": model}, positions)
+        config = config.with_value("ffn.hidden", max(1, round(width * narrow / dim)))
+    return fit(cell, config, positions)
 
 
 def full(cell: Checked, positions: int) -> Spec:
     """The copy with the cell's own sizes, with all layers where they are not too many."""
-    config = {group: cell.config[group] for group in (*COMPONENTS, "model")}
-    layers = config["model"]["layers"] if cell.budget.core < WIDE else min(LAYERS, config["model"]["layers"])
-    return fit(cell, config | {"model": config["model"] | {"layers": layers}}, positions)
+    layers = cell.config.model.layers if cell.budget.core < WIDE else min(LAYERS, cell.config.model.layers)
+    return fit(cell, cell.config.with_value("model.layers", layers), positions)
 
 
-def fit(cell: Checked, config: dict[str, Any], positions: int) -> Spec:
+def fit(cell: Checked, config: Config, positions: int) -> Spec:
     """A copy with batches as long as its size allows, at least `positions`, where the task has as many."""
-    model, facts = config["model"], facts_of(cell.task)
-    hidden = config["ffn"].get("hidden")
-    width = hidden if isinstance(hidden, int) else 4 * model["dim"]
-    parameters = model["layers"] * model["dim"] * (4 * model["dim"] + 3 * width) + facts["vocab"] * model["dim"]
+    model, facts = config.model, facts_of(cell.task)
+    hidden = config.ffn.get("hidden")
+    width = hidden if isinstance(hidden, int) else 4 * model.dim
+    parameters = model.layers * model.dim * (4 * model.dim + 3 * width) + facts["vocab"] * model.dim
     context = min(cell.task.context, CONTEXT)
     rows = 3 if context <= 128 else 2
     length = max(int(WORK / parameters / rows), positions, SHORTEST)
-    config = config | {"data": {"context": cell.task.context}, "user": cell.config["user"]}
-    return Spec(config, facts, rows, min(context, length), True)
+    parts = {group: getattr(config, group) for group in (*COMPONENTS, "model", "user")}
+    return Spec(Config(**parts, data={"context": cell.task.context}), facts, rows, min(context, length), True)
 
 
 def build(spec: Spec, seed: int = 0) -> nn.Module:

@@ -11,14 +11,14 @@ from typing import Any
 
 from ablate.config.components import RESERVED, resolve
 from ablate.config.errors import BadComponent
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, Config
 
 
-def unread(config: dict[str, Any]) -> list[list[str]]:
+def unread(config: Config) -> list[list[str]]:
     """Settings of a cell's components and data that their code never reads, as [key, message]."""
     found = []
     for group in (*COMPONENTS, "data"):
-        node, user = config[group], config["user"]
+        node, user = getattr(config, group), config.user
         try:
             target = resolve(group, node["_target_"], user)
         except BadComponent:

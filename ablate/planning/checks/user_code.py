@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.config.schema import Config
 from ablate.data.task import Task
 from ablate.execution.fork import ALMOST, adopt, clear, how_it_died, start
 from ablate.results.stored_targets import is_foreign, targets_of
@@ -32,7 +33,7 @@ class Place:
     own = False
 
 
-def beside(config: dict[str, Any], call: Callable[[], Any]) -> Any:
+def beside(config: Config, call: Callable[[], Any]) -> Any:
     """What `call` returns for a cell, plain data; of a cell with parts from outside, from a process of its own.
 
     Raises Failed, naming these parts, where that ends or raises; else what `call` raises.
@@ -45,7 +46,7 @@ def beside(config: dict[str, Any], call: Callable[[], Any]) -> Any:
         raise Failed(f"{' or '.join(outside(config))}: {error}") from None
 
 
-def outside(config: dict[str, Any]) -> list[str]:
+def outside(config: Config) -> list[str]:
     """The parts of a cell that come from outside this package."""
     return sorted({target for target in targets_of(config) if is_foreign({"_target_": target})})
 
@@ -90,10 +91,10 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{value!r} is no plain value")
 
 
-def facts_of(task: Task, config: dict[str, Any]) -> dict[str, Any]:
+def facts_of(task: Task, config: Config) -> dict[str, Any]:
     """What `Described` needs."""
-    examples = config["train"]["steps"] * config["train"]["batch_size"]
-    seen = {str(length): task.trained_on(length, examples) for length in config["eval"]["lengths"]}
+    examples = config.train.steps * config.train.batch_size
+    seen = {str(length): task.trained_on(length, examples) for length in config.eval.lengths}
     blank = {name: [list(x.shape), str(x.dtype).partition(".")[2]] for name, x in task.blank().items()}
     found = {name: getattr(task, name) for name in FACTS}
     return found | {"inputs": blank, "seen": seen, "metric_facts": task.metric_facts()}

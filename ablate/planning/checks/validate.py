@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import json
 import os
@@ -18,8 +19,9 @@ from omegaconf import MISSING
 
 from ablate.config.components import SHAPE, WIRING, argument_problems, resolve
 from ablate.config.errors import BadComponent, Problem
+from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
-from ablate.config.schema import COMPONENTS, check, plain
+from ablate.config.schema import COMPONENTS, Config, typed
 from ablate.config.targets import package_problem
 from ablate.data.build import build_task
 from ablate.model.build import build_init, ties
@@ -40,7 +42,7 @@ TORCH, OURS = (str(folder) + os.sep for folder in (Path(torch.__file__).parent, 
 class Checked(NamedTuple):
     """A cell that passed: its configuration with every `auto` and the FFN's width resolved, its task, its budget."""
 
-    config: dict[str, Any]
+    config: Config
     task: Any
     budget: Budget
 
@@ -53,7 +55,7 @@ class Validator:
         self.budgets: dict[str, Budget] = {}
         self.packages: dict[str, list[list[str]]] = {}
 
-    def validate(self, configs: Iterable[dict[str, Any]]) -> tuple[list[Checked], list[Problem]]:
+    def validate(self, configs: Iterable[Config]) -> tuple[list[Checked], list[Problem]]:
         """The cells that pass, checked and counted, and everything that is wrong with the others, each problem once."""
         passed, problems = list[Checked](), list[Problem]()
         for config in configs:
@@ -62,10 +64,11 @@ class Validator:
             passed += [cell] if cell and not found else []
         return passed, problems
 
-    def outside(self, config: dict[str, Any]) -> tuple[list[Problem], Checked | None]:
+    def outside(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """What `examine` finds of a cell with parts from outside, in a process of its own."""
-        ours = not is_foreign({group: config[group] for group in ("data", "model")})
-        self.user_problems(config["user"])
+        ours = not is_foreign([config.data, {"_target_": config.model._target_}])
+        self.user_problems(config.user)
+        importlib.import_module("torch._dynamo")  # counting loads it: a second of every such process
         if ours:  # made before, as what is known of packages is, or each such process would make it again
             with contextlib.suppress(Refused):
                 self.task(resolve_auto(config))
@@ -77,28 +80,29 @@ class Validator:
         if problems:
             return problems, None
         task = self.task(resolve_auto(config)) if ours else Described(found["task"])
-        return [], Checked(found["config"], task, budget_from(found["budget"]))
+        checked = dataclasses.replace(typed(found["config"]), user=config.user)
+        return [], Checked(checked, task, budget_from(found["budget"]))
 
-    def described(self, config: dict[str, Any]) -> dict[str, Any]:
+    def described(self, config: Config) -> dict[str, Any]:
         """What `examine` finds, as plain data."""
         problems, checked = self.examine(config)
         if problems or checked is None:
             return {"problems": problems}
         facts = facts_of(checked.task, checked.config)
-        return {"problems": [], "config": checked.config, "budget": checked.budget._asdict(), "task": facts}
+        return {"problems": [], "config": checked.config.as_json(), "budget": checked.budget._asdict(), "task": facts}
 
-    def examine(self, config: dict[str, Any]) -> tuple[list[Problem], Checked | None]:
+    def examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """All that is wrong with a cell, and the cell, checked and counted, where it can be built."""
         found = check(config)
-        found += self.user_problems(config["user"]) or self.arguments(config)
+        found += self.user_problems(config.user) or self.arguments(config)
         checked = None
         if not any(problem.key.split(".")[0] in BUILDING for problem in found):
             config = resolve_auto(config)
             try:
                 task = self.task(config)
                 # What was left open, or only limits, as it is: cells that differ in it alone are one.
-                config = config | {"model": config["model"] | {"tie_embeddings": ties(config, task)}}
-                config = config | {"data": config["data"] | {"context": task.context}}
+                config = config.with_value("model.tie_embeddings", ties(config, task))
+                config = config.with_value("data.context", task.context)
                 checked = self.checked(config, task)
                 found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
             except Refused as error:
@@ -113,25 +117,25 @@ class Validator:
                 self.packages[package] = package_problems(package)
         return [Problem(*row) for package in packages for row in self.packages[package]]
 
-    def arguments(self, config: dict[str, Any]) -> list[Problem]:
+    def arguments(self, config: Config) -> list[Problem]:
         """Problems of every component's target and arguments."""
         found: list[Problem] = []
         offered = dict.fromkeys((*COMPONENTS, "model"), SHAPE) | {"residual": (*SHAPE, *WIRING), "data": ("kind",)}
         for group in (*COMPONENTS, "model", "data", "optim", "track"):
-            node = config[group]
+            node = getattr(config, group)
             try:
                 if group in ("model", "optim"):  # their arguments are in the typed frame
-                    resolve(group, node["_target_"], config["user"])
+                    resolve(group, node._target_, config.user)
                 elif node or group != "track":
-                    rows = argument_problems(group, node, offered.get(group, ()), config["user"])
+                    rows = argument_problems(group, node, offered.get(group, ()), config.user)
                     found += [Problem(*row) for row in rows]
             except BadComponent as error:
                 found.append(Problem(error.key, str(error)))
         return found
 
-    def task(self, config: dict[str, Any]) -> Any:
+    def task(self, config: Config) -> Any:
         """The cell's task.  Raises Refused when the data are not there or not enough."""
-        key = json.dumps([config["data"], config["model"]["_target_"]], sort_keys=True)
+        key = json.dumps([config.data, config.model._target_], sort_keys=True)
         if key not in self.tasks:
             try:
                 self.tasks[key] = build_task(config)
@@ -141,19 +145,20 @@ class Validator:
                 raise Refused("" if str(error).startswith("data.") else "data", error) from None
         return self.tasks[key]
 
-    def checked(self, config: dict[str, Any], task: Any) -> Checked:
+    def checked(self, config: Config, task: Any) -> Checked:
         """The cell with its budget, and with the width that its FFN was built with.  Raises Refused as `build` does."""
         budget = self.build(config, task)
-        if "hidden" in config["ffn"] and budget.hidden is not None:  # one model, one configuration
-            config = config | {"ffn": config["ffn"] | {"hidden": budget.hidden}}
+        if "hidden" in config.ffn and budget.hidden is not None:  # one model, one configuration
+            config = config.with_value("ffn.hidden", budget.hidden)
         return Checked(config, task, budget)
 
-    def build(self, config: dict[str, Any], task: Any) -> Budget:
+    def build(self, config: Config, task: Any) -> Budget:
         """Build and count the cell's model.  Raises Refused when the pieces do not fit each other."""
         about = estimate(config, task.vocab)
         if about > MOST:
             raise Refused("model", f"would have about {plain(about)} parameters; write a smaller model.dim or layers")
-        parts = {group: config[group] for group in (*COMPONENTS, "model")}
+        whole = config.as_json()
+        parts = {group: whole[group] for group in (*COMPONENTS, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
         if key not in self.budgets:
             make = partial(counted_or_refused, config, task)
@@ -169,7 +174,7 @@ def facts_for_counting(task: Any) -> list[Any]:
     return [task.kind, task.context, task.positions, task.vocab, task.outputs, task.features, blank]
 
 
-def counted_or_refused(config: dict[str, Any], task: Any) -> dict[str, Any]:
+def counted_or_refused(config: Config, task: Any) -> dict[str, Any]:
     """The budget of a cell's model as plain data.  Raises Refused where it cannot be built."""
     try:
         found = beside(config, partial(counted, config, task))
@@ -180,7 +185,7 @@ def counted_or_refused(config: dict[str, Any], task: Any) -> dict[str, Any]:
     return found
 
 
-def counted(config: dict[str, Any], task: Any) -> dict[str, Any]:
+def counted(config: Config, task: Any) -> dict[str, Any]:
     """The budget of a cell's model, or the problem that keeps it from being built, as plain data."""
     try:
         build_init(config, task)
@@ -207,10 +212,10 @@ def origin(error: Exception) -> str:
     return f", at {frame.filename}:{frame.lineno}"
 
 
-def fitting(config: dict[str, Any]) -> str:
+def fitting(config: Config) -> str:
     """What to write instead of a task and a model form that do not go together."""
-    nodes = {group: config[group]["_target_"] for group in ("data", "model")}
-    kinds = {group: resolve(group, target, config["user"]).kinds for group, target in nodes.items()}  # type: ignore[attr-defined]
+    nodes = {"data": config.data["_target_"], "model": config.model._target_}
+    kinds = {group: resolve(group, target, config.user).kinds for group, target in nodes.items()}  # type: ignore[attr-defined]
     found = {
         group: [name for name, target in targets(group) if set(resolve(group, target).kinds) & set(kinds[other])]  # type: ignore[attr-defined]
         for group, other in (("model", "data"), ("data", "model"))
@@ -231,28 +236,35 @@ class Refused(Exception):
         super().__init__(str(self.problem))
 
 
-def resolve_auto(config: dict[str, Any]) -> dict[str, Any]:
+def resolve_auto(config: Config) -> Config:
     """The configuration with every `auto` decided by rule and every path absolute."""
-    train = dict(config["train"])
-    if train["device"] == "auto":
-        train["device"] = "cuda" if cards() else "cpu"
-    if train["precision"] == "auto":
+    if config.train.device == "auto":
+        config = config.with_value("train.device", "cuda" if cards() else "cpu")
+    if config.train.precision == "auto":
         # A card that only emulates bf16 is slower with it, and no more exact.
-        fast = train["device"] == "cuda" and all(card.bf16 for card in cards())
-        train["precision"] = "bf16" if fast else "fp32"
-    data = dict(config["data"])
+        fast = config.train.device == "cuda" and all(card.bf16 for card in cards())
+        config = config.with_value("train.precision", "bf16" if fast else "fp32")
+    for key, short in (("products", "torch"), ("compile", False)):  # long runs: planning/kernels.py
+        if getattr(config.train, key) == "auto":
+            config = config.with_value(f"train.{key}", short)
+    data = dict(config.data)
     for key in ("path", "name"):
         if data.get(key) is not None and (key == "path" or os.path.isdir(os.path.expanduser(str(data[key])))):
             data[key] = os.path.abspath(os.path.expanduser(data[key]))
-    return config | {"train": train, "data": data}
+    return config.with_value("data", data)
 
 
-def worker_problems(config: dict[str, Any]) -> list[Problem]:
-    """A number of workers that is none."""
-    parallel = config["train"]["parallel"]
-    if parallel == "auto" or (isinstance(parallel, int) and not isinstance(parallel, bool) and parallel >= 1):
-        return []
-    return [Problem("train.parallel", f"must be auto or an integer ≥ 1, not {parallel!r}")]
+def worker_problems(config: Config) -> list[Problem]:
+    """A number of workers that is none; a way to compute that there is not, or not here."""
+    train, found = config.train, []
+    whole = isinstance(train.parallel, int) and not isinstance(train.parallel, bool) and train.parallel >= 1
+    if train.parallel != "auto" and not whole:
+        found.append(Problem("train.parallel", f"must be auto or an integer ≥ 1, not {train.parallel!r}"))
+    if train.compile != "auto" and not isinstance(train.compile, bool):
+        found.append(Problem("train.compile", f"must be auto, true or false, not {train.compile!r}"))
+    if train.products == "onednn" and not torch.backends.mkldnn.is_available():
+        found.append(Problem("train.products", "onednn is no part of this torch; write train.products=torch"))
+    return found
 
 
 def imported(package: str) -> None:

@@ -12,10 +12,10 @@ from ablate.planning.rounds.step_equivalents import exchange_problems, with_exch
 from ablate.planning.rounds.tuning import tuned
 from ablate.planning.rounds.tuning_checks import tuning_problems
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 
 
-def rounds_of(study: Study) -> Iterator[Plan]:
+def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
     """The plans of a command's rounds in order, the study's own last; the next is made when all runs of one have ended.
 
     Raises PlanError.

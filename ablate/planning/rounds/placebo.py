@@ -7,19 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 from ablate.config.errors import Problem
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, Seed
 from ablate.model.init import FIXED
 from ablate.model.placebo import redrawn
 from ablate.planning.cells import Cells, describe_cells
-from ablate.planning.rounds.tuning import what_follows, without_lengths
-from ablate.planning.study import Study
+from ablate.planning.rounds.tuning import what_follows
+from ablate.planning.study import CheckedStudy
 
 LEAST = 3  # placebos of a kind; fewer have no spread to speak of
 WORDS = {"data": "data in another order", "init": "initialised anew", "chaos": "perturbed by 1e-7"}
 KEY = "seed.placebo"
 
 
-def placebo_problems(study: Study) -> list[Problem]:
+def placebo_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `aa`."""
     count, seed = study.settings.aa, study.settings.seed
     if not count:
@@ -27,19 +27,20 @@ def placebo_problems(study: Study) -> list[Problem]:
     found = []
     if count < LEAST:
         found.append(Problem("aa", f"must be ≥ {LEAST}, as in aa=8: {count} of each kind tell nothing about a spread"))
-    if KEY in study.cells.factors or any(cell.config["seed"]["placebo"] for cell in study.cells.checked):
+    if KEY in study.cells.factors or any(cell.config.seed.placebo for cell in study.cells.checked):
         found.append(Problem("aa", f"sets {KEY} by itself; leave one of them out"))
     if None not in (seed.init, seed.data):
         found.append(Problem("aa", "seed.init and seed.data are both fixed, so that all its seeds would be one run"))
     return found
 
 
-def placebo_study(study: Study) -> Study:
+def placebo_study(study: CheckedStudy) -> CheckedStudy:
     """The reference cell of the first stratum and a placebo of each kind, with seeds 0, 1, 2, …"""
     count, (row, plain) = study.settings.aa, study.cells.references[0]
     label, shapes = row.label, plain.budget.shapes
-    kinds: list[Any] = [None, *kinds_of(list(study.cells.factors), shapes, plain.config["seed"])]
-    checked = [plain._replace(config=placebo(plain.config, kind)) for kind in kinds]
+    kinds: list[Any] = [None, *kinds_of(list(study.cells.factors), shapes, plain.config.seed)]
+    config = plain.config.with_value("eval.lengths", [])
+    checked = [plain._replace(config=config.with_value(KEY, kind)) for kind in kinds]
     labels = [f"{label}, {WORDS.get(kind, f'{kind} drawn anew')}" if kind else label for kind in kinds]
     levels, at = [{KEY: kind} for kind in kinds], [0] * len(kinds)
     rows = describe_cells(checked, [row.name] * len(kinds), levels, labels, at, [None] * len(kinds))
@@ -49,19 +50,14 @@ def placebo_study(study: Study) -> Study:
     return study.beside(f"{study.base}-aa", cells, told, {"placebo_of": study.base}, seeds=list(range(count)))
 
 
-def placebo(config: dict[str, Any], kind: str | None) -> dict[str, Any]:
-    """The configuration of a placebo."""
-    return without_lengths(config) | {"seed": config["seed"] | {"placebo": kind}}
-
-
-def kinds_of(swept: list[str], shapes: dict[str, tuple[str, tuple[int, ...]]], halves: dict[str, Any]) -> list[str]:
+def kinds_of(swept: list[str], shapes: dict[str, tuple[str, tuple[int, ...]]], halves: Seed) -> list[str]:
     """The swept components of which the model draws something, then data order, initialisation and chaos.
 
     A half of the randomness that `seed` fixes is no source: all its placebos would be drawn alike.
     """
     keys = [key for name in swept for key in name.split("+")]  # of a zipped factor all
     studied = [key for key in keys if key in COMPONENTS and key != "init" and kept_draws(key, shapes) < 1]
-    varying = [half for half in ("data", "init") if halves[half] is None]
+    varying = [half for half in ("data", "init") if getattr(halves, half) is None]
     return [*(studied if "init" in varying else []), *varying, "chaos"]
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 from ablate.results.records import Manifest
 from ablate.results.study import load_study
 
 
-def looks(study: Study) -> Iterator[Plan]:
+def looks(study: CheckedStudy) -> Iterator[Plan]:
     """The study's plan, or with seeds=auto its plan at each look until one leaves nothing to decide."""
     if study.settings.seeds != "auto":
         yield plan_runs(study)

@@ -10,26 +10,25 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
-from typing import Any
 
 from ablate import format
 from ablate.config.errors import Problem
+from ablate.config.schema import Config
 from ablate.planning.cells import Cells, describe_cells
 from ablate.planning.rounds.sequential import looks
-from ablate.planning.rounds.tuning import without_lengths
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 
 RATIOS = (0.8, 1.0, 1.25)  # at even distances in the logarithm
 KEY = "train.steps"
 
 
-def exchange_problems(study: Study) -> list[Problem]:
+def exchange_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with `exchange`."""
     if not study.settings.exchange:
         return []
     swept = [key for name in study.cells.factors for key in name.split("+")]  # of a zipped factor all
-    least = min(cell.config["train"]["steps"] for cell in study.cells.checked)
+    least = min(cell.config.train.steps for cell in study.cells.checked)
     found = []
     if not swept:
         found.append("nothing varies, so there is no difference to tell in steps; sweep a key, or leave it out")
@@ -47,7 +46,7 @@ def scaled(steps: int, ratio: float) -> int:
     return math.floor(steps * ratio + 0.5)
 
 
-def with_exchange(study: Study) -> Iterator[Plan]:
+def with_exchange(study: CheckedStudy) -> Iterator[Plan]:
     """The plans of a study, each followed by that of exchange runs with its seeds; the last comes again as the end."""
     told, entries = announced(study), study.entries | {"exchange": f"{study.name}-exchange"}
     for plan in looks(dataclasses.replace(study, entries=entries, notes=[*study.notes, told])):
@@ -56,7 +55,7 @@ def with_exchange(study: Study) -> Iterator[Plan]:
     yield dataclasses.replace(plan, more=False, notes=[note for note in plan.notes if note != told])
 
 
-def announced(study: Study) -> str:
+def announced(study: CheckedStudy) -> str:
     """What a study with exchange runs to come says of them."""
     own = reference_steps(study.cells)
     steps = [str(scaled(each, ratio)) for each in sorted(set(own)) for ratio in RATIOS if ratio != 1]
@@ -66,10 +65,10 @@ def announced(study: Study) -> str:
 
 def reference_steps(cells: Cells) -> list[int]:
     """The steps of the reference cell of each stratum."""
-    return [cell.config["train"]["steps"] for _, cell in cells.references]
+    return [cell.config.train.steps for _, cell in cells.references]
 
 
-def exchange_study(plan: Plan) -> Study:
+def exchange_study(plan: Plan) -> CheckedStudy:
     """The reference cells of all strata at each multiple of their steps, with the seeds that the study has got."""
     cells, name, seeds = exchange_cells(plan.study.cells), plan.study.name, plan.manifest.seeds
     told = f"exchange runs: {', '.join(dict.fromkeys(cells.labels))}"
@@ -95,10 +94,9 @@ def exchange_cells(cells: Cells) -> Cells:
     return Cells(factors, reference, described, checked, [cell.config for cell in checked], at)
 
 
-def with_steps(config: dict[str, Any], steps: int) -> dict[str, Any]:
+def with_steps(config: Config, steps: int) -> Config:
     """A configuration with another number of steps; the warm-up stays, or shrinks where it no longer ends in time."""
-    before, warmup = config["train"]["steps"], config["optim"]["warmup"]
+    before, warmup = config.train.steps, config.optim.warmup
     if steps <= warmup < before:
         warmup = math.floor(warmup * steps / before + 0.5)
-    changed = {"train": config["train"] | {"steps": steps}, "optim": config["optim"] | {"warmup": warmup}}
-    return without_lengths(config) | changed
+    return config.with_value("eval.lengths", []).with_value("train.steps", steps).with_value("optim.warmup", warmup)

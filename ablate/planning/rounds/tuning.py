@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import json
@@ -19,7 +18,7 @@ from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import at_edge, choose, extended, starting_grid
 from ablate.planning.rounds.tuning_seeds import Shares, cost, seeds_of, tuning_name
 from ablate.planning.runs import Plan, plan_runs
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 from ablate.results import records
 from ablate.results.records import Cell, TunedCell, Tuning
 from ablate.results.run import Run
@@ -27,18 +26,7 @@ from ablate.results.run import Run
 Scores = list[list[float | None]]  # of each cell, at each value
 
 
-def with_value(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """A copy of a configuration with one setting changed."""
-    changed = copy.deepcopy(config)
-    *path, last = key.split(".")
-    node = changed
-    for part in path:
-        node = node[part]
-    node[last] = value
-    return changed
-
-
-def tuned(study: Study) -> Generator[Plan, None, Study]:
+def tuned(study: CheckedStudy) -> Generator[Plan, None, CheckedStudy]:
     """The plans of tuning until its grid is wide enough; returns the study with each cell at its best value."""
     tune, shares = study.settings.tune, seeds_of(study)
     grid = starting_grid(study.results, f"{tuning_name(study)}-tune", tune)
@@ -84,7 +72,7 @@ def lower_is_better(task: Any) -> bool:
     return bool(task.metrics[first_metric(task)] == "min")
 
 
-def tuning_study(study: Study, grid: Sequence[Any], shares: Shares) -> Study:
+def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> CheckedStudy:
     """Every cell at every value, on tuning seeds and the validation split.  Raises PlanError."""
     tune, whose = study.settings.tune, tuning_name(study)
     seeds = sorted(seed for own in shares.values() for seed in own)
@@ -97,13 +85,13 @@ def tuning_study(study: Study, grid: Sequence[Any], shares: Shares) -> Study:
     told += f"by {' or '.join(dict.fromkeys(metrics))}; then: {after} at the tuned values"
     asked = records.Tune(**dataclasses.asdict(tune))
     entries = study.entries | {"tunes": whose, "tune": asked, "endpoint": metrics[0]}
-    return Study(study.command, settings, cells, entries, study.claims, notes=[told], more=True)
+    return CheckedStudy(study.command, settings, cells, entries, study.claims, notes=[told], more=True)
 
 
 def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) -> Cells:
     """Every cell at every value, value by value.  Raises PlanError."""
     count = len(cells.rows)
-    configs = [without_lengths(with_value(raw, key, value)) for value in grid for raw in cells.raw]
+    configs = [raw.with_value("eval.lengths", []).with_value(key, value) for value in grid for raw in cells.raw]
     shown = [level(value) for value in grid for _ in cells.raw]
     levels = [row.levels | {key: at} for row, at in zip(cells.rows * len(grid), shown, strict=True)]
     named = zip(cells.labels * len(grid), shown, strict=True)
@@ -114,18 +102,13 @@ def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) 
     return recomposed(cells, settings, factors, cells.reference or {key: factors[key][0]}, configs, levels, labels, at)
 
 
-def what_follows(study: Study) -> str:
+def what_follows(study: CheckedStudy) -> str:
     """The study that comes after the rounds before it, in a few words."""
     seeds = study.settings.confirm or study.settings.seeds
     count = len(seeds) if isinstance(seeds, list) else seeds
     times = format.counted(count, "seed") if isinstance(count, int) else f"seeds={count}"
     cells = format.counted(len(study.cells.rows), "cell")
     return f"{cells} × {times}" + ", and exchange runs" * study.settings.exchange
-
-
-def without_lengths(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration whose model is tested at its training length alone."""
-    return config | {"eval": config["eval"] | {"lengths": []}}
 
 
 def level(value: Any) -> Any:
@@ -146,11 +129,11 @@ def read_scores(plan: Plan, metrics: list[str], seeds: list[int]) -> Scores:
     return [means[i::count] for i in range(count)]
 
 
-def tuned_study(study: Study, grid: list[Any], scores: Scores, best: list[int]) -> Study:
+def tuned_study(study: CheckedStudy, grid: list[Any], scores: Scores, best: list[int]) -> CheckedStudy:
     """The study with each cell at its best value, and what was tried.  Raises PlanError."""
     tune, before = study.settings.tune, study.cells
     key, labels = str(tune.key), before.labels
-    configs = [with_value(raw, key, grid[i]) for raw, i in zip(before.raw, best, strict=True)]
+    configs = [raw.with_value(key, grid[i]) for raw, i in zip(before.raw, best, strict=True)]
     levels = [row.levels for row in before.rows]
     made = recomposed(before, study.settings, before.factors, before.reference, configs, levels, labels, before.at)
     doubts = remarks(labels, key, grid, best, scores, tune.extend)
@@ -166,7 +149,7 @@ def tuned_study(study: Study, grid: list[Any], scores: Scores, best: list[int]) 
     return with_tuning(study, dataclasses.replace(made, rows=rows), tuning, told)
 
 
-def with_tuning(study: Study, cells: Cells, tuning: Tuning, told: str) -> Study:
+def with_tuning(study: CheckedStudy, cells: Cells, tuning: Tuning, told: str) -> CheckedStudy:
     """A study with its cells as they were tuned, and what was tried for them."""
     entries = study.entries | {"tuning": tuning}
     return dataclasses.replace(study, cells=cells, entries=entries, notes=[*study.notes, told])
@@ -198,7 +181,9 @@ def listed(names: list[str]) -> str:
     return ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
 
 
-def tuned_by_seed(study: Study, grid: list[Any], every: Scores, rounds: dict[Any, tuple[Scores, list[int]]]) -> Study:
+def tuned_by_seed(
+    study: CheckedStudy, grid: list[Any], every: Scores, rounds: dict[Any, tuple[Scores, list[int]]]
+) -> CheckedStudy:
     """The study with the best value of each cell for each scored seed by itself, and what was tried.
 
     Cells are told apart from those that have one value for all seeds; their configuration shows the commonest.
@@ -213,7 +198,7 @@ def tuned_by_seed(study: Study, grid: list[Any], every: Scores, rounds: dict[Any
         marked = hashlib.sha256(json.dumps([row.id, dataclasses.asdict(tune)]).encode()).hexdigest()[:10]
         doubt = f"{row.label}: the best {key} is at an edge of what was tried for {edges} of {len(best)} seeds"
         doubt += "; tune.extend=true goes on, for every cell alike" * (not tune.extend)
-        config = with_value(row.config, key, grid[counts.most_common(1)[0][0]])
+        config = row.config.with_value(key, grid[counts.most_common(1)[0][0]])
         rows.append(dataclasses.replace(row, id=f"c{marked}", config=config, notes=row.notes + [doubt] * bool(edges)))
         cells[f"c{marked}"] = TunedCell(value=told, values=values, scores=every[i], edge=bool(edges))
         notes.append(f"{row.label} {told}")
@@ -230,7 +215,7 @@ def tuned_by_seed(study: Study, grid: list[Any], every: Scores, rounds: dict[Any
     return with_tuning(study, dataclasses.replace(study.cells, rows=rows), tuning, said)
 
 
-def refuse_other_choice(study: Study, rows: list[Cell], now: Mapping[str, Mapping[Any, Any]]) -> None:
+def refuse_other_choice(study: CheckedStudy, rows: list[Cell], now: Mapping[str, Mapping[Any, Any]]) -> None:
     """Raise PlanError where a cell that was scored at one value would now have another; seed None stands for all."""
     key, earlier = study.settings.tune.key, read_earlier(study.results, study.name).manifest
     tried = earlier.tuning.cells if earlier and earlier.tuning else {}

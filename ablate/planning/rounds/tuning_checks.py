@@ -9,20 +9,20 @@ from typing import Any
 
 from ablate import format
 from ablate.config.errors import Problem
-from ablate.config.schema import COMPONENTS, STUDY_KEYS, TUNING_SEEDS
+from ablate.config.schema import COMPONENTS, STUDY_KEYS, TUNING_SEEDS, Config
 from ablate.format.settings import flat, is_number
 from ablate.format.suggest import nearest
 from ablate.planning.budget_matching import CHOSEN
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import typed_values
 from ablate.planning.rounds.tuning_seeds import share_problems, tuning_name
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 from ablate.results.records import Manifest, Tune
 
 UNSCORED = ("eval", "data", "seed")  # sections that change what is scored, or by which draws
 
 
-def tuning_problems(study: Study) -> list[Problem]:
+def tuning_problems(study: CheckedStudy) -> list[Problem]:
     """What is wrong with the `tune` keys, beside the cells of a study and what is on disk of it."""
     tune = study.settings.tune
     key, values = tune.key, tune.values
@@ -43,7 +43,7 @@ def tuning_problems(study: Study) -> list[Problem]:
     return found + share_problems(study) or changed_tuning(study, earlier)
 
 
-def key_problems(study: Study, key: str) -> list[Problem]:
+def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
     """Why a key cannot be tuned."""
     section, match = key.split(".")[0], study.settings.match
     typed = [word.partition("=")[0].lstrip("+") for word in shlex.split(study.command)]
@@ -57,7 +57,7 @@ def key_problems(study: Study, key: str) -> list[Problem]:
         message = f"{key} is part of the budget, which all values share; tune a key of the model or of optim"
     elif section in UNSCORED:
         message = f"{key} changes what is scored; tune a key of the model or of training, such as optim.lr"
-    elif key in COMPONENTS or isinstance(study.cells.raw[0].get(key), dict):
+    elif key in COMPONENTS or isinstance(study.cells.raw[0].as_json().get(key), dict):
         message = f"{key} is a group; sweep it ({key}=...), or tune one of its keys, such as {key}.KEY"
     elif key in study.cells.factors:
         message = f"{key} is swept already; leave it out of the sweep, or out of tune.key"
@@ -66,14 +66,14 @@ def key_problems(study: Study, key: str) -> list[Problem]:
     elif key in CHOSEN.get(match, ()):
         message = f"match={match} chooses {key} for each cell; tune another key, or write match=none"
     elif len(lacking) == len(study.cells.rows):
-        near = nearest(key, {name for raw in study.cells.raw for name in flat(raw)})
+        near = nearest(key, {name for raw in study.cells.raw for name in flat(raw.as_json())})
         message = f"no such key: {key}; " + (f"did you mean {near}?" if near else "see ablate --help")
     elif lacking:
         message = f"{lacking[0]} has no {key}; tune a key that every cell has"
     return [Problem("tune.key", message)] if message else []
 
 
-def value_problems(study: Study, key: str) -> list[Problem]:
+def value_problems(study: CheckedStudy, key: str) -> list[Problem]:
     """What is wrong with the values of a key that can be tuned."""
     tune = study.settings.tune
     try:
@@ -88,7 +88,7 @@ def value_problems(study: Study, key: str) -> list[Problem]:
     return []
 
 
-def changed_tuning(study: Study, earlier: Manifest | None) -> list[Problem]:
+def changed_tuning(study: CheckedStudy, earlier: Manifest | None) -> list[Problem]:
     """Refuse a name under which other tuning, or none, has been scored: its cells would be replaced after a look."""
     before = read_earlier(study.results, f"{tuning_name(study)}-tune").manifest
     known = before.tune if before else None
@@ -101,9 +101,10 @@ def changed_tuning(study: Study, earlier: Manifest | None) -> list[Problem]:
     return []
 
 
-def has(config: dict[str, Any], key: str) -> bool:
+def has(config: Config, key: str) -> bool:
     """Whether a configuration has a setting."""
     *path, last = key.split(".")
+    node: Any = config.as_json()
     for part in path:
-        config = config.get(part) if isinstance(config, dict) else None  # type: ignore[assignment]
-    return isinstance(config, dict) and last in config and not last.startswith("_")
+        node = node.get(part) if isinstance(node, dict) else None
+    return isinstance(node, dict) and last in node and not last.startswith("_")

@@ -6,17 +6,17 @@ from ablate import format
 from ablate.config.errors import Problem
 from ablate.config.schema import TUNING_SEEDS, Tune
 from ablate.planning.earlier_runs import choose_seeds, read_earlier
-from ablate.planning.study import Study
+from ablate.planning.study import CheckedStudy
 
 Shares = dict[int | None, list[int]]  # scored seed, None for all together -> tuning seeds
 
 
-def tuning_name(study: Study) -> str:
+def tuning_name(study: CheckedStudy) -> str:
     """The study that tuning is for: a confirmation is tuned anew where each seed is."""
     return study.name if study.settings.tune.per_seed else study.base
 
 
-def seeds_of(study: Study) -> Shares:
+def seeds_of(study: CheckedStudy) -> Shares:
     """The tuning seeds of each scored seed: seed s has numbers s · n to s · n + n − 1, so that more seeds move none."""
     tune = study.settings.tune
     count = tune.seeds
@@ -25,13 +25,13 @@ def seeds_of(study: Study) -> Shares:
     return {seed: list(TUNING_SEEDS[seed * count : (seed + 1) * count]) for seed in scored_seeds(study)}
 
 
-def scored_seeds(study: Study) -> list[int]:
+def scored_seeds(study: CheckedStudy) -> list[int]:
     """The seeds that the study will score, those of earlier looks included."""
     earlier = read_earlier(study.results, tuning_name(study))
     return sorted({*choose_seeds(study, earlier), *(seed for look in earlier.looks for seed in look.seeds)})
 
 
-def share_problems(study: Study) -> list[Problem]:
+def share_problems(study: CheckedStudy) -> list[Problem]:
     """What does not go with `tune.per_seed`."""
     settings, tune = study.settings, study.settings.tune
     if not tune.per_seed:

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 from collections.abc import Iterator
 
-from matplotlib.font_manager import FontProperties, findfont, get_font
-from matplotlib.ft2font import FT2Font, LoadFlags
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 
 SIZE = 6.5  # points: of names, results and legends
 PIXELS = 1.04  # how much wider a text gets where its letters are fitted to pixels
 
 
 @functools.cache
-def _font() -> FT2Font:
-    return get_font(findfont(FontProperties(family="DejaVu Sans")))
-
-
-@functools.cache
-def _advance(character: str) -> float:
-    """The width of a character in units of its size; that of a square for one that the font lacks."""
-    font = _font()
-    if not font.get_char_index(ord(character)):
-        return 1.0
-    font.set_size(100, 72)
-    return float(font.load_char(ord(character), flags=LoadFlags.NO_HINTING).linearHoriAdvance) / 65536 / 100
-
-
 def width_of(text: str, size: float = SIZE) -> float:
     """The inches that the longest line of a text takes at a size in points."""
-    return max(sum(map(_advance, line)) for line in text.split("\n")) * PIXELS * size / 72
+    font = FontProperties(family="DejaVu Sans", size=100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of letters that the font lacks: drawing them warns
+        widths = [text_to_path.get_text_width_height_descent(line, font, ismath=False)[0] for line in text.split("\n")]
+    return float(max(widths)) * PIXELS * size / 100 / 72
 
 
 def fold(text: str, inches: float, size: float = SIZE) -> str:

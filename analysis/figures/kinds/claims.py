@@ -16,7 +16,7 @@ from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, limits
 from analysis.figures.draw.marks import estimate
-from analysis.figures.draw.rows import Rows, rows_of, stacked
+from analysis.figures.draw.rows import name_x, rows_of, stacked
 from analysis.figures.kind import Kind, Page
 
 RANKS, SHARES = "Spearman's ρ with the published numbers", "difference in the share of diverged runs"
@@ -76,19 +76,19 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     panels = [rows for _, rows in table.groupby("facet", sort=False)]
     texts = [rows_of(list(rows["label"]), list(rows["result"]), page) for rows in panels]
     drawn, axes = stacked(table, page, texts)
-    for axis, rows, text in zip(axes, panels, texts, strict=True):
-        _panel(axis, rows, text)
+    for axis, rows in zip(axes, panels, strict=True):
+        _panel(axis, rows)
         difference_ticks(axis, page)
-        axis.set_xlabel(rows["facet"].iloc[0])
+        name_x(axis, rows["facet"].iloc[0], page)
     return drawn
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, text: Rows) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame) -> None:
     low, high = limits([0.0, *rows[["mean", "low", "high"]].to_numpy().ravel(), *rows["margin"], *-rows["margin"]])
-    for y, row in zip(text.places, rows.itertuples(index=False), strict=True):
+    for y, row in enumerate(rows.itertuples()):
         edge = {-1: (low, 0.0), 1: (0.0, high)}.get(row.wanted, (-row.margin, row.margin))
         if np.isfinite(edge).all():
-            axis.fill_betweenx([y - 0.4 * text.unit, y + 0.4 * text.unit], *edge, color=style.FAINT, lw=0, zorder=0)
+            axis.fill_betweenx([y - 0.4, y + 0.4], *edge, color=style.FAINT, lw=0, zorder=0)
         estimate(axis, y, row, style.INK)
     axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
     axis.set_xlim(low, high)

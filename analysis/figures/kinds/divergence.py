@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.marks import by_cell
-from analysis.figures.draw.rows import rows_of, stacked
+from analysis.figures.draw.rows import name_x, rows_of, stacked
 from analysis.figures.kind import MOST, Kind, Page
 
 COLUMNS = ["cell", "name", "share", "low", "high", "diverged", "ended"]
@@ -41,13 +41,14 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     results = [f"{row.diverged} of {row.ended}" if row.ended else "none ended" for row in table.itertuples()]
     rows = rows_of(list(table["name"]), results, page)
     drawn, (axis,) = stacked(table, page, [rows])
-    shown = table.assign(y=rows.places).dropna(subset="share")
+    shown = table.assign(y=range(len(table))).dropna(subset="share")
     axis.hlines(
         shown["y"], shown["low"], shown["high"], colors=[page.encodings[cell].colour for cell in shown["cell"]], lw=1.4
     )
     told = by_cell(shown, page) | {"style": None}
     seaborn.scatterplot(shown, x="share", y="y", ax=axis, s=22, linewidth=0, clip_on=False, zorder=3, **told)
-    axis.set(xlim=(0, 1), xlabel="share of runs that diverged", ylabel="")
+    axis.set(xlim=(0, 1), ylabel="")
+    name_x(axis, "share of runs that diverged", page)
     axis.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axis.axvline(0, color=style.INK, lw=0.6)
     return drawn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -15,7 +14,7 @@ from ablate import evidence, format
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks
-from analysis.figures.draw.rows import Rows, rows_of, stacked
+from analysis.figures.draw.rows import Rows, name_x, rows_of, stacked
 from analysis.figures.kind import Kind, Page
 
 COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
@@ -76,8 +75,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     panels = [_grouped(group) for _, group in table.groupby("facet", sort=False)]
     texts = [_texts(rows, page) for rows in panels]
     drawn, axes = stacked(table, page, texts)
-    for axis, rows, text in zip(axes, panels, texts, strict=True):
-        _panel(axis, rows, text.places, page)
+    for axis, rows in zip(axes, panels, strict=True):
+        _panel(axis, rows, page)
     return drawn
 
 
@@ -97,27 +96,20 @@ def _grouped(shown: pandas.DataFrame) -> list[Any]:
     return rows
 
 
-def _panel(axis: Axes, rows: list[Any], places: list[float], page: Page) -> None:
+def _panel(axis: Axes, rows: list[Any], page: Page) -> None:
     effects = [row for row in rows if not isinstance(row, str)]
     known = pandas.DataFrame([row for row in effects if row.drawn])
     cap = _cap(known)
-    _margins(axis, rows, places)
     axis.axvline(0, color=style.INK, lw=0.8)
-    for y, row in zip(places, rows, strict=True):
+    for y, row in enumerate(rows):
+        if not isinstance(row, str) and np.isfinite(row.margin):  # the band of equivalence
+            axis.fill_betweenx([y - 0.5, y + 0.5], -row.margin, row.margin, color=style.FAINT, lw=0, zorder=0)
         if not isinstance(row, str) and row.drawn:
             _effect(axis, y, row, cap, page.colour(row.factor, row.level))
     difference_ticks(axis, page)
     if known.empty:
         axis.set(xlim=(-1, 1), xticks=[0])
-    axis.set_xlabel(effects[0].facet)
-
-
-def _margins(axis: Axes, rows: list[Any], places: list[float]) -> None:
-    """The band of equivalence behind each row."""
-    edges = [places[0] - 1, *((a + b) / 2 for a, b in itertools.pairwise(places)), places[-1] + 1]
-    for row, low, high in zip(rows, edges[:-1], edges[1:], strict=True):
-        if not isinstance(row, str) and np.isfinite(row.margin):
-            axis.fill_betweenx([low, high], -row.margin, row.margin, color=style.FAINT, lw=0, zorder=0)
+    name_x(axis, effects[0].facet, page)
 
 
 def _cap(known: pandas.DataFrame) -> float:

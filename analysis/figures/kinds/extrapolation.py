@@ -21,7 +21,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     From columns such as `test/loss@128`.
     """
     study, metrics, rows = case.study, evidence.endpoints(case.study.manifest), []
-    trained = {cell.id: cell.config.get("data", {}).get("context") for cell in study.manifest.cells}
+    trained = {cell.id: cell.config.data.get("context") for cell in study.manifest.cells}
     for metric in dict.fromkeys(metrics.values()):
         for length, name in sorted(_lengths(study.runs, metric)):
             scores = evidence.scores(study, name)

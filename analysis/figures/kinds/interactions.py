@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +21,6 @@ from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import name_ticks
 from analysis.figures.draw.wrap import fold, width_of
 from analysis.figures.kind import Kind, Page
-from analysis.figures.kinds.main_effects import compared
 
 PAIRS = 4  # drawn: those with the largest interaction
 WRITTEN = 12  # levels of a factor beyond which colours alone say how large a difference is
@@ -39,51 +37,36 @@ def table(case: Case) -> pandas.DataFrame | None:
     unadjusted; NaN where the number of diverged runs differs from the reference's.  Interactions have the estimate
     (mean, low, high), n and verdict of effects.
     """
-    study = case.study
-    factors = compared(study)
-    blocks = [
-        (stratum, cells, pair)
-        for stratum, cells in captions.one_metric(study)
-        for pair in itertools.combinations(factors, 2)
-    ] + _settings(case, factors)
-    blocks = [block for block in blocks if len(_interactions(case, block[0], block[2]))]
-    if not blocks:
+    manifest = case.study.manifest
+    own, metric = evidence.endpoints(manifest), evidence.endpoint(manifest)
+    cells = dict(captions.one_metric(case.study))
+    for each in evidence.crossings(manifest):  # of components with settings, over what are strata elsewhere
+        if {own[cell.id] for cell in each.cells} == {metric}:
+            cells[each.stratum] = each.cells
+    crossed = case.effects[case.effects["kind"].isin(format.CROSSED) & case.effects["stratum"].isin(cells)]
+    pairs = [
+        rows for (_, factor), rows in crossed.groupby(["stratum", "factor"], sort=False) if factor.count(" x ") == 1
+    ]
+    if not pairs:
         return None
-    kept = sorted(sorted(range(len(blocks)), key=lambda i: -_size(case, blocks[i]))[:PAIRS])
-    metrics = evidence.endpoints(study.manifest)
-    values = {metric: evidence.scores(study, metric) for metric in set(metrics.values())}
-    rows = [row for i in kept for row in _block(case, values[metrics[blocks[i][1][0].id]], *blocks[i])]
-    made = pandas.DataFrame(rows, columns=COLUMNS)
-    made.attrs = {"places": format.decimals([made["half"].median()]), "caption": _caption(case, made, len(blocks))}
+    kept = sorted(sorted(range(len(pairs)), key=lambda i: -_size(pairs[i]))[:PAIRS])
+    values = evidence.scores(case.study, metric)
+    made = pandas.DataFrame(
+        [row for i in kept for row in _block(case, values, pairs[i], cells[pairs[i]["stratum"].iloc[0]])],
+        columns=COLUMNS,
+    )
+    made.attrs = {"places": format.decimals([made["half"].median()]), "caption": _caption(case, made, len(pairs))}
     return made
 
 
-def _settings(case: Case, factors: list[str]) -> list[tuple[str, list[Cell], tuple[str, str]]]:
-    """The blocks of components crossed with settings, of the metric that the axis has."""
-    own, metric = evidence.endpoints(case.study.manifest), evidence.endpoint(case.study.manifest)
-    return [
-        (each.stratum, each.cells, (factor, each.setting))
-        for each in evidence.crossings(case.study.manifest)
-        if {own[cell.id] for cell in each.cells} == {metric}
-        for factor in factors
-    ]
+def _size(pair: pandas.DataFrame) -> float:
+    """The largest interaction of a pair."""
+    return float(pair.loc[pair["kind"] == "interaction", "mean"].abs().fillna(0.0).max())
 
 
-def _interactions(case: Case, stratum: str, pair: tuple[str, str]) -> pandas.DataFrame:
-    table = case.effects
-    named = table["kind"].isin(format.CROSSED) & (table["factor"] == " x ".join(pair)) & (table["stratum"] == stratum)
-    return table[named]
-
-
-def _size(case: Case, block: tuple[str, list[Cell], tuple[str, str]]) -> float:
-    found = _interactions(case, block[0], block[2])
-    largest = found.loc[found["kind"] == "interaction", "mean"].abs().max()
-    return float(largest) if math.isfinite(largest) else 0.0
-
-
-def _block(
-    case: Case, values: pandas.DataFrame, stratum: str, cells: list[Cell], pair: tuple[str, str]
-) -> list[dict[str, Any]]:
+def _block(case: Case, values: pandas.DataFrame, effects: pandas.DataFrame, cells: list[Cell]) -> list[dict[str, Any]]:
+    """The rows of one pair: its combinations of levels, then its interactions."""
+    pair = effects["factor"].iloc[0].split(" x ")
     corners: dict[tuple[Any, Any], list[str]] = {}
     for cell in cells:
         corners.setdefault((cell.levels[pair[0]], cell.levels[pair[1]]), []).append(cell.id)
@@ -92,17 +75,16 @@ def _block(
     known = case.cells.set_index("cell")[LOST].to_dict("index")
     counts = {key: {name: sum(known[cell][name] for cell in ids) for name in LOST} for key, ids in corners.items()}
     lost = sum(known[cell]["diverged"] for cell in base)
-    at, batches = {"facet": stratum, "factor": " x ".join(pair)}, {cell.id: cell.batches for cell in cells}
+    at = {"facet": effects["stratum"].iloc[0], "factor": effects["factor"].iloc[0]}
+    batches = {cell.id: cell.batches for cell in cells}
     rows = []
     for key, ids in corners.items():
         one, other = map(format.show, key)
         row = at | {"level": f"{one}, {other}", "one": one, "other": other} | counts[key]
         alike = base and counts[key]["diverged"] * len(base) == lost * len(ids)
         rows.append(row | (_difference(values, batches, ids, base) if alike else {}))
-    for effect in _interactions(case, stratum, pair).itertuples():
-        note = {name: getattr(effect, name) for name in ("level", "mean", "low", "high", "n", "verdict", "note")}
-        rows.append(at | note)
-    return rows
+    told = ["level", "mean", "low", "high", "n", "verdict", "note"]
+    return rows + [at | effect for effect in effects[told].to_dict("records")]
 
 
 LOST = ["runs", "diverged", "failed", "missing"]

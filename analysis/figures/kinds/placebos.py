@@ -18,7 +18,7 @@ from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks
 from analysis.figures.draw.marks import estimate
-from analysis.figures.draw.rows import rows_of, stacked
+from analysis.figures.draw.rows import name_x, rows_of, stacked
 from analysis.figures.kind import Kind, Page
 
 KEY = "seed.placebo"
@@ -107,18 +107,18 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     drawn, (axis,) = stacked(table, page, [text])
     axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
     dots = table[table["role"] == "dot"]
-    for y, row in zip(text.places, rows, strict=True):
+    for y, row in enumerate(rows):
         own = dots.loc[(dots["name"] == row.name) & (dots["factor"] == row.factor), "value"]
         effect = row.role == "effect"
         shade = page.colour(row.factor, row.level) if effect else style.MUTED
         if np.isfinite(row.floor):
-            corner, thick = (-2 * row.floor, y - 0.42 * text.unit), 0.84 * text.unit
+            corner, thick = (-2 * row.floor, y - 0.42), 0.84
             axis.add_patch(Rectangle(corner, 4 * row.floor, thick, color=style.FAINT, zorder=0))
-        axis.plot(own, [y + 0.16 * text.unit] * len(own), "o", color=shade, ms=2.6, mec="white", mew=0.3, zorder=3)
-        estimate(axis, y - 0.14 * text.unit, row, shade, fmt="D", ms=3.2, **({} if effect else {"mfc": shade}))
+        axis.plot(own, [y + 0.16] * len(own), "o", color=shade, ms=2.6, mec="white", mew=0.3, zorder=3)
+        estimate(axis, y - 0.14, row, shade, fmt="D", ms=3.2, **({} if effect else {"mfc": shade}))
     axis.margins(x=0.05)
     difference_ticks(axis, page)
-    axis.set_xlabel(table.attrs["x"])
+    name_x(axis, table.attrs["x"], page)
     return drawn
 
 

@@ -17,7 +17,7 @@ from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import say
 from analysis.figures.draw.marks import by_cell
-from analysis.figures.draw.rows import rows_of, stacked
+from analysis.figures.draw.rows import name_x, rows_of, stacked
 from analysis.figures.kind import Kind, Page
 
 
@@ -75,14 +75,14 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     firsts = [group.drop_duplicates("cell") for group in panels]
     texts = [rows_of(list(first["name"]), list(first["lost"]), page, 0.22) for first in firsts]
     drawn, axes = stacked(table, page, texts)
-    for axis, group, text in zip(axes, panels, texts, strict=True):
-        _panel(axis, group, text.places, page)
+    for axis, group in zip(axes, panels, strict=True):
+        _panel(axis, group, page)
     return drawn
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, places: list[float], page: Page) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     cells = list(dict.fromkeys(rows["cell"]))
-    rows = _joined(rows.assign(y=rows["cell"].map(dict(zip(cells, places, strict=True)))))
+    rows = _joined(rows.assign(y=rows["cell"].map(cells.index)))
     known, seeds = rows.dropna(subset="value"), rows["seed"].nunique()
     if known.empty:
         say(axis, "no finished run")
@@ -95,7 +95,8 @@ def _panel(axis: Axes, rows: pandas.DataFrame, places: list[float], page: Page) 
         seaborn.scatterplot(known, x="value", y="y", ax=axis, **by_cell(known, page, "markers"), **dots)
         means = known.drop_duplicates("y").dropna(subset="mean")
         axis.plot(means["mean"], means["y"], "|", color=style.INK, ms=11, mew=1.2, zorder=4)
-    axis.set(xlabel=rows["facet"].iloc[0], ylabel="")
+    axis.set(ylabel="")
+    name_x(axis, rows["facet"].iloc[0], page)
     axis.grid(axis="y", lw=0.4, color=style.FAINT)
 
 

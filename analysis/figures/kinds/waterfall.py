@@ -17,7 +17,7 @@ from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.marks import reach
-from analysis.figures.draw.rows import Rows, rows_of, stacked
+from analysis.figures.draw.rows import name_x, rows_of, stacked
 from analysis.figures.kind import Kind, Page
 
 DESIGNS = ("cumulative", "one_at_a_time", "leave_one_out")
@@ -91,10 +91,10 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     results = [[_result(row, table.attrs["places"]) for row in rows.itertuples()] for rows in strata]
     texts = [rows_of(list(rows["name"]), told, page) for rows, told in zip(strata, results, strict=True)]
     drawn, panels = stacked(table, page, texts)
-    for axis, rows, text in zip(panels, strata, texts, strict=True):
-        _panel(axis, rows, text, page)
+    for axis, rows in zip(panels, strata, strict=True):
+        _panel(axis, rows, page)
         axis.set_title(rows["facet"].iloc[0])
-    panels[-1].set_xlabel(table.attrs["x"])
+    name_x(panels[-1], table.attrs["x"], page)
     return drawn
 
 
@@ -105,19 +105,19 @@ def _result(row: Any, places: int) -> str:
     return captions.said(row, places)
 
 
-def _panel(axis: Axes, rows: pandas.DataFrame, text: Rows, page: Page) -> None:
+def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     ends = rows["end"].to_numpy()
-    for i, (y, row) in enumerate(zip(text.places, rows.itertuples(), strict=True)):
+    for i, row in enumerate(rows.itertuples()):
         shade = style.INK if row.role in ("first", "total") else page.colour(row.factor, row.level)
         if row.role == "first":
-            axis.plot(row.end, y, "o", ms=4.5, color=shade)
+            axis.plot(row.end, i, "o", ms=4.5, color=shade)
         elif np.isfinite(row.end):
             inside = shade if row.verdict in evidence.DECIDED else "white"
             bar: dict[str, Any] = {"xerr": reach(row), "color": inside, "edgecolor": shade, "lw": 0.9, "zorder": 2}
-            axis.barh(y, row.mean, 0.56 * text.unit, row.start, **bar, error_kw=WHISKER)
+            axis.barh(i, row.mean, 0.56, row.start, **bar, error_kw=WHISKER)
         follows = i + 1 < len(rows) and rows["start"].iloc[i + 1] == ends[i]
         if row.role in ("first", "step") and follows:  # where the next bar starts
-            axis.plot([ends[i]] * 2, [y, text.places[i + 1]], color=style.MUTED, lw=0.6, zorder=1)
+            axis.plot([ends[i]] * 2, [i, i + 1], color=style.MUTED, lw=0.6, zorder=1)
     base = rows["start"].iloc[0]
     if np.isfinite(base):
         axis.axvline(base, color=style.MUTED, lw=0.6, ls=(0, (4, 3)), zorder=0)

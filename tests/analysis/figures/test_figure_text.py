@@ -20,7 +20,6 @@ from analysis.case.figures_yaml import Edits
 from analysis.figures.draw import style
 from analysis.figures.draw.legend import legend
 from analysis.figures.draw.page import page_of
-from analysis.figures.draw.rows import crowded, rows_of
 from analysis.figures.draw.wrap import SIZE, fold, width_of
 
 KINDS = {kind.name: kind for kind in figures.KINDS}
@@ -95,28 +94,15 @@ def test_rows_leave_their_data_room_and_no_text_leaves_the_page(tmp_path: Path, 
             assert across >= (0.2 if name == "curves" and width > 4 else 0.45 if width < 4 else 0.3), name
 
 
-def test_crowded_rows_of_a_narrow_page_stand_below_their_texts(tmp_path: Path) -> None:
+def test_results_stand_below_their_names_on_a_narrow_page(tmp_path: Path) -> None:
     case = made(tmp_path, claims=CLAIMS)
     with matplotlib.rc_context(style.RC):
         narrow, wide = (drawn(case, "claims", width).axes[0] for width in (3.25, 6.9))
-    said = {text.get_text() for text in narrow.texts}
-    assert not narrow.get_yticklabels() and "same: gelu − mlp" in said
-    assert [label.get_text() for label in wide.get_yticklabels()][1] == "same: gelu − mlp" and not wide.texts
-    boxes = [text.get_window_extent() for text in narrow.texts]
-    assert not any(one.padded(-1).overlaps(other.padded(-1)) for i, one in enumerate(boxes) for other in boxes[:i])
-
-
-def test_texts_above_rows_take_the_room_that_they_need(tmp_path: Path) -> None:
-    page = page_of(made(tmp_path).study.manifest, Edits(width=3.25))
-    names, results = (
-        ["short", "a name that is much too long for one line with its result"],
-        ["+0.01", "−0.02 [−0.03, +0.01]"],
-    )
-    assert crowded(page, names, results) and not crowded(page, names, ["", ""])
-    assert not crowded(page._replace(width=6.9), names, results)
-    rows = rows_of(names, results, page)
-    assert rows.names[0] == "short" and rows.results == ["+0.01", ""] and rows.names[1].endswith("\n" + results[1])
-    assert rows.places[1] - rows.places[0] > rows.places[0]
+    labels = [label.get_text() for label in narrow.get_yticklabels()]
+    assert labels[1].startswith("same: gelu − mlp\n") and "[" in labels[1]
+    assert [label.get_text() for label in wide.get_yticklabels()][1] == "same: gelu − mlp"
+    boxes = [label.get_window_extent() for label in narrow.get_yticklabels()]
+    assert all(upper.y0 >= lower.y1 for upper, lower in itertools.pairwise(boxes))
 
 
 def test_entries_of_a_legend_fit_the_page_in_even_columns(tmp_path: Path) -> None:

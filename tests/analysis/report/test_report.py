@@ -14,6 +14,7 @@ import pytest
 from fake_studies import TASK, fabricate
 
 from ablate import format
+from ablate.config.schema import Config
 from ablate.results.study import load_study
 from analysis import report
 from analysis.case import Case, case_of
@@ -213,7 +214,7 @@ def foreign(results: Path) -> Case:
     found = load_study(results, fabricate(results, GRID))
     tasks = {"f0": replace(found.manifest.tasks["f0"], token="token", yardsticks={}, train_tokens=None)}
     sizes = dict.fromkeys(("params", "flops_per_token", "shared_draws", "params_vs_reference"), np.nan)
-    cells = [replace(cell, config={}, **sizes) for cell in found.manifest.cells]
+    cells = [replace(cell, config=Config(), **sizes) for cell in found.manifest.cells]
     manifest = replace(found.manifest, source="runs.csv", units={}, tasks=tasks, cells=cells)
     runs = found.runs.assign(path=None, params=np.nan, flops_per_token=np.nan)
     return case_of(results, type(found)(manifest, runs, found.curves.head(0), []))

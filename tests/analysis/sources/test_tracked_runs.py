@@ -72,4 +72,4 @@ def test_rows_without_a_step_are_counted(step: Any) -> None:
 def test_an_unknown_state_is_said() -> None:
     study = read(eight(**PLAIN), state="preempted")
     assert set(study.runs["status"]) == {"missing"}
-    assert study.notes == ["8 runs in the state preempted, counted as missing: r0, r1, r2, r3, …"]
+    assert study.notes == ["8 runs in the state preempted, counted as missing: r0, r1, r2, r3, r4, r5, …"]

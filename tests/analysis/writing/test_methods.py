@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_studies import edit_manifest, fabricate
+from fake_studies import edit_manifest, fabricate, whole
 
 from ablate.config.citations import papers
 from ablate.config.groups import read_groups
@@ -39,7 +39,7 @@ def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, change: Change | 
 
     def written(manifest: dict[str, Any]) -> None:
         for cell in manifest["cells"]:
-            cell["config"] = {key: dict(value) for key, value in FULL.items()}
+            cell["config"] = whole(FULL)
         if change:
             change(manifest)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_studies import fabricate, with_cells
+from fake_studies import fabricate, whole, with_cells
 
+from ablate.config.schema import typed
 from ablate.results.records import Cell
 from ablate.results.study import load_study
 from analysis.case import Case, case_of
@@ -73,13 +74,13 @@ def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
 
     def configured(i: int, _: Cell) -> dict[str, Any]:
         norm = {"_target_": f"x.Norm{i // 2}", "_partial_": True}
-        shared = {"norm": norm, "results_dir": f"somewhere{i}", "model": {"dim": 64}, "train": {"steps": 800}}
-        return {"config": shared | ({"optim": {"clip": 1.0}} if i else {})}
+        more = {"norm": norm} | ({"ffn": {"width": 1}} if i else {})
+        return {"config": typed(whole(more) | {"results_dir": f"somewhere{i}"})}
 
     study = with_cells(load_study(tmp_path, name), configured)
     (sheet,) = sections.differences(case_of(tmp_path, study)).sheets
     assert sheet.head == ["setting", "ln + mlp", "ln + swiglu", "rms + mlp", "rms + swiglu"]
-    assert sheet.rows == [["norm", "x.Norm0", "x.Norm0", "x.Norm1", "x.Norm1"], ["optim.clip", "–", "1", "1", "1"]]
+    assert sheet.rows == [["norm", "x.Norm0", "x.Norm0", "x.Norm1", "x.Norm1"], ["ffn.width", "–", "1", "1", "1"]]
 
 
 def test_many_cells_stand_below_each_other(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def test_the_estimate_has_all_its_parts(small: list[str]) -> None:
 
     params = 10**9
     assert beyond(params, 10**9) == pytest.approx(heap * (16 * params + 10**9), rel=1e-3), "weights, gradients, Adam's"
-    averaged = config | {"train": config["train"] | {"average": "ema", "precision": "bf16"}}
+    averaged = config.with_value("train.average", "ema").with_value("train.precision", "bf16")
     more = memory.estimate(params, 10**9, 0, 13, averaged) - base
     assert more == pytest.approx(heap * (20 * params + memory.HALF * 10**9), rel=1e-3)
 
@@ -116,7 +116,7 @@ def test_the_room_that_there_is() -> None:
 
 def test_what_to_write_instead(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     cell: Any = checked(small)
-    gpu = cell._replace(config=cell.config | {"train": cell.config["train"] | {"device": "cuda", "parallel": 1}})
+    gpu = cell._replace(config=cell.config.with_value("train.device", "cuda").with_value("train.parallel", 1))
     monkeypatch.setattr(memory, "room", lambda device: 24e9)
     assert memory.say(gpu, 0, 1) == "write a smaller train.batch_size, or train.precision=bf16"
     large = gpu._replace(budget=gpu.budget._replace(params=10**9))

@@ -15,9 +15,9 @@ from empty_task import Blank
 from model.test_variants import CONTEXT, IN_FORMS, SETTINGS, VOCAB, configuration, in_a_test, read
 
 from ablate.config.groups import groups
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import COMPONENTS, typed
 from ablate.model.dropout import Dropout
-from ablate.planning.checks import kept, preflight, probes, small_models, validate
+from ablate.planning.checks import examine, kept, preflight, small_models, validate
 from ablate.planning.checks.duplicate_cells import Signature, alike, refuse_equal
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.results.code_hash import Code
@@ -171,20 +171,20 @@ def test_networks_are_alike_where_rounding_alone_differs() -> None:
         assert not alike(one, other) and not alike(other, one)
     assert not alike(None, None)
     x, y = torch.randn(4, 50, generator=torch.Generator().manual_seed(0)), torch.ones(3)
-    size, *looks = probes.signature([y, x.double()])[1]  # type: ignore[index]
+    size, *looks = examine.signature([y, x.double()])[1]  # type: ignore[index]
     assert size == pytest.approx(x.square().mean().sqrt().item()) and len(set(looks)) == 3
-    assert probes.signature([x, y / 0]) is None
+    assert examine.signature([x, y / 0]) is None
     moved = x.clone()
     moved[2, 7] += 1e-5
-    assert not alike(probes.signature([x]), probes.signature([moved]))
-    assert not alike(probes.signature([x]), probes.signature([x.flip(0)]))
+    assert not alike(examine.signature([x]), examine.signature([moved]))
+    assert not alike(examine.signature([x]), examine.signature([x.flip(0)]))
 
 
 def test_small_copies_accuse_nothing_that_differs_at_its_own_size(small: list[str]) -> None:
     """The first 49 and 50 of 160 features are 10 of 32 alike: told apart by copies of the cells' own size."""
     sizes = ["model.dim=160", "model.heads=2", "norm=prms"]
     cells = copies_of(small, *sizes, "norm.share=0.305", "norm.share=0.31")
-    first, second = (probes.examine(small_models.small(cell, set(), 8))["signature"] for cell in cells)
+    first, second = (examine.examine(small_models.small(cell, set(), 8))["signature"] for cell in cells)
     assert alike(first, second)
     assert len(planned(small, None, *sizes, "norm.share=0.305,0.31").manifest.cells) == 2
 
@@ -218,8 +218,10 @@ def test_classes_of_one_name_need_variants_of_their_own(small: list[str]) -> Non
 
     found = check_study(small, None).cells
     cells = found.checked * 2
-    nodes = [cells[0].config["norm"] | {"_target_": f"mine.{module}.Norm"} for module in ("left", "right")]
-    cells = [cell._replace(config=cell.config | {"norm": node}) for cell, node in zip(cells, nodes, strict=True)]
+    nodes = [cells[0].config.norm | {"_target_": f"mine.{module}.Norm"} for module in ("left", "right")]
+    cells = [
+        cell._replace(config=cell.config.with_value("norm", node)) for cell, node in zip(cells, nodes, strict=True)
+    ]
     rows = [dataclasses.replace(found.rows[0], label=label) for label in ("left", "right")]
     with pytest.raises(PlanError, match="left are classes of one name"):
         refuse_equal(rows, cells, False)
@@ -251,10 +253,10 @@ def test_no_variant_is_accused_in_any_form(form: tuple[str, str]) -> None:
     for cell in [cell for one, cell in IN_FORMS if one == form]:
         config = configuration(cell | {"model": form[0]}, tie_embeddings=False)
         if cell.get("attention") == "window":
-            config["attention"]["window"] = 5
+            config.attention["window"] = 5
         if cell.get("attention") == "gqa":
-            config["attention"]["kv_heads"] = 1
-        found = probes.examine(small_models.Spec(config, small_models.facts_of(task), 2, CONTEXT, True))
+            config.attention["kv_heads"] = 1
+        found = examine.examine(small_models.Spec(config, small_models.facts_of(task), 2, CONTEXT, True))
         assert found["problems"] == [] and found["signature"] is not None, cell
         for signature, other in seen:
             assert same(other, cell) or not alike(signature, found["signature"]), f"{cell} is {other}"
@@ -273,10 +275,10 @@ def same(first: dict[str, str], second: dict[str, str]) -> bool:
 def test_what_was_found_is_kept_and_a_damaged_file_is_passed_over(
     small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, made, counted, real, count = tmp_path / "cache", [], [], probes.examine, validate.count
+    folder, made, counted, real, count = tmp_path / "cache", [], [], examine.examine, validate.count
     folder.mkdir()
     monkeypatch.setattr(kept, "cache_folder", lambda: folder)
-    monkeypatch.setattr(probes, "examine", lambda spec: made.append(spec) or real(spec))
+    monkeypatch.setattr(preflight, "examine", lambda spec: made.append(spec) or real(spec))
     monkeypatch.setattr(validate, "count", lambda *cell: counted.append(cell) or count(*cell))
     first = planned(small, None, "norm=ln,rms", "optim.lr=1e-3,2e-3")
     assert len(made) == len(counted) == 2, "cells that differ in the optimiser share a copy, and a budget"
@@ -295,17 +297,18 @@ def test_settings_are_kept_large_enough_to_bite() -> None:
     """A swept key is never made smaller, and batches are longer than any window."""
     from types import SimpleNamespace as Of
 
-    config = configuration({"attention": "window"}) | {"user": []}
-    config["model"] |= {"dim": 256, "heads": 4, "layers": 6}
-    config["attention"]["window"] = 100
-    config["ffn"]["hidden"] = 1024
+    config = configuration({"attention": "window"}, dim=256, heads=4, layers=6)
+    config.attention["window"] = 100
+    config.ffn["hidden"] = 1024
     task = Blank(50_000, 4096, "lm")
     cell: Any = Of(config=config, task=task, budget=Of(core=10**6))
     assert small_models.reach([cell]) == 101
     made = small_models.small(cell, set(), 101)
-    assert made.config["model"] | {"dim": 64, "layers": 2, "heads": 4} == made.config["model"]
-    assert made.config["ffn"]["hidden"] == 256 and made.length > 100 and made.task["vocab"] == small_models.VOCAB
+    assert made.config.model == dataclasses.replace(config.model, dim=64, layers=2, heads=4)
+    assert made.config.ffn["hidden"] == 256 and made.length > 100 and made.task["vocab"] == small_models.VOCAB
     for key, value in {"dim": 256, "layers": 6}.items():
-        assert small_models.small(cell, {f"model.{key}"}, 101).config["model"][key] == value
-    assert small_models.small(cell, {"ffn.hidden"}, 101).config["ffn"]["hidden"] == 1024
-    assert small_models.varying([{"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, {"a": {"b": 1}}]) == {"a.c"}
+        assert small_models.small(cell, {f"model.{key}"}, 101).config.as_json()["model"][key] == value
+    assert small_models.small(cell, {"ffn.hidden"}, 101).config.ffn["hidden"] == 1024
+    assert small_models.varying([typed({"ffn": node}) for node in ({"b": 1, "c": 2}, {"b": 1, "c": 3}, {"b": 1})]) == {
+        "ffn.c"
+    }

@@ -93,20 +93,15 @@ def test_every_setting_of_every_variant_is_read() -> None:
     assert count > 50
 
 
-class Noted(dict[str, Any]):
-    """A section that notes which of its keys are read."""
+def noting(section: Any, read: set[str]) -> Any:
+    """A section of a configuration that notes which of its keys are read."""
 
-    def __init__(self, values: dict[str, Any]):
-        super().__init__(values)
-        self.read: set[str] = set()
+    class Noting(type(section)):  # type: ignore[misc]
+        def __getattribute__(self, key: str) -> Any:
+            read.add(key)
+            return super().__getattribute__(key)
 
-    def __getitem__(self, key: str) -> Any:
-        self.read.add(key)
-        return super().__getitem__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self.read.add(key)
-        return super().get(key, default)
+    return Noting(**vars(section))
 
 
 # What the plan, the launch, and the tests of longer sequences read, before a run or after it.
@@ -115,14 +110,15 @@ PLANNED = {"train": {"parallel"}, "eval": {"lengths"}}
 
 def test_every_key_of_the_frame_is_read_by_a_run(small: list[str], tmp_path: Path) -> None:
     config = check_study(latest(*small, "train.diagnostics=true"), None).cells.checked[0].config
-    noted = {name: Noted(config[name]) for name in ("model", "train", "optim", "eval", "seed")}
+    read: dict[str, set[str]] = {name: set() for name in ("model", "train", "optim", "eval", "seed")}
+    noted = {name: noting(getattr(config, name), keys) for name, keys in read.items()}
     (tmp_path / "run").mkdir()
     run = Run(tmp_path, "run")
     run.folder.mkdir(parents=True, exist_ok=True)
-    trainer = Trainer(run, config | noted, 0)
+    trainer = Trainer(run, dataclasses.replace(config, **noted), 0)
     trainer.train(lambda: False)
     # The model's other keys go into its shape: one that no component reads there is read by nothing.
-    noted["model"].read |= attributes_read(("ablate.model.transformer",))
-    for name, section in noted.items():
+    read["model"] |= attributes_read(("ablate.model.transformer",))
+    for name, keys in read.items():
         fields = {field.name for field in dataclasses.fields(SECTIONS[name])} - PLANNED.get(name, set())
-        assert fields <= section.read, f"{name}: {fields - section.read} are read by nothing"
+        assert fields <= keys, f"{name}: {fields - keys} are read by nothing"

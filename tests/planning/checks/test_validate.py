@@ -153,7 +153,7 @@ BESIDE = {
     ("model", "encoder_decoder"): ["data=copy"],
 }
 ELSEWHERE = (
-    {"preset": "tests/config/test_presets.py", "ffn": "globs below", "attention": "globs below"},
+    {"preset": "tests/config/test_presets.py"} | dict.fromkeys(COMPONENTS, "globs in test_preflight.py"),
     {("data", "hf"): "needs a dataset on disk: tests/data/test_hf.py"},
 )
 

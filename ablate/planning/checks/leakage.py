@@ -1,0 +1,176 @@
+"""Whether a tiny copy sees what it must not: later tokens, other rows, padding; and which part of it does."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable
+
+import torch
+import yaml
+from torch import Tensor, nn
+
+from ablate.config.groups import defaults, groups
+from ablate.config.schema import COMPONENTS
+from ablate.model.dropout import rekey
+from ablate.model.norm import running_norms
+from ablate.planning.checks.small_models import Spec, build, others, perturb, some_inputs, whole_numbers
+
+CAUSAL = ("lm", "seq2seq")
+
+Inputs = dict[str, Tensor]
+Check = Callable[[nn.Module, Inputs, Spec], bool]
+
+
+class Strange(Exception):
+    """A copy whose numbers say nothing."""
+
+
+def unsteady(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether outputs change though inputs do not: then other checks say nothing."""
+    return differ(run(model, inputs), run(model, inputs))
+
+
+def look_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether outputs of a causal model change with later tokens; each row of the batch has a `now` of its own."""
+    if spec.task["kind"] not in CAUSAL:
+        return False
+    tokens, other = inputs["tokens"], others(inputs["tokens"], spec.task["vocab"])
+    before, (rows, length) = run(model, inputs), tokens.shape[:2]
+    todo = nows(spec, length)
+    while todo:
+        now, todo = torch.tensor((todo[:rows] * rows)[:rows]), todo[rows:]
+        seen = torch.arange(length) <= now[:, None]
+        kept = seen.view(*seen.shape, *[1] * (tokens.ndim - 2))
+        after = run(model, inputs | {"tokens": torch.where(kept, tokens, other)})
+        if differ(before[seen], after[seen]):
+            return True
+    return False
+
+
+def train_ahead(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether only in training mode outputs change with later tokens.
+
+    Norms that keep running statistics say so themselves; of parts that draw, or mix rows, nothing can be said.
+    """
+    if running_norms(model):
+        return False
+    model = copy.deepcopy(model).train()
+    return look_ahead(model, inputs, spec) and not unsteady(model, inputs, spec) and not mixed_rows(model, inputs, spec)
+
+
+def nows(spec: Spec, length: int) -> list[int]:
+    """Positions to look ahead from: odd and even ones, the ends of chunks of 2ⁿ and of the whole numbers configured.
+
+    A look at the next position alone, at some positions, is seen from those alone.
+    """
+    chunks = {2**n for n in range(length.bit_length())} | whole_numbers(spec.config)
+    wanted = {chunk - 1 for chunk in chunks} | {2, length // 2, length - 3, length - 2}
+    return sorted(wanted & {*range(length - 1)})
+
+
+def mixed_rows(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether outputs of one example change with the others of its batch."""
+    other = {name: changed(x, others(x, spec.task["vocab"]), slice(1, None)) for name, x in plain(inputs).items()}
+    return differ(run(model, inputs)[0], run(model, inputs | other)[0])
+
+
+def read_padding(model: nn.Module, inputs: Inputs, spec: Spec) -> bool:
+    """Whether outputs at real positions change with what stands at padded ones, at the start and at the end."""
+    takes = inspect.signature(model.forward).parameters
+    masks: Inputs = {}
+    for name, x in plain(inputs).items():
+        key = "source_mask" if name == "source" else "mask"
+        if key in takes and x.shape[1] > 3:
+            part, masks[key] = x.shape[1] // 3, torch.ones(x.shape[:2])
+            masks[key][0, 1 : 1 + part] = 0  # a hole: what a causal model's later positions could see
+            masks[key][1, -part:] = 0
+    if not masks:
+        return False
+    padded = {}
+    for name, x in plain(inputs).items():
+        real = masks.get("source_mask" if name == "source" else "mask", torch.ones(x.shape[:2])).bool()
+        padded[name] = torch.where(real.view(*real.shape, *[1] * (x.ndim - 2)), x, others(x, spec.task["vocab"]))
+    before, after = run(model, inputs | masks), run(model, inputs | padded | masks)
+    if before.ndim > 2 and "mask" in masks:
+        real = masks["mask"].bool()
+        before, after = before[real], after[real]
+    return differ(before, after)
+
+
+def plain(inputs: Inputs) -> Inputs:
+    """Inputs without masks."""
+    return {name: x for name, x in inputs.items() if not name.endswith("mask")}
+
+
+def changed(x: Tensor, other: Tensor, rows: slice) -> Tensor:
+    """A batch with some of its rows replaced."""
+    x = x.clone()
+    x[rows] = other[rows]
+    return x
+
+
+@torch.no_grad()
+def run(model: nn.Module, inputs: Inputs) -> Tensor:
+    """Outputs in the model's present mode, with the same draws each time.  Raises Strange for what is not finite."""
+    torch.default_generator.manual_seed(0)
+    rekey(model, 0, 0)
+    found: Tensor = model(**inputs)
+    if not found.isfinite().all():
+        raise Strange("its outputs are not finite")
+    return found
+
+
+def differ(first: Tensor, second: Tensor) -> bool:
+    """Whether outputs differ by more than rounding; parts of a float64 model may compute in float32 all the same."""
+    rounding = 1e-5 if first.dtype == torch.float64 else 1e-4
+    return bool((first - second).abs().max() > rounding * max(1.0, float(first.abs().max())))
+
+
+ALONE = ("unsteady", "rows")  # checks that must pass for those after them to say anything
+TOLD = ("unsteady", "training")  # checks after which a cell may train all the same
+# What is asked of a copy, and what to say of the part that fails.
+CHECKS: dict[str, tuple[Check, str]] = {
+    "unsteady": (unsteady, "gives other outputs for the same inputs, at evaluation; what it sees cannot be tried out"),
+    "rows": (mixed_rows, "mixes rows: outputs of one example change with the others of its batch, at evaluation"),
+    "ahead": (look_ahead, "looks ahead: outputs of a causal model change with later tokens; it must not see them"),
+    "training": (train_ahead, "looks ahead in training: its training loss sees what is to be predicted"),
+    "padding": (read_padding, "reads padding: outputs at real positions change with padded ones; use its mask"),
+}
+
+
+def settled(model: nn.Module, inputs: Inputs) -> nn.Module:
+    """A copy away from special starts, its running statistics those of a batch."""
+    torch.default_generator.manual_seed(0)
+    with torch.no_grad():
+        perturb(model).train()(**inputs)
+    return model.eval()
+
+
+def guilty(spec: Spec, check: Check) -> list[tuple[str, str]]:
+    """Components with which a check fails beside the reference model's parts, as (group, words); or the whole model."""
+    nodes = {
+        group: yaml.safe_load(groups()[group][choice].read_text(encoding="utf-8"))
+        for group, choice in defaults().items()
+        if group in COMPONENTS
+    }
+    found = []
+    for group, node in nodes.items():
+        own = getattr(spec.config, group)
+        if node["_target_"] == own["_target_"]:
+            continue
+        other = spec._replace(config=dataclasses.replace(spec.config, **nodes | {group: own}))
+        try:
+            inputs = some_inputs(other, 0)
+            if check(settled(build(other), inputs), inputs, other):
+                found.append((group, called(spec, group)))
+        except Exception:  # the part does not fit beside the reference's: nothing is learned
+            continue
+    return found or [("", "the model of " + ", ".join(called(spec, group) for group in (*nodes, "model")))]
+
+
+def called(spec: Spec, group: str) -> str:
+    """A component by its class."""
+    target: str = spec.config.as_json()[group]["_target_"]
+    return target.removeprefix("ablate.model.")

@@ -1,0 +1,112 @@
+"""How a study's models are computed where that is left open: decided once per study, and kept by who continues it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import shutil
+import sysconfig
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from ablate.config.errors import Corrupt
+from ablate.config.schema import Config
+from ablate.planning.cells import Cells, recomposed
+from ablate.planning.checks.validate import Checked
+from ablate.planning.study import CheckedStudy
+from ablate.results.manifest import read_manifest
+from ablate.results.records import Cell
+from ablate.training.product_rates import Shape, product_seconds
+
+# Floating-point operations of a run from which compiling it pays: a minute or so.  On a GPU the figure is a guess.
+LONG = {"cpu": 4e12, "cuda": 4e15}
+CLEARLY = 1.15  # times as fast: less could be noise, and the next study of the same cells would not find their runs
+
+
+class Kernels(NamedTuple):
+    """What `auto` stands for in a study; the first of each is how short runs are computed."""
+
+    products: str = "torch"
+    compile: bool = False
+
+
+def with_kernels(study: CheckedStudy) -> CheckedStudy:
+    """The study with `train.products` and `train.compile` decided: as its manifest has them, else for this machine."""
+    if not any(left_open(config) for config in study.cells.raw):
+        return study
+    row, cell = study.cells.references[0]
+    chosen = of_manifest(study) or chosen_for(row, cell)
+    if chosen == Kernels():
+        return study
+    raw = [decided(config, chosen) for config in study.cells.raw]
+    return dataclasses.replace(study, cells=again(study.cells, study.settings, raw), notes=[*study.notes, told(chosen)])
+
+
+def left_open(config: Config) -> bool:
+    """Whether a configuration leaves to us how it is computed."""
+    return "auto" in (config.train.products, config.train.compile)
+
+
+def decided(config: Config, chosen: Kernels) -> Config:
+    """A configuration with what it leaves open decided."""
+    for name, value in chosen._asdict().items():
+        if getattr(config.train, name) == "auto":
+            config = config.with_value(f"train.{name}", value)
+    return config
+
+
+def again(cells: Cells, settings: Config, raw: list[Config]) -> Cells:
+    """The same cells from other configurations."""
+    levels = [row.levels for row in cells.rows]
+    made = recomposed(cells, settings, cells.factors, cells.reference, raw, levels, cells.labels, cells.at)
+    return dataclasses.replace(made, notes=cells.notes)
+
+
+def of_manifest(study: CheckedStudy) -> Kernels | None:
+    """What the study was begun with, on this machine or another."""
+    try:
+        train = read_manifest(study.results, study.base).cells[0].config.train
+    except (OSError, Corrupt, ValueError, IndexError):
+        return None
+    return Kernels(train.products, train.compile)
+
+
+def chosen_for(row: Cell, cell: Checked) -> Kernels:
+    """The faster way for the runs of a cell on this machine."""
+    train = cell.config.train
+    flops = 3.0 * row.flops_per_token * (row.tokens_per_step or 0) * train.steps
+    if flops < LONG[train.device]:
+        return Kernels()
+    in_float32 = train.device == "cpu" and train.precision == "fp32" and torch.backends.mkldnn.is_available()
+    products = faster(linear_shapes(cell), int(row.tokens_per_step or 1)) if in_float32 else "torch"
+    return Kernels(products, can_compile(train.device))
+
+
+def linear_shapes(cell: Checked) -> Counter[Shape]:
+    """The matrices of a model, which are those of its linear layers but for tables of embeddings."""
+    shapes = list(cell.budget.shapes.values())
+    tables = ("position", "embedding") if any(role == "head" for role, _ in shapes) else ("position",)
+    return Counter((shape[1], shape[0]) for role, shape in shapes if len(shape) == 2 and role not in tables)
+
+
+def faster(shapes: Counter[Shape], rows: int) -> str:
+    """The library whose products are the faster ones here."""
+    seconds = {backend: product_seconds(shapes, rows, backend) for backend in ("torch", "onednn")}
+    return "onednn" if seconds["torch"] > CLEARLY * seconds["onednn"] else "torch"
+
+
+def can_compile(device: str) -> bool:
+    """Whether there is what torch.compile needs: Triton on a GPU, a C++ compiler and Python's headers on a CPU."""
+    if device == "cuda":
+        return importlib.util.find_spec("triton") is not None
+    compiler = any(shutil.which(name) for name in ("g++", "clang++", "c++"))
+    return compiler and (Path(sysconfig.get_paths()["include"]) / "Python.h").exists()
+
+
+def told(chosen: Kernels) -> str:
+    """What to tell of a choice."""
+    parts = ["compiled"] * chosen.compile + ["float32 products by oneDNN"] * (chosen.products == "onednn")
+    return f"{' and '.join(parts)}, which is faster here; train.compile=false train.products=torch: neither"

@@ -1,0 +1,58 @@
+"""Choices of variants, put together without Hydra, are what Hydra composes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from ablate.config.compose import Composer
+from ablate.config.groups import Groups, read_groups
+
+FOUND = read_groups()
+LONGEST = max(map(len, FOUND.variants.values()))
+
+
+def alone(found: Groups) -> dict[str, list[str]]:
+    """Every variant that sets nothing but its own group, by group."""
+    composer = Composer(found)
+    choices = {
+        group: [f"{group}={name}" for name in sorted(found.variants[group])]
+        for group in found.variants
+        if group in found.defaults
+    }
+    kept = {group: [text for text in texts if composer.stands_alone(text)] for group, texts in choices.items()}
+    return {group: texts for group, texts in kept.items() if texts}
+
+
+def nodes(config: DictConfig) -> list[Any]:
+    """All that OmegaConf knows of a configuration: keys in their order, values, types and flags."""
+    rows: list[Any] = []
+    for key in config:
+        node, known = config._get_node(key), config._get_node(key)._metadata
+        rows.append((key, known.ref_type, known.object_type, known.optional, known.flags))
+        rows.append(nodes(node) if isinstance(node, DictConfig) and node._value() is not None else node._value())
+    return rows
+
+
+@pytest.mark.parametrize("i", range(LONGEST))
+def test_joined_choices_are_hydras(i: int) -> None:
+    words = tuple(texts[i % len(texts)] for texts in alone(FOUND).values())
+    with Composer(FOUND) as composer:
+        (joined, chosen), (composed, choices) = composer.joined(words), composer.composed(words)
+    assert list(chosen.items()) == list(choices.items())
+    assert OmegaConf.to_yaml(joined) == OmegaConf.to_yaml(composed) and nodes(joined) == nodes(composed)
+
+
+def test_a_variant_that_sets_more_than_its_group_is_left_to_hydra(tmp_path: Path) -> None:
+    (tmp_path / "norm").mkdir()
+    (tmp_path / "norm" / "wide.yaml").write_text("# @package _global_\nnorm: {_target_: x, eps: 1}\n")
+    (tmp_path / "norm" / "rooted.yaml").write_text("defaults: [rms]\n")
+    with Composer(read_groups(str(tmp_path))) as composer:
+        assert not any(map(composer.stands_alone, ("norm=wide", "norm=rooted", "scale=tiny", "+norm=ln", "norm=typo")))
+        assert composer.stands_alone("norm=rms")
+        config, choices = composer.chosen(("norm=wide", "ffn=swiglu"))
+        assert config == composer.composed(("norm=wide", "ffn=swiglu"))[0]
+    assert config.norm == {"_target_": "x", "eps": 1} and choices["norm"] == "wide" and choices["ffn"] == "swiglu"

@@ -1,0 +1,71 @@
+"""Linear layers through oneDNN: the numbers of torch's own, forward and backward, compiled too."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+
+import pytest
+import torch
+from torch import nn
+
+from ablate.model.products import BACKENDS, OneDNNLinear, use
+from ablate.training.product_rates import PRODUCTS, linear_shapes, product_flops, product_seconds
+
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(24, 40), nn.GELU(), nn.Linear(40, 8, bias=False))
+
+
+def computed(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    """Output and all gradients of a loss."""
+    x = x.clone().requires_grad_()
+    y = model(x)
+    (y.float() ** 2).sum().backward()
+    return [y.detach(), x.grad, *(parameter.grad for parameter in model.parameters())]
+
+
+@needs_onednn
+@pytest.mark.parametrize("rows", [(5,), (2, 3, 4)], ids=["rows", "sequences"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_outputs_and_gradients_are_torchs(rows: tuple[int, ...], compiled: bool) -> None:
+    ours = copy.deepcopy(torchs := network())
+    use("onednn", ours)
+    assert [type(layer) for layer in ours if isinstance(layer, nn.Linear)] == [OneDNNLinear] * 2
+    if compiled:
+        ours.compile(backend="aot_eager", fullgraph=True)
+    x = torch.randn(*rows, 24)
+    for found, expected in zip(computed(ours, x), computed(torchs, x), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        assert found.is_contiguous()
+
+
+@needs_onednn
+def test_products_are_true_float32() -> None:
+    """An error of 2⁻⁹, bf16's, would show."""
+    x, weight = torch.randn(64, 256), torch.randn(32, 256)
+    exact = x.double() @ weight.double().t()
+    error = (PRODUCTS["onednn"](x, weight) - exact).abs().max() / exact.abs().max()
+    assert error < 1e-6
+
+
+def test_other_types_are_torchs_and_so_is_the_default() -> None:
+    ours = copy.deepcopy(torchs := network().double())
+    use("onednn", ours)
+    x = torch.randn(3, 24, dtype=torch.float64)
+    assert torch.equal(ours(x), torchs(x)) and ours.state_dict().keys() == torchs.state_dict().keys()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(ours.float()(x.float()), torchs.float()(x.float()))
+    assert all(type(layer) is not OneDNNLinear for layer in network())
+    use("torch", plain := network())
+    assert type(plain[0]) is nn.Linear
+
+
+def test_a_steps_products_are_counted_and_timed() -> None:
+    shapes = linear_shapes(nn.Sequential(network(), nn.Linear(24, 40)))
+    assert shapes == Counter({(24, 40): 2, (40, 8): 1})
+    assert product_flops(shapes, 10) == 6 * 10 * (2 * 24 * 40 + 40 * 8)  # forward, and two gradients of each
+    assert set(PRODUCTS) == set(BACKENDS) and 0 < product_seconds(Counter({(24, 40): 1}), 10) < 1

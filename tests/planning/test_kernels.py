@@ -1,0 +1,90 @@
+"""How models are computed where that is left open: by the length of runs and by measuring, once per study."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ablate.planning import kernels
+from ablate.planning.plan import plan_study
+from ablate.results.manifest import study_folder, write_manifest
+
+Measure = Callable[..., None]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Measure:
+    """Say what this machine is like, and from how many operations a run is long."""
+
+    def made(products: str = "onednn", compiler: bool = True, long: float = 0.0) -> None:
+        seconds = {"torch": 2.0 if products == "onednn" else 1.0, "onednn": 1.0}
+        monkeypatch.setattr(kernels, "product_seconds", lambda shapes, rows, backend: seconds[backend])
+        monkeypatch.setattr(kernels, "can_compile", lambda device: compiler)
+        monkeypatch.setattr(kernels, "LONG", {"cpu": long, "cuda": long})
+
+    return made
+
+
+def ways(small: list[str], *words: str) -> set[tuple[str, bool]]:
+    """How the cells of a planned study are computed."""
+    cells = plan_study([*small, "norm=ln,rms", *words]).manifest.cells
+    return {(cell.config.train.products, cell.config.train.compile) for cell in cells}
+
+
+def test_long_runs_go_by_the_measurement_and_short_ones_do_not(small: list[str], machine: Measure) -> None:
+    machine(long=1e18)
+    assert ways(small) == {("torch", False)}
+    machine()
+    assert ways(small) == {("onednn", True)}
+    machine(products="torch", compiler=False)
+    assert ways(small) == {("torch", False)}
+
+
+def test_what_is_asked_for_is_not_decided(small: list[str], machine: Measure) -> None:
+    machine()
+    assert ways(small, "train.compile=false") == {("onednn", False)}
+    assert ways(small, "train.products=torch") == {("torch", True)}
+    assert ways(small, "train.products=torch", "train.compile=false") == {("torch", False)}
+    assert ways(small, "train.precision=bf16") == {("torch", True)}, "bf16 is oneDNN's either way"
+
+
+def test_who_continues_a_study_takes_its_way_over(
+    small: list[str], machine: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine()
+    first = plan_study([*small, "norm=ln,rms"])
+    folder = study_folder(Path(first.results), first.manifest.study)
+    folder.mkdir(parents=True)
+    write_manifest(Path(first.results), first.manifest)
+    machine(products="torch", compiler=False)  # another machine
+    monkeypatch.setattr(kernels, "chosen_for", lambda *of: pytest.fail("measured again"))
+    again = plan_study([*small, "norm=ln,rms", "seeds=5"])
+    assert again.manifest.study == first.manifest.study
+    assert {run.path for run in first.manifest.runs} < {run.path for run in again.manifest.runs}
+
+
+def test_the_way_is_part_of_the_key_and_of_no_studys_name(small: list[str], machine: Measure) -> None:
+    machine()
+    one = plan_study([*small, "norm=ln,rms"]).manifest
+    machine(products="torch", compiler=False)
+    other = plan_study([*small, "norm=ln,rms"]).manifest
+    assert one.study == other.study and not {run.path for run in one.runs} & {run.path for run in other.runs}
+
+
+def test_the_margin_is_more_than_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for gain, expected in ((1.1, "torch"), (1.2, "onednn")):
+        seconds = {"torch": gain, "onednn": 1.0}
+        monkeypatch.setattr(kernels, "product_seconds", lambda shapes, rows, backend, told=seconds: told[backend])
+        assert kernels.faster(Counter({(8, 8): 1}), 4) == expected
+
+
+def test_the_measured_shapes_are_those_of_linear_layers(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Counter[tuple[int, int]]] = []
+    monkeypatch.setattr(kernels, "faster", lambda shapes, rows: seen.append(shapes) or "torch")  # type: ignore[func-returns-value]
+    monkeypatch.setattr(kernels, "LONG", {"cpu": 0.0, "cuda": 0.0})
+    plan_study([*small, "position=learned"])
+    [shapes] = seen
+    assert shapes == Counter({(16, 16): 4, (16, 64): 1, (64, 16): 1, (16, 256): 1})  # attention, FFN, tied head

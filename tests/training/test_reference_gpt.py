@@ -1,0 +1,35 @@
+"""The model that is raced against a plain GPT-2 computes what that one does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from reference_gpt import FFNS, GPT, NORMS, Size, adopt, loss_of
+from torch.nn.functional import cross_entropy
+
+from ablate.data.build import build_task
+from ablate.model.build import initialised_model
+
+
+@pytest.mark.parametrize("ffn", FFNS)
+@pytest.mark.parametrize("norm", NORMS)
+def test_loss_and_gradients_are_the_references_in_float64(norm: str, ffn: str, plan: Callable[..., Any]) -> None:
+    planned = plan("+preset=gpt2", f"norm={norm}", f"ffn={ffn}", "model.layers=2", "model.dim=32", "model.heads=4")
+    config = planned.manifest.cells[0].config
+    task = build_task(config)
+    ours = initialised_model(config, task, 0).double()
+    reference = GPT(Size(task.vocab, task.context, 2, 4, 32), norm, ffn).double()
+    adopt(reference, ours.state_dict())
+    batch = task.batch(0, 0, 4)
+    loss = cross_entropy(ours(**batch.inputs).flatten(0, -2), batch.targets.flatten())
+    expected = loss_of(reference, batch.inputs["tokens"], batch.targets)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
+    loss.backward()
+    expected.backward()
+    gradients = GPT(Size(task.vocab, task.context, 2, 4, 32), norm, ffn).double()
+    adopt(gradients, {name: parameter.grad for name, parameter in ours.named_parameters(remove_duplicate=False)})
+    for found, parameter in zip(gradients.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(found, parameter.grad, rtol=1e-9, atol=1e-15)
