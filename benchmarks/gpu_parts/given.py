@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import subprocess
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+
+from ablate.config.schema import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = ["model.dim=16", "model.layers=1", "model.heads=2", "data.context=16", "train.batch_size=4", "eval.tokens=256"]
@@ -89,20 +92,13 @@ def one_cell(words: list[str]) -> Any:
     return passed[0]
 
 
-def changed(config: Any, values: dict[str, Any]) -> Any:
-    """A resolved configuration with other values of some keys, by their dotted names."""
-    for key, value in values.items():
-        section, _, name = key.rpartition(".")
-        config = config | ({section: config[section] | {name: value}} if section else {name: value})
-    return config
-
-
-def on(config: Any, device: str, precision: str, compiled: bool = False) -> Any:
+def on(config: Config, device: str, precision: str, compiled: bool = False) -> Config:
     """A resolved configuration on a device in a precision, eager or compiled."""
-    return changed(config, {"train.device": device, "train.precision": precision, "train.compile": compiled})
+    train = dataclasses.replace(config.train, device=device, precision=precision, compile=compiled)
+    return dataclasses.replace(config, train=train)
 
 
-def trainer(given: Given, name: str, config: Any, seed: int = 0) -> Any:
+def trainer(given: Given, name: str, config: Config, seed: int = 0) -> Any:
     """A trainer of a resolved configuration, in a folder of its own, as a worker makes it."""
     from ablate.results.run import Run
     from ablate.training.devices import settle

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from gpu_parts.given import Findings, Given, changed, losses, on, one_cell, trainer
+from gpu_parts.given import Findings, Given, losses, on, one_cell, trainer
 
 FORMS = {
     "decoder": ["data.context=64"],
@@ -38,7 +38,7 @@ def variants(given: Given, found: Findings) -> None:
             node = read_plain(groups()[group][variant]) | NARROW.get(variant, {})
             for form in given.pick([list(FORMS)[(number + turn) % len(FORMS)]], FORMS):
                 for dropout in given.pick([0.1 * (turn % 2)], [0.0, 0.1]):
-                    config = changed(references[form], {group: node, "model.dropout": dropout})
+                    config = references[form].with_value(group, node).with_value("model.dropout", dropout)
                     name = f"{group}={variant}, {form}, dropout {dropout}"
                     apart, used = compared(given, found, f"c{count}", name, config)
                     worst, count = max(worst, apart), count + 1
