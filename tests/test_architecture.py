@@ -236,3 +236,35 @@ def test_every_dependency_is_pinned_and_no_package_of_a_users():
     assert names == set(NEEDED), "ablate.config.targets.NEEDED is what pyproject.toml names"
     pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
     assert {name.lower() for name in names} <= pinned, "constraints.txt has a version of each"
+
+
+# Resolved arguments of a component, and the plain form of what is hashed, flattened, diffed or written.
+MAPPINGS = {
+    "config.components": {"bind", "argument_problems", "defaults_of"},
+    "config.schema": {"typed", "neutral_groups"},
+    "config.factors": {"levels_of", "factors_of"},  # a level of each factor
+    "format.settings": {"flat"},
+    "results.run_key": {"numbers", "settings"},
+    "results.checksum": {"seal_of"},
+    "results.atomic": {"write_json", "read_json"},
+    "figures.stamp": {"stamp_of", "read_stamp"},
+}
+
+
+def test_what_packages_hand_each_other_is_typed():
+    """No function that another package calls takes or returns `dict[str, Any]`, but for `MAPPINGS`."""
+    called = {
+        f"{node.module}.{alias.name}"
+        for module, file in MODULES.items()
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module in MODULES and place(node.module) != place(module)
+        for alias in node.names
+    }
+    untyped: dict[str, set[str]] = {}
+    for module, file in MODULES.items():
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and f"{module}.{node.name}" in called:
+                arguments = [one.annotation for one in (*node.args.args, *node.args.kwonlyargs)]
+                if any("dict[str, Any]" in ast.unparse(hint) for hint in (*arguments, node.returns) if hint):
+                    untyped.setdefault(module.partition(".")[2], set()).add(node.name)
+    assert untyped == MAPPINGS, "make it a record"
