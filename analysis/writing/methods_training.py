@@ -169,8 +169,8 @@ def _all(cells: Iterable[Cell], section: str, key: str) -> str:
 
 
 def _class(node: Any) -> str:
-    """The class of a part: RMSNorm."""
-    target = node.get("_target_", "") if isinstance(node, dict) else node._target_
+    """The class of a part: RMSNorm; nothing where none is known."""
+    target = node.get("_target_", "") if isinstance(node, dict) else getattr(node, "_target_", "")
     return str(target).rpartition(".")[2]
 
 
