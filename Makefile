@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: sweep test test-all check catalogue clean
+.PHONY: sweep test test-all check catalogue gpu gpu-pack clean
 
 sweep: $(VENV)/.ready
 	$(BIN)/python -m ablate -m norm=ln,rms ffn=mlp,swiglu
@@ -46,6 +46,14 @@ $(VENV)/.all: $(VENV)/.ready
 
 catalogue: $(VENV)/.ready
 	$(BIN)/python -m ablate.catalogue
+
+# Everything that only a GPU can show, in nine minutes: in whatever environment has torch with CUDA.
+gpu:
+	$(PYTHON) benchmarks/gpu.py
+
+# Wheels of what that needs beside torch, for a machine without a package index: make gpu-pack GPU_PYTHON=3.12
+gpu-pack:
+	$(PYTHON) benchmarks/gpu_pack.py gpu-pack $(if $(GPU_PYTHON),--python $(GPU_PYTHON))
 
 clean:
 	rm -rf $(VENV)

@@ -46,6 +46,11 @@ ANALYSIS = {
     "cli": "escape sources case writing figures report",
 }
 FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
+# Mappings of anything that may cross a border: the arguments of resolved components, whose constructors are the schema,
+COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenance.source"
+# and what files hold, as JSON has it: what writes it, what reads it, what is hashed of it.
+FORMS_OF_FILES = "Config.as_json Config.unread Record.as_json typed neutral_groups flat read_json write_json seal_of "
+FORMS_OF_FILES += "numbers settings"
 DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue")  # of python -m
 
 
@@ -236,3 +241,37 @@ def test_every_dependency_is_pinned_and_no_package_of_a_users():
     assert names == set(NEEDED), "ablate.config.targets.NEEDED is what pyproject.toml names"
     pinned = {line.partition("==")[0].lower() for line in (ROOT / "constraints.txt").read_text().splitlines()}
     assert {name.lower() for name in names} <= pinned, "constraints.txt has a version of each"
+
+
+def told(node: ast.stmt) -> str:
+    """What a definition takes and returns, or a field holds, as its source says it."""
+    if isinstance(node, ast.FunctionDef):
+        return f"{ast.unparse(node.args)} -> {ast.unparse(node.returns) if node.returns else None}"
+    return ast.unparse(node.annotation) if isinstance(node, ast.AnnAssign) else ""
+
+
+def members(module: ast.Module) -> dict[str, str]:
+    """Functions, and public methods and fields of classes, with what they tell of types."""
+    found = {node.name: told(node) for node in module.body if isinstance(node, ast.FunctionDef)}
+    for owner in module.body:
+        for node in owner.body if isinstance(owner, ast.ClassDef) else []:
+            name = node.name if isinstance(node, ast.FunctionDef) else ast.unparse(getattr(node, "target", owner))
+            found |= {} if name.startswith("_") else {f"{owner.name}.{name}": told(node)}
+    return found
+
+
+def test_no_mapping_of_anything_crosses_the_border_of_a_package() -> None:
+    """A record says what it holds; for the rest there are two short lists above."""
+    trees = {module: ast.parse(file.read_text()) for module, file in MODULES.items()}
+    users: dict[tuple[str, str], set[tuple[str, str]]] = {}
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            for alias in node.names if isinstance(node, ast.ImportFrom) and node.module else []:
+                users.setdefault((node.module, alias.name), set()).add(place(module))
+    loose = {
+        name
+        for module, tree in trees.items()
+        for name, types in members(tree).items()
+        if "dict[str, Any]" in types and users.get((module, name.partition(".")[0]), set()) - {place(module)}
+    }
+    assert loose == {*COMPONENT_ARGUMENTS.split(), *FORMS_OF_FILES.split()}

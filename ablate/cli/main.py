@@ -45,9 +45,9 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   design=grid|one_at_a_time|leave_one_out|cumulative|fractional         zip=[model.layers,model.dim] values in pairs
   tune.key=optim.lr tune.values=[1e-3,3e-3] tune.seeds tune.extend      a key tuned for each cell
   model.layers model.heads model.dim model.dropout model.tie_embeddings model.scale_embeddings model.share_layers
-  data.context data.path data.tokenizer            eval.tokens eval.lengths
+  data.context data.path data.tokenizer            eval.tokens eval.val_share eval.lengths
   train.steps train.batch_size train.eval_every train.log_every train.device train.precision train.parallel
-  train.diagnostics train.compile train.average
+  train.diagnostics train.compile train.products train.average
   optim.lr optim.warmup optim.weight_decay optim.betas optim.clip optim.schedule optim.floor
   match=params|flops       widths by the reference match=flops_total    steps by the reference
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]

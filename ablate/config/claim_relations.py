@@ -13,6 +13,7 @@ RELATIONS = ("less", "greater", "equivalent", "diverges_more", "rank_correlates"
 
 Number = int | float
 Level = str | int | float | bool | None  # of a factor
+Levels = dict[str, Level]  # one of each factor
 Side = dict[str, Level | list[Level]]  # the levels of factors that it asks for, one or several of each
 Sides = tuple[Side, Side]
 

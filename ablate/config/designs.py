@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,12 +16,20 @@ if TYPE_CHECKING:
 Cell = tuple[int, ...]
 
 
+class Aliases(TypedDict, total=False):
+    """What a fractional design cannot tell apart: chains of two-way interactions that are one column, `together`."""
+
+    resolution: str
+    generators: list[str]
+    together: list[list[str]]
+
+
 class Arranged(NamedTuple):
     """The cells of a design, what a reader must know of it, and what cannot be told apart: fractional designs only."""
 
     cells: list[Cell]
     notes: list[str]
-    aliases: dict[str, Any]
+    aliases: Aliases
 
 
 def lay_out(design: str, counts: dict[str, int], base: Cell) -> Arranged:
@@ -136,7 +144,7 @@ def _factors(n: int) -> str:
     return f"{n} factor{'s' * (n != 1)}"
 
 
-def _aliases(names: list[str], words: list[str], signs: np.ndarray) -> dict[str, Any]:
+def _aliases(names: list[str], words: list[str], signs: np.ndarray) -> Aliases:
     """Generators, two-way interactions whose columns are equal, and the resolution, in the factors' names."""
     letters = _letters(len(names) - len(words))
     spelt = dict(zip(letters, names, strict=False))
@@ -152,7 +160,7 @@ def _aliases(names: list[str], words: list[str], signs: np.ndarray) -> dict[str,
     }
 
 
-def _said(aliases: dict[str, Any]) -> list[str]:
+def _said(aliases: Aliases) -> list[str]:
     chains = [" = ".join(pairs) for pairs in aliases["together"]]
     clear = "no two-way interaction is aliased with another"
     told = f"aliased two-way interactions: {'; '.join(chains)}" if chains else clear

@@ -10,9 +10,10 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
+from ablate.config.claim_relations import Level, Levels
 from ablate.config.command import Command
 from ablate.config.compose import Composed
-from ablate.config.designs import DESIGNS, Cell, lay_out, size
+from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, LATER_GROUPS
 
@@ -32,7 +33,7 @@ class Design:
     base: dict[str, int]  # of the factors that are compared
     cells: list[Cell]
     notes: list[str]
-    aliases: dict[str, Any]
+    aliases: Aliases
     problems: list[Problem]
 
     @property
@@ -154,12 +155,12 @@ def level_of(cell: Composed, key: str) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else json.dumps(OmegaConf.to_container(value))
 
 
-def levels_of(cell: Composed, design: Design) -> dict[str, Any]:
+def levels_of(cell: Composed, design: Design) -> Levels:
     """A cell's level of every factor."""
     return {name: join(tuple(level_of(cell, key) for key in keys)) for name, keys in design.keys.items()}
 
 
-def factors_of(levels: list[dict[str, Any]], design: Design) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+def factors_of(levels: list[Levels], design: Design) -> tuple[dict[str, list[Level]], Levels]:
     """The factors' levels in the order given, without repetition, and the level of the reference."""
     names = list(design.keys)
     found = {

@@ -249,7 +249,7 @@ def _filled(plain: dict[str, Any]) -> dict[str, Any]:
     for key, value in LATER.items():
         section, _, name = key.rpartition(".")
         if section in SECTIONS:
-            plain = plain | {section: {name: value} | plain[section]}
+            plain = plain | {section: {name: value} | plain.get(section, {})}
         elif not section:
             plain = {key: value} | plain
     return plain

@@ -47,7 +47,7 @@ class Asked:
     overrides: list[str]
     name: str | None = None
     file: str = ""
-    kept: dict[str, Any] = dataclasses.field(default_factory=dict)  # entries of the manifest
+    kept: dict[str, str | None] = dataclasses.field(default_factory=dict)  # entries of the manifest
     claims: dict[str, Claim] = dataclasses.field(default_factory=dict)
     changed: bool = False  # whether the command line, or the tier, changes levels that claims are about
     problems: list[Problem] = dataclasses.field(default_factory=list)

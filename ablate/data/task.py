@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -91,7 +91,7 @@ class Task:
             raise ValueError(f"data: nothing computes the metric {unknown[0]} of {type(self).__name__}; {how}")
         return {name: known[name] for name in dict.fromkeys(("loss", *self.metrics))}
 
-    def metric_facts(self) -> dict[str, Any]:
+    def metric_facts(self) -> dict[str, list[str] | dict[str, str]]:
         """What readers of its metrics have to know, as plain data: see Metric."""
         measured = self.measured()
         return {

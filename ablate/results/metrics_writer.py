@@ -7,10 +7,12 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from ablate.results.atomic import finite, no_link
 from ablate.results.checksum import Sum
+
+Row = dict[str, float]  # a logged step: step, tokens, seconds, and metrics by name
 
 
 class MetricsWriter:
@@ -26,7 +28,7 @@ class MetricsWriter:
         self.bytes, self.sum = offset, hashlib.sha256(self.file.read(offset))  # and so on: no file is read twice
         self.file.seek(offset)
 
-    def write(self, row: dict[str, Any]) -> None:
+    def write(self, row: Row) -> None:
         """Append one row and hand it to the operating system; raises what `check` does."""
         self.check()
         left = json.dumps(finite(row), allow_nan=False).encode() + b"\n"

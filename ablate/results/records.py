@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from ablate.config.claim_relations import Claim, Level, Number
+from ablate.config.citations import Entry
+from ablate.config.claim_relations import Claim, Level, Levels, Number
+from ablate.config.designs import Aliases
 from ablate.config.schema import Config
 from ablate.config.typed_json import Record, later, record
 
 FORMAT = 2  # of provenance, run keys and manifests; 1, of which none said so, had the paths of modules in keys
 
 Way = Literal["min", "max"]  # in which a metric is better
-Levels = dict[str, Level]  # one of each factor
 
 
 @record
@@ -85,7 +86,7 @@ class PlannedRun(Record):
 
     cell: str
     seed: int
-    tuned: dict[str, Any] | None = later(default=None)
+    tuned: Levels | None = later(default=None)
     path: str
 
 
@@ -95,7 +96,7 @@ class UnitRun(Record):
 
     cell: Cell
     seed: int
-    tuned: dict[str, Any] | None = later(default=None)
+    tuned: Levels | None = later(default=None)
     path: str
 
 
@@ -223,9 +224,9 @@ class Manifest(Record):
     question: str | None = later(default=None)
     placebo_of: str | None = later(default=None)
     exchange_of: str | None = later(default=None)
-    aliases: dict[str, Any] = dataclasses.field(default_factory=dict)
+    aliases: Aliases = dataclasses.field(default_factory=Aliases)
     remarks: list[str] = dataclasses.field(default_factory=list)
-    papers: dict[str, Any] = later(default={})  # entries by key, of each variant; texts in older ones
+    papers: dict[str, dict[str, Entry] | str] = later(default={})  # of each variant, by key; texts in older ones
     tunes: str | None = later(default=None)
     tune: Tune | None = later(default=None)
     endpoint: str | None = later(default=None)

@@ -13,6 +13,7 @@ from ablate.config.typed_json import Record, parse
 from ablate.results.atomic import no_link, read_json, read_sealed
 from ablate.results.damage import verify, verify_kept
 from ablate.results.lease import Holder, Lease, holder, take
+from ablate.results.metrics_writer import Row
 from ablate.results.result import Evaluation, Metrics, Provenance, Result
 from ablate.results.tables import parse_lines
 
@@ -83,7 +84,7 @@ class Run:
         except FileNotFoundError:
             return None
 
-    def metrics(self) -> tuple[list[dict[str, Any]], int]:
+    def metrics(self) -> tuple[list[Row], int]:
         """The logged steps in order, and how many torn lines were passed over."""
         try:
             lines = self.metrics_file.read_bytes().split(b"\n")

@@ -7,7 +7,7 @@ import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import read_plain
@@ -16,6 +16,7 @@ from ablate.config.targets import allowed_packages
 from ablate.format.suggest import instead
 from ablate.results.choose import studies
 from ablate.results.damage import unsealed, verify, why_without
+from ablate.results.metrics_writer import Row
 from ablate.results.result import Result
 from ablate.results.run import Run, noted
 from ablate.results.study import Study, load_study
@@ -34,7 +35,7 @@ class LoadedRun(NamedTuple):
 
     run: Run
     config: Config
-    metrics: list[dict[str, Any]]
+    metrics: list[Row]
     result: Result | None
 
     def __repr__(self) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from ablate.results.metrics_writer import Row
 from ablate.results.result import Overfits
 
 OVERFITS = 1.02  # times the lowest validation loss, at the end: more than evaluations of one run differ by
 WINDOW = 5  # logged steps whose training losses are averaged: single batches differ
-
-Row = dict[str, Any]
 
 
 def overfits(rows: Sequence[Row]) -> Overfits | None:
@@ -24,9 +22,9 @@ def overfits(rows: Sequence[Row]) -> Overfits | None:
         return None
     lowest = min(evaluated, key=lambda row: row["val/loss"])
     times = evaluated[-1]["val/loss"] / lowest["val/loss"] if lowest["val/loss"] > 0 else 1.0
-    if times <= OVERFITS or not _trained(rows, None) < _trained(rows, lowest["step"]):
+    if times <= OVERFITS or not _trained(rows, None) < _trained(rows, int(lowest["step"])):
         return None
-    return Overfits(times=round(times, 4), step=lowest["step"])
+    return Overfits(times=round(times, 4), step=int(lowest["step"]))
 
 
 def _trained(rows: Sequence[Row], step: int | None) -> float:

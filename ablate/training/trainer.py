@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +24,7 @@ from ablate.model.placebo import data_seed
 from ablate.model.products import use
 from ablate.results.atomic import set_aside, write_atomic
 from ablate.results.checksum import digest, sealed_archive, unsealed_archive
-from ablate.results.metrics_writer import MetricsWriter
+from ablate.results.metrics_writer import MetricsWriter, Row
 from ablate.results.run import Run
 from ablate.training.compiling import compile_in_place
 from ablate.training.diagnostics import diagnose
@@ -105,7 +104,7 @@ class Trainer:
         """Train to the last step and return the metrics of that step.  Raises Interrupted and Diverged."""
         progress, steps = self.progress, self.loop.steps
         saved = time.monotonic()
-        row: dict[str, Any] = {}
+        row: Row = {}
         if progress.offset == 0:
             row = self.log({})
         while progress.step < steps:
@@ -160,7 +159,7 @@ class Trainer:
             print(f"ablate: {self.run.path}: {said}, whose gradients add up to the same", file=sys.stderr, flush=True)
         return loss.detach()
 
-    def log(self, update: dict[str, float]) -> dict[str, Any]:
+    def log(self, update: Row) -> Row:
         """Write one row for this step, with the evaluations that are due, then judge whether the run diverged."""
         step, steps, size = self.progress.step, self.loop.steps, self.loop.batch_size
         evaluated: dict[str, float] = {}
@@ -192,7 +191,7 @@ class Trainer:
                 found, self.documents = found | ended.metrics, ended.documents
         return found
 
-    def judge(self, row: dict[str, Any]) -> None:
+    def judge(self, row: Row) -> None:
         """Raise Diverged for a loss that is not finite, or a training loss that stays 1.1 times above its first value.
 
         It stays where no loss logged over a tenth of the steps is lower, or none of the last two of the run.  What the

@@ -10,7 +10,6 @@ import dataclasses
 import itertools
 import shlex
 from pathlib import Path
-from typing import Any
 
 from ablate import format
 from ablate.config.errors import Refused
@@ -20,7 +19,7 @@ from analysis import figures, sources
 from analysis.case import Case
 from analysis.cli import arguments as arguments_
 from analysis.figures.draw.page import page_of
-from analysis.figures.stamp import read_stamp, stamp_of
+from analysis.figures.stamp import Stamp, read_stamp, stamp_of
 
 SHOWN = 6  # changed runs that are named
 
@@ -52,7 +51,7 @@ def _around(file: Path, study: str) -> Path | None:
     return above[2] if there else None
 
 
-def _stamped(file: Path) -> dict[str, Any]:
+def _stamped(file: Path) -> Stamp:
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -63,7 +62,7 @@ def _stamped(file: Path) -> dict[str, Any]:
     return found
 
 
-def _case(stamped: dict[str, Any], results: Path, folder: Path | None) -> Case:
+def _case(stamped: Stamp, results: Path, folder: Path | None) -> Case:
     """The study that the figure is of, as it is now, with the edits of `folder`.  Raises `Refused` where it is gone."""
     if not stamped.get("source"):
         return arguments_.case(results, sources.read(results, choose_study(results, str(stamped["study"]))), folder)
@@ -75,7 +74,7 @@ def _case(stamped: dict[str, Any], results: Path, folder: Path | None) -> Case:
     return arguments_.case(results, arguments_.study_of(given), folder)
 
 
-def _today(stamped: dict[str, Any], case: Case) -> dict[str, Any] | None:
+def _today(stamped: Stamp, case: Case) -> Stamp | None:
     """The stamp that the figure would have now; None where the study holds nothing for it any more."""
     name, manifest = str(stamped["figure"]), case.study.manifest
     if name not in {kind.name for kind in figures.KINDS}:
@@ -85,7 +84,7 @@ def _today(stamped: dict[str, Any], case: Case) -> dict[str, Any] | None:
     return None if table is None else stamp_of(name, table, page_of(manifest, edits), case.study)
 
 
-def _differences(stamped: dict[str, Any], now: dict[str, Any] | None, case: Case) -> list[str]:
+def _differences(stamped: Stamp, now: Stamp | None, case: Case) -> list[str]:
     """What has changed since the figure was drawn, a line each."""
     if now is None:
         return [f"{stamped['study']} holds nothing for a figure {stamped['figure']} any more"]
@@ -99,7 +98,7 @@ def _differences(stamped: dict[str, Any], now: dict[str, Any] | None, case: Case
     return lines
 
 
-def _changed(stamped: dict[str, Any], now: dict[str, Any], case: Case) -> str:
+def _changed(stamped: Stamp, now: Stamp, case: Case) -> str:
     """Which runs are not what they were."""
     if not stamped.get("runs") or not now.get("runs"):
         return ""

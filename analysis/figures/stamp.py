@@ -22,10 +22,11 @@ from ablate.results.study import Study
 from analysis.figures.draw.page import Page
 
 MARK = "ablate figure "
+Stamp = dict[str, str]
 MOST = 2000  # runs that are named one by one
 
 
-def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> dict[str, Any]:
+def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> Stamp:
     """What is written into the file of a figure."""
     manifest = study.manifest
     found = {"study": manifest.study, "figure": name, "table": table_hash(table, page), "edits": page_hash(page)}
@@ -35,7 +36,7 @@ def stamp_of(name: str, table: pandas.DataFrame, page: Page, study: Study) -> di
     return found | ({"runs": run_hashes(study)} if len(study.runs) <= MOST else {})
 
 
-def metadata(stamped: dict[str, Any]) -> dict[str, str]:
+def metadata(stamped: Stamp) -> dict[str, str]:
     """The stamp as entries that PDF and PNG have: a title, the command, and all of it as JSON in ASCII."""
     keywords = MARK + json.dumps(stamped, separators=(",", ":"), sort_keys=True)
     return {"Title": f"{stamped['figure']} of {stamped['study']}", "Subject": stamped["command"], "Keywords": keywords}
@@ -128,7 +129,7 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def read_stamp(data: bytes) -> dict[str, Any] | None:
+def read_stamp(data: bytes) -> Stamp | None:
     """The stamp of a PDF or a PNG, or None where it has none."""
     texts = _pdf_texts(data) if data.startswith(b"%PDF") else _png_texts(data)
     found = next((text.removeprefix(MARK) for text in texts if text.startswith(MARK)), None)

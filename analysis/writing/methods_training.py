@@ -75,9 +75,9 @@ def loop(case: Case) -> Iterator[str]:
     )
     seen = ranged(list(dict.fromkeys(format.passes(_passes(manifest, cell)) for cell in cells)))
     steps, batch = _all(cells, "train", "steps"), _all(cells, "train", "batch_size")
-    precision = _all(cells, "train", "precision")
+    precision, ways = _all(cells, "train", "precision"), listed(_ways(cells))
     taken = f"A run takes {steps} steps of {batch} examples ({tokens} positions a step, {seen})"
-    yield taken + f" in {precision}" * bool(precision) + "."
+    yield taken + f" in {precision}" * bool(precision) + f" {ways}" * bool(ways) + "."
     if optimiser := _optimiser(cells, mention(manifest, "optim")):
         yield f"The optimiser is {optimiser}."
     peak, warmup, floor = (_all(cells, "optim", key) for key in ("lr", "warmup", "floor"))
@@ -91,6 +91,13 @@ def loop(case: Case) -> Iterator[str]:
     averages = {cell.config.train.average for cell in cells} - {"none"}
     if averages:
         yield f"What is measured is an average of the weights ({', '.join(sorted(averages))})."
+
+
+def _ways(cells: list[Cell]) -> list[str]:
+    """How all models are computed, where it is not as torch does by itself."""
+    trained = [cell.config.train for cell in cells]
+    onednn = all(train.products == "onednn" for train in trained)
+    return ["with products by oneDNN"] * onednn + ["with compiled models"] * all(train.compile for train in trained)
 
 
 def _optimiser(cells: list[Cell], papers: str) -> str:
@@ -162,8 +169,8 @@ def _all(cells: Iterable[Cell], section: str, key: str) -> str:
 
 
 def _class(node: Any) -> str:
-    """The class of a part: RMSNorm."""
-    target = node.get("_target_", "") if isinstance(node, dict) else node._target_
+    """The class of a part: RMSNorm; nothing where none is known."""
+    target = node.get("_target_", "") if isinstance(node, dict) else getattr(node, "_target_", "")
     return str(target).rpartition(".")[2]
 
 

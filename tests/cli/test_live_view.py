@@ -22,7 +22,7 @@ from fake_studies import a_cell, a_manifest, edit_json, whole
 from rich.console import Console, Group
 
 from ablate.cli.monitor import state, view
-from ablate.config.schema import typed
+from ablate.config.schema import stored
 from ablate.format import duration
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest, write_manifest
@@ -43,7 +43,7 @@ def make_study(results: Path, labels: tuple[str, ...] = ("ln + mlp", "ln + swigl
             label=label,
             task="text",
             flops_per_token=6000,
-            config=typed(whole({"train": {"steps": STEPS}})),
+            config=stored(whole({"train": {"steps": STEPS}})),
         )
         for i, label in enumerate(labels)
     ]

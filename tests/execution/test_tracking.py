@@ -19,7 +19,7 @@ from conftest import read_terminal
 from crashing_norm import wait_for
 from fake_studies import a_cell, whole
 
-from ablate.config.schema import COMPONENTS, STUDY_KEYS, typed
+from ablate.config.schema import COMPONENTS, STUDY_KEYS, stored
 from ablate.execution.child_process import program
 from ablate.execution.tracking import process
 from ablate.execution.tracking.mirror import Mirror
@@ -166,7 +166,7 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
     assert [run["exit_code"] for _, run in sorted(runs.items())] == [0, 2, 1, 0]
     assert [run["summary"]["status"] for _, run in sorted(runs.items())] == ["done", "diverged", "failed", "done"]
     assert [run["tags"][3:] for _, run in sorted(runs.items())] == [[], ["diverged"], ["failed"], []]
-    run, config, parts = runs["ln/s0"], typed(whole(OWN)).as_json(), {name: {} for name in COMPONENTS}
+    run, config, parts = runs["ln/s0"], stored(whole(OWN)).as_json(), {name: {} for name in COMPONENTS}
     assert (run["project"], run["run_group"], run["job_type"]) == ("trial", STUDY, "ln")
     assert run["tags"] == ["norm=ln", "optim.lr=0.001", "model=decoder"] and run["git"] == {"commit": GIT["commit"]}
     assert {name: value for name, value in run["config"].items() if name != "_wandb"} == {
@@ -378,7 +378,7 @@ def test_a_run_that_ends_while_it_is_shown_gets_what_only_its_end_tells(tmp_path
 
 def test_names_that_a_cell_does_not_tell_apart_are_left_out() -> None:
     own = {"norm": {"_target_": "mine.Norm"}, "seed": {"init": 3}}
-    config = typed(whole(own) | {"data": {"path": "x"}, "reuse": "any"})
+    config = stored(whole(own) | {"data": {"path": "x"}, "reuse": "any"})
     levels = {"norm": "my-norm", "data": "text"}
     cell = a_cell(name="my-norm-mlp-pre-rope-mha-gpt2", levels=levels, config=config)
     found = settings(cell)

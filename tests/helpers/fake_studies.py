@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ablate.config.designs import lay_out
-from ablate.config.schema import typed
+from ablate.config.schema import stored
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import study_folder
 from ablate.results.records import Cell, Manifest
@@ -232,7 +232,7 @@ def a_manifest(**fields: Any) -> Manifest:
 def a_cell(**fields: Any) -> Cell:
     """A cell with these fields, and next to nothing in those that every cell has."""
     bare = {"name": "cell", "label": "cell", "levels": {}, "reference": False, "params": 1, "flops_per_token": 1}
-    return Cell(**(bare | {"id": "c0", "batches": "b0", "task": "f0", "config": typed(whole())} | fields))
+    return Cell(**(bare | {"id": "c0", "batches": "b0", "task": "f0", "config": stored(whole())} | fields))
 
 
 def with_manifest(study: Study, **fields: Any) -> Study:

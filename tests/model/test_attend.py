@@ -203,6 +203,13 @@ def test_scores_keep_float32_under_autocast() -> None:
     assert in_float32(*triple()[:2]).dtype == torch.float64
 
 
+def test_scores_in_float32_break_no_graph() -> None:
+    query, key = (x.to(torch.bfloat16) for x in triple()[:2])
+    compiled = torch.compile(in_float32, backend="aot_eager", fullgraph=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(compiled(query, key), in_float32(query, key))
+
+
 @pytest.mark.parametrize("heads", [6, 8, 12])
 def test_alibi_loses_less_in_bf16_than_queries_and_keys(heads: int) -> None:
     """Whole numbers beyond 256 are rounded, and slopes that are no power of two everywhere."""

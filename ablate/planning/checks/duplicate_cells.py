@@ -18,7 +18,6 @@ from ablate.planning.checks.validate import Checked
 from ablate.results.records import Cell
 from ablate.results.run_key import numbers
 
-Row = dict[str, Any]
 Pair = tuple[int, int]
 Signature = list[list[float]] | None  # of a copy: of each of its outputs the size, then projections
 ROUNDING = 1e-10  # of the size: in float64 what sums in another order leave, and far below what float32 can tell

@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, Config
 from ablate.model.build import build_model
+from ablate.model.dropout import Dropout
 from ablate.planning.checks.small_models import facts_of
 from ablate.planning.checks.user_code import beside
 from ablate.planning.checks.validate import Checked
@@ -27,6 +28,7 @@ from ablate.training.devices import cards, environments
 from ablate.training.scoring import positions_at_once
 
 FLOAT = 4  # bytes
+DRAWING = 4 * 8  # bytes for each number of a dropout's mask: four of int64 at a time in its hash
 MOMENTS = 2  # numbers that the optimiser keeps per parameter, as Adam does
 PROCESS = {"cpu": 3.3e8, "cuda": 5e8}  # bytes of torch itself, and on a GPU of its context and kernels
 HEAP = {"cpu": 1.4, "cuda": 1.1}  # bytes that allocators hold for one in use; 1.2 to 1.6 measured on the CPU
@@ -73,7 +75,8 @@ class AsExplicit(AsFused):
 
 
 def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int, int]:
-    """Bytes that a training step in float32 keeps for backward, and those of its largest tensor: logits, mostly."""
+    """Bytes that a training step in float32 keeps for backward, and half of what its largest operation takes beside:
+    those of the logits, mostly, beside which their gradient stands."""
     kept: dict[int, Tensor] = {}
 
     def pack(x: Tensor) -> Tensor:
@@ -84,6 +87,7 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
         model = build_model(config, task)
         inputs = {name: x.expand(batch, *x.shape[1:]).clone() for name, x in task.blank().items()}
         own = {x.untyped_storage()._cdata for x in (*model.parameters(), *model.buffers(), *inputs.values())}
+        drawn = masks_drawn(model)
         fused = AsFused() if device == "cuda" else AsExplicit()
         with fused, torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
             logits = model(**inputs)
@@ -91,7 +95,16 @@ def kept_bytes(config: Config, task: Any, batch: int, device: str) -> tuple[int,
             loss = F.cross_entropy(logits.float().flatten(0, -2), targets.flatten())
     sizes = [x.untyped_storage().nbytes() for key, x in kept.items() if key not in own]
     del loss
-    return sum(sizes), max([*sizes, logits.numel() * FLOAT])
+    return sum(sizes), max([*sizes, logits.numel() * FLOAT, *(DRAWING * numbers // 2 for numbers in drawn)])
+
+
+def masks_drawn(model: nn.Module) -> list[int]:
+    """A list that has, once the model was called, how many numbers each dropout has drawn a mask for."""
+    found: list[int] = []
+    for module in model.modules():
+        if isinstance(module, Dropout) and module.p > 0:
+            module.register_forward_pre_hook(lambda _, given: found.append(given[0].numel()))
+    return found
 
 
 def estimate(params: int, kept: int, largest: int, outputs: int, config: Config) -> float:

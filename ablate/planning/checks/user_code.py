@@ -107,7 +107,7 @@ class Described(Task):
         self.inputs, self.seen, self.told = facts["inputs"], facts["seen"], facts["metric_facts"]
         vars(self).update({name: facts[name] for name in FACTS})
 
-    def metric_facts(self) -> dict[str, Any]:
+    def metric_facts(self) -> dict[str, list[str] | dict[str, str]]:
         """See Task, as its own process told it."""
         return self.told
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fake_studies import fabricate, whole, with_cells
 
-from ablate.config.schema import typed
+from ablate.config.schema import stored
 from ablate.results.records import Cell
 from ablate.results.study import load_study
 from analysis.case import Case, case_of
@@ -75,7 +75,7 @@ def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
     def configured(i: int, _: Cell) -> dict[str, Any]:
         norm = {"_target_": f"x.Norm{i // 2}", "_partial_": True}
         more = {"norm": norm} | ({"ffn": {"width": 1}} if i else {})
-        return {"config": typed(whole(more) | {"results_dir": f"somewhere{i}"})}
+        return {"config": stored(whole(more) | {"results_dir": f"somewhere{i}"})}
 
     study = with_cells(load_study(tmp_path, name), configured)
     (sheet,) = sections.differences(case_of(tmp_path, study)).sheets

@@ -61,6 +61,14 @@ def test_what_backward_keeps_is_what_it_would_keep(overrides: str, small: list[s
     assert counted == pytest.approx(really_kept(cell, 8), rel=0.02)
 
 
+def test_the_masks_of_dropout_count_while_they_are_drawn(small: list[str]) -> None:
+    """Of the largest, attention's: (batch, heads, context, context) numbers of 8 bytes, four of them at a time."""
+    plain, dropped = (checked(small, f"model.dropout={p}", "data.context=64") for p in (0, 0.1))
+    batch, heads = 8, plain.config.model.heads
+    (_, before), (_, after) = (memory.kept_bytes(cell.config, cell.task, batch, "cpu") for cell in (plain, dropped))
+    assert 2 * after == 32 * batch * heads * 64 * 64 > 2 * before
+
+
 def test_the_estimate_has_all_its_parts(small: list[str]) -> None:
     config = checked(small).config
     heap, base = memory.HEAP["cpu"], memory.PROCESS["cpu"]

@@ -1,0 +1,115 @@
+"""Attention's kernels, each against products in float64; and dropout's masks on every device, bit for bit."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from gpu_parts.given import Findings, Given
+
+KERNELS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+OURS = ("flash", "efficient", "math", "explicit")  # what must be right; cuDNN's is off and only looked at
+NEAR = 0.03  # of the largest entry: outputs and gradients of bf16 products
+HEADS, FEATURES = 4, 32
+
+
+def attention(given: Given, found: Findings) -> None:
+    """Outputs and gradients by kernel, length, mask and bias, in bf16; queries that see nothing must be finite."""
+    lengths = given.pick([24], [64, 192, 256, 1024])
+    table: dict[str, dict[str, Any]] = {}
+    for length, causal, masked, biased in itertools.product(
+        lengths, (True, False), (False, True), (None, "T5", "−100")
+    ):
+        exact = gradients("explicit", *made(length, masked, biased, torch.float64, "cpu"), causal)
+        name = f"T={length}{' causal' * causal}{' masked' * masked}{f' bias {biased}' if biased else ''}"
+        for kernel in ("explicit", *KERNELS):
+            table.setdefault(kernel, {})[name] = apart = tried(given, kernel, length, masked, biased, causal, exact)
+            wrong = isinstance(apart, float) and not apart < NEAR
+            found.expect(not wrong or kernel not in OURS, f"{kernel}, {name}: {apart} of the largest entry is wrong")
+    found.tell(worst={kernel: worst(row) for kernel, row in table.items()})
+    found.tell(refused={kernel: sum(isinstance(x, str) for x in row.values()) for kernel, row in table.items()})
+    if bad := {name: x for name, x in table["cudnn"].items() if isinstance(x, float) and not x < NEAR}:
+        found.tell(cudnn_wrong=bad)
+
+
+def worst(row: dict[str, Any]) -> float | None:
+    """The largest difference of a kernel that took anything; nan counts as the largest."""
+    numbers = [x for x in row.values() if isinstance(x, float)]
+    return max(numbers, key=lambda x: (x != x, x), default=None)
+
+
+def tried(
+    given: Given, kernel: str, length: int, masked: bool, biased: str | None, causal: bool, exact: list[Tensor]
+) -> float | str:
+    """The largest relative difference of a kernel's output and gradients; why, where it does not take them."""
+    try:
+        got = gradients(kernel, *made(length, masked, biased, torch.bfloat16, given.device), causal)
+    except RuntimeError as error:
+        return str(error).strip().splitlines()[0]
+    pairs = [(a.double().cpu(), b) for a, b in zip(got, exact, strict=True)]
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+
+
+def made(
+    length: int, masked: bool, biased: str | None, dtype: torch.dtype, device: str
+) -> tuple[list[Tensor], Tensor | None]:
+    """Queries, keys, values and a bias from a seed, rounded to bf16 for every type, and a mask (2, T), some of it 0.
+
+    The bias is float32 at least, as position encodings make it.
+    """
+    draw = torch.Generator().manual_seed(0)
+    rounded = [torch.randn(2, HEADS, length, FEATURES, generator=draw).bfloat16() for _ in range(3)]
+    if biased:
+        rounded.append(((torch.randn(HEADS, length, length, generator=draw)) - 100 * (biased == "−100")).bfloat16())
+    mask = torch.ones(2, length)
+    mask[1, length - length // 3 :] = 0
+    dtypes = [dtype] * 3 + [torch.promote_types(dtype, torch.float32)]
+    tensors = [x.to(device, kind).requires_grad_() for x, kind in zip(rounded, dtypes, strict=False)]
+    return tensors, mask.to(device) if masked else None
+
+
+def gradients(kernel: str, tensors: list[Tensor], mask: Tensor | None, causal: bool) -> list[Tensor]:
+    """The output of attention and the gradients of all that it reads, of a sum over real positions."""
+    from ablate.model.attend import attend_explicit, attend_fused
+
+    query, key, value, *bias = tensors
+    given: tuple[Any, ...] = (query, key, value, causal, bias[0] if bias else None, mask)
+    if kernel == "explicit":
+        out = attend_explicit(*given)
+    else:
+        with sdpa_kernel(KERNELS[kernel]):
+            out = attend_fused(*given)
+    weights = torch.linspace(-1, 1, out.shape[-1], device=out.device, dtype=out.dtype)
+    real = out if mask is None else out * mask[:, None, :, None].to(out.dtype)
+    return [real.detach(), *torch.autograd.grad((real * weights).sum(), tensors)]
+
+
+def dropout_masks(given: Given, found: Findings) -> None:
+    """One key gives one mask: on the CPU, on the device, compiled, and in parts of the batch."""
+    from ablate.model.dropout import Dropout, begin_at, rekey
+
+    shape = given.pick((4, 3, 7), (64, 6, 256, 256))
+    site = Dropout(0.1)
+    rekey(site, 3, 5)
+    site.key.fill_(0x1234_5678_9ABC_DEF)
+    expected = site(torch.ones(shape)) > 0
+    found.tell(kept=float(expected.double().mean()))
+    site.to(given.device)
+    x = torch.ones(shape, device=given.device)
+    eager = (site(x) > 0).cpu()
+    found.expect(torch.equal(eager, expected), f"{int((eager != expected).sum())} entries differ from the CPU's")
+    compiled = (torch.compile(site)(x) > 0).cpu()
+    found.expect(torch.equal(compiled, expected), f"{int((compiled != expected).sum())} entries differ when compiled")
+    half = shape[0] // 2
+    begin_at(site, half)
+    part = (site(x[half:]) > 0).cpu()
+    found.expect(torch.equal(part, expected[half:]), "the second half of a batch has other masks")

@@ -1,0 +1,116 @@
+"""How fast: synchronisations of a step, tokens/s and MFU of scale=base and GPT-2, eager and compiled, and a sweep."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import torch
+
+from gpu_parts.given import Findings, Given, command, compiler, losses, on, one_cell, results, trainer, wait
+
+WARM = 3  # steps before the clock starts; compiling takes place in the first
+
+
+def synchronisations(given: Given, found: Findings) -> None:
+    """Of each of 20 steps without logging: none, or the GPU waits for the CPU."""
+    config = on(
+        one_cell(given.words(*given.pick([], ["scale=small"]), "train.average=ema")).config, given.device, "bf16"
+    )
+    made = trainer(given, "run", config)
+    losses(made, WARM)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if given.device == "cuda":
+            torch.cuda.set_sync_debug_mode("warn")
+        for _ in range(20):
+            made.update(made.progress.step)
+            made.progress.step += 1
+        if given.device == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+    where = [f"{w.filename.rpartition('/')[2]}:{w.lineno}" for w in caught if "synchroniz" in str(w.message)]
+    found.tell(steps=20, synchronisations=len(where), where=sorted(set(where)))
+    found.expect(not where, f"{len(where)} synchronisations in 20 steps, at {sorted(set(where))}")
+
+
+def base(given: Given, found: Findings) -> None:
+    """scale=base, the reference and what else there is to attention."""
+    size, steps = given.pick([], ["scale=base"]), given.pick(2, 30)
+    for name, words, compiled in (
+        ("eager", [], False),
+        ("compiled", [], True),
+        ("alibi, compiled", ["position=alibi"], True),
+        ("dropout, eager", ["model.dropout=0.1"], False),
+    ):
+        found.tell(**{name: timed(given, name, one_cell(given.words(*size, *words)), steps, compiled)})
+
+
+def gpt2(given: Given, found: Findings) -> None:
+    """GPT-2 124M, in shape and vocabulary; at a toy size in vocabulary alone."""
+    cell = one_cell(given.words(*given.pick([], ["scale=gpt2"]), "+preset=gpt2"))
+    task, steps = Vocabulary(cell.task, given.pick(211, 50257)), given.pick(2, 20)
+    for name, compiled in (("eager", False), ("compiled", True)):
+        found.tell(**{name: timed(given, name, cell, steps, compiled, task)})
+
+
+class Vocabulary:
+    """A task with a larger vocabulary: the same bytes, spread over all ids."""
+
+    def __init__(self, task: Any, vocab: int):
+        self.task, self.vocab, self.outputs = task, vocab, vocab
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    def batch(self, seed: int, step: int, size: int) -> Any:
+        """The batch of the task with other ids."""
+        found = self.task.batch(seed, step, size)
+        spread = {name: x * 197 % self.vocab for name, x in found.inputs.items()}
+        return found._replace(inputs=spread, targets=found.targets * 197 % self.vocab)
+
+
+def timed(given: Given, name: str, cell: Any, steps: int, compiled: bool, task: Any = None) -> dict[str, Any]:
+    """Tokens/s, MFU and seconds of a cell's steps, of batches that grow no smaller for want of memory."""
+    from ablate.model.cost import count, utilisation
+    from ablate.training import trainer as training
+    from ablate.training.devices import device_name
+
+    task, build = task or cell.task, training.build_task
+    config = on(cell.config, given.device, "bf16", compiled)
+    training.build_task = lambda _: task  # type: ignore[assignment]
+    try:
+        with compiler(given):
+            made = trainer(given, name, config)
+            start = time.perf_counter()
+            losses(made, WARM)
+            wait(given)
+            warm = time.perf_counter() - start
+            start = time.perf_counter()
+            losses(made, steps)
+            wait(given)
+            seconds = (time.perf_counter() - start) / steps
+    finally:
+        training.build_task = build
+    budget, rate = count(config, task), made.loop.batch_size * task.positions / seconds
+    row = {"params": budget.params, "ms_per_step": round(1000 * seconds, 2), "tokens_per_second": round(rate)}
+    row |= {"mfu": utilisation(budget.flops_per_token, rate, device_name(given.torch_device), "bf16")}
+    if given.device == "cuda":
+        row |= {"peak_memory": torch.cuda.max_memory_allocated()}
+        torch.cuda.empty_cache()
+    return row | {"first_steps_seconds": round(warm, 1), "parts": made.progress.accumulation}
+
+
+def sweep(given: Given, found: Findings) -> None:
+    """The README's sweep at scale=base, from its command to its summary, and where its seconds go."""
+    words = given.words(*given.pick(["seeds=1"], ["scale=base", "data=stdlib"]), "norm=ln,rms", "ffn=mlp,swiglu")
+    seconds, done = command(["-m", *words])
+    found.expect(done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-400:]}")
+    rows = list(results(given.folder / "results").values())
+    found.expect(len(rows) == given.pick(4, 12), f"{len(rows)} runs have a result")
+    phases = {
+        phase: round(sum(row["seconds"][phase] for row in rows), 1) for phase in (rows[0]["seconds"] if rows else ())
+    }
+    found.tell(seconds=round(seconds, 1), runs=len(rows), seconds_of_all_runs=phases)
+    found.tell(tokens_per_second=[round(row["tokens_per_second"]) for row in rows], mfu=[row["mfu"] for row in rows])
+    found.tell(summary=done.stdout[-3000:])

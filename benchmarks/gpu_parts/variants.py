@@ -1,0 +1,77 @@
+"""Every variant in every form, with masks and with dropout: bf16 steps on the device, float32 steps on the CPU."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import torch
+
+from gpu_parts.given import Findings, Given, losses, on, one_cell, trainer
+
+FORMS = {
+    "decoder": ["data.context=64"],
+    "decoder, masks": ["data=reverse"],
+    "encoder": ["model=encoder", "data=mlm", "data.context=64"],
+    "encoder-decoder, masks": ["model=encoder_decoder", "data=addition"],
+}
+SIZE = ["model.dim=64", "model.layers=2", "model.heads=4", "train.batch_size=8", "optim.warmup=1"]
+STEPS = 3
+NEAR, LATER = 0.05, 0.5  # of losses near 4 at the first step, and at the last, which Adam's first steps lead to
+NARROW: dict[str, dict[str, Any]] = {"window": {"window": 16}}  # the default is wider than these contexts
+# Families by what their operators are called.
+KERNELS = {"flash_attention": "flash", "efficient_attention": "efficient", "cudnn_attention": "cudnn"}
+
+
+def variants(given: Given, found: Findings) -> None:
+    """Losses, gradients and kernels of each cell; at a toy size each variant in one form."""
+    from ablate.config.groups import groups
+    from ablate.config.plain_yaml import read_plain
+    from ablate.config.schema import COMPONENTS
+
+    references = {form: one_cell(given.words(*SIZE, *words)).config for form, words in FORMS.items()}
+    kernels: dict[str, list[str]] = {}
+    worst, count = 0.0, 0
+    for number, group in enumerate(COMPONENTS):
+        for turn, variant in enumerate(sorted(groups()[group])):
+            node = read_plain(groups()[group][variant]) | NARROW.get(variant, {})
+            for form in given.pick([list(FORMS)[(number + turn) % len(FORMS)]], FORMS):
+                for dropout in given.pick([0.1 * (turn % 2)], [0.0, 0.1]):
+                    config = references[form].with_value(group, node).with_value("model.dropout", dropout)
+                    name = f"{group}={variant}, {form}, dropout {dropout}"
+                    apart, used = compared(given, found, f"c{count}", name, config)
+                    worst, count = max(worst, apart), count + 1
+                    if used is not None:
+                        kernels.setdefault("+".join(used) or "explicit", []).append(name)
+    found.tell(cells=count, worst_difference=worst)
+    found.tell(kernels={kernel: len(names) for kernel, names in kernels.items()}, kernels_of=kernels)
+    if given.device == "cuda":
+        found.expect("cudnn" not in "".join(kernels), f"cuDNN's attention is used: {kernels}")
+
+
+def compared(given: Given, found: Findings, folder: str, name: str, config: Any) -> tuple[float, list[str] | None]:
+    """How far a cell's first losses are apart on the device in bf16 and on the CPU in float32.
+
+    And the kernels of its attention, where that or its positions are what is looked at.
+    """
+    looked = name.startswith(("attention", "position"))
+    try:
+        here = losses(trainer(given, f"{folder}-cpu", on(config, "cpu", "fp32")), STEPS)
+        there = trainer(given, folder, on(config, given.device, "bf16"))
+        with torch.profiler.profile() if looked else contextlib.nullcontext() as profile:
+            far = losses(there, STEPS)
+        finite = all(bool(p.isfinite().all()) for p in there.model.parameters()) and all(map(math.isfinite, far))
+    except Exception as error:  # one cell that fails must not end the others
+        found.expect(False, f"{name}: {type(error).__name__}: {str(error).strip().splitlines()[0]}")
+        return 0.0, None
+    found.expect(finite, f"{name}: not finite after {STEPS} steps ({far})")
+    near = abs(here[0] - far[0]) < NEAR and abs(here[-1] - far[-1]) < LATER
+    found.expect(not finite or near, f"{name}: losses {far} in bf16, {here} on the CPU in float32")
+    return abs(here[0] - far[0]), kernels_in(profile) if looked else None
+
+
+def kernels_in(profile: torch.profiler.profile) -> list[str]:
+    """The families of fused kernels of attention that a profile has."""
+    names = " ".join(event.key for event in profile.key_averages()).lower()
+    return sorted({family for part, family in KERNELS.items() if part in names})
