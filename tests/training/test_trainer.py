@@ -279,13 +279,16 @@ def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(
     slow = {"data": (trainer.task, "batch"), "forward_backward": (loop, "backward_by_parts")}
     slow |= {"optimiser": (trainer.average, "update"), "evaluate": (loop, "measure")}
     slow |= {"log": (trainer.metrics, "write"), "checkpoint": (loop, "write_atomic")}
-    for i, (where, name) in enumerate(slow.values()):
 
-        def slowly(*given: Any, call: Any = getattr(where, name), seconds: int = 10**i) -> Any:
+    def taking(seconds: int, call: Any) -> Any:
+        def slowly(*given: Any) -> Any:
             now[0] += seconds
             return call(*given)
 
-        monkeypatch.setattr(where, name, slowly)
+        return slowly
+
+    for i, (where, name) in enumerate(slow.values()):
+        monkeypatch.setattr(where, name, taking(10**i, getattr(where, name)))
     trainer.train(lambda: False)
     times = {"data": 5, "forward_backward": 5, "optimiser": 5, "evaluate": 4, "log": 6, "checkpoint": 1}
     seconds = {phase: count * 10**i for i, (phase, count) in enumerate(times.items())}
