@@ -211,5 +211,5 @@ def test_lengths_that_training_has_seen_are_named_in_plan_summary_and_tables(sma
     heads = {head.partition("@")[2] for head in sheet.head if head.startswith("test/accuracy@")}
     assert heads == {"1, 38 % seen in training", "2, 2 % seen in training", "5", "30"}
     assert any(line in note for note in sheet.notes)
-    told = evaluate.seen([evaluate.Named("one", "0", load(run.folder))], {"lengths": [1, 7]}, lambda body: body())
+    told = evaluate.seen([evaluate.NamedRun("one", "0", load(run.folder))], {"lengths": [1, 7]}, lambda body: body())
     assert len(told) == 1 and "seen in training: 1 (38 %) of" in told[0]

@@ -46,7 +46,7 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -
 
 
 def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
-    case = made(tmp_path, factors={"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "optim.lr": [1e-5, 1, True]})
+    case = made(tmp_path, factors={"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "ffn.mult": [1e-5, 1, True]})
     file, kinds = figures.edits_file(case), [kind.name for kind in figures.KINDS]
     write_defaults(file, case.study.manifest, kinds, style.colours(case.study.manifest))
     lines = file.read_text().splitlines()
@@ -56,7 +56,7 @@ def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
     assert (
         edits.order
         == edits.levels
-        == {"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "optim.lr": ["1e-05", "1", "true"]}
+        == {"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "ffn.mult": ["1e-05", "1", "true"]}
     )
     assert page_of(case.study.manifest, edits).colours == page_of(case.study.manifest, figures.Edits()).colours
 
