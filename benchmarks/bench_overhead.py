@@ -12,6 +12,7 @@ from pathlib import Path
 from common import timed
 
 from ablate.training.devices import environments
+from ablate.training.trainer import STEP
 
 CELLS = [
     "-m",
@@ -32,7 +33,7 @@ def main() -> None:
         planning, _ = timed(*CELLS, here, "dry_run=true")
         whole, _ = timed(*CELLS, here)
         results = [json.loads(path.read_text()) for path in Path(folder).glob("results/runs/*/*/result.json")]
-        work = sum(result["seconds"]["train"] + result["seconds"]["evaluate"] for result in results)
+        work = sum(result["seconds"][phase] for result in results for phase in (*STEP, "evaluate"))
         workers = len(environments("cpu", "auto"))
         mirrored = len(list(Path(folder).glob("results/wandb/offline-run-*")))
         again, _ = timed(*CELLS, here)

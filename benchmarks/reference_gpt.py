@@ -140,7 +140,7 @@ def train(data: dict[str, np.ndarray], size: Size, norm: str, ffn: str, seed: in
     found: dict[str, float] = {}
     for step in range(steps + 1):
         if step % 250 == 0 or step == steps:
-            found["val"] = evaluate(model, data["val"], size.context, 65536 // 4)
+            found["val"] = evaluate(model, data["val"], size.context, 65536 // 5)
         if step == steps:
             break
         for group in optimiser.param_groups:

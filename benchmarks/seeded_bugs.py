@@ -33,8 +33,8 @@ BUGS = [
     # ---- the loop
     Bug(
         "clipping after the step",
-        "norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip)\n        descend(self.optimiser)",
-        "descend(self.optimiser)\n        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip)",
+        "norm = nn.utils.clip_grad_norm_(self.model.parameters(), optim.clip)\n            descend(self.optimiser)",
+        "descend(self.optimiser)\n            norm = nn.utils.clip_grad_norm_(self.model.parameters(), optim.clip)",
         "test_five_steps_are_those_of_a_loop_written_by_hand",
     ),
     Bug(

@@ -6,11 +6,13 @@ Hydra composes; when it refuses, each override is tried alone, so that all bad o
 from __future__ import annotations
 
 import copy
+import functools
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
@@ -23,7 +25,7 @@ from ablate.config.errors import Problem
 from ablate.config.groups import CONF, Groups
 from ablate.config.overrides import KINDS, Overrides, refuse_misshapen
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import KEYS, Config, register, typed
+from ablate.config.schema import KEYS, Config, register, typed, writable
 from ablate.format.suggest import instead, nearest
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
@@ -45,6 +47,7 @@ class Composer:
         self.search = [f"hydra.searchpath=['file://{Path(folder).resolve()}']"] if folder else []
         self.known, self.defaults = groups.variants, groups.defaults
         self.made: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
+        self.sections: dict[str, Any] = {}
 
     def __enter__(self) -> Composer:
         register()
@@ -79,7 +82,7 @@ class Composer:
         """The configuration that these choices of groups make, and every group's variant."""
         if groups not in self.made:
             apart = {self._group(text) for text in groups if self.stands_alone(text)}
-            self.made[groups] = self.joined(groups) if 1 < len(groups) == len(apart) else self.composed(groups)
+            self.made[groups] = self.joined(groups) if 0 < len(groups) == len(apart) else self.composed(groups)
         return self.made[groups]
 
     def composed(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
@@ -92,15 +95,34 @@ class Composer:
         return config, choices
 
     def joined(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
-        """See `chosen`, of choices that set nothing but their own groups: Hydra composes each once, not each pair."""
+        """See `chosen`, of choices that set nothing but their own groups: the reference model with these sections."""
         base, choices = self.chosen(())
         config, chosen = copy.deepcopy(base), dict(choices)
-        for text in groups:
-            group, (one, _) = text.partition("=")[0], self.chosen((text,))
+        try:
             with open_dict(config):
-                config[group] = one[group]
-            chosen[group] = text.partition("=")[2]
+                for text in groups:
+                    group, _, chosen[group] = text.partition("=")
+                    config[group] = self.section(text)
+        except (OmegaConfBaseException, yaml.YAMLError, ValueError, OSError):
+            return self.composed(groups)  # Hydra says better what is wrong with a file
         return config, chosen
+
+    def section(self, text: str) -> Any:
+        """A group as Hydra composes it: the frame's, what the variant's file says, and the scale's for all variants."""
+        if text not in self.sections:
+            group, _, variant = text.partition("=")
+            frame = writable(Config)
+            for part in ({group: OmegaConf.load(self.known[group][variant])}, *self.shared):
+                frame.merge_with(part)
+            self.sections[text] = frame._get_node(group)
+        return self.sections[text]
+
+    @functools.cached_property
+    def shared(self) -> list[Any]:
+        """What the reference model's variants set beyond their own groups."""
+        chosen = [(group, name) for group, name in self.defaults.items() if group in self.known]
+        files = [self.known[group][name] for group, name in chosen if not self.stands_alone(f"{group}={name}")]
+        return [OmegaConf.load(file) for file in files]
 
     def stands_alone(self, text: str) -> bool:
         """Whether this chooses a variant whose file sets its own group and nothing else."""

@@ -18,7 +18,7 @@ from ablate.model.cost import utilisation
 from ablate.results.records import Cell
 from ablate.results.result import Commit, Documents, Result, RunError
 from ablate.training.devices import device_name, peak_memory
-from ablate.training.trainer import Trainer
+from ablate.training.trainer import STEP, Trainer
 
 CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout whose new files are changes to its code
 
@@ -47,7 +47,8 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         return found
     seconds = {phase: round(value, 4) for phase, value in trainer.seconds.items()}
     tokens = trainer.progress.step * trainer.loop.batch_size * trainer.task.positions
-    rate = tokens / trainer.seconds["train"] if trainer.seconds["train"] else None
+    training = sum(trainer.seconds[phase] for phase in STEP)
+    rate = tokens / training if training else None
     name, texts = device_name(trainer.device), trainer.documents
     return dataclasses.replace(
         found,

@@ -136,7 +136,8 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
             files[run.config_file.name] = sum_of(written)
             result = dataclasses.replace(result, final={**trainer.train(stop)})
             result = dataclasses.replace(result, overfits=overfits(run.metrics()[0]))
-            files |= keep_weights(run, trainer.average.model, config.keep)
+            with trainer.timed("checkpoint"):
+                files |= keep_weights(run, trainer.average.model, config.keep)
             with trainer.timed("evaluate"):
                 test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
     except Interrupted:

@@ -71,6 +71,13 @@ class Code(NamedTuple):
     definitions: dict[str, str]
 
 
+class Needed(NamedTuple):
+    """The definitions that a qualified name needs, and their digests."""
+
+    nodes: set[Node]
+    digests: set[str]
+
+
 class Sources:
     """The modules of some packages; `packages` gives the folders, or the one file, of each.
 
@@ -85,15 +92,24 @@ class Sources:
         self.used: dict[Node, Use] = {}
         self.digests: dict[tuple[Node, int], str] = {}
         self.reached: dict[str, set[str]] = {}
-        self.needed: dict[str, set[Node]] = {}
+        self.needed: dict[str, Needed] = {}
+        self.at_import: dict[str, list[Node]] = {}
 
     def code(self, parts: Mapping[str, str]) -> Code:
         """What a run passes through whose parts are these `_target_`s."""
-        nodes: set[Node] = set().union(*(self.need(root) for root in (*self.loop, *parts.values())))
-        used = sorted({self.digest(node, DEPTH) for node in nodes})
+        needed = [self.needed_by(root) for root in (*self.loop, *parts.values())]
+        used = sorted(set[str]().union(*(one.digests for one in needed)))
         chosen = {part: sorted(self.digest(node, DEPTH) for node, _ in self.follow_name(parts[part])) for part in parts}
         content = hashlib.sha256(json.dumps([used, chosen], sort_keys=True).encode()).hexdigest()
+        nodes = set[Node]().union(*(one.nodes for one in needed))
         return Code(content, {".".join(node): self.digest(node) for node in sorted(nodes)})
+
+    def needed_by(self, root: str) -> Needed:
+        """Every definition that a qualified name needs, found once."""
+        if root not in self.needed:
+            nodes = self.need(root)
+            self.needed[root] = Needed(nodes, {self.digest(node, DEPTH) for node in nodes})
+        return self.needed[root]
 
     def definitions_named(self, names: Iterable[str], top: str = PACKAGE.name) -> list[Node]:
         """The definitions of a package that have these names."""
@@ -103,29 +119,31 @@ class Sources:
 
     def need(self, root: str) -> set[Node]:
         """Every definition that a qualified name needs, and what the modules of these do when they are imported."""
-        if root in self.needed:
-            return self.needed[root]
         todo, seen, modules = [node for node, _ in self.follow_name(root)], set[Node](), set[str]()
         while todo:
             node = todo.pop()
             if node not in seen and node not in self.neutral:
                 seen.add(node)
                 todo += self.use(node).nodes
-                fresh = self.reach(node[0]) - modules
+                fresh = set() if node[0] in modules else self.reach(node[0]) - modules
                 modules |= fresh
                 todo += [effect for name in fresh for effect in self.effects(name)]
-        self.needed[root] = seen
         return seen
 
     @functools.cached_property
     def loop(self) -> list[str]:
         """What every run passes through, by qualified names."""
-        return [".".join(node) for node in self.definitions_named(LOOP)]
+        return [".".join(node) for node in self.named if node[1] in LOOP]
 
     @functools.cached_property
     def neutral(self) -> set[Node]:
         """The definitions at which what counts ends: they change no number."""
-        return set(self.definitions_named(NEUTRAL))
+        return {node for node in self.named if node[1] in NEUTRAL}
+
+    @functools.cached_property
+    def named(self) -> list[Node]:
+        """The definitions of this package that are named above."""
+        return self.definitions_named((*LOOP, *NEUTRAL))
 
     def module(self, name: str) -> Module | None:
         """A module of these packages, or None."""
@@ -218,17 +236,21 @@ class Sources:
             todo = [name]
             while todo:
                 one = todo.pop()
-                module = None if one in found else self.module(one)
-                if module:
+                if one in self.reached:
+                    found |= self.reached[one]
+                elif module := self.module(one):
                     found.add(one)
-                    todo += [one.rpartition(".")[0]] * ("." in one)
-                    todo += [
-                        part for where, what in module.loads for part in (where, *([f"{where}.{what}"] * bool(what)))
-                    ]
+                    todo += {one.rpartition(".")[0], *module.loaded} - found
             self.reached[name] = found
         return self.reached[name]
 
     def effects(self, name: str) -> list[Node]:
+        """What a module does when it is imported, found once."""
+        if name not in self.at_import:
+            self.at_import[name] = self.find_effects(name)
+        return self.at_import[name]
+
+    def find_effects(self, name: str) -> list[Node]:
         """What a module does when it is imported; all of a package that looks names up by string."""
         module, top = self.modules[name], name.partition(".")[0]
         if module is None:

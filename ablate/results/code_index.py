@@ -66,7 +66,7 @@ class Definition:
         """The imports that are carried out when they run."""
         return [one for statement in self.statements for one in statement.normal[1].imports]
 
-    @property
+    @functools.cached_property
     def decorators(self) -> set[Chain]:
         """The names in their decorators and metaclasses."""
         return set().union(*(statement.decorators for statement in self.statements))
@@ -253,6 +253,11 @@ class Module:
             self.loads.update((alias.name, None) for alias in statement.names)
         self.stars |= {where for name, (where, _) in found.items() if name == "*"}
         self.imports |= {name: one for name, one in found.items() if name != "*"}
+
+    @functools.cached_property
+    def loaded(self) -> set[str]:
+        """The names of the modules that importing it imports, and of what may be one."""
+        return {where for where, _ in self.loads} | {f"{where}.{what}" for where, what in self.loads if what}
 
     def has(self, name: str) -> bool:
         """Whether it has a name."""

@@ -70,7 +70,8 @@ class Result(Record):
     """What a run ended with: its status, the metrics of its last step, and what it knows of itself, or None.
 
     `files` are the files beside it as they were written, `documents` the test split's by the name of the split,
-    `seconds` by phase with their total, `resumed` how often it went on from a checkpoint.
+    `seconds` by phase with their total (older ones have `train` for all of a step), `resumed` how often it went on from
+    a checkpoint.
     """
 
     status: Status

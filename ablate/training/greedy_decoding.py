@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from ablate.data.task import IGNORE, HeldOut
-from ablate.model.transformer import EncoderDecoder
 from ablate.training.scoring import CHUNK, autocast, evaluation_mode, in_chunks
 
 
@@ -38,11 +37,11 @@ def greedy(model: nn.Module, inputs: dict[str, Tensor], targets: Tensor) -> Tens
 
 
 def continuing(model: nn.Module, inputs: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
-    """The logits of a model as a function of the tokens alone: the source is encoded once, where a model can do that.
+    """The logits of a model as a function of the tokens alone: the source is encoded once, where its class says how.
 
     A compiled model is called whole: its parts by themselves run eagerly and would round otherwise.
     """
-    if type(model) is not EncoderDecoder or model._compiled_call_impl is not None:
+    if "encode" not in vars(type(model)) or model._compiled_call_impl is not None:
         return lambda tokens: model(**inputs | {"tokens": tokens})
     source, source_mask = inputs["source"], inputs.get("source_mask")
     memory = model.encode(source, source_mask)

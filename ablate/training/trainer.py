@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ablate.config.components import resolve
 from ablate.config.schema import Config
 from ablate.data.build import build_task
+from ablate.data.task import Batch
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.placebo import data_seed
@@ -33,7 +34,9 @@ from ablate.training.optim import descend, learning_rate
 from ablate.training.scoring import DocumentLosses
 from ablate.training.weight_averaging import AVERAGES
 
-PHASES = ("setup", "train", "evaluate", "checkpoint")
+# By the host's clock: a GPU that works meanwhile is waited for where a loss is read, and then only.
+STEP = ("data", "forward_backward", "optimiser", "wait")
+PHASES = ("setup", *STEP, "evaluate", "log", "checkpoint")
 DIVERGED = 1.1  # times the training loss of the first step
 LASTING = 0.1  # of the steps that the logged training losses are as high; at the end of the run the last two are enough
 
@@ -111,10 +114,10 @@ class Trainer:
             if time.monotonic() - saved > self.loop.checkpoint_seconds and progress.step:
                 self.save()
                 saved = time.monotonic()
-            with self.timed("train"):
-                loss, norm, lr = self.update(progress.step)
-                progress.step += 1
-                logged = progress.step % self.loop.log_every == 0 or progress.step == steps
+            loss, norm, lr = self.update(progress.step)
+            progress.step += 1
+            logged = progress.step % self.loop.log_every == 0 or progress.step == steps
+            with self.timed("wait"):
                 if progress.step == 1:
                     progress.first_loss = loss.item()
                 # Reading the loss waits for the device: only where it is logged.
@@ -131,21 +134,30 @@ class Trainer:
     def update(self, step: int) -> tuple[Tensor, Tensor, float]:
         """One optimiser step: loss, gradient norm before clipping, learning rate."""
         optim = self.optim
-        lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, optim.schedule, optim.floor)
-        for group in self.optimiser.param_groups:
-            group["lr"] = lr
-        rekey(self.model, self.data_seed, step)
-        batch = self.task.batch(self.data_seed, step, self.loop.batch_size)
-        loss, parts = backward_by_parts(self.model, batch, self.progress.accumulation, self.device, self.loop.precision)
-        if parts > self.progress.accumulation:
+        with self.timed("data"):
+            rekey(self.model, self.data_seed, step)
+            batch = self.task.batch(self.data_seed, step, self.loop.batch_size)
+        with self.timed("forward_backward"):
+            loss = self.backward(step, batch)
+        with self.timed("optimiser"):
+            lr = learning_rate(step, self.loop.steps, optim.lr, optim.warmup, optim.schedule, optim.floor)
+            for group in self.optimiser.param_groups:
+                group["lr"] = lr
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), optim.clip)
+            descend(self.optimiser)
+            self.average.update(step)
+            self.optimiser.zero_grad(set_to_none=True)
+        return loss, norm, lr
+
+    def backward(self, step: int, batch: Batch) -> Tensor:
+        """Leave the gradient of a batch in the parameters: its loss.  Says where it had to be taken in more parts."""
+        before = self.progress.accumulation
+        loss, parts = backward_by_parts(self.model, batch, before, self.device, self.loop.precision)
+        if parts > before:
             self.progress.accumulation = parts
             said = f"out of memory: from step {step} on batches of {len(batch.targets)} are taken in {parts} parts"
             print(f"ablate: {self.run.path}: {said}, whose gradients add up to the same", file=sys.stderr, flush=True)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.optim.clip)
-        descend(self.optimiser)
-        self.average.update(step)
-        self.optimiser.zero_grad(set_to_none=True)
-        return loss.detach(), norm, lr
+        return loss.detach()
 
     def log(self, update: Row) -> Row:
         """Write one row for this step, with the evaluations that are due, then judge whether the run diverged."""
@@ -158,7 +170,8 @@ class Trainer:
         row = (
             {"step": step, "tokens": step * size * self.task.positions, "seconds": round(total, 3)} | update | evaluated
         )
-        self.metrics.write(row)
+        with self.timed("log"):
+            self.metrics.write(row)
         self.judge(row)
         return row
 

@@ -23,16 +23,17 @@ HEADS, FEATURES = 4, 32
 
 
 def attention(given: Given, found: Findings) -> None:
-    """Outputs and gradients by kernel, length, mask and bias, in bf16; queries that see nothing must be finite."""
+    """Outputs and gradients by kernel, length, padding and bias, in bf16; padded queries may see nothing at all."""
     lengths = given.pick([24], [64, 192, 256, 1024])
     table: dict[str, dict[str, Any]] = {}
-    for length, causal, masked, biased in itertools.product(
-        lengths, (True, False), (False, True), (None, "T5", "−100")
+    for length, causal, padded, biased in itertools.product(
+        lengths, (True, False), (None, "right", "left"), (None, "T5", "−100")
     ):
-        exact = gradients("explicit", *made(length, masked, biased, torch.float64, "cpu"), causal)
-        name = f"T={length}{' causal' * causal}{' masked' * masked}{f' bias {biased}' if biased else ''}"
+        exact = gradients("explicit", *made(length, padded, biased, torch.float64, "cpu"), causal)
+        how = ["causal"] * causal + [f"padded {padded}"] * bool(padded) + [f"bias {biased}"] * bool(biased)
+        name = " ".join([f"T={length}", *how])
         for kernel in ("explicit", *KERNELS):
-            table.setdefault(kernel, {})[name] = apart = tried(given, kernel, length, masked, biased, causal, exact)
+            table.setdefault(kernel, {})[name] = apart = tried(given, kernel, length, padded, biased, causal, exact)
             wrong = isinstance(apart, float) and not apart < NEAR
             found.expect(not wrong or kernel not in OURS, f"{kernel}, {name}: {apart} of the largest entry is wrong")
     found.tell(worst={kernel: worst(row) for kernel, row in table.items()})
@@ -48,11 +49,11 @@ def worst(row: dict[str, Any]) -> float | None:
 
 
 def tried(
-    given: Given, kernel: str, length: int, masked: bool, biased: str | None, causal: bool, exact: list[Tensor]
+    given: Given, kernel: str, length: int, padded: str | None, biased: str | None, causal: bool, exact: list[Tensor]
 ) -> float | str:
     """The largest relative difference of a kernel's output and gradients; why, where it does not take them."""
     try:
-        got = gradients(kernel, *made(length, masked, biased, torch.bfloat16, given.device), causal)
+        got = gradients(kernel, *made(length, padded, biased, torch.bfloat16, given.device), causal)
     except RuntimeError as error:
         return str(error).strip().splitlines()[0]
     pairs = [(a.double().cpu(), b) for a, b in zip(got, exact, strict=True)]
@@ -60,9 +61,9 @@ def tried(
 
 
 def made(
-    length: int, masked: bool, biased: str | None, dtype: torch.dtype, device: str
+    length: int, padded: str | None, biased: str | None, dtype: torch.dtype, device: str
 ) -> tuple[list[Tensor], Tensor | None]:
-    """Queries, keys, values and a bias from a seed, rounded to bf16 for every type, and a mask (2, T), some of it 0.
+    """Queries, keys, values and a bias from a seed, rounded to bf16 for every type, and a mask (2, T), 0 where padded.
 
     The bias is float32 at least, as position encodings make it.
     """
@@ -71,10 +72,10 @@ def made(
     if biased:
         rounded.append(((torch.randn(HEADS, length, length, generator=draw)) - 100 * (biased == "−100")).bfloat16())
     mask = torch.ones(2, length)
-    mask[1, length - length // 3 :] = 0
+    mask[1, slice(0, length // 3) if padded == "left" else slice(length - length // 3, None)] = 0
     dtypes = [dtype] * 3 + [torch.promote_types(dtype, torch.float32)]
     tensors = [x.to(device, kind).requires_grad_() for x, kind in zip(rounded, dtypes, strict=False)]
-    return tensors, mask.to(device) if masked else None
+    return tensors, mask.to(device) if padded else None
 
 
 def gradients(kernel: str, tensors: list[Tensor], mask: Tensor | None, causal: bool) -> list[Tensor]:

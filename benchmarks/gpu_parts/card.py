@@ -61,11 +61,11 @@ def memory_estimate(given: Given, found: Findings) -> None:
         measure(made.average.model, made.task, "val", made.setting)
         wait(given)
         estimated = needed(cell, lambda kind, what, make: make()) - PROCESS[given.device]
-        row = {"estimated": round(estimated)}
+        row: dict[str, float] = {"estimated": round(estimated)}
+        del made
         if given.device == "cuda":
             taken, held = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
             row |= {"tensors": taken, "reserved": held, "ratio": round(estimated / held, 3)}
             found.expect(0.6 < estimated / held < 1.6, f"{name}: estimated {estimated:.2e} bytes, reserved {held:.2e}")
             torch.cuda.empty_cache()
         found.tell(**{name: row})
-        del made

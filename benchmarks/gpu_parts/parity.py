@@ -7,7 +7,7 @@ import time
 from gpu_parts.given import Findings, Given, compiler, losses, on, one_cell, trainer, wait
 
 SIZE = ["model.dim=128", "model.layers=3", "model.heads=4", "data.context=128", "train.batch_size=16", "optim.warmup=5"]
-NEAR = {"fp32": 2e-3, "bf16": 3e-2}  # of losses near 3: chaos doubles what rounding begins
+NEAR = {"fp32": 5e-3, "bf16": 5e-2}  # of losses near 3: chaos doubles what rounding begins
 CELLS = ["norm=ln", "norm=rms", "position=alibi", "position=t5", "norm=bn"]  # two graphs each, of a limit of 8
 
 

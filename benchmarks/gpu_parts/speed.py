@@ -15,9 +15,9 @@ WARM = 3  # steps before the clock starts; compiling takes place in the first
 
 def synchronisations(given: Given, found: Findings) -> None:
     """Of each of 20 steps without logging: none, or the GPU waits for the CPU."""
-    config = on(
-        one_cell(given.words(*given.pick([], ["scale=small"]), "train.average=ema")).config, given.device, "bf16"
-    )
+    size = given.pick([], ["scale=small"])
+    cell = one_cell(given.words(*size, "train.average=ema", "model.dropout=0.1"))
+    config = on(cell.config, given.device, "bf16")
     made = trainer(given, "run", config)
     losses(made, WARM)
     with warnings.catch_warnings(record=True) as caught:

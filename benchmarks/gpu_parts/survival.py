@@ -89,13 +89,13 @@ def out_of_memory(given: Given, found: Findings) -> None:
     apart = max(abs(a - b) for a, b in zip(got, expected, strict=True))
     found.expect(apart < 1e-3, f"losses by parts {got}, of whole batches {expected}")
     del made
-    batch_norm = on(one_cell(given.words(*size, "norm=bn")).config, given.device, "fp32")
+    batch_norm = on(one_cell(given.words(*size, "norm=bn", "model.dropout=0.1")).config, given.device, "fp32")
     limit_memory(given, None, 0)
     made = trainer(given, "bn", batch_norm)
-    limit_memory(given, made, 0.5 * peak)
+    limit_memory(given, made, 0.4 * peak)
     try:
         losses(made, 1)
-        found.expect(False, "BatchNorm trained with half the memory")
+        found.expect(False, "BatchNorm trained with less than half of the memory")
     except TooLarge as error:
         found.tell(batch_norm=str(error))
 

@@ -124,3 +124,17 @@ def test_processes_that_train_are_alike() -> None:
     finally:
         torch.set_num_threads(before[0])
         torch.backends.cuda.enable_cudnn_sdp(before[1])
+
+
+NO_GPU = """
+import sys, torch
+for name in ("is_available", "device_count", "_lazy_init", "init", "current_device", "get_device_properties"):
+    setattr(torch.cuda, name, lambda *_, name=name: sys.exit(f"torch.cuda.{name} is called"))
+import ablate.execution.worker, torch._dynamo
+"""
+
+
+def test_what_workers_are_copies_of_asks_for_no_gpu() -> None:
+    """A copy of a process that has asked cannot use one."""
+    done = subprocess.run([devices.sys.executable, "-c", NO_GPU], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ import hashlib
 import math
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,11 +20,14 @@ from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS, Config
 from ablate.data.build import build_task
 from ablate.data.task import Batch
+from ablate.execution.run_facts import with_facts
 from ablate.model.build import initialised_model
 from ablate.model.dropout import Dropout
 from ablate.planning.plan import check_study
+from ablate.results.result import Result
 from ablate.results.run import Run
-from ablate.training.trainer import PHASES, Interrupted, Trainer
+from ablate.training import trainer as loop
+from ablate.training.trainer import PHASES, STEP, Interrupted, Trainer
 
 SEED, STEPS, WARMUP, LR, FLOOR, CLIP, DECAY = 3, 5, 2, 0.01, 0.2, 0.05, 0.3
 LOOP = [
@@ -260,9 +264,38 @@ def test_seconds_are_those_of_all_processes_that_trained_a_run(small: list[str],
     spent = dict(first.seconds)
     second = trainer_of(config, tmp_path)
     assert second.progress.step == 2 and second.progress.resumed == 1
-    assert second.seconds["train"] == spent["train"] and second.seconds["setup"] > spent["setup"]
+    assert all(second.seconds[phase] == spent[phase] for phase in STEP) and second.seconds["setup"] > spent["setup"]
     second.train(lambda: False)
-    assert all(second.seconds[phase] > spent[phase] for phase in ("train", "evaluate"))
+    assert all(second.seconds[phase] > spent[phase] for phase in (*STEP, "evaluate", "log"))
+
+
+def test_each_second_is_that_of_one_phase_and_speed_is_that_of_training_alone(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = check_study(latest(*small, *LOOP, "keep=all"), None).cells
+    trainer, now = trainer_of(cells.checked[0].config, tmp_path), [0]
+    trainer.seconds = dict.fromkeys(PHASES, 0.0)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: now[0], monotonic=lambda: 0))
+    slow = {"data": (trainer.task, "batch"), "forward_backward": (loop, "backward_by_parts")}
+    slow |= {"optimiser": (trainer.average, "update"), "evaluate": (loop, "measure")}
+    slow |= {"log": (trainer.metrics, "write"), "checkpoint": (loop, "write_atomic")}
+
+    def taking(seconds: int, call: Any) -> Any:
+        def slowly(*given: Any) -> Any:
+            now[0] += seconds
+            return call(*given)
+
+        return slowly
+
+    for i, (where, name) in enumerate(slow.values()):
+        monkeypatch.setattr(where, name, taking(10**i, getattr(where, name)))
+    trainer.train(lambda: False)
+    times = {"data": 5, "forward_backward": 5, "optimiser": 5, "evaluate": 4, "log": 6, "checkpoint": 1}
+    seconds = {phase: count * 10**i for i, (phase, count) in enumerate(times.items())}
+    assert trainer.seconds == dict.fromkeys(PHASES, 0) | seconds
+    result = with_facts(Result(status="done", final={}), trainer, cells.rows[0])
+    assert result.seconds == trainer.seconds | {"total": now[0]}
+    assert result.tokens_per_second == pytest.approx(5 * 4 * 16 / 555) and result.peak_memory
 
 
 @pytest.mark.parametrize("average", ["none", "ema"])

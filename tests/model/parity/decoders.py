@@ -10,16 +10,6 @@ from typing import Any
 
 from parity.compare import CONTEXT, DIM, HEADS, LAYERS, VOCAB, Family, Weights, renamed, split
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
-from transformers.models.bloom import BloomConfig, BloomForCausalLM
-from transformers.models.gemma2 import Gemma2Config, Gemma2ForCausalLM
-from transformers.models.gpt2 import GPT2Config, GPT2LMHeadModel
-from transformers.models.gpt_neox import GPTNeoXConfig, GPTNeoXForCausalLM
-from transformers.models.llama import LlamaConfig, LlamaForCausalLM
-from transformers.models.mistral import MistralConfig, MistralForCausalLM
-from transformers.models.olmo2 import Olmo2Config, Olmo2ForCausalLM
-from transformers.models.opt import OPTConfig, OPTForCausalLM
-from transformers.models.qwen3 import Qwen3Config, Qwen3ForCausalLM
 
 WIDE, GATED = 4 * DIM, 88  # our FFNs' widths: 88 is 2/3 · 4 · 32, rounded up to a multiple of 8
 SHAPE = {"vocab_size": VOCAB, "hidden_size": DIM, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
@@ -28,9 +18,16 @@ COMMON = SHAPE | NO_SPECIAL | {"max_position_embeddings": CONTEXT, "attn_impleme
 FLOAT32 = 1e-5
 
 
-def made(model: Callable[[Any], nn.Module], config: Callable[..., PreTrainedConfig], **settings: Any) -> Any:
+def made(model: str, config: str, **settings: Any) -> Callable[[], nn.Module]:
     """How to build a reference."""
-    return lambda: model(config(**COMMON | settings))
+    return lambda: built(model, config, **COMMON | settings)
+
+
+def built(model: str, config: str, **settings: Any) -> Any:
+    """A model of `transformers`, which takes seconds to import, and so not where tests are collected."""
+    import transformers
+
+    return getattr(transformers, model)(getattr(transformers, config)(**settings))
 
 
 def call(reference: nn.Module, inputs: Weights) -> Tensor:
@@ -150,26 +147,26 @@ WHOLE |= {"layer_types": ["full_attention"] * LAYERS}
 DROPOUT = {"embd_pdrop": 0.0, "resid_pdrop": 0.0, "attn_pdrop": 0.0}
 # `eager` casts the softmax to float32 in OPT; scaled_dot_product_attention does not.
 EXACT = {"attn_implementation": "sdpa", "ffn_dim": WIDE, "dropout": 0.0}
-LLAMA_KIND: Any = (made(LlamaForCausalLM, LlamaConfig, **GATED_FFN), call, llama(BEFORE), "lm", FLOAT32)
+LLAMA_KIND: Any = (made("LlamaForCausalLM", "LlamaConfig", **GATED_FFN), call, llama(BEFORE), "lm", FLOAT32)
 SIX = {"num_attention_heads": 6, "n_head": 6, "hidden_size": 48}
 
 DECODERS = {
-    "gpt2": Family("gpt2", made(GPT2LMHeadModel, GPT2Config, **DROPOUT), call, gpt2),
-    "opt": Family("opt", made(OPTForCausalLM, OPTConfig, **EXACT), call, opt),
+    "gpt2": Family("gpt2", made("GPT2LMHeadModel", "GPT2Config", **DROPOUT), call, gpt2),
+    "opt": Family("opt", made("OPTForCausalLM", "OPTConfig", **EXACT), call, opt),
     "gpt_neox": Family(  # angles and softmax in float32; two heads of 16, so that two angles are turned by
         "gpt_neox",
-        made(GPTNeoXForCausalLM, GPTNeoXConfig, intermediate_size=WIDE, num_attention_heads=2),
+        made("GPTNeoXForCausalLM", "GPTNeoXConfig", intermediate_size=WIDE, num_attention_heads=2),
         call,
         fused(NEOX, 2),
         tolerance=FLOAT32,
         overrides=("model.heads=2",),
     ),
     "bloom": Family(  # softmax in float32
-        "bloom", made(BloomForCausalLM, BloomConfig, n_head=HEADS), call, fused(BLOOM, HEADS), tolerance=FLOAT32
+        "bloom", made("BloomForCausalLM", "BloomConfig", n_head=HEADS), call, fused(BLOOM, HEADS), tolerance=FLOAT32
     ),
     "bloom with six heads": Family(  # no power of two: ALiBi's other slopes
         "bloom",
-        made(BloomForCausalLM, BloomConfig, **SIX),
+        made("BloomForCausalLM", "BloomConfig", **SIX),
         call,
         fused(BLOOM, 6),
         tolerance=FLOAT32,
@@ -179,25 +176,25 @@ DECODERS = {
     "llama": Family("llama", *LLAMA_KIND),
     "llama, grouped": Family(
         "llama",
-        made(LlamaForCausalLM, LlamaConfig, **GROUPED),
+        made("LlamaForCausalLM", "LlamaConfig", **GROUPED),
         *LLAMA_KIND[1:],
         overrides=("attention=gqa", "attention.kv_heads=2"),
     ),
     "mistral": Family(
         "mistral",
-        made(MistralForCausalLM, MistralConfig, **GROUPED, rms_norm_eps=1e-5, sliding_window=5),
+        made("MistralForCausalLM", "MistralConfig", **GROUPED, rms_norm_eps=1e-5, sliding_window=5),
         *LLAMA_KIND[1:],
         overrides=("attention.window=5",),
     ),
-    "qwen3": Family("qwen3", made(Qwen3ForCausalLM, Qwen3Config, **GROUPED, **rope(1e6)), *LLAMA_KIND[1:]),
+    "qwen3": Family("qwen3", made("Qwen3ForCausalLM", "Qwen3Config", **GROUPED, **rope(1e6)), *LLAMA_KIND[1:]),
     "olmo2": Family(
         "olmo2",
-        made(Olmo2ForCausalLM, Olmo2Config, **GATED_FFN, **rope(5e5), rms_norm_eps=1e-6),
+        made("Olmo2ForCausalLM", "Olmo2Config", **GATED_FFN, **rope(5e5), rms_norm_eps=1e-6),
         call,
         llama(AFTER),
         tolerance=FLOAT32,
     ),
     "gemma2": Family(
-        "gemma2", made(Gemma2ForCausalLM, Gemma2Config, **GROUPED, **WHOLE), call, gemma2, tolerance=FLOAT32
+        "gemma2", made("Gemma2ForCausalLM", "Gemma2Config", **GROUPED, **WHOLE), call, gemma2, tolerance=FLOAT32
     ),
 }

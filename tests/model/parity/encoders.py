@@ -7,11 +7,8 @@ from typing import Any
 
 import torch
 from parity.compare import CONTEXT, DIM, HEADS, LAYERS, VOCAB, Family, Weights, renamed, split
-from parity.decoders import FLOAT32, GATED, NO_SPECIAL, WIDE, made
+from parity.decoders import FLOAT32, GATED, NO_SPECIAL, WIDE, built, made
 from torch import Tensor, nn
-from transformers.models.bart import BartConfig, BartForConditionalGeneration
-from transformers.models.bert import BertConfig, BertForMaskedLM
-from transformers.models.t5 import T5Config, T5ForConditionalGeneration
 
 
 def read(reference: nn.Module, inputs: Weights) -> Tensor:
@@ -115,7 +112,7 @@ def t5_reference(**settings: Any) -> Callable[[], nn.Module]:
     """T5 with as many numbers per head as ours."""
     sizes = {"d_model": DIM, "d_kv": DIM // HEADS, "num_layers": LAYERS, "num_heads": HEADS, "dropout_rate": 0.0}
     common = {"vocab_size": VOCAB, "attn_implementation": "eager"} | NO_SPECIAL | sizes
-    return lambda: T5ForConditionalGeneration(T5Config(**common | settings))
+    return lambda: built("T5ForConditionalGeneration", "T5Config", **common | settings)
 
 
 def t5_v1_1_reference() -> nn.Module:
@@ -197,8 +194,10 @@ BART_SIZES |= {"d_model": DIM, "dropout": 0.0, "forced_eos_token_id": None, "dec
 
 ENCODERS = {
     "transformer": Family("transformer", TorchTransformer, torch_call, transformer, "seq2seq"),
-    "bert": Family("bert", made(BertForMaskedLM, BertConfig, **BERT_SIZES), read, bert, "mlm"),
-    "bart": Family("bart", made(BartForConditionalGeneration, BartConfig, **BART_SIZES), translate, bart, "seq2seq"),
+    "bert": Family("bert", made("BertForMaskedLM", "BertConfig", **BERT_SIZES), read, bert, "mlm"),
+    "bart": Family(
+        "bart", made("BartForConditionalGeneration", "BartConfig", **BART_SIZES), translate, bart, "seq2seq"
+    ),
     # T5: norms in float32.
     "t5": Family("t5", t5_reference(d_ff=WIDE), translate, t5, "seq2seq", FLOAT32),
     "t5_v1_1": Family(
