@@ -136,8 +136,9 @@ def study(arguments: list[str]) -> int:
         return 2
     if plan.dry_run:
         from ablate.cli.preview import preview
+        from ablate.planning.sweep_time import expected_time
 
-        print(preview(plan))
+        print(preview(plan, expected_time(plan)))
         return 0
     from ablate.cli.sweep import sweep
 

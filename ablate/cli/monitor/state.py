@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
 import itertools
 import os
 import statistics
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt
+from ablate.execution.schedule import makespan
 from ablate.format import duration
 from ablate.results.lease import Holder
 from ablate.results.records import Cell, Manifest, PlannedRun
@@ -195,11 +195,7 @@ class Runs:
             return ""
         if not running:
             return f"{duration(sum(known))} of computing left"
-        places, queue = known[: len(running)], known[len(running) :]
-        heapq.heapify(places)
-        for seconds in queue:
-            heapq.heapreplace(places, places[0] + seconds)
-        return f"about {duration(max(places))} left"
+        return f"about {duration(makespan(known, len(running)))} left"
 
 
 def runs_of(results: Path, manifest: Manifest, paths: Sequence[str] | None = None) -> Runs:

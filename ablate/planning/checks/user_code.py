@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -51,17 +53,22 @@ def outside(config: Config) -> list[str]:
     return sorted({target for target in targets_of(config) if is_foreign({"_target_": target})})
 
 
-def apart(call: Callable[[], Any]) -> Any:
-    """What `call` returns, plain data, from a process of its own, whose state it may change.  Raises Failed."""
+def apart(call: Callable[[], Any], seconds: float = math.inf) -> Any:
+    """What `call` returns, plain data, from a process of its own, whose state it may change.
+
+    Raises Failed, also where nothing came within some seconds.
+    """
     if Place.own:
         return call()
     child = start(partial(answer, call))
-    line = None
+    line, limit = None, time.monotonic() + seconds
     try:
-        while line is None:
+        while line is None and time.monotonic() < limit:
             line = child.listen(POLL)
     finally:
         code = child.end(ALMOST if line == "" else 0)
+    if line is None:
+        raise Failed(f"it took longer than {seconds:.0f} s")
     try:
         found = json.loads(line)
     except ValueError:

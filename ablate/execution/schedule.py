@@ -1,0 +1,14 @@
+"""How long jobs take side by side.  Nothing here needs torch."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+
+
+def makespan(seconds: Iterable[float], workers: int) -> float:
+    """Seconds until the last job has ended, where each is begun, in order, by the first worker that is free."""
+    ends = [0.0] * workers
+    for one in seconds:
+        heapq.heapreplace(ends, ends[0] + one)
+    return max(ends)

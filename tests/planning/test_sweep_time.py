@@ -1,0 +1,124 @@
+"""How long a dry run says that a sweep will take: from a few steps of each distinct shape."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ablate.cli.preview import preview
+from ablate.execution.schedule import makespan
+from ablate.planning import sweep_time
+from ablate.planning.checks.user_code import Failed, apart
+from ablate.planning.sweep_time import Speed, expected_time, flops_of, speed_of
+
+SPEED = Speed(setup=1.0, step=10.0, evaluation=2.0, last=3.0)
+RUN = 1 + 6 * 10 + 2 * 2 + 3  # six steps; evaluations at steps 0 and 3, then the last ones
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The cells that are measured, each of which takes four seconds of a clock that nobody waits for."""
+    found: list[str] = []
+
+    def measured(call: Any, seconds: float) -> list[float]:
+        assert seconds > 0
+        found.append(call.args[0].label)
+        return list(SPEED)
+
+    monkeypatch.setattr(sweep_time, "apart", measured)
+    monkeypatch.setattr(sweep_time, "time", SimpleNamespace(monotonic=lambda: 4.0 * len(found)))
+    return found
+
+
+def test_a_run_is_its_start_its_steps_and_its_evaluations(plan: Any, asked: list[str]) -> None:
+    said = expected_time(plan("norm=ln,rms", "seeds=3", "train.parallel=2"))
+    assert RUN == 68 and makespan([RUN] * 6, 2) == 204
+    assert "3 min 24 s on 2 workers" in said and "a step of ln takes 10 s here" in said and "cells" not in said
+    assert asked == ["ln", "rms"]
+    assert "1 min 08 s on 1 worker " in expected_time(plan("seeds=1", "train.parallel=2"))
+    uneven = expected_time(plan("seeds=1", "train.eval_every=4"))
+    assert "1 min 08 s" in uneven, "evaluations at steps 0 and 4, then the last ones"
+
+
+def test_cells_that_cost_the_same_are_measured_once(plan: Any, asked: list[str]) -> None:
+    expected_time(plan("optim.lr=1e-3,3e-3", "ffn=mlp,gelu", "seeds=2"))
+    assert len(asked) == 2 and [label.split()[-1] for label in asked] == ["mlp", "gelu"]
+
+
+def test_what_there_is_no_time_to_measure_costs_by_its_flops(plan: Any, asked: list[str]) -> None:
+    planned = plan("model.dim=8,16,24,32", "seeds=1", "train.parallel=1")
+    flops = [flops_of(cell) for cell in planned.manifest.cells]
+    said = expected_time(planned)
+    assert len(asked) == 3 and "measured for 3 of 4 cells" in said, "begun at 0, 4 and 8 seconds, not at 12"
+    whole = 3 * RUN + 3 * RUN / sum(flops[:3]) * flops[3]
+    assert said.startswith(f"about {int(whole // 60)} min {round(whole % 60):02d} s on 1 worker ")
+
+
+def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(call: Any, seconds: float) -> None:
+        raise Failed("no step today")
+
+    monkeypatch.setattr(sweep_time, "apart", fails)
+    assert "no estimate" in expected_time(plan("norm=ln,rms"))
+    planned = plan("train.device=cuda")
+    monkeypatch.setattr(sweep_time, "lacks_device", lambda plan: plan is planned)
+    assert "no GPU here" in expected_time(planned)
+
+
+def test_compiling_rounds_to_come_and_other_machines_are_told(plan: Any, asked: list[str]) -> None:
+    assert "before compiling" in expected_time(plan("train.compile=true"))
+    planned = plan("seeds=2")
+    assert "for this round" in expected_time(dataclasses.replace(planned, more=True))
+    elsewhere = expected_time(dataclasses.replace(planned, launcher=["hydra/launcher=joblib"]))
+    assert "2 min 16 s of computing" in elsewhere and "worker" not in elsewhere
+    done = dataclasses.replace(planned, statuses=dict.fromkeys(planned.statuses, "done"))
+    assert expected_time(done) == "" and "about" not in preview(done, "")
+
+
+def test_a_measured_cell_trains_nothing_and_writes_nothing(plan: Any, tmp_path: Path) -> None:
+    planned = plan("norm=ln,bn", "train.parallel=2")
+    shown = preview(planned, expected_time(planned)).splitlines()
+    [line] = [line for line in shown if line.startswith("about ")]
+    assert " on 2 workers (a step of ln takes " in line and list(tmp_path.iterdir()) == []
+
+
+def test_of_a_large_model_a_part_of_the_batch_is_measured(
+    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, used = plan().manifest.cells[0], list[tuple[int, int]]()
+
+    class Watched(sweep_time.Trainer):
+        def __init__(self, run: Any, config: Any, seed: int):
+            used.append((config.train.batch_size, config.eval.tokens))
+            super().__init__(run, config, seed)
+
+    monkeypatch.setattr(sweep_time, "Trainer", Watched)
+    assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "whole"))
+    monkeypatch.setattr(sweep_time, "AFFORDABLE", {"cpu": cell.flops_per_token * 100})
+    assert all(seconds > 0 for seconds in speed_of(cell, tmp_path / "part"))
+    assert used == [(4, 256), (2, 100)], "3 × 2 × 16 positions to train, 100 to score"
+
+
+def test_a_larger_batch_takes_longer_but_for_the_optimiser(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, seconds = [0.0], {"optimiser": 0.0}
+
+    def update(step: int) -> list[Any]:
+        now[0] += 0.07 if step else 100  # the first one loads what the others need
+        seconds["optimiser"] += 0.04 if step else 50
+        return [SimpleNamespace(item=lambda: 0.0)]
+
+    trainer: Any = SimpleNamespace(update=update, seconds=seconds)
+    monkeypatch.setattr(sweep_time, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    assert sweep_time.seconds_of_step(trainer, 1) == pytest.approx(0.07)
+    assert sweep_time.seconds_of_step(trainer, 10) == pytest.approx(10 * 0.03 + 0.04)
+
+
+def test_a_process_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(Failed, match="longer than"):
+        apart(partial(time.sleep, 1000), 0.1)
