@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 from typing import Any
 
 import pytest
@@ -44,8 +45,9 @@ ENGLISH = [
 both = pytest.mark.parametrize("kind", ["lm", "seq2seq"])
 
 
+@functools.cache
 def alphabet(it: Any) -> dict[int, str]:
-    """Characters by their ids, learned from dates written by hand."""
+    """Characters by their ids, learned from dates written by hand; a task's tables never change."""
     found: dict[int, str] = {}
     for i, day in enumerate(it.days):
         for row, texts in ((0, (british(day), hungarian(day))), (2, short(day))):  # full and short

@@ -21,7 +21,7 @@ from ablate.planning.plan import plan_study
 from ablate.planning.units import record
 from ablate.results.run import Run
 
-LONG = ["train.steps=60", "train.eval_every=20", "train.log_every=5", "train.checkpoint_seconds=0", "seeds=1"]
+LONG = ["train.steps=24", "train.eval_every=8", "train.log_every=4", "train.checkpoint_seconds=0", "seeds=1"]
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_run_that_was_killed_after_its_last_checkpoint_has_all_its_numbers(sma
     assert (again.final, again.documents) == (first.final, first.documents)
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 21, 42, 60])
+@pytest.mark.parametrize("steps", [0, 1, 2, 9, 18, 24])
 def test_a_stopped_run_continues_to_the_same_numbers(planned, undisturbed, steps):
     status, run = train(planned, after(steps))
     assert status == "interrupted" and run.result() is None and run.checkpoint_file.exists() == (steps > 0)
@@ -80,7 +80,7 @@ def test_a_stopped_run_continues_to_the_same_numbers(planned, undisturbed, steps
 
 
 def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbed):
-    _, run = train(planned, after(30))
+    _, run = train(planned, after(12))
     with open(run.metrics_file, "ab") as file:
         rows = b'{"step": 999, "train/loss": 1.0}\n' * 1000  # more than what is still to be written covers
         file.write(rows + b'{"step": 1000, "tra')
@@ -91,7 +91,7 @@ def test_rows_after_the_checkpoint_are_cut_and_written_again(planned, undisturbe
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "empty", "other", "metrics gone", "a bit", "a logged bit"])
 def test_a_corrupt_checkpoint_is_named_set_aside_and_trained_again(planned, undisturbed, damage, capfd):
-    _, run = train(planned, after(30))
+    _, run = train(planned, after(12))
     data = run.checkpoint_file.read_bytes()
     if damage == "other":
         torch.save({"not": "ours"}, run.checkpoint_file)
@@ -220,7 +220,7 @@ def test_two_sweeps_at_once_train_every_run_once(small, tmp_path):
 
 
 def test_a_moved_results_folder_resumes_there(planned, undisturbed, tmp_path):
-    _, run = train(planned, after(30))
+    _, run = train(planned, after(12))
     moved = tmp_path / "elsewhere"
     planned.results.rename(moved)
     [unit] = planned.manifest.units
