@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -18,6 +19,7 @@ from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 from ablate.results.study import load_study
+from ablate.results.tables import as_planned
 
 GRID = "tune.values=[1e-3,3e-3,1e-2]"
 TUNE = ["tune.key=optim.lr", GRID]
@@ -393,3 +395,11 @@ def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(pl
     assert "Verdicts hold given these tuned values" in markdown(case)
     plain = rounds(plan, "norm=ln,rms", "study=plain")[1][-1]
     assert "given" not in summary(load_study(plain.results, "plain"), plain.results)
+
+
+def test_a_key_that_a_newer_version_tuned_is_no_error(small):
+    """It is part of the configuration as its file has it."""
+    manifest = plan_study([*small, "norm=ln"]).manifest
+    run = dataclasses.replace(manifest.runs[0], tuned={"optim.momentum": 0.9, "optim.lr": 0.01})
+    config = as_planned(manifest.cells[0], run).config
+    assert config.optim.lr == 0.01 and config.as_json()["optim"]["momentum"] == 0.9
