@@ -203,10 +203,12 @@ def seen(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> list[str]:
 
 
 def configured(loaded: LoadedRun, asked: dict[str, Any]) -> Config:
-    """A run's configuration with what was asked for, on a device that there is: without a GPU in float32 on the CPU."""
+    """A run's configuration with what was asked for, on a device that there is: without a GPU in float32 on the CPU;
+    not compiled.
+    """
     import torch
 
-    config = loaded.config
+    config = loaded.config.with_value("train.compile", False)
     if config.train.device == "cuda" and not torch.cuda.is_available():
         config = config.with_value("train.device", "cpu").with_value("train.precision", "fp32")
     return config.with_value("eval", dataclasses.replace(config.eval, **({"lengths": []} | asked)))
@@ -215,12 +217,14 @@ def configured(loaded: LoadedRun, asked: dict[str, Any]) -> Config:
 def measured(loaded: LoadedRun, asked: dict[str, Any]) -> dict[str, float]:
     """The run's test metrics from its weights; at lengths they are kept, where eval.tokens is that of training."""
     from ablate.model.placebo import data_seed
+    from ablate.model.products import use
     from ablate.training.evaluation import at_lengths, final_evaluation, following, setting_of
     from ablate.training.length_eval import add_lengths
 
     config, [seed] = configured(loaded, asked), loaded.config.seeds
     setting, task, lengths = setting_of(config), loaded.task(), config.eval.lengths
     model = loaded.model().to(setting.device)
+    use(config.train.products, model)
     batches = following(task, data_seed(config.seed, seed), config.train.steps, config.train.batch_size)
     found = final_evaluation(model, task, setting, batches).metrics
     if setting.tokens != loaded.config.eval.tokens:

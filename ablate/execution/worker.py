@@ -35,6 +35,7 @@ from ablate.execution.process_state import Changed, unchanged
 from ablate.execution.run_facts import describe, with_facts
 from ablate.execution.signals import LEAVE, DiskFull, end_after, is_full, refusing_full_disks, requested
 from ablate.format.streams import prepare
+from ablate.model.products import use
 from ablate.results.atomic import set_aside, write_atomic, write_json
 from ablate.results.checksum import Sum, sum_of
 from ablate.results.code_hash import code_of
@@ -189,7 +190,9 @@ def test_lengths(run: Run, config: Config, trained: Callable[[], tuple[nn.Module
 def kept_model(run: Run, user: Sequence[str]) -> tuple[nn.Module, Task]:
     """A run's model from its weights, on the device that it was trained on, and its task."""
     loaded = load_run(run.folder, user)
-    return loaded.model().to(loaded.config.train.device), loaded.task()
+    model = loaded.model().to(loaded.config.train.device)
+    use(loaded.config.train.products, model)
+    return model, loaded.task()
 
 
 def keep_weights(run: Run, model: nn.Module, keep: str) -> dict[str, Sum]:

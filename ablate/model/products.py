@@ -17,8 +17,8 @@ class OneDNNLinear(nn.Linear):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class; other data types as torch does it, which for bf16 is oneDNN, too."""
-        if x.dtype is not torch.float32 or torch.is_autocast_enabled("cpu"):
+        """See the class; other data types, and devices, as torch does it, which for bf16 is oneDNN, too."""
+        if x.dtype is not torch.float32 or x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return super().forward(x)
         made: Tensor = _Product.apply(x.flatten(0, -2), self.weight)
         made = made.unflatten(0, x.shape[:-1])

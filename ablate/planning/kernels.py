@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import shutil
@@ -15,7 +16,8 @@ import torch
 from ablate.config.errors import Corrupt
 from ablate.config.schema import Config
 from ablate.planning.cells import Cells, recomposed
-from ablate.planning.checks.validate import Checked
+from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
+from ablate.planning.rounds.tuning_seeds import tuning_name
 from ablate.planning.study import CheckedStudy
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell
@@ -33,6 +35,9 @@ class Kernels(NamedTuple):
     compile: bool = False
 
 
+OPEN = Kernels._fields  # the keys of `train` that can be auto
+
+
 def with_kernels(study: CheckedStudy) -> CheckedStudy:
     """The study with `train.products` and `train.compile` decided: as its manifest has them, else for this machine."""
     if not any(left_open(config) for config in study.cells.raw):
@@ -47,14 +52,15 @@ def with_kernels(study: CheckedStudy) -> CheckedStudy:
 
 def left_open(config: Config) -> bool:
     """Whether a configuration leaves to us how it is computed."""
-    return "auto" in (config.train.products, config.train.compile)
+    return any(getattr(config.train, key) == "auto" for key in OPEN)
 
 
 def decided(config: Config, chosen: Kernels) -> Config:
-    """A configuration with what it leaves open decided."""
-    for name, value in chosen._asdict().items():
-        if getattr(config.train, name) == "auto":
-            config = config.with_value(f"train.{name}", value)
+    """A configuration with what it leaves open decided, as far as that is for it."""
+    if config.train.compile == "auto":
+        config = config.with_value("train.compile", chosen.compile)
+    if config.train.products == "auto" and in_float32_on_cpu(resolve_auto(config)):
+        config = config.with_value("train.products", chosen.products)
     return config
 
 
@@ -66,12 +72,19 @@ def again(cells: Cells, settings: Config, raw: list[Config]) -> Cells:
 
 
 def of_manifest(study: CheckedStudy) -> Kernels | None:
-    """What the study was begun with, on this machine or another."""
-    try:
-        train = read_manifest(study.results, study.base).cells[0].config.train
-    except (OSError, Corrupt, ValueError, IndexError):
-        return None
-    return Kernels(train.products, train.compile)
+    """What the study was begun with, on this machine or another, whichever of its rounds that was."""
+    for name in (study.name, study.base, f"{tuning_name(study)}-tune", f"{study.base}-aa"):
+        with contextlib.suppress(OSError, Corrupt, ValueError):
+            cells = read_manifest(study.results, name).cells
+            ways = {key: {getattr(cell.config.train, key) for cell in cells if open_in(cell, key)} for key in OPEN}
+            # Where some cells cannot have what was chosen, the others do.
+            return Kernels("onednn" if "onednn" in ways["products"] else "torch", True in ways["compile"])
+    return None
+
+
+def open_in(cell: Cell, key: str) -> bool:
+    """Whether a cell is none of a sweep's that has one of these keys at a level of its own."""
+    return cell.levels.get(f"train.{key}", "auto") == "auto"
 
 
 def chosen_for(row: Cell, cell: Checked) -> Kernels:
@@ -80,8 +93,8 @@ def chosen_for(row: Cell, cell: Checked) -> Kernels:
     flops = 3.0 * row.flops_per_token * (row.tokens_per_step or 0) * train.steps
     if flops < LONG[train.device]:
         return Kernels()
-    in_float32 = train.device == "cpu" and train.precision == "fp32" and torch.backends.mkldnn.is_available()
-    products = faster(linear_shapes(cell), int(row.tokens_per_step or 1)) if in_float32 else "torch"
+    choice = in_float32_on_cpu(cell.config) and torch.backends.mkldnn.is_available()
+    products = faster(linear_shapes(cell), int(row.tokens_per_step or 1)) if choice else "torch"
     return Kernels(products, can_compile(train.device))
 
 

@@ -76,7 +76,9 @@ def measure(model: nn.Module, task: Task, split: str, setting: Setting, length: 
     """
     device, precision, chunk = setting.device, setting.precision, setting.chunk
     held_out = task.held_out(split, setting.of(split), length)
-    scores = score(model, held_out, device, precision, chunk=chunk, rows=setting.rows)
+    # Examples of another length have a graph of their own, which need not keep what a backward pass would need.
+    rows = setting.rows if length is None else None
+    scores = score(model, held_out, device, precision, chunk=chunk, rows=rows)
     found = summarise(scores, split, task.measured(), task.bytes_per_token.get(split), length)
     if split == "test" and task.kind == "seq2seq" and "exact" in task.metrics:
         of_its_own = scores._replace(right=decoded(model, held_out, device, precision, chunk))

@@ -12,6 +12,7 @@ from fake_studies import edit_json
 from one_run import sweep_here
 
 from ablate.cli.evaluate import configured, main
+from ablate.model import products
 from ablate.results.atomic import read_json, write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -37,6 +38,22 @@ def evaluate(trained, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
     """The command from the folder of the studies: its exit code and what it printed."""
     monkeypatch.chdir(trained)
     return lambda *arguments: (main([*arguments]), capsys.readouterr().out)
+
+
+def test_linear_layers_are_computed_as_in_training(text, tmp_path, monkeypatch):
+    """By the other library last digits would differ on some machines: at other lengths too, tested then or later."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("this torch has no oneDNN")
+    words = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "results_dir=results", "seeds=1"]
+    words += ["study=onednn", "train.products=onednn"]
+    monkeypatch.chdir(tmp_path)
+    assert sweep_here(*words) == 0
+    calls: list[int] = []
+    product = products.by_onednn
+    monkeypatch.setattr(products, "by_onednn", lambda x, weight: calls.append(1) or product(x, weight))
+    for again in (lambda: sweep_here(*words, "eval.lengths=[8]"), lambda: main(["onednn"])):
+        calls.clear()
+        assert again() == 0 and calls
 
 
 def runs(folder: Path) -> dict[str, Run]:

@@ -101,10 +101,10 @@ def test_status_with_nobody_to_tell(way: str, tmp_path: Path) -> None:
 def test_training_and_its_exit_code_do_not_depend_on_who_listens(
     way: str, environment: dict[str, str], small: list[str], tmp_path: Path
 ) -> None:
-    words = ["ablate", "-m", "norm=ln,rms", *small, "seeds=2", "train.parallel=1"]
+    words = ["ablate", "-m", "norm=ln,rms", *small, "seeds=1", "train.parallel=1"]
     done = under(way, *words, cwd=tmp_path, **environment)
     results = [json.loads(file.read_text()) for file in tmp_path.glob("results/runs/*/*/result.json")]
-    assert [result["status"] for result in results] == ["done"] * 4 and done.returncode == 0, done.stderr
+    assert [result["status"] for result in results] == ["done"] * 2 and done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr and (b"rms - ln" in done.stdout or way)
 
 

@@ -15,8 +15,9 @@ from omegaconf import OmegaConf
 
 from ablate.cli.preview import preview
 from ablate.config.groups import groups
-from ablate.config.schema import stored
+from ablate.config.schema import Config, stored
 from ablate.data.build import build_task
+from ablate.data.task import Task
 from ablate.model.build import build_model
 from ablate.model.init import role_of
 from ablate.planning.budget_matching import nearest_width
@@ -34,9 +35,12 @@ def by_label(planned: Plan) -> dict[str, Cell]:
 
 def amount(cell: Cell, how: str, hidden: int | None = None) -> float:
     """A cell's parameters without embedding and head, or its FLOPs, summed over the layers of a model that is built."""
-    config = cell.config
+    return counted(cell.config, how, hidden, build_task(cell.config))
+
+
+def counted(config: Config, how: str, hidden: int | None, task: Task) -> float:
+    """See `amount`; no width changes the task."""
     config = config.with_value("ffn.hidden", hidden) if hidden else config
-    task = build_task(config)
     with torch.device("meta"):
         model = build_model(config, task)
     if how == "params":
@@ -48,7 +52,8 @@ def amount(cell: Cell, how: str, hidden: int | None = None) -> float:
 
 def brute_force(cell: Cell, how: str, target: float, widths: range) -> int:
     """The nearest of all widths: a multiple of 8 where one is within 1 %, ties to the smaller."""
-    left = {width: round(abs(amount(cell, how, width) / target - 1), 12) for width in widths}
+    task = build_task(cell.config)
+    left = {width: round(abs(counted(cell.config, how, width, task) / target - 1), 12) for width in widths}
     eights = {width: value for width, value in left.items() if width % 8 == 0 and value <= 0.01}
     best = min(eights or left, key=lambda width: (left[width], width))
     assert best < widths[-1], "the range is too short to be sure"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ablate.config.errors import PlanError
 from ablate.planning import kernels
 from ablate.planning.plan import plan_study
 from ablate.results.manifest import study_folder, write_manifest
@@ -49,6 +50,16 @@ def test_what_is_asked_for_is_not_decided(small: list[str], machine: Measure) ->
     assert ways(small, "train.products=torch") == {("torch", True)}
     assert ways(small, "train.products=torch", "train.compile=false") == {("torch", False)}
     assert ways(small, "train.precision=bf16") == {("torch", True)}, "bf16 is oneDNN's either way"
+    assert ways(small, "train.precision=fp32,bf16") == {("onednn", True), ("torch", True)}
+    assert ways(small, "train.device=cpu,cuda") == {("onednn", True), ("torch", True)}
+
+
+@pytest.mark.parametrize("other", ["train.precision=bf16", "train.device=cuda", "train.precision=bf16,fp32"])
+def test_a_library_that_a_cell_cannot_have_is_refused(small: list[str], other: str) -> None:
+    with pytest.raises(PlanError) as error:
+        plan_study([*small, "train.products=onednn", other])
+    [problem] = error.value.problems
+    assert problem.key == "train.products" and all(word in problem.message for word in ("float32", "CPU", other[:17]))
 
 
 def test_who_continues_a_study_takes_its_way_over(
@@ -64,6 +75,38 @@ def test_who_continues_a_study_takes_its_way_over(
     again = plan_study([*small, "norm=ln,rms", "seeds=5"])
     assert again.manifest.study == first.manifest.study
     assert {run.path for run in first.manifest.runs} < {run.path for run in again.manifest.runs}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("confirm=2",),
+        ("tune.key=optim.lr", "tune.values=[1e-3,1e-2]"),
+        ("tune.key=optim.lr", "tune.values=[1e-3,1e-2]", "tune.per_seed=true", "confirm=2"),
+        ("aa=3",),
+        ("train.precision=bf16,fp32",),
+    ],
+    ids=" ".join,
+)
+def test_whichever_round_a_study_was_begun_with_says_its_way(
+    small: list[str], machine: Measure, words: tuple[str, ...]
+) -> None:
+    """Else tuning that was interrupted is done again where a measurement comes out otherwise."""
+    machine()
+    first = plan_study([*small, "norm=ln,rms", *words])
+    study_folder(Path(first.results), first.manifest.study).mkdir(parents=True)
+    write_manifest(Path(first.results), first.manifest)
+    machine(products="torch", compiler=False)
+    again = plan_study([*small, "norm=ln,rms", *words])
+    assert [run.path for run in again.manifest.runs] == [run.path for run in first.manifest.runs]
+
+
+def test_a_level_of_a_sweep_is_no_way_of_its_study(small: list[str], machine: Measure) -> None:
+    machine(long=1e18)
+    first = plan_study([*small, "norm=ln,rms", "train.compile=auto,true"])
+    study_folder(Path(first.results), first.manifest.study).mkdir(parents=True)
+    write_manifest(Path(first.results), first.manifest)
+    assert ways(small, "train.compile=auto,true") == {("torch", False), ("torch", True)}
 
 
 def test_the_way_is_part_of_the_key_and_of_no_studys_name(small: list[str], machine: Measure) -> None:

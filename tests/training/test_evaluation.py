@@ -128,6 +128,18 @@ def test_lengths_are_evaluated_on_examples_of_these_lengths() -> None:
         assert found[f"test/loss@{length}"] == pytest.approx(expected, rel=1e-6)
 
 
+def test_nothing_is_kept_for_a_backward_pass_at_other_lengths() -> None:
+    """A compiled model shares training's graph at its length alone; at eight times it, that would take much memory."""
+    made, task, kept = model("ln"), Cycles(VOCAB), []
+    made.register_forward_hook(lambda *of: kept.append(of[-1].requires_grad))
+    setting = SETTING._replace(rows=SIZE)
+    measure(made, task, "test", setting)
+    assert all(kept)
+    kept.clear()
+    at_lengths(made, task, setting, [30])
+    assert kept and not any(kept)
+
+
 class Continuing(nn.Module):
     """A causal sequence-to-sequence model of random weights: a recurrence over tokens, begun by the source."""
 

@@ -264,7 +264,15 @@ def worker_problems(config: Config) -> list[Problem]:
         found.append(Problem("train.compile", f"must be auto, true or false, not {train.compile!r}"))
     if train.products == "onednn" and not torch.backends.mkldnn.is_available():
         found.append(Problem("train.products", "onednn is no part of this torch; write train.products=torch"))
+    elif train.products == "onednn" and not in_float32_on_cpu(config):
+        where = f"train.precision={train.precision} on train.device={train.device}"
+        found.append(Problem("train.products", f"onednn is for float32 on a CPU, not {where}; leave it out"))
     return found
+
+
+def in_float32_on_cpu(config: Config) -> bool:
+    """Whether a configuration has float32 products on a CPU, which more than one library computes."""
+    return config.train.device != "cuda" and config.train.precision != "bf16"
 
 
 def imported(package: str) -> None:

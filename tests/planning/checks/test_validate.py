@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from conftest import SHAPE
 
 from ablate.cli.main import command
 from ablate.config.groups import defaults, groups
@@ -235,7 +236,7 @@ def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monk
     (tmp_path / "my_conf" / group / "mine.yaml").write_text(text.replace(f"{module}.{name}", "my_parts.Mine"))
     monkeypatch.syspath_prepend(tmp_path)
     sys.modules.pop("my_parts", None)
-    sweep = (f"{group}={defaults()[group]},mine", "user=[my_parts]", f"results_dir={tmp_path}")
+    sweep = (f"{group}={defaults()[group]},mine", "user=[my_parts]", f"results_dir={tmp_path}", *SHAPE)
     with pytest.raises(PlanError, match=f"{group}={defaults()[group]} and {group}=mine (make the same|give the same)"):
         plan_study(sweep, str(tmp_path / "my_conf"))
     plan = plan_study((*sweep, "allow_duplicates=true"), str(tmp_path / "my_conf"))
@@ -244,7 +245,7 @@ def test_a_package_of_ones_own_adds_a_variant_to_any_group(group, tmp_path, monk
     assert mine.levels == {group: "mine"} and mine.params == theirs.params and mine.shared_draws == 1
     assert len({run.path for run in plan.manifest.runs}) == 6
     with pytest.raises(PlanError, match="user"):
-        plan_study((sweep[0], sweep[2]), str(tmp_path / "my_conf"))
+        plan_study((sweep[0], *sweep[2:]), str(tmp_path / "my_conf"))
 
 
 def test_a_key_that_some_of_the_variants_swept_do_not_have():
