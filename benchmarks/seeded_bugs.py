@@ -146,8 +146,8 @@ BUGS = [
     ),
     Bug(
         "batches of other data count as the same",
-        "_digest([fingerprint, context,",
-        '_digest(["", context,',
+        "_digest([fingerprint, *shared,",
+        '_digest(["", *shared,',
         "test_batches_of_other_data_or_a_placebo_of_data_are_others",
     ),
     Bug(
