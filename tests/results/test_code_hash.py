@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import re
 import subprocess
@@ -40,13 +41,16 @@ def of(*edits: tuple[Path, str]) -> dict[tuple[str, str], str]:
     }
 
 
-BEFORE = of()
+@functools.cache
+def before() -> dict[tuple[str, str], str]:
+    """The code of every cell as it is."""
+    return of()
 
 
 def changed(*edits: tuple[Path, str]) -> set[tuple[str, str]]:
     """The cells whose code is another one with files edited."""
     after = of(*edits)
-    return CELLS if after[LOOP] != BEFORE[LOOP] else {cell for cell in CELLS if after[cell] != BEFORE[cell]}
+    return CELLS if after[LOOP] != before()[LOOP] else {cell for cell in CELLS if after[cell] != before()[cell]}
 
 
 def test_a_cell_has_the_code_of_the_loop_and_of_its_parts():
