@@ -91,7 +91,9 @@ def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> Ch
 def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) -> Cells:
     """Every cell at every value, value by value.  Raises PlanError."""
     count = len(cells.rows)
-    configs = [raw.with_value("eval.lengths", []).with_value(key, value) for value in grid for raw in cells.raw]
+    # Values are chosen by the validation split, so all that was asked for is scored of it.
+    plain = [raw.with_value("eval.lengths", []).with_value("eval.val_share", 1.0) for raw in cells.raw]
+    configs = [raw.with_value(key, value) for value in grid for raw in plain]
     shown = [level(value) for value in grid for _ in cells.raw]
     levels = [row.levels | {key: at} for row, at in zip(cells.rows * len(grid), shown, strict=True)]
     named = zip(cells.labels * len(grid), shown, strict=True)
