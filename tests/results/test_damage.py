@@ -129,7 +129,7 @@ def test_no_bit_of_a_result_changes_a_number_in_silence(results):
         run = only(results)
         try:
             assert run.result() == told or not run.sealed
-            assert {key: told[key] for key in told if key != "sha256"}.items() <= run.result().items()
+            assert told.as_json().items() <= run.result().as_json().items()
         except Corrupt:
             noticed += 1
         file.write_bytes(data)
