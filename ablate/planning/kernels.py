@@ -27,6 +27,8 @@ from ablate.training.product_rates import Shape, product_seconds
 LONG = {"cpu": 4e12, "cuda": 4e15}
 CLEARLY = 1.15  # times as fast: less could be noise, and the next study of the same cells would not find their runs
 
+ENOUGH = 1024  # rows of a product, beyond which its rate is that of more
+
 
 class Kernels(NamedTuple):
     """What `auto` stands for in a study; the first of each is how short runs are computed."""
@@ -107,6 +109,7 @@ def linear_shapes(cell: Checked) -> Counter[Shape]:
 
 def faster(shapes: Counter[Shape], rows: int) -> str:
     """The library whose products are the faster ones here."""
+    rows = min(rows, ENOUGH)
     seconds = {backend: product_seconds(shapes, rows, backend) for backend in ("torch", "onednn")}
     return "onednn" if seconds["torch"] > CLEARLY * seconds["onednn"] else "torch"
 
