@@ -2,6 +2,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 
+# Or each of the hundred processes that tests start would compile all of our modules anew, where this is set.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: sweep test test-all check catalogue gpu gpu-pack clean
 
 sweep: $(VENV)/.ready
