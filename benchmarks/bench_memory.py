@@ -22,7 +22,7 @@ from ablate.planning.checks.memory import needed, PROCESS
 
 torch.set_num_threads(1)
 cell = check_study(sys.argv[1:], None).cells.checked[0]
-estimated = needed(cell, lambda kind, what, make: make()) - PROCESS["cpu"]
+estimated = needed(cell) - PROCESS["cpu"]
 loose = torch.nn.Linear(2, 2)
 adamw(loose, 1e-3, [0.9, 0.99], 0.1)  # what the optimiser imports is no memory of the cell's
 open("/proc/self/clear_refs", "w").write("5")  # the peak so far is forgotten

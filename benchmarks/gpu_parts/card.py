@@ -60,7 +60,7 @@ def memory_estimate(given: Given, found: Findings) -> None:
             made.update(step)
         measure(made.average.model, made.task, "val", made.setting)
         wait(given)
-        estimated = needed(cell, lambda kind, what, make: make()) - PROCESS[given.device]
+        estimated = needed(cell) - PROCESS[given.device]
         row: dict[str, float] = {"estimated": round(estimated)}
         del made
         if given.device == "cuda":

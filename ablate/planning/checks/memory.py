@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, Config
 from ablate.model.build import build_model
 from ablate.model.dropout import Dropout
+from ablate.planning.checks.kept import kept_json
 from ablate.planning.checks.small_models import facts_of
 from ablate.planning.checks.user_code import beside
 from ablate.planning.checks.validate import Checked
@@ -36,8 +36,6 @@ SURE = 0.8  # of the estimate: a cell is refused when even that is more than the
 GROUP = Path("/sys/fs/cgroup")  # of Linux containers and jobs
 UNASKED = "no GPU here could be asked: that cells fit into its memory is not checked, and precision auto means bf16"
 HALF = 0.6  # of what is kept for backward in bf16: norms and softmax keep float32
-
-Keep = Callable[[str, Any, Callable[[], dict[str, Any]]], dict[str, Any]]
 
 
 class Fused(torch.autograd.Function):
@@ -118,7 +116,7 @@ def estimate(params: int, kept: int, largest: int, outputs: int, config: Config)
     return PROCESS[train.device] + HEAP[train.device] * (FLOAT * params * copies + max(stepping, evaluating))
 
 
-def needed(cell: Checked, keep: Keep) -> float:
+def needed(cell: Checked) -> float:
     """Bytes that a cell's training process needs."""
     config, task = cell.config, cell.task
     whole = config.as_json()
@@ -131,13 +129,13 @@ def needed(cell: Checked, keep: Keep) -> float:
         return {"kept": kept, "largest": largest}
 
     try:
-        found = keep("memory", depends, make)
+        found = kept_json("memory", depends, make)
     except Exception:  # a component of the user's own that will not run on the meta device in training mode
         return 0.0
     return estimate(cell.budget.params, found["kept"], found["largest"], task.outputs, config)
 
 
-def memory_problems(rows: list[Cell], checked: list[Checked], keep: Keep, runs: int) -> tuple[list[Problem], list[str]]:
+def memory_problems(rows: list[Cell], checked: list[Checked], runs: int) -> tuple[list[Problem], list[str]]:
     """Cells that cannot fit into what each process that trains can have, and notes on what others hold at present."""
     found, notes = [], []
     for row, cell in zip(rows, checked, strict=True):
@@ -146,7 +144,7 @@ def memory_problems(rows: list[Cell], checked: list[Checked], keep: Keep, runs: 
         if not workers:
             notes.append(UNASKED)
             continue
-        need = needed(cell, keep)
+        need = needed(cell)
         processes, least = sharing(workers, runs), SURE * need
         where = f"each process {'on a GPU' if device == 'cuda' else 'on this machine'}"
         if least > (have := room(device) / processes):

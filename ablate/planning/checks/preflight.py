@@ -38,7 +38,7 @@ def try_out(rows: list[Cell], checked: list[Checked], settings: Config) -> list[
         for row, record in zip(rows, records, strict=True):
             notes += [f"{row.label}: {note}" for note in record["notes"]]
         twins = list(duplicates(rows, checked, records, positions)) if not problems else []
-    large, tight = memory_problems(rows, checked, kept_json, len(rows) * count(settings.seeds))
+    large, tight = memory_problems(rows, checked, len(rows) * count(settings.seeds))
     problems, notes = problems + large, notes + tight
     if allowed:
         notes += [f"{twin}; allow_duplicates=true trains both" for twin in twins]
