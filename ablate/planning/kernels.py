@@ -92,8 +92,7 @@ def open_in(cell: Cell, key: str) -> bool:
 def chosen_for(row: Cell, cell: Checked) -> Kernels:
     """The faster way for the runs of a cell on this machine."""
     train = cell.config.train
-    flops = 3.0 * row.flops_per_token * (row.tokens_per_step or 0) * train.steps
-    if flops < LONG[train.device]:
+    if row.flops_per_step * train.steps < LONG[train.device]:
         return Kernels()
     choice = in_float32_on_cpu(cell.config) and torch.backends.mkldnn.is_available()
     products = faster(linear_shapes(cell), int(row.tokens_per_step or 1)) if choice else "torch"

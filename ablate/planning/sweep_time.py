@@ -90,7 +90,7 @@ def shape_of(config: Config) -> str:
 
 def flops_of(cell: Cell) -> float:
     """Floating-point operations of a run's training."""
-    return 3.0 * cell.flops_per_token * (cell.tokens_per_step or 1) * cell.config.train.steps
+    return cell.flops_per_step * cell.config.train.steps
 
 
 def side_by_side(plan: Plan, todo: list[Cell], seconds: list[float]) -> str:
@@ -127,7 +127,7 @@ def speed_of(cell: Cell, folder: Path) -> Speed:
     settle()
     config = cell.config.with_value("train.compile", False)
     size, tokens, most = config.train.batch_size, config.eval.tokens, AFFORDABLE[config.train.device]
-    rows = clamp(most * size / (3.0 * cell.flops_per_token * (cell.tokens_per_step or 1)), size)
+    rows = clamp(most * size / cell.flops_per_step, size)
     scored = clamp(most / cell.flops_per_token, tokens)
     config = config.with_value("train.batch_size", rows).with_value("eval.tokens", scored)
     trainer = Trainer(Run(folder, "cell/run"), config, 0)
