@@ -95,11 +95,11 @@ def chosen_for(row: Cell, cell: Checked) -> Kernels:
     if row.flops_per_step * train.steps < LONG[train.device]:
         return Kernels()
     choice = in_float32_on_cpu(cell.config) and torch.backends.mkldnn.is_available()
-    products = faster(linear_shapes(cell), int(row.tokens_per_step or 1)) if choice else "torch"
+    products = faster(matrices(cell), int(row.tokens_per_step or 1)) if choice else "torch"
     return Kernels(products, can_compile(train.device))
 
 
-def linear_shapes(cell: Checked) -> Counter[Shape]:
+def matrices(cell: Checked) -> Counter[Shape]:
     """The matrices of a model, which are those of its linear layers but for tables of embeddings."""
     shapes = list(cell.budget.shapes.values())
     tables = ("position", "embedding") if any(role == "head" for role, _ in shapes) else ("position",)
