@@ -23,10 +23,11 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from ablate.config.errors import Corrupt, PlanError, Problem, Refused
-from ablate.execution.launcher import is_hydras, is_local, launch, launcher_problems
+from ablate.execution.launcher_words import is_hydras, is_local
 from ablate.execution.signals import refusing_full_disks
 from ablate.execution.tracking.process import mirrored
-from ablate.planning.plan import Plan, lacks_device, plan_again, plan_study
+from ablate.planning.kept_study import finished, keep, place
+from ablate.planning.runs import Plan, lacks_device
 from ablate.planning.units import job_overrides, record
 from ablate.results.manifest import log_look
 from ablate.results.run import now
@@ -69,14 +70,25 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     `problems` are all mistakes in them.
     """
     ours, hydras = [word for word in words if not is_hydras(word)], [word for word in words if is_hydras(word)]
-    if problems := launcher_problems(hydras):
-        raise PlanError(problems)
     folder = os.path.abspath(config_dir) if config_dir else config_dir
-    planned = dataclasses.replace(plan_study(ours, folder), launcher=hydras)
+    planned = (None if hydras else finished(ours, folder)) or plan_anew(ours, hydras, folder)
     if is_local(hydras) and lacks_device(planned):
         said = "cuda is not available here; write train.device=cpu, or hydra/launcher=… for jobs where it is"
         raise PlanError([Problem("train.device", said)])
     return planned
+
+
+def plan_anew(ours: Sequence[str], hydras: Sequence[str], folder: str | None) -> Plan:
+    """See `plan`, with words that are about Hydra apart.  Loads torch, which a study that has ended does without."""
+    from ablate.execution.launcher import launcher_problems
+    from ablate.planning.plan import plan_study
+
+    if problems := launcher_problems(hydras):
+        raise PlanError(problems)
+    kept_at, planned = place(ours, folder), plan_study(ours, folder)
+    if planned.asked and not planned.dry_run:
+        keep(kept_at, planned.asked)
+    return dataclasses.replace(planned, launcher=list(hydras))
 
 
 def run(study: Sequence[str] | Plan, config_dir: str | None = None, reporter: Reporter | None = None) -> Study:
@@ -87,8 +99,23 @@ def run(study: Sequence[str] | Plan, config_dir: str | None = None, reporter: Re
     cannot be written, and DiskFull.
     """
     planned = study if isinstance(study, Plan) else plan(study, config_dir)
-    replan = functools.partial(plan_again, planned)
-    return carry_out(planned, functools.partial(launch, planned.launcher), replan, reporter or Silent())
+    return carry_out(
+        planned, functools.partial(launch, planned.launcher), functools.partial(replan, planned), reporter or Silent()
+    )
+
+
+def launch(words: Sequence[str], jobs: Sequence[Sequence[str]]) -> str | None:
+    """Hand jobs to the launcher that words about Hydra choose: what went wrong, in words."""
+    from ablate.execution import launcher
+
+    return launcher.launch(words, jobs)
+
+
+def replan(plan: Plan) -> Plan:
+    """The next round of a plan's command, after some of its runs have ended.  Raises PlanError."""
+    from ablate.planning.plan import plan_again
+
+    return plan_again(plan)
 
 
 def carry_out(plan: Plan, launch: Launch, replan: Callable[[], Plan], reporter: Reporter) -> Study:

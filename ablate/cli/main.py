@@ -10,11 +10,14 @@ import importlib
 import os
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablate import __version__
 from ablate.execution.signals import heeding_signals, ignore_signals
 from ablate.format.streams import exit_with, prepare
+
+if TYPE_CHECKING:
+    from ablate.planning.runs import Plan
 
 USAGE = """\
 usage: ablate [-m] [group=variant[,variant...]] [key=value[,value...]] [--config-dir DIR]
@@ -136,13 +139,21 @@ def study(arguments: list[str]) -> int:
         return 2
     if plan.dry_run:
         from ablate.cli.preview import preview
-        from ablate.planning.sweep_time import expected_time
 
-        print(preview(plan, expected_time(plan)))
+        print(preview(plan, time_left(plan)))
         return 0
     from ablate.cli.sweep import sweep
 
     return sweep(plan)
+
+
+def time_left(plan: Plan) -> str:
+    """How long the training that a plan leaves to do will take, in a line, which takes some steps to know."""
+    if not plan.todo:
+        return ""
+    from ablate.planning.sweep_time import expected_time
+
+    return expected_time(plan)
 
 
 def read_arguments(arguments: list[str]) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ablate import evidence
+from ablate.config.study_keys import CHOSEN
 from ablate.format import counted, percent, remainder
 from ablate.format.columns import columns
 from ablate.format.settings import flat
-from ablate.planning.budget_matching import CHOSEN
-from ablate.planning.plan import Plan
+from ablate.planning.runs import Plan
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from ablate import api
-from ablate.cli.monitor.view import follow
 from ablate.cli.summary import summary
 from ablate.config.errors import PlanError, Refused
 from ablate.execution.signals import DiskFull, Terminated
-from ablate.planning.plan import Plan
+from ablate.planning.runs import Plan
+from ablate.results.lengths import untested
 from ablate.results.study import Study
-from ablate.training.length_eval import untested
 
 DONE, FAILED, WRONG, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -27,6 +26,8 @@ class Terminal:
 
     def training(self, plan: Plan) -> AbstractContextManager[None]:
         """The live view."""
+        from ablate.cli.monitor.view import follow  # which loads Rich, for sweeps that train
+
         return follow(plan.results, plan.manifest.study, plan.todo)
 
     def ended(self, plan: Plan, study: Study, seconds: float | None) -> None:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
-
-import torch
-from torch import nn
 
 from ablate.config.errors import BadComponent
 from ablate.config.targets import OURS, BadTarget, allowed, is_sink, locate, within
@@ -75,7 +73,9 @@ def kind_of(group: str) -> type:
     if group in KINDS:
         found: type = locate(KINDS[group], ("ablate",))
         return found
-    return torch.optim.Optimizer if group == "optim" else nn.Module
+    import torch  # by who asks for a part of a model: a task needs none
+
+    return torch.optim.Optimizer if group == "optim" else torch.nn.Module
 
 
 def is_of_kind(group: str, found: Any) -> bool:
@@ -164,7 +164,8 @@ def defaults_of(group: str, node: dict[str, Any], user: Iterable[str] = ()) -> d
 @functools.cache
 def parameters_of(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """A constructor's parameters by name; a module without one of its own has none."""
-    if inspect.isclass(target) and target.__init__ is nn.Module.__init__:
+    torch = sys.modules.get("torch")  # without it there is no such module
+    if torch and inspect.isclass(target) and target.__init__ is torch.nn.Module.__init__:
         return {}
     return inspect.signature(target).parameters
 

@@ -67,10 +67,10 @@ class Composer:
         """
         groups = tuple(text for text in overrides if self._shapes(text))
         keys = [text for text in overrides if not self._shapes(text)]
-        found = self.with_values(groups, keys)
-        return Composed(typed(found or self.with_keys(groups, keys)), self.chosen(groups)[1])
+        found = self._with_values(groups, keys)
+        return Composed(typed(found or self._with_keys(groups, keys)), self.chosen(groups)[1])
 
-    def with_keys(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any]:
+    def _with_keys(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any]:
         """These choices of groups with keys set, as plain data, by Hydra and OmegaConf."""
         config = copy.deepcopy(self.chosen(groups)[0])
         set_keys(config, keys)
@@ -82,8 +82,8 @@ class Composer:
             resolved["user"] = []  # which code may run is said on the command line, by no variant's file
         return {str(key): value for key, value in resolved.items()}
 
-    def with_values(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any] | None:
-        """What `with_keys` finds, where nothing refers to anything else and no two keys are about one; else None."""
+    def _with_values(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any] | None:
+        """What `_with_keys` finds, where nothing refers to anything else and no two keys are about one; else None."""
         if overlapping(keys):
             return None
         values = [text for text in keys if sets_a_value(text)]
@@ -91,7 +91,7 @@ class Composer:
         if (base := (*groups, *rest)) not in self.settable:
             config = copy.deepcopy(self.chosen(groups)[0])
             set_keys(config, rest)
-            self.settable[base] = Settable(config, self.with_keys(groups, rest))
+            self.settable[base] = Settable(config, self._with_keys(groups, rest))
         return self.settable[base].having(values)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:

@@ -12,7 +12,7 @@ from ablate.config.command import Command
 from ablate.config.compose import Composed
 from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
 from ablate.config.errors import Problem
-from ablate.config.schema import COMPONENTS, LATER_GROUPS
+from ablate.config.schema import COMPONENTS, LATER_GROUPS, is_component
 from ablate.config.settable import parsed as read
 
 MOST = 10_000  # cells: composing more takes longer than anybody waits
@@ -128,11 +128,6 @@ def choose_base(
             levels = ", ".join(map(str, shown))
             problems.append(Problem("reference", f"{key}:{level} is not in the sweep; write one of {levels}"))
     return base, problems
-
-
-def is_component(keys: list[str]) -> bool:
-    """Whether a factor is one of components."""
-    return any(key in COMPONENTS for key in keys)
 
 
 def join(values: tuple[Any, ...]) -> Any:

@@ -9,15 +9,17 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig, OmegaConf
 
 from ablate.config.groups import groups
 from ablate.config.plain_yaml import read_plain
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+MISSING: Any = "???"  # OmegaConf's own; who only reads what is on disk loads neither it nor Hydra
 COMPONENTS = ("norm", "ffn", "residual", "position", "attention", "init")
 PLACEBOS = (*COMPONENTS, "data", "chaos")  # what a placebo draws anew; of these, init is every draw
 TUNING_SEEDS = range(1_000_000, 2_000_000)  # of tuning runs; never scored
@@ -212,6 +214,11 @@ SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed"
 KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
 
 
+def is_component(keys: list[str]) -> bool:
+    """Whether a factor is one of components."""
+    return any(key in COMPONENTS for key in keys)
+
+
 def typed(plain: dict[str, Any]) -> Config:
     """A resolved configuration as records; `check` tells of keys beyond the frame."""
     sections, unread = {}, {name: value for name, value in plain.items() if name not in KEYS}
@@ -271,11 +278,15 @@ def _with(node: Any, path: list[str], value: Any) -> Any:
 @functools.cache
 def register() -> None:
     """Put the frame into Hydra's store, where `conf/config.yaml` takes it from."""
+    from hydra.core.config_store import ConfigStore
+
     ConfigStore.instance().store(name="schema", node=writable(Config))
 
 
 def writable(frame: Any) -> DictConfig:
     """A frame as OmegaConf composes it: what is frozen in Python is not while it is put together."""
+    from omegaconf import DictConfig, OmegaConf
+
     node: DictConfig = OmegaConf.structured(frame)
     for part in (node, *(node._get_node(key) for key in node)):
         if isinstance(part, DictConfig):

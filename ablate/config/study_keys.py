@@ -13,6 +13,8 @@ from ablate.config.errors import Problem
 from ablate.config.margin import wrong_margin
 from ablate.config.schema import MOST_SEEDS, TUNING_SEEDS, Config
 
+# The keys that each way of matching chooses for a cell.
+CHOSEN = {"params": ("ffn.hidden", "ffn.mult"), "flops": ("ffn.hidden", "ffn.mult"), "flops_total": ("train.steps",)}
 TAKEN = ("export", "verify")  # commands of `ablate analyse`, which takes a study's name in the same place
 SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 

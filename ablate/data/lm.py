@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ablate.config.ranges import at_least
 from ablate.data.corpus import SPLITS, Document, load_corpus
 from ablate.data.task import IGNORE, Batch, HeldOut, Task, generator
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 REACH = 8  # times the training length that longer windows of held-out text can be
 
@@ -90,6 +92,8 @@ class LanguageModelling(Task):
     def windows(self, split: str, starts: np.ndarray, length: int) -> tuple[Tensor, Tensor]:
         """The tokens at `length` places from each start, and those one place later."""
         at = starts[:, None] + np.arange(length + 1)
+        import torch  # here: that the text is what it was is found without
+
         window = torch.from_numpy(self.corpus.tokens[split][at].astype(np.int64))
         # Laid out alike whatever their number, which a compiled model asks for.
         return window[:, :-1].contiguous(), window[:, 1:].clone()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ablate.config.ranges import within
 from ablate.data.lm import LanguageModelling
 from ablate.data.stdlib import stdlib_documents, stdlib_name
 from ablate.data.task import IGNORE, Batch, HeldOut, generator
 from ablate.data.text import read_documents, text_name
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens; the rest stays as it is
 
@@ -62,6 +64,8 @@ class MaskedText(LanguageModelling):
         Of the last `scored` places the same number in each window is chosen, so that none goes without a target;
         before them, unscored, each by chance.
         """
+        import torch
+
         where, how, what = torch.from_numpy(draws)
         number = max(1, round(self.mask_rate * scored))
         rank = where[:, -scored:].argsort(1).argsort(1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ablate.data.metrics import METRICS, Metric
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IGNORE = -100  # a target that is not scored; cross_entropy's own default
 
@@ -110,6 +111,8 @@ class Task:
 
     def blank(self) -> dict[str, Tensor]:
         """The inputs of one example, all zero, masks of ones where it has any: what models are counted with."""
+        import torch
+
         size = (1, self.context) if self.features is None else (1, self.context, self.features)
         return {"tokens": torch.zeros(size, dtype=torch.long if self.features is None else torch.float32)}
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from ablate import format
 from ablate.evidence.contrasts import Contrast
@@ -113,7 +113,7 @@ def _fallen(fallen: np.ndarray, names: list[str], side: dict[str, float]) -> int
 @functools.cache
 def bound(count: int, n: int, level: float) -> float:
     """The largest share of which count or fewer of n are seen with probability `level` (Clopper & Pearson 1934)."""
-    return float(stats.beta.isf(level, count + 1, n - count)) if count < n else 1.0
+    return float(special.betainccinv(count + 1, n - count, level)) if count < n else 1.0
 
 
 def bounds(collapse: Collapse, level: float) -> list[float]:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas
-from scipy import stats
 
 from ablate import format
+from ablate.evidence.distributions import chi2_quantile
 from ablate.evidence.effects import ALPHA, noise
 from ablate.evidence.scores import endpoint, scores
 from ablate.evidence.statistics import power
@@ -50,7 +50,7 @@ def _floor(kind: str, differences: np.ndarray) -> Floor:
 
 def upper_bound(sd: float, n: int) -> float:
     """One-sided 95 % upper bound of the SD of normal values, sd · √((n − 1) / χ²_{0.05, n − 1}); NaN below n = 2."""
-    return sd * math.sqrt((n - 1) / float(stats.chi2.ppf(0.05, n - 1))) if n > 1 else math.nan
+    return sd * math.sqrt((n - 1) / float(chi2_quantile(0.05, n - 1))) if n > 1 else math.nan
 
 
 def split(found: Iterable[Floor]) -> dict[str, float]:

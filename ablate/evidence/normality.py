@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from ablate.format import p_words, ranks
 
@@ -29,6 +28,8 @@ def normality(groups: Sequence[np.ndarray]) -> float:
     """
     if any(len(group) < CHECKED or not np.ptp(group) for group in groups):
         return math.nan
+    from scipy import stats
+
     scaled = [(group - np.median(group)) / np.ptp(group) for group in groups]
     return min(1.0, len(groups) * min(float(stats.shapiro(group).pvalue) for group in scaled))
 

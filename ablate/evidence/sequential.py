@@ -16,8 +16,8 @@ import math
 
 import numpy as np
 import pandas
-from scipy import stats
 
+from ablate.evidence.distributions import t_limit
 from ablate.evidence.normality import alarmed
 from ablate.format import counted
 from ablate.results.records import Look, Manifest
@@ -140,7 +140,7 @@ def _overlap(looks: tuple[int, ...], level: float, blocks: list[tuple[np.ndarray
     Times looks · level it is the chance of any (Owen, Maximov & Chertkov 2019, arXiv 1710.06965): no rare event has to
     be waited for, so that the relative error is small at any level.  Three standard errors are added to the mean.
     """
-    limits = stats.t.isf(level / 2, np.array(looks) - 1)
+    limits = t_limit(level / 2, np.array(looks) - 1)
     mean, variance = 0.0, 0.0
     for k, (sums, squares) in enumerate(blocks):
         t = _paths(looks, level, k, sums, squares)
@@ -170,7 +170,7 @@ def _paths(looks: tuple[int, ...], level: float, k: int, sums: np.ndarray, squar
     centred = early - added[: k + 1] * total / n
     within = (squares[:, : k + 1] + centred**2 / added[: k + 1]).sum(1, keepdims=True)
     norm = np.sqrt(total**2 / n + within)
-    t = stats.t.isf(level / 2 * (np.arange(PATHS) + 0.5) / PATHS, n - 1)[:, None]
+    t = t_limit(level / 2 * (np.arange(PATHS) + 0.5) / PATHS, n - 1)[:, None]
     cosine, sine = t / np.sqrt(t**2 + n - 1), np.sqrt((n - 1) / (t**2 + n - 1))
     sums[:, : k + 1] = norm * (cosine * added[: k + 1] / math.sqrt(n) + sine * centred / np.sqrt(within))
     squares[:, : k + 1] *= (norm * sine) ** 2 / within

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import optimize, special
+
+from ablate.evidence.distributions import chi2_quantile, t_above, t_limit
 
 
 class Estimate(NamedTuple):
@@ -51,14 +53,14 @@ def p_value(estimate: Estimate) -> float:
     """Two-sided p of "the mean is zero": 2·P(t_df > |mean| / error); NaN below two seeds and without any spread."""
     if estimate.n < 2 or estimate.error == 0:
         return math.nan
-    return float(2 * stats.t.sf(abs(estimate.mean) / estimate.error, estimate.df))
+    return float(2 * t_above(abs(estimate.mean) / estimate.error, estimate.df))
 
 
 def interval(estimate: Estimate, alpha: float) -> tuple[float, float]:
     """The 1 − alpha interval mean ± t_{1 − alpha/2, df} · error; NaN below two seeds and without any spread."""
     if estimate.n < 2 or estimate.error == 0:
         return math.nan, math.nan
-    half = float(stats.t.isf(alpha / 2, estimate.df)) * estimate.error
+    half = float(t_limit(alpha / 2, estimate.df)) * estimate.error
     return estimate.mean - half, estimate.mean + half
 
 
@@ -80,6 +82,8 @@ def holm(p: np.ndarray, alpha: float) -> np.ndarray:
 
 def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
     """p for the false discovery rate: min over ranks j ≥ i of m·p₍ⱼ₎/j (Benjamini & Hochberg 1995); NaN counts in m."""
+    from scipy import stats  # takes half a second to load, and few studies need it
+
     known = np.where(np.isnan(p), 1.0, p)
     adjusted = stats.false_discovery_control(known) if len(p) else known
     return np.where(np.isnan(p), np.nan, adjusted)
@@ -90,6 +94,8 @@ def wilson(count: int, n: int) -> tuple[float, float]:
     """The 95 % interval of a proportion count/n (Wilson 1927), as fractions; [0, 1] when n is 0."""
     if n == 0:
         return 0.0, 1.0
+    from scipy import stats
+
     found = stats.binomtest(count, n).proportion_ci(0.95, method="wilson")
     return float(found.low), float(found.high)
 
@@ -125,14 +131,14 @@ def found_with(shift: float, df: float, alpha: float) -> float:
 
     Computed as the mean over s² ~ χ²_df/df of Φ(shift − t·s) + Φ(−shift − t·s): SciPy's own is NaN for some shifts.
     """
-    spread = _spread(df) * stats.t.isf(alpha / 2, df)
-    return float(np.mean(stats.norm.cdf(shift - spread) + stats.norm.cdf(-shift - spread)))
+    spread = _spread(df) * t_limit(alpha / 2, df)
+    return float(np.mean(special.ndtr(shift - spread) + special.ndtr(-shift - spread)))
 
 
 @functools.lru_cache(maxsize=64)
 def _spread(df: float, count: int = 2000) -> np.ndarray:
     """Evenly spaced quantiles of s, s² ~ χ²_df/df."""
-    return np.asarray(np.sqrt(stats.chi2.ppf((np.arange(count) + 0.5) / count, df) / df))
+    return np.asarray(np.sqrt(chi2_quantile((np.arange(count) + 0.5) / count, df) / df))
 
 
 def found_afresh(factor: float, df: float, alpha: float) -> float:
@@ -141,7 +147,7 @@ def found_afresh(factor: float, df: float, alpha: float) -> float:
     Power of the noncentral t at the shift factor·r, as the mean over what the estimate may be, r² ~ χ²_df/df.
     """
     shift = factor * _spread(df, 200)[:, None]
-    limit = _spread(df, 200) * stats.t.isf(alpha / 2, df)
+    limit = _spread(df, 200) * t_limit(alpha / 2, df)
     return float(np.mean(special.ndtr(shift - limit) + special.ndtr(-shift - limit)))
 
 
@@ -152,7 +158,7 @@ def detectable_factor(df: float, alpha: float) -> float:
     Were the error known, fewer would do: of one paired contrast at 5 % this is 1.55, 1.24, 1.13 and 1.05 times as much
     for 3, 5, 8 and 20 seeds.
     """
-    top = 8 * (float(stats.t.isf(alpha / 2, df)) + 1)
+    top = 8 * (float(t_limit(alpha / 2, df)) + 1)
     while found_afresh(top, df, alpha) < 0.8:
         top *= 2
     return float(optimize.brentq(lambda factor: found_afresh(factor, df, alpha) - 0.8, 0, top, xtol=1e-4))

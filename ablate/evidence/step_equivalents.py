@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas
-from scipy import stats
 
 from ablate import format
 from ablate.evidence.contrasts import Contrast, strata
+from ablate.evidence.distributions import t_limit
 from ablate.evidence.estimates import groups
 from ablate.evidence.scores import endpoints, scores
 from ablate.evidence.statistics import interval, p_value, paired
@@ -146,7 +146,7 @@ def fieller(parts: Parts, alpha: float) -> Ratio | None:
     df = [_df(np.array([1.0, -g]), covariances, [len(part) for part in parts]) for g in at]
     if not min(df) > 0:
         return None
-    limit = float(stats.t.isf(alpha / 2, min(df))) ** 2
+    limit = float(t_limit(alpha / 2, min(df))) ** 2
     (d, b), ((dd, db), (_, bb)) = means, total
     a, half, c = b**2 - limit * bb, d * b - limit * db, d**2 - limit * dd
     if a <= 0:

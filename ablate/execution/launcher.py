@@ -26,17 +26,6 @@ EXTRAS = {"joblib": "joblib", "submitit_slurm": "slurm", "submitit_local": "slur
 OURS = ("hydra.mode", "hydra/sweeper", "hydra.sweeper")
 
 
-def is_hydras(word: str) -> bool:
-    """Whether a word of a command line is about Hydra itself: a launcher, say."""
-    return word.lstrip("+~").startswith(("hydra.", "hydra/"))
-
-
-def is_local(words: Sequence[str]) -> bool:
-    """Whether words about Hydra leave the jobs to this machine's own launcher."""
-    chosen = [word.partition("=")[2] for word in words if word.lstrip("+~").startswith("hydra/launcher=")]
-    return not chosen or chosen[-1] == "ablate"
-
-
 def launcher_problems(words: Sequence[str]) -> list[Problem]:
     """What Hydra would refuse of words about itself."""
     if fixed := [word for word in words if word.lstrip("+~").startswith(OURS)]:

@@ -40,6 +40,7 @@ from ablate.results.atomic import set_aside, write_atomic, write_json
 from ablate.results.checksum import Sum, sum_of
 from ablate.results.code_hash import code_of
 from ablate.results.lease import Lost
+from ablate.results.lengths import lacking
 from ablate.results.records import Cell
 from ablate.results.result import Result
 from ablate.results.run import Run, now
@@ -47,7 +48,7 @@ from ablate.results.run_key import provenance, run_key
 from ablate.results.stored_targets import is_foreign
 from ablate.training.devices import settle
 from ablate.training.evaluation import setting_of
-from ablate.training.length_eval import add_lengths, lacking
+from ablate.training.length_eval import add_lengths
 from ablate.training.load import load_run
 from ablate.training.overfitting import overfits
 from ablate.training.trainer import Diverged, Interrupted, Trainer, new_trainer

@@ -11,6 +11,7 @@ from functools import cache
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import COMPONENTS
+from ablate.config.study_keys import CHOSEN
 from ablate.format import percent
 from ablate.planning.checks.validate import Checked, Refused, Validator
 from ablate.results.records import Matched
@@ -31,7 +32,6 @@ AMOUNTS: dict[str, Callable[[Checked], float]] = {
     "flops": lambda cell: cell.budget.flops_per_token,
     "flops_total": lambda cell: cell.config.train.steps * flops_per_step(cell),
 }
-CHOSEN = {"params": ("ffn.hidden", "ffn.mult"), "flops": ("ffn.hidden", "ffn.mult"), "flops_total": ("train.steps",)}
 
 
 def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list[Problem]:

@@ -1,20 +1,15 @@
-"""The cells of a study as its manifest keeps them: names, the reference of each, what they cost, what they share."""
+"""The cells of a study: what its manifest keeps of them, and what they were made of.  Nothing here needs torch."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ablate.config.components import defaults_of
-from ablate.config.errors import PlanError
-from ablate.config.schema import COMPONENTS, Config, Seed
-from ablate.model.init import shared_draws
-from ablate.planning.budget_matching import match_cells, remark
-from ablate.planning.checks.duplicate_cells import refuse_equal
-from ablate.planning.checks.validate import Checked, Validator
-from ablate.results.records import Cell, Matched, TaskFacts
-from ablate.results.run_key import batches, cell_id
-from ablate.training.length_eval import seen_in_training, seen_lengths
+from ablate.config.schema import Config
+from ablate.results.records import Cell, TaskFacts
+
+if TYPE_CHECKING:
+    from ablate.planning.checks.validate import Checked
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,6 +22,7 @@ class Cells:
     checked: list[Checked]  # what they were made of
     raw: list[Config]  # their configurations as they were composed, before anything was resolved or matched
     at: list[int]  # which cell each one is compared with
+    tasks: dict[str, TaskFacts]  # by fingerprint
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before any of them trains
 
     @property
@@ -40,82 +36,10 @@ class Cells:
         return [pair for pair in zip(self.rows, self.checked, strict=True) if pair[0].reference]
 
 
-def describe_cells(
-    checked: list[Checked],
-    names: list[str],
-    levels: list[dict[str, Any]],
-    labels: list[str],
-    at: list[int],
-    matched: list[Matched | None],
-) -> list[Cell]:
-    """The manifest's rows of cells, each compared with the reference of its stratum, at `at`.
-
-    `names` are those of the cells' folders, `labels` what people read.
-    """
-    rows = []
-    for i, cell in enumerate(checked):
-        reference = checked[at[i]].budget
-        rows.append(
-            Cell(
-                id=cell_id(names[i], cell.config, cell.task.fingerprint),
-                name=names[i],
-                label=labels[i],
-                levels=levels[i],
-                reference=levels[at[i]] == levels[i],
-                params=cell.budget.params,
-                params_vs_reference=cell.budget.params / reference.params - 1,
-                flops_per_token=cell.budget.flops_per_token,
-                shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
-                matched=matched[i],
-                tokens_per_step=cell.config.train.batch_size * cell.task.positions,
-                batches=batches(cell.config, cell.task.fingerprint),
-                task=cell.task.fingerprint,
-                seen_lengths=(seen := seen_lengths(cell.config, cell.task)),
-                notes=cell.task.notes
-                + cell.budget.notes
-                + held(cell.config.seed)
-                + seen_in_training(seen)
-                + remark(labels[i], matched[i]),
-                defaults=filled_in(cell.config),
-                config=cell.config,
-            )
-        )
-    return rows
-
-
-def filled_in(config: Config) -> dict[str, Any]:
-    """The arguments that no YAML sets and constructors fill in, by dotted name."""
-    found = {group: defaults_of(group, getattr(config, group), config.user) for group in COMPONENTS}
-    return {f"{group}.{name}": value for group, values in found.items() for name, value in values.items()}
-
-
-def recomposed(
-    cells: Cells,
-    settings: Config,
-    factors: dict[str, list[Any]],
-    reference: dict[str, Any],
-    raw: list[Config],
-    levels: list[dict[str, Any]],
-    labels: list[str],
-    at: list[int],
-) -> Cells:
-    """Cells, once or several times over, from other configurations.  Raises PlanError."""
-    validator = Validator()
-    checked, problems = validator.validate(raw)
-    if problems:
-        raise PlanError(problems)
-    checked, matched = match_cells(settings.match, checked, labels, at, validator)
-    names = [row.name for row in cells.rows] * (len(raw) // len(cells.rows))
-    rows = describe_cells(checked, names, levels, labels, at, matched)
-    refuse_equal(rows, checked, settings.allow_duplicates)
-    return Cells(factors, reference, rows, checked, raw, at)
-
-
-def held(seed: Seed) -> list[str]:
-    """What to say where one half of the randomness does not vary."""
-    halves = {"init": (seed.init, "initialisation"), "data": (seed.data, "the order of the data")}
-    fixed = [(half, *told) for half, told in halves.items() if told[0] is not None]
-    return [f"seed.{half}={value} for every run: intervals do not cover {what}" for half, value, what in fixed]
+def describe_tasks(checked: list[Checked]) -> dict[str, TaskFacts]:
+    """What the manifest keeps of the tasks of cells, by fingerprint."""
+    tasks = {cell.task.fingerprint: cell.task for cell in checked}
+    return {fingerprint: describe_task(task) for fingerprint, task in tasks.items()}
 
 
 def describe_task(task: Any) -> TaskFacts:

@@ -12,11 +12,11 @@ from ablate.config.errors import Corrupt
 from ablate.config.schema import TUNING_SEEDS
 from ablate.planning.study import CheckedStudy
 from ablate.results.damage import why_without
+from ablate.results.lengths import untested
 from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell, Look, Manifest, PlannedRun
 from ablate.results.run import Run
 from ablate.results.run_key import FORMAT, cell_id, run_key
-from ablate.training.length_eval import untested
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,9 @@ import torch
 
 from ablate.config.errors import Corrupt
 from ablate.config.schema import Config
-from ablate.planning.cells import Cells, recomposed
+from ablate.planning.cells import Cells
 from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
+from ablate.planning.describe import recomposed
 from ablate.planning.rounds.tuning_seeds import tuning_name
 from ablate.planning.study import CheckedStudy
 from ablate.results.manifest import read_manifest

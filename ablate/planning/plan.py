@@ -18,16 +18,16 @@ from ablate.config.factors import arrange, cell_name
 from ablate.config.margin import without_unit
 from ablate.config.study_keys import idle_problems, study_problems
 from ablate.planning.budget_matching import contradictions, match_cells
-from ablate.planning.cells import Cells, describe_cells
+from ablate.planning.cells import Cells, describe_tasks
 from ablate.planning.checks.preflight import one_thread, try_out
 from ablate.planning.checks.user_code import Failed
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.planning.composition import Composition, about_metrics, compose_cells
+from ablate.planning.describe import describe_cells
 from ablate.planning.kernels import with_kernels
-from ablate.planning.rounds import rounds_of
+from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan
 from ablate.planning.study import CheckedStudy, study_name
-from ablate.training.devices import cards
 
 
 def plan_study(words: Sequence[str], config_dir: str | None = None) -> Plan:
@@ -45,11 +45,6 @@ def plan_again(plan: Plan) -> Plan:
         return dataclasses.replace(next_round(plan.asked or plan.study), launcher=plan.launcher)
 
 
-def lacks_device(plan: Plan) -> bool:
-    """Whether some cell is to be trained on a GPU and this machine has none."""
-    return any(cell.config.train.device == "cuda" for cell in plan.manifest.cells) and not cards()
-
-
 def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedStudy:
     """The study that a command line asks for, every cell of it composed and checked.  Raises PlanError."""
     command = read_command(words, config_dir)
@@ -58,18 +53,6 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
         composition = compose_cells(design)
         cells = check_cells(composition)
         return with_kernels(study_of(composition, cells))
-
-
-def next_round(study: CheckedStudy) -> Plan:
-    """The first round of a study that has something left to train, else its last, beside those that have ended."""
-    ended: dict[str, Plan] = {}
-    for plan in rounds_of(study):
-        if plan.todo:
-            break
-        ended.pop(plan.study.name, None)
-        ended[plan.study.name] = plan
-    ended.pop(plan.study.name, None)
-    return dataclasses.replace(plan, ended=list(ended.values()), asked=study)
 
 
 @contextlib.contextmanager
@@ -95,7 +78,7 @@ def check_cells(composition: Composition) -> Cells:
     names = [cell_name(cell.choices) for cell in composition.cells]
     rows = describe_cells(checked, names, composition.levels, composition.labels, at, matched)
     notes = try_out(rows, checked, settings)
-    return Cells(composition.factors, composition.reference, rows, checked, raw, at, notes)
+    return Cells(composition.factors, composition.reference, rows, checked, raw, at, describe_tasks(checked), notes)
 
 
 def problems_beside(composition: Composition, checked: list[Checked]) -> list[Problem]:

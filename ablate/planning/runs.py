@@ -8,10 +8,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ablate.config.factors import is_component
-from ablate.planning.cells import describe_task, slow_starts
+from ablate.config.schema import is_component
+from ablate.planning.cells import slow_starts
 from ablate.planning.earlier_runs import Earlier, choose_seeds, read_earlier, status_of, to_test, without_weights
 from ablate.planning.looks import looked_at, other_looks, sequence_of
 from ablate.planning.registration import register, registered_margin
@@ -21,6 +19,7 @@ from ablate.results.records import Cell, Manifest, PlannedRun, Tuning
 from ablate.results.run import now
 from ablate.results.run_key import FORMAT, run_key
 from ablate.results.tables import as_planned
+from ablate.results.versions import torch_version
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +62,15 @@ class Plan:
         return [path for path, status in self.statuses.items() if status in ("missing", "failed", "untested")]
 
 
+def lacks_device(plan: Plan) -> bool:
+    """Whether some cell is to be trained on a GPU and this machine has none."""
+    if not any(cell.config.train.device == "cuda" for cell in plan.manifest.cells):
+        return False
+    from ablate.training.devices import cards  # asks torch
+
+    return not cards()
+
+
 def plan_runs(study: CheckedStudy) -> Plan:
     """The plan of a study: seeds, runs and units, beside what an earlier command of this study left.
 
@@ -81,7 +89,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
         sequential=sequence_of(study),
         confirms=study.base if settings.confirm else None,
         looks=looks + other_looks(earlier, runs),
-        tasks={cell.task.fingerprint: describe_task(cell.task) for cell in study.cells.checked},
+        tasks=study.cells.tasks,
         cells=rows,
         runs=runs,
         units={unit_name([run.path]): [run.path] for run in runs},
@@ -96,7 +104,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
         *about_seeds(study, kept),
         *left_aside,
         *[f"seeds=auto: looks at {', '.join(map(str, study.looks))}; now at {settings.seeds}"] * bool(study.looks),
-        *slow_starts([cell.config for cell in study.cells.checked]),
+        *slow_starts([row.config for row in study.cells.rows]),
         *(damage for _, damage in found.values() if damage),
         *trained_again(earlier, runs, rows, statuses, settings.reuse),
         *(without_weights(study.results, statuses) if settings.keep != "none" else []),
@@ -115,7 +123,7 @@ def described(study: CheckedStudy, earlier: Earlier) -> dict[str, Any]:
         "created": (earlier.manifest.created if earlier.manifest else "") or now(),
         "updated": now(),
         "command": study.command,
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
+        "versions": {"python": platform.python_version(), "torch": torch_version()},
         "design": settings.design,
         "zip": settings.zip,
         "factors": factors,

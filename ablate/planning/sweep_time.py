@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ablate.config.schema import COMPONENTS, Config
-from ablate.execution.launcher import is_local
+from ablate.execution.launcher_words import is_local
 from ablate.execution.schedule import makespan
 from ablate.format import counted, duration
 from ablate.planning.checks.user_code import Failed, apart
-from ablate.planning.plan import lacks_device
-from ablate.planning.runs import Plan
+from ablate.planning.runs import Plan, lacks_device
 from ablate.results.records import Cell
 from ablate.results.run import Run
 from ablate.results.tables import as_planned

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from hydra.core.override_parser.types import Quote, QuotedString
-
-from ablate.planning.plan import Plan
+from ablate.planning.runs import Plan
 from ablate.results.atomic import write_json
 from ablate.results.manifest import renew_manifest, unit_file
 from ablate.results.records import Cell, PlannedRun, Unit, UnitRun
@@ -35,6 +33,8 @@ def units_to_do(plan: Plan) -> list[str]:
 
 def job_overrides(plan: Plan) -> list[list[str]]:
     """One job per unit that has something to do, as overrides."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
     names = {"study": plan.manifest.study, "results_dir": str(plan.results)}
     common = [f"{key}={QuotedString(name, Quote.single).with_quotes()}" for key, name in names.items()]
     common.append(f"user=[{','.join(plan.user)}]")

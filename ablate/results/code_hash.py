@@ -71,6 +71,9 @@ class Code(NamedTuple):
     definitions: dict[str, str]
 
 
+KNOWN: dict[tuple[tuple[str, str], ...], Code] = {}  # what another process found of these very sources, by parts
+
+
 class Needed(NamedTuple):
     """The definitions that a qualified name needs, and their digests."""
 
@@ -287,8 +290,8 @@ class Sources:
 
 def code_of(parts: Mapping[str, str], user: Iterable[str] = ()) -> Code:
     """The code of a run with these `_target_`s, by where they stand in its configuration."""
-    tops = tuple(sorted({package.partition(".")[0] for package in user}))
-    return _code_of(tuple(sorted(parts.items())), tops)
+    tops, key = tuple(sorted({package.partition(".")[0] for package in user})), tuple(sorted(parts.items()))
+    return (KNOWN.get(key) if not tops else None) or _code_of(key, tops)
 
 
 @functools.lru_cache(maxsize=1024)

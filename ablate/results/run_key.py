@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import numpy
-import torch
 
 from ablate.config.schema import LATER, NO_NUMBERS, STUDY_KEYS, Config, neutral_groups
 from ablate.results.code_hash import Code
@@ -15,6 +14,7 @@ from ablate.results.code_hash import code_of as code_of_parts
 from ablate.results.records import FORMAT as FORMAT
 from ablate.results.result import Provenance
 from ablate.results.stored_targets import by_own_names, parts_of
+from ablate.results.versions import torch_version
 
 KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenance: what its key is made of
 
@@ -75,7 +75,7 @@ def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
     return Provenance(
         format=FORMAT,
         numbers=settings_of(config, seed),
-        versions={"torch": str(torch.__version__), "numpy": numpy.__version__, "threads": 1},
+        versions={"torch": torch_version(), "numpy": numpy.__version__, "threads": 1},
         data=fingerprint,
         source=by_own_names(config.data),
         study=config.study if config.reuse == "none" else None,

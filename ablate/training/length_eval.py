@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -19,7 +18,6 @@ from ablate.config.schema import Config
 from ablate.data.task import Task
 from ablate.format import rough
 from ablate.results.atomic import set_aside, write_json
-from ablate.results.records import Manifest
 from ablate.results.result import Evaluation
 from ablate.results.run import Run
 from ablate.training.evaluation import Setting, at_lengths
@@ -56,23 +54,6 @@ def seen_in_training(lengths: dict[str, float]) -> list[str]:
     return [f"eval.lengths seen in training: {told} of the test examples: there are too few to hold any out"] * bool(
         told
     )
-
-
-def lacking(run: Run, lengths: list[int]) -> list[int]:
-    """The lengths that a run has not been tested at, or of which the file cannot be read."""
-    try:
-        known = run.evaluation()
-    except Corrupt:
-        return lengths
-    return [length for length in lengths if f"test/loss@{length}" not in known]
-
-
-def untested(results: Path, manifest: Manifest, statuses: dict[str, str]) -> dict[str, list[int]]:
-    """Path of each run that is done but lacks lengths that its cell asks for, and which."""
-    lengths = {cell.id: cell.config.eval.lengths for cell in manifest.cells}
-    done = [run for run in manifest.runs if statuses.get(run.path) == "done" and lengths[run.cell]]
-    found = {run.path: lacking(Run(results, run.path), lengths[run.cell]) for run in done}
-    return {path: lacks for path, lacks in found.items() if lacks}
 
 
 def add_lengths(run: Run, model: nn.Module, task: Task, setting: Setting, lengths: list[int]) -> dict[str, float]:

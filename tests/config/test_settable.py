@@ -35,22 +35,22 @@ def composer():
 def test_values_are_what_hydra_sets(composer: Composer, groups: tuple[str, ...]) -> None:
     for keys in [*KEYS, *([one] for one in itertools.chain(*KEYS)), *KEYS]:  # again, after others were set
         try:
-            expected = composer.with_keys(groups, keys)
+            expected = composer._with_keys(groups, keys)
         except COMPOSING:
             continue
-        assert (composer.with_values(groups, keys) or expected) == expected, keys
+        assert (composer._with_values(groups, keys) or expected) == expected, keys
         assert repr(composer.compose([*groups, *keys]).config) == repr(composer.compose([*groups, *keys]).config)
 
 
 def test_most_are_set_that_way(composer: Composer) -> None:
-    quick = [composer.with_values(("norm=rms",), keys) is not None for keys in KEYS]
+    quick = [composer._with_values(("norm=rms",), keys) is not None for keys in KEYS]
     assert quick == [True] * 5 + [False] * 4
 
 
 @pytest.mark.parametrize("word", BAD)
 def test_what_does_not_go_is_refused_as_before(composer: Composer, word: str) -> None:
     for _ in range(2):
-        assert composer.with_values((), [word]) is None
+        assert composer._with_values((), [word]) is None
         with pytest.raises(COMPOSING):
             composer.compose([word])
     assert composer.compose(["optim.lr=0.5"]).config.optim.lr == 0.5
@@ -68,4 +68,4 @@ def test_what_refers_to_another_setting_is_left_to_hydra(tmp_path: Path) -> None
     (tmp_path / "norm" / "wide.yaml").write_text("_target_: x\neps: ${optim.lr}\n")
     with Composer(read_groups(str(tmp_path))) as own:
         found = own.compose(["norm=wide", "optim.lr=0.25"]).config
-        assert found.norm["eps"] == 0.25 and own.with_values(("norm=wide",), ["optim.lr=0.25"]) is None
+        assert found.norm["eps"] == 0.25 and own._with_values(("norm=wide",), ["optim.lr=0.25"]) is None

@@ -20,9 +20,10 @@ from ablate.execution.worker import run_unit
 from ablate.planning.plan import PlanError, plan_study
 from ablate.planning.units import record
 from ablate.results.atomic import write_json
+from ablate.results.lengths import lacking
 from ablate.results.run import Run
 from ablate.results.study import load_study
-from ablate.training.length_eval import lacking, length_problems
+from ablate.training.length_eval import length_problems
 from analysis.case import case_of
 from analysis.writing import tables
 

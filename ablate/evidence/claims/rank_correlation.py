@@ -6,8 +6,8 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
+from ablate.evidence.distributions import t_above
 from ablate.evidence.statistics import paired
 
 EXACT = 8  # levels; the orders of more are drawn
@@ -39,7 +39,7 @@ def rank_correlation(values: np.ndarray, published: np.ndarray, rng: np.random.G
     mean = float(by_seed.mean())
     t = paired(by_seed)
     # Ranks can agree in every seed, unlike losses: no spread is the best there is, and the orders alone decide.
-    p_seeds = float(2 * stats.t.sf(abs(t.mean) / t.error, t.df)) if t.error else float(mean == 0)
+    p_seeds = float(2 * t_above(abs(t.mean) / t.error, t.df)) if t.error else float(mean == 0)
     everything = range(len(w))
     without = [
         float(np.mean(_standard(values[:, kept]) @ _standard(published[None, kept])[0]))
@@ -63,6 +63,8 @@ def _over_orders(orders: np.ndarray, ranks: np.ndarray, found: float) -> float:
 
 def _standard(values: np.ndarray) -> np.ndarray:
     """Ranks along rows, centred and of length 1; zeros where all are tied, which rank nothing."""
+    from scipy import stats
+
     ranks = stats.rankdata(values, axis=-1)
     centred = ranks - ranks.mean(-1, keepdims=True)
     length = np.sqrt((centred**2).sum(-1, keepdims=True))

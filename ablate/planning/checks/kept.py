@@ -7,34 +7,50 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import torch
-
 from ablate.config.errors import Corrupt
-from ablate.config.groups import PACKAGE
 from ablate.data.corpus import cache_folder
 from ablate.results.atomic import read_json, write_json
+from ablate.results.code_hash import AS_IMPORTED
+from ablate.results.versions import torch_version
 
 Record = dict[str, Any]
 
 
 def kept_json(kind: str, what: Any, make: Callable[[], Record]) -> Record:
     """A record from the cache, by everything that it depends on, or newly made; one that is damaged is made again."""
-    content = json.dumps([kind, what, torch.__version__, own_code()], sort_keys=True)
-    file = cache_folder() / "preflight" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
+    file = kept_file(kind, what)
+    found = read_kept(file)
+    if found is None:
+        found = make()
+        write_kept(file, found)
+    return found
+
+
+def kept_file(kind: str, what: Any) -> Path:
+    """Where a record is kept that depends on this, on torch and on our own code."""
+    content = json.dumps([kind, what, torch_version(), own_code()], sort_keys=True)
+    return cache_folder() / "preflight" / f"{hashlib.sha256(content.encode()).hexdigest()[:32]}.json"
+
+
+def read_kept(file: Path) -> Record | None:
+    """A record that is kept, or None."""
     with contextlib.suppress(Corrupt, OSError, KeyError):
         found = read_json(file)
         if found.pop("keys") == sorted(found):  # all of it is there
             return found
-    found = make()
+    return None
+
+
+def write_kept(file: Path, record: Record) -> None:
+    """Keep a record."""
     with contextlib.suppress(OSError):  # of a full disk, say: it will be made again
-        write_json(file, found | {"keys": sorted(found)})
-    return found
+        write_json(file, record | {"keys": sorted(record)})
 
 
 @functools.cache
 def own_code() -> str:
     """Hash of the code that finds what is kept, and of all that it uses."""
-    sources = [file.read_bytes() for file in sorted(PACKAGE.rglob("*.py"))]
-    return hashlib.sha256(b"".join(sources)).hexdigest()
+    return hashlib.sha256(b"".join(AS_IMPORTED[file] for file in sorted(AS_IMPORTED))).hexdigest()

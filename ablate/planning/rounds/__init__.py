@@ -6,13 +6,23 @@ import dataclasses
 from collections.abc import Iterator
 
 from ablate.config.errors import PlanError
-from ablate.planning.rounds.placebo import placebo_problems, placebo_study
+from ablate.config.schema import Config
 from ablate.planning.rounds.sequential import looks
-from ablate.planning.rounds.step_equivalents import exchange_problems, with_exchange
-from ablate.planning.rounds.tuning import tuned
 from ablate.planning.rounds.tuning_checks import tuning_problems
-from ablate.planning.runs import Plan, plan_runs
+from ablate.planning.runs import Plan
 from ablate.planning.study import CheckedStudy
+
+
+def next_round(study: CheckedStudy) -> Plan:
+    """The first round of a study that has something left to train, else its last, beside those that have ended."""
+    ended: dict[str, Plan] = {}
+    for plan in rounds_of(study):
+        if plan.todo:
+            break
+        ended.pop(plan.study.name, None)
+        ended[plan.study.name] = plan
+    ended.pop(plan.study.name, None)
+    return dataclasses.replace(plan, ended=list(ended.values()), asked=study)
 
 
 def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
@@ -20,13 +30,16 @@ def rounds_of(study: CheckedStudy) -> Iterator[Plan]:
 
     Raises PlanError.
     """
-    problems = tuning_problems(study) + placebo_problems(study) + exchange_problems(study)
-    if problems:
+    if has_other_cells(study.settings):
+        from ablate.planning.rounds.other_cells import with_other_cells  # which are counted, with torch
+
+        yield from with_other_cells(study)
+        return
+    if problems := tuning_problems(study):
         raise PlanError(problems)
-    if study.settings.tune.key is not None:
-        study = yield from tuned(study)
-    if study.settings.aa:
-        placebos = placebo_study(study)
-        yield plan_runs(placebos)
-        study = dataclasses.replace(study, entries=study.entries | {"placebos": placebos.name})
-    yield from with_exchange(study) if study.settings.exchange else looks(study)
+    yield from looks(study)
+
+
+def has_other_cells(settings: Config) -> bool:
+    """Whether some round has cells that the study itself has not: each at other values, placebos, other steps."""
+    return settings.tune.key is not None or bool(settings.aa) or settings.exchange

@@ -10,7 +10,8 @@ from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, Seed
 from ablate.model.init import FIXED
 from ablate.model.placebo import redrawn
-from ablate.planning.cells import Cells, describe_cells
+from ablate.planning.cells import Cells, describe_tasks
+from ablate.planning.describe import describe_cells
 from ablate.planning.rounds.tuning import what_follows
 from ablate.planning.study import CheckedStudy
 
@@ -45,7 +46,9 @@ def placebo_study(study: CheckedStudy) -> CheckedStudy:
     levels, at = [{KEY: kind} for kind in kinds], [0] * len(kinds)
     rows = describe_cells(checked, [row.name] * len(kinds), levels, labels, at, [None] * len(kinds))
     rows = [replace(each, shared_draws=kept_draws(kind, shapes)) for each, kind in zip(rows, kinds, strict=True)]
-    cells = Cells({KEY: kinds}, {KEY: None}, rows, checked, [cell.config for cell in checked], at)
+    cells = Cells(
+        {KEY: kinds}, {KEY: None}, rows, checked, [cell.config for cell in checked], at, describe_tasks(checked)
+    )
     told = f"placebos: {label} and {len(kinds) - 1} kinds of placebo × {count} seeds; then: {what_follows(study)}"
     return study.beside(f"{study.base}-aa", cells, told, {"placebo_of": study.base}, seeds=list(range(count)))
 

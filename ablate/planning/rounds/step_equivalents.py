@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from ablate import format
 from ablate.config.errors import Problem
 from ablate.config.schema import Config
-from ablate.planning.cells import Cells, describe_cells
+from ablate.planning.cells import Cells, describe_tasks
+from ablate.planning.describe import describe_cells
 from ablate.planning.rounds.sequential import looks
 from ablate.planning.runs import Plan, plan_runs
 from ablate.planning.study import CheckedStudy
@@ -91,7 +92,7 @@ def exchange_cells(cells: Cells) -> Cells:
     at = [made.index((i, 1.0, own[i])) for i, _, _ in made]
     described = describe_cells(checked, [row.name for row in rows], levels, labels, at, [None] * len(checked))
     factors, reference = strata | {KEY: list(dict.fromkeys(shown))}, {KEY: shown[RATIOS.index(1.0)]}
-    return Cells(factors, reference, described, checked, [cell.config for cell in checked], at)
+    return Cells(factors, reference, described, checked, [cell.config for cell in checked], at, describe_tasks(checked))
 
 
 def with_steps(config: Config, steps: int) -> Config:

@@ -13,7 +13,8 @@ from typing import Any
 from ablate import format
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import Config
-from ablate.planning.cells import Cells, recomposed
+from ablate.planning.cells import Cells
+from ablate.planning.describe import recomposed
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import at_edge, choose, extended, starting_grid
 from ablate.planning.rounds.tuning_seeds import Shares, cost, seeds_of, tuning_name

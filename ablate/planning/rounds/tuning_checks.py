@@ -10,9 +10,9 @@ from typing import Any
 from ablate import format
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, STUDY_KEYS, TUNING_SEEDS, Config
+from ablate.config.study_keys import CHOSEN
 from ablate.format.settings import flat, is_number
 from ablate.format.suggest import nearest
-from ablate.planning.budget_matching import CHOSEN
 from ablate.planning.earlier_runs import read_earlier
 from ablate.planning.rounds.tuning_grid import typed_values
 from ablate.planning.rounds.tuning_seeds import share_problems, tuning_name

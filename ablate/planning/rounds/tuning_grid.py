@@ -7,9 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
 from ablate.config.schema import SECTIONS, Tune, writable
 from ablate.format.settings import is_number
 from ablate.planning.earlier_runs import read_earlier
@@ -22,6 +19,9 @@ def typed_values(key: str, values: list[Any]) -> list[Any]:
     section, _, name = key.partition(".")
     if section not in SECTIONS:
         return list(values)
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     typed, hint = [], str(get_type_hints(SECTIONS[section])[name])
     for value in values:
         node = writable(SECTIONS[section])

@@ -1,0 +1,95 @@
+"""Checked cells as the manifest keeps them: names, the reference of each, what they cost, what they share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ablate.config.components import defaults_of
+from ablate.config.errors import PlanError
+from ablate.config.schema import COMPONENTS, Config, Seed
+from ablate.model.init import shared_draws
+from ablate.planning.budget_matching import match_cells, remark
+from ablate.planning.cells import Cells, describe_tasks
+from ablate.planning.checks.duplicate_cells import refuse_equal
+from ablate.planning.checks.validate import Checked, Validator
+from ablate.results.records import Cell, Matched
+from ablate.results.run_key import batches, cell_id
+from ablate.training.length_eval import seen_in_training, seen_lengths
+
+
+def describe_cells(
+    checked: list[Checked],
+    names: list[str],
+    levels: list[dict[str, Any]],
+    labels: list[str],
+    at: list[int],
+    matched: list[Matched | None],
+) -> list[Cell]:
+    """The manifest's rows of cells, each compared with the reference of its stratum, at `at`.
+
+    `names` are those of the cells' folders, `labels` what people read.
+    """
+    rows = []
+    for i, cell in enumerate(checked):
+        reference = checked[at[i]].budget
+        rows.append(
+            Cell(
+                id=cell_id(names[i], cell.config, cell.task.fingerprint),
+                name=names[i],
+                label=labels[i],
+                levels=levels[i],
+                reference=levels[at[i]] == levels[i],
+                params=cell.budget.params,
+                params_vs_reference=cell.budget.params / reference.params - 1,
+                flops_per_token=cell.budget.flops_per_token,
+                shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
+                matched=matched[i],
+                tokens_per_step=cell.config.train.batch_size * cell.task.positions,
+                batches=batches(cell.config, cell.task.fingerprint),
+                task=cell.task.fingerprint,
+                seen_lengths=(seen := seen_lengths(cell.config, cell.task)),
+                notes=cell.task.notes
+                + cell.budget.notes
+                + held(cell.config.seed)
+                + seen_in_training(seen)
+                + remark(labels[i], matched[i]),
+                defaults=filled_in(cell.config),
+                config=cell.config,
+            )
+        )
+    return rows
+
+
+def filled_in(config: Config) -> dict[str, Any]:
+    """The arguments that no YAML sets and constructors fill in, by dotted name."""
+    found = {group: defaults_of(group, getattr(config, group), config.user) for group in COMPONENTS}
+    return {f"{group}.{name}": value for group, values in found.items() for name, value in values.items()}
+
+
+def recomposed(
+    cells: Cells,
+    settings: Config,
+    factors: dict[str, list[Any]],
+    reference: dict[str, Any],
+    raw: list[Config],
+    levels: list[dict[str, Any]],
+    labels: list[str],
+    at: list[int],
+) -> Cells:
+    """Cells, once or several times over, from other configurations.  Raises PlanError."""
+    validator = Validator()
+    checked, problems = validator.validate(raw)
+    if problems:
+        raise PlanError(problems)
+    checked, matched = match_cells(settings.match, checked, labels, at, validator)
+    names = [row.name for row in cells.rows] * (len(raw) // len(cells.rows))
+    rows = describe_cells(checked, names, levels, labels, at, matched)
+    refuse_equal(rows, checked, settings.allow_duplicates)
+    return Cells(factors, reference, rows, checked, raw, at, describe_tasks(checked))
+
+
+def held(seed: Seed) -> list[str]:
+    """What to say where one half of the randomness does not vary."""
+    halves = {"init": (seed.init, "initialisation"), "data": (seed.data, "the order of the data")}
+    fixed = [(half, *told) for half, told in halves.items() if told[0] is not None]
+    return [f"seed.{half}={value} for every run: intervals do not cover {what}" for half, value, what in fixed]
