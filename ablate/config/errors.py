@@ -40,6 +40,11 @@ class Refused(Exception):
     """A command cannot do what was asked; the message says why in one line."""
 
 
+def first_line(said: object) -> str:
+    """What an error says, or a text, without the advice, or the page, that follows its first line."""
+    return str(said).strip().split("\n")[0]
+
+
 def no_yaml(file: Path, error: Exception) -> str:
     """Where and why a file is no YAML, in one line."""
     mark = getattr(error, "problem_mark", None)

@@ -28,27 +28,6 @@ LARGEST_SEED = 2**53
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
 LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0}
 LATER_GROUPS: dict[str, str] = {}
-# What decides which runs there are and how they are carried out, but no run's numbers.
-STUDY_KEYS = (
-    *(
-        "study",
-        "seeds",
-        "seeds_max",
-        "confirm",
-        "reference",
-        "match",
-        "design",
-        "zip",
-        "hold",
-        "tier",
-        "tune",
-        "aa",
-        "margin",
-        "exchange",
-    ),
-    *("results_dir", "dry_run", "reuse", "allow_duplicates", "keep", "user", "unit", "track"),
-)
-
 # Of a run's own keys: what changes no number of its training.
 NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
 
@@ -210,6 +189,8 @@ class Config:
 
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
 KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
+# What decides which runs there are and how they are carried out, but no run's numbers.
+STUDY_KEYS = tuple(key for key in KEYS if key not in (*COMPONENTS, *SECTIONS, "data") or key == "tune")
 
 
 def typed(plain: dict[str, Any]) -> Config:
