@@ -183,7 +183,7 @@ class Config:
 
     def with_value(self, key: str, value: Any) -> Config:
         """The configuration with one setting changed: optim.lr, ffn.hidden, study."""
-        changed: Config = _with(self, key.split("."), value)
+        changed: Config = with_value(self, key.split("."), value)
         return changed
 
 
@@ -242,11 +242,12 @@ def neutral_groups() -> dict[str, Any]:
     return {group: read_plain(files[group][variant]) for group, variant in LATER_GROUPS.items()}
 
 
-def _with(node: Any, path: list[str], value: Any) -> Any:
+def with_value(node: Any, path: list[str], value: Any) -> Any:
+    """A configuration, or plain data of one, with a value at a path; sections that it lacks are made."""
     name, *rest = path
     if isinstance(node, dict):
-        return node | {name: _with(node[name], rest, value) if rest else value}
-    return dataclasses.replace(node, **{name: _with(getattr(node, name), rest, value) if rest else value})
+        return node | {name: with_value(node.get(name) or {}, rest, value) if rest else value}
+    return dataclasses.replace(node, **{name: with_value(getattr(node, name), rest, value) if rest else value})
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import parse_plain
-from ablate.config.schema import COMPONENTS, NO_NUMBERS, typed
+from ablate.config.schema import COMPONENTS, NO_NUMBERS, typed, with_value
 from ablate.format import counted
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Commit, Metrics, Result
@@ -113,13 +113,8 @@ def as_planned(cell: Cell, run: PlannedRun) -> Cell:
         return cell
     config = cell.config.as_json()  # a newer version may have tuned a key that there is none of here
     for key, value in run.tuned.items():
-        config = _with(config, key.split("."), value)
+        config = with_value(config, key.split("."), value)
     return dataclasses.replace(cell, config=dataclasses.replace(typed(config), user=cell.config.user))
-
-
-def _with(node: Row, path: list[str], value: Any) -> Row:
-    name, *rest = path
-    return node | {name: _with(node.get(name) or {}, rest, value) if rest else value}
 
 
 def planned_cells(manifest: Manifest) -> list[Cell]:
