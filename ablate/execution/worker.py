@@ -52,17 +52,15 @@ from ablate.training.overfitting import overfits
 from ablate.training.trainer import Diverged, Interrupted, Trainer, new_trainer
 
 
-def carry_out_planned(results: Path, run: UnitRun, user: Sequence[str], wait: bool, stop: Callable[[], bool]) -> str:
-    """Carry out a run of a unit, with what the command allows of packages, whatever the unit's file says."""
-    cell = dataclasses.replace(run.cell, config=dataclasses.replace(run.cell.config, user=list(user)))
-    return carry_out(Run(results, run.path), cell, run.seed, wait, stop)
-
-
-def carry_out(run: Run, cell: Cell, seed: int, wait: bool, stop: Callable[[], bool]) -> str:
+def carry_out(results: Path, planned: UnitRun, user: Sequence[str], wait: bool, stop: Callable[[], bool]) -> str:
     """Train one run while holding it, unless it has ended; failed runs are tried again, diverged ones are results.
 
-    Raises DiskFull.
+    Returns how it ended: done, diverged or failed with a result, interrupted with a checkpoint, busy where another
+    trains it and `wait` is false.  Raises DiskFull.
     """
+    run, seed = Run(results, planned.path), planned.seed
+    # What may run is what the command allows, whatever the unit's file says.
+    cell = dataclasses.replace(planned.cell, config=dataclasses.replace(planned.cell.config, user=list(user)))
     while not stop():
         with refusing_full_disks(run.folder), run.lock(lambda: wait and not stop(), where(cell.config)) as mine:
             if not mine:
@@ -230,7 +228,7 @@ def obey(order: Order, stopped: Callable[[], bool]) -> Answer:
     """Carry out one run: its status, the file for which there was no space, and whether this process must not go on."""
     status, full = "", ""
     try:
-        status = carry_out_planned(Path(order.results), order.run, order.user, order.wait, stopped)
+        status = carry_out(Path(order.results), order.run, order.user, order.wait, stopped)
     except DiskFull as error:
         full = str(error.file)
     # Who knows what a failed run has left behind; and who was told to stop has no more to do.

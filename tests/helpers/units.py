@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ablate.execution.worker import carry_out_planned
+from ablate.execution.worker import carry_out
 from ablate.results.unit_file import read_unit
 from ablate.training.devices import settle
 
@@ -15,4 +15,4 @@ def run_unit(
 ) -> list[str]:
     """How each run of a unit ended: done, diverged, failed, interrupted, or busy where another process trains it."""
     settle()
-    return [carry_out_planned(results, run, user, wait, stop) for run in read_unit(results, study, unit)]
+    return [carry_out(results, run, user, wait, stop) for run in read_unit(results, study, unit)]
