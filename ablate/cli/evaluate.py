@@ -19,13 +19,12 @@ from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt, Refused, first_line
 from ablate.config.schema import Config
-from ablate.config.subcommands import Parser, conclude, user_of
+from ablate.config.subcommands import Parser, conclude, one_name, user_of
 from ablate.format import counted
 from ablate.format.columns import columns
 from ablate.results.atomic import set_aside
-from ablate.results.choose import studies
+from ablate.results.choose import choose_study, manifest_of
 from ablate.results.damage import why_without
-from ablate.results.manifest import newest_study, read_manifest
 from ablate.results.run import Run
 from ablate.results.stored_targets import is_foreign
 from ablate.training.load import LoadedRun, load_run
@@ -87,12 +86,19 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
 def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[NamedRun], list[str]]:
     """The runs of a study, or the one in a folder, that are done, and what to say of damaged ones.
 
-    Raises Refused and Corrupt.
+    Raises Refused.
     """
-    what = names[0] if names else newest_study(results)
-    if what is None or len(names) > 1:
-        raise Refused(f"{' and '.join(names)} are several; write one" if names else f"{results} holds no study")
-    found, damaged = read(places(what, results), user)
+    name = one_name(names)
+    folder = Path(name or "").resolve()
+    if name and ((folder / "config.yaml").exists() or (folder / "result.json").exists()):
+        what, seed = name, folder.name.partition("-")[0].removeprefix("s")
+        there = [(folder.parent.name, seed, folder)]
+    else:
+        what = choose_study(results, name)
+        manifest = manifest_of(results, what)
+        labels = {cell.id: cell.label for cell in manifest.cells}
+        there = [(labels[run.cell], str(run.seed), results / "runs" / run.path) for run in manifest.runs]
+    found, damaged = read(there, user)
     done = [run for run in found if run.loaded.result and run.loaded.result.status == "done"]
     if not done and not damaged:
         raise Refused(f"{what} has no run that is done; train it first")
@@ -100,23 +106,6 @@ def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[lis
         why = {why_without(run.loaded.result, run.loaded.run.weights_file) for run in done}
         raise Refused(f"{what} has no weights to evaluate: {', '.join(sorted(why))}")
     return done, damaged
-
-
-def places(what: str, results: Path) -> list[tuple[str, str, Path]]:
-    """What the table calls a run's cell and seed, and its folder: of the one in a folder, or a study's.
-
-    Raises Refused and Corrupt.
-    """
-    folder = Path(what).resolve()
-    if (folder / "config.yaml").exists() or (folder / "result.json").exists():
-        return [(folder.parent.name, folder.name.partition("-")[0].removeprefix("s"), folder)]
-    try:
-        manifest = read_manifest(results, what)
-    except FileNotFoundError:
-        known = ", ".join(studies(results)) or "none"
-        raise Refused(f"{what} is no folder of a run and no study in {results}; studies: {known}") from None
-    labels = {cell.id: cell.label for cell in manifest.cells}
-    return [(labels[run.cell], str(run.seed), results / "runs" / run.path) for run in manifest.runs]
 
 
 def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[NamedRun], list[str]]:
