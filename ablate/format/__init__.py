@@ -165,6 +165,12 @@ def listed(names: Iterable[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def first_of(names: Iterable[str], most: int) -> str:
+    """The first names in a row, and how many more there are: "a, b and 3 more"."""
+    names = list(names)
+    return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
+
+
 def ranged(values: list[str]) -> str:
     """All of a few values, the ends of many."""
     return ", ".join(values) if len(values) <= 3 else f"{values[0]} to {values[-1]}"
