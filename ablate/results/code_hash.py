@@ -187,15 +187,17 @@ class Sources:
         name, definition = node
         module = self.module(name)
         assert module
-        one = module.definitions[definition]
-        own = {alias: place for inner in one.imports for alias, place in imports_of(inner, module.package).items()}
-        idle = {(alias,) for alias in own} - {chain[:1] for chain in one.chains}  # imported for what importing does
-        meant = {".".join(chain): self.meaning(name, chain, own) for chain in one.chains | idle}
+        parts = [statement.normal for statement in module.definitions[definition]]
+        inner = [one for part in parts for one in part.imports]
+        own = {alias: place for one in inner for alias, place in imports_of(one, module.package).items()}
+        chains = set[Chain]().union(*(part.chains for part in parts))
+        idle = {(alias,) for alias in own} - {chain[:1] for chain in chains}  # imported for what importing does
+        meant = {".".join(chain): self.meaning(name, chain, own) for chain in chains | idle}
         nodes = {found for star in module.stars for found, _ in self.follow(star, ())}
         references: dict[str, list[Node]] = {}
         for found, written in meant.values():
             references.setdefault(written, []).extend(node for node, _ in found)
-        text = MARK.sub(lambda mark: meant[mark[1]][1], one.text)
+        text = MARK.sub(lambda mark: meant[mark[1]][1], "\n".join(part.text for part in parts))
         more = sorted(meant[".".join(chain)][1] for chain in idle)
         return Use(frozenset(nodes.union(*references.values())), "\n".join((text, *more)), references)
 
@@ -236,8 +238,8 @@ class Sources:
             return [node for one, _ in self.files_below(top) for node, _ in self.follow(one, ())]
         return [
             (name, key)
-            for key, definition in module.definitions.items()
-            if key == WHOLE or any(self.meaning(name, chain, {})[0] for chain in definition.decorators)
+            for key, statements in module.definitions.items()
+            if key == WHOLE or any(self.meaning(name, chain, {})[0] for one in statements for chain in one.decorators)
         ]
 
     def files_below(self, top: str) -> Iterator[tuple[str, Path]]:
