@@ -45,6 +45,11 @@ def first_line(said: object) -> str:
     return str(said).strip().split("\n")[0]
 
 
+def one_line(error: BaseException) -> str:
+    """An error by its type and what it says: "KeyError: 'norm'"."""
+    return f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+
+
 def no_yaml(file: Path, error: Exception) -> str:
     """Where and why a file is no YAML, in one line."""
     mark = getattr(error, "problem_mark", None)

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ablate.config.errors import first_line
+from ablate.config.errors import one_line
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 OURS = ("ablate", "analysis", "hydra_plugins")
@@ -114,7 +114,7 @@ def locate(target: object, packages: tuple[str, ...]) -> Any:
     try:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever a module of the user's own does on import
-        raise BadTarget(f"{target!r} cannot be found ({type(error).__name__}: {first_line(error)})") from None
+        raise BadTarget(f"{target!r} cannot be found ({one_line(error)})") from None
     if not inspect.isclass(found) and not inspect.isfunction(found):
         raise BadTarget(f"{target!r} is not a class or function")
     if not within(found.__module__, packages):
