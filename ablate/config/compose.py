@@ -23,11 +23,13 @@ from ablate.config.groups import CONF, Groups
 from ablate.config.overrides import KINDS, Overrides, refuse_misshapen
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import KEYS, Config, register, typed, writable
-from ablate.config.settable import Settable, overlapping, set_keys, sets_a_value
+from ablate.config.settable import Settable, copied, overlapping, refers, set_keys, sets_a_value
 from ablate.format.suggest import instead, nearest
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
+
+JOINING = (OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)  # and what a variant's file can
 
 
 class Composed(NamedTuple):
@@ -47,6 +49,8 @@ class Composer:
         self.made: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
         self.sections: dict[tuple[str, ...], Any] = {}
         self.beyond: dict[tuple[str, ...], list[Any]] = {}
+        self.plain: dict[tuple[str, ...], Any] = {}
+        self.texts: dict[str, str] = {}
         self.settable: dict[tuple[str, ...], Settable] = {}
 
     def __enter__(self) -> Composer:
@@ -68,7 +72,10 @@ class Composer:
         groups = tuple(text for text in overrides if self._shapes(text))
         keys = [text for text in overrides if not self._shapes(text)]
         found = self._with_values(groups, keys)
-        return Composed(typed(found or self._with_keys(groups, keys)), self.chosen(groups)[1])
+        if found is None:
+            return Composed(typed(self._with_keys(groups, keys)), self.chosen(groups)[1])
+        alone, rest = self.parted(groups)
+        return Composed(typed(found), self.chosen(rest)[1] | dict(text.split("=", 1) for text in alone))
 
     def _with_keys(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any]:
         """These choices of groups with keys set, as plain data, by Hydra and OmegaConf."""
@@ -86,6 +93,14 @@ class Composer:
         """What `_with_keys` finds, where nothing refers to anything else and no two keys are about one; else None."""
         if overlapping(keys):
             return None
+        alone, rest = self.parted(groups)
+        heads = {text.partition("=")[0].partition(".")[0].lstrip("+") for text in keys}
+        apart = [text for text in alone if text.partition("=")[0] not in heads]  # the others are set into
+        found = self._settable(tuple(text for text in groups if text not in apart), keys)
+        return found and self._with_sections(found, apart, rest)
+
+    def _settable(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any] | None:
+        """See `_with_values`, of groups that are chosen together."""
         values = [text for text in keys if sets_a_value(text)]
         rest = [text for text in keys if text not in values]
         if (base := (*groups, *rest)) not in self.settable:
@@ -94,14 +109,32 @@ class Composer:
             self.settable[base] = Settable(config, self._with_keys(groups, rest))
         return self.settable[base].having(values)
 
+    def _with_sections(self, found: dict[str, Any], texts: list[str], rest: tuple[str, ...]) -> dict[str, Any] | None:
+        """A configuration as plain data with these variants of groups; None where one refers to something else."""
+        try:
+            for text in texts:
+                if (text, *rest) not in self.plain:
+                    self.plain[text, *rest] = OmegaConf.to_container(self.section(text, rest))
+                section = self.plain[text, *rest]
+                if not isinstance(section, dict) or refers(section):
+                    return None
+                found[text.partition("=")[0]] = copied(section)
+        except JOINING:
+            return None
+        return found
+
+    def parted(self, groups: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+        """The choices that set nothing but their own group, and the rest; none, where Hydra must see them together."""
+        alone = [text for text in groups if self.stands_alone(text)]
+        rest = tuple(text for text in groups if text not in alone)
+        once = len({self._group(text) for text in groups}) == len(groups)
+        return (alone, rest) if once and all(map(self.sets_all, rest)) else ([], groups)
+
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
         """The configuration that these choices of groups make, and every group's variant."""
         if groups not in self.made:
-            alone = {self._group(text): text for text in groups if self.stands_alone(text)}
-            rest = tuple(text for text in groups if text not in alone.values())
-            once = len(alone) + len(rest) == len(groups)
-            join = once and alone and all(map(self.sets_all, rest))
-            self.made[groups] = self.joined(groups, rest) if join else self.composed(groups)
+            alone, rest = self.parted(groups)
+            self.made[groups] = self.joined(groups, rest) if alone else self.composed(groups)
         return self.made[groups]
 
     def composed(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
@@ -123,7 +156,7 @@ class Composer:
                 for text in (text for text in groups if text not in rest):
                     group, _, chosen[group] = text.partition("=")
                     config[group] = self.section(text, rest)
-        except (OmegaConfBaseException, yaml.YAMLError, ValueError, OSError):
+        except JOINING:
             return self.composed(groups)  # Hydra says better what is wrong with a file
         return config, chosen
 
@@ -149,22 +182,24 @@ class Composer:
         group, _, variant = text.partition("=")
         return OmegaConf.load(self.known[group][variant])
 
-    def sets_all(self, text: str) -> bool:
-        """Whether this chooses another variant of a group of the reference model's whose file, as a scale's, sets
-        keys of all groups and chooses none."""
-        group, _, variant = text.partition("=")
-        if group not in self.defaults or variant not in self.known.get(group, ()):
-            return False
-        written = self.known[group][variant].read_text(encoding="utf-8", errors="replace")
-        return "@package _global_" in written and "defaults" not in written
-
     def stands_alone(self, text: str) -> bool:
         """Whether this chooses a variant whose file sets its own group and nothing else."""
+        written = self.written(text)
+        return written is not None and "@package" not in written and "defaults" not in written
+
+    def sets_all(self, text: str) -> bool:
+        """Whether this chooses a variant whose file, as a scale's, sets keys of all groups and chooses none."""
+        written = self.written(text)
+        return written is not None and "@package _global_" in written and "defaults" not in written
+
+    def written(self, text: str) -> str | None:
+        """The file of a variant that this chooses instead of the reference model's; None where it does not."""
         group, _, variant = text.partition("=")
         if group not in self.defaults or variant not in self.known.get(group, ()):
-            return False
-        written = self.known[group][variant].read_text(encoding="utf-8", errors="replace")
-        return "@package" not in written and "defaults" not in written
+            return None
+        if text not in self.texts:
+            self.texts[text] = self.known[group][variant].read_text(encoding="utf-8", errors="replace")
+        return self.texts[text]
 
     def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
         """Take out of a group what a preset sets for its own variant and the variant chosen instead does not have."""

@@ -173,7 +173,7 @@ class Config:
     @property
     def known(self) -> bool:
         """Whether it says anything: of the runs of other programs no configuration is known."""
-        return self != Config()
+        return self != nothing()
 
     def as_json(self) -> dict[str, Any]:
         """The configuration as files hold it: whoever reads one says anew which packages of their own may run."""
@@ -187,6 +187,12 @@ class Config:
         """The configuration with one setting changed: optim.lr, ffn.hidden, study."""
         changed: Config = with_value(self, key.split("."), value)
         return changed
+
+
+@functools.cache
+def nothing() -> Config:
+    """The configuration that says nothing."""
+    return Config()
 
 
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}

@@ -96,6 +96,7 @@ def within(name: object, packages: Iterable[str]) -> bool:
     return isinstance(name, str) and any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
+@functools.cache
 def moved(target: str) -> str:
     """The dotted name of what stood at a dotted name in an earlier release."""
     old = next((old for old in MOVED if within(target, [old])), "")

@@ -18,7 +18,8 @@ def parts_of(value: Any, at: str = "") -> Iterator[tuple[str, str]]:
     for key, item in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ()):
         if key == "_target_":
             yield at, moved(str(item))
-        yield from parts_of(item, f"{at}.{key}".lstrip("."))
+        if isinstance(item, dict | list):
+            yield from parts_of(item, f"{at}.{key}".lstrip("."))
 
 
 def renamed(value: Any, rename: Callable[[str], str]) -> Any:

@@ -53,10 +53,10 @@ def test_a_second_start_reads_the_disk_and_loads_no_torch(ended: list[str], cli:
     before = json.loads(file.read_text())
     assert start("-m", *ended, cwd=tmp_path) == anew.stdout != ""
     after = json.loads(file.read_text())
-    assert {key for key in before if before[key] != after[key]} <= {"updated", "looks", "seal"}
+    assert {key for key in before if before[key] != after[key]} <= {"updated", "looks", "sha256"}
     dry = cli("-m", *ended, "dry_run=true", ABLATE_CACHE=str(tmp_path / "cache"))
     assert start("-m", *ended, "dry_run=true", cwd=tmp_path) == dry.stdout != ""
-    assert "2 done" in start("status", cwd=tmp_path) or start("status", cwd=tmp_path)
+    assert "done" in start("status", cwd=tmp_path)
     runs = sorted(str(folder.relative_to(tmp_path)) for folder in (tmp_path / "results" / "runs").glob("*/*"))
     assert start("diff", runs[0], runs[-1], cwd=tmp_path)
 
