@@ -83,10 +83,8 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(autouse=True)
-def nothing_left_running() -> Iterator[None]:
+def pytest_runtest_teardown() -> None:
     """Whatever a test started and did not end, having failed say, ends with it."""
-    yield
     hazard = sys.modules.get("crashing_norm")
     while hazard and hazard.STARTED:
         hazard.kill_session(hazard.STARTED.pop())
