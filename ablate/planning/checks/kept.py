@@ -36,18 +36,16 @@ def kept_file(kind: str, what: Any) -> Path:
 
 
 def read_kept(file: Path) -> Record | None:
-    """A record that is kept, or None."""
-    with contextlib.suppress(Corrupt, OSError, KeyError):
-        found = read_json(file)
-        if found.pop("keys") == sorted(found):  # all of it is there
-            return found
+    """A record that is kept whole, or None."""
+    with contextlib.suppress(Corrupt, OSError):
+        return read_json(file)
     return None
 
 
 def write_kept(file: Path, record: Record) -> None:
     """Keep a record."""
     with contextlib.suppress(OSError):  # of a full disk, say: it will be made again
-        write_json(file, record | {"keys": sorted(record)})
+        write_json(file, record)
 
 
 @functools.cache
