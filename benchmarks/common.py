@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -25,3 +26,17 @@ def timed(*arguments: str, module: str = "ablate") -> tuple[float, str]:
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
     return time.perf_counter() - start, done.stdout
+
+
+def cpu_seconds(code: str) -> float:
+    """CPU-seconds of Python code in a process of its own, and of all that it starts; it must end well."""
+
+    def used() -> float:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return children.ru_utime + children.ru_stime
+
+    before, environment = used(), os.environ | {"PYTHONPATH": str(ROOT), "WANDB_MODE": "offline"}
+    subprocess.run(
+        [sys.executable, "-c", code], env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=True
+    )
+    return used() - before

@@ -1,4 +1,4 @@
-"""How the time of a sweep grows with its cells, its seeds and its context, and what a cell costs beyond training.
+"""How the time of a sweep grows with its cells, its seeds and its context, and what starting it and each cell costs.
 
 python benchmarks/growth.py [--most 200] [OVERRIDE ...]
 """
@@ -10,7 +10,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from common import timed
+from common import cpu_seconds, timed
 
 from ablate.training.devices import environments
 from ablate.training.trainer import STEP
@@ -23,6 +23,8 @@ GROWING = {
 }
 ONE_STEP = {"train.steps": "1", "train.eval_every": "1", "eval.tokens": "64"}
 CELLS = (25, 50, 100, 200, 400, 1000)
+PLANNED = ["norm=ln,rms,none", "ffn=mlp,gelu,silu,swiglu", "optim.warmup=range(83)"]  # 996 cells
+TWELVE = {"norm": "ln,rms", "ffn": "mlp,gelu", "seeds": "3"}
 
 
 def main() -> None:
@@ -33,6 +35,7 @@ def main() -> None:
     asked = parser.parse_args()
     more = dict(word.split("=", 1) for word in asked.more)
     sweep(SHORT | more)  # the corpus is tokenised once, and files are warm
+    starts(SHORT | more)
     for name, sizes in GROWING.items():
         before = None
         for size in sizes:
@@ -48,10 +51,29 @@ def main() -> None:
         before = whole
 
 
+def starts(words: dict[str, str]) -> None:
+    """Print CPU-seconds of planning a large grid, twice, and of starting a finished sweep of 12 runs again."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = [*PLANNED, *texts(words), f"results_dir={folder}"]
+        first, again = (cpu_seconds(f"import ablate; ablate.plan({given})") for _ in range(2))
+        print(f"planning 996 cells {first:.1f} CPU-s, with what checks have kept {again:.1f} (to be at most 30)")
+        given = [*texts(words | TWELVE), f"results_dir={folder}"]
+        timed("-m", *given)
+        torch = min(cpu_seconds("import torch") for _ in range(3))
+        start = f"import sys; sys.argv[1:] = {['-m', *given]}; from ablate.cli.main import main; main()"
+        second = min(cpu_seconds(start) for _ in range(3))
+        print(f"second start of 12 runs {second:.2f} CPU-s, {second / torch:.2f} × import torch (to be at most 1)")
+
+
+def texts(words: dict[str, str]) -> list[str]:
+    """Overrides as they are typed."""
+    return [f"{key}={value}" for key, value in words.items()]
+
+
 def sweep(words: dict[str, str]) -> tuple[float, float, int]:
     """Seconds of a sweep from start to summary, those of its training and evaluation, and how many runs it has."""
     with tempfile.TemporaryDirectory() as folder:
-        whole, _ = timed("-m", *(f"{key}={value}" for key, value in words.items()), f"results_dir={folder}")
+        whole, _ = timed("-m", *texts(words), f"results_dir={folder}")
         results = [json.loads(file.read_text()) for file in Path(folder).glob("runs/*/*/result.json")]
     work = sum(result["seconds"][phase] for result in results for phase in (*STEP, "evaluate"))
     return whole, work, len(results)
