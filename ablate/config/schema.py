@@ -26,7 +26,7 @@ LARGEST = 10**9  # that a size or a count of steps can be
 LARGEST_SEED = 2**53
 # Keys and groups that came after the first release, which everything else has been in: with the value, or the variant,
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
-LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0}
+LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
 LATER_GROUPS: dict[str, str] = {}
 # What decides which runs there are and how they are carried out, but no run's numbers.
 STUDY_KEYS = (
@@ -48,6 +48,7 @@ STUDY_KEYS = (
     ),
     *("results_dir", "dry_run", "reuse", "allow_duplicates", "keep", "user", "unit", "track"),
 )
+WHOLE = (*STUDY_KEYS, "timing")  # the keys of a whole study; this one is part of its runs' keys, for their seconds
 
 # Of a run's own keys: what changes no number of its training.
 NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
@@ -185,9 +186,15 @@ class Config:
     reuse: str = one_of("same", "any", "none")
     allow_duplicates: bool = False
     keep: str = one_of("weights", "all", "none")
+    timing: str = one_of("shared", "isolated")
     user: list[str] = dataclasses.field(default_factory=list)
     unit: str | None = None
     unread: dict[str, Any] = dataclasses.field(default_factory=dict, metadata={"omegaconf_ignore": True})
+
+    @property
+    def apart(self) -> bool:
+        """Whether its runs are its study's own: no other study takes those that are timed beside their partners."""
+        return self.reuse == "none" or self.timing == "isolated"
 
     @property
     def known(self) -> bool:

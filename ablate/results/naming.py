@@ -72,8 +72,10 @@ def matched(manifest: Manifest) -> str:
 
 
 def unit(manifest: Manifest, metric: str) -> str:
-    """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
+    """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for most others."""
     name = metric.partition("/")[2]
+    if name == "step_seconds":
+        return ", s"
     tasks = [task for task in manifest.tasks.values() if name in task.metrics]
     tasks = [task for task in tasks if next(iter(task.metrics)) == name] or tasks  # what others are compared by
     tokens = ", ".join(dict.fromkeys(task.token for task in tasks))
