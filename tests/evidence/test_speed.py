@@ -73,7 +73,7 @@ def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
     assert share.key == "claims.near" and "a number" in share.message
     entry = {"claim": said["faster"], "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
     [row] = evidence.claims(timed(tmp_path, claims={"faster": entry})).itertuples()
-    assert row.verdict == "supported" and "step seconds by 0.0020" in row.sentence
+    assert row.verdict == "supported" and "step seconds by 0.001997 s" in row.sentence
 
 
 def test_speed_is_shown_where_it_was_measured(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
+from ablate.training.compiling import FASTER, known
 from ablate.training.trainer import Trainer
 
 COMPILE = nn.Module.compile
@@ -61,3 +62,11 @@ def test_seconds_of_compiling_are_told_apart(small: list[str], tmp_path: Path, g
     assert trainer.seconds["compile"] == 0
     trainer.train(lambda: False)
     assert graphs and trainer.seconds["compile"] > 0
+
+
+def test_inductor_takes_what_makes_it_faster() -> None:
+    """In this version of torch: each is an option, and of this type, which torch.compile refuses otherwise."""
+    assert known(FASTER) == FASTER
+    torch.compile(torch.tanh, options=known(FASTER))
+    other = {"no_such_option": True, "cpp.use_decompose_tanh": "yes"}
+    assert known(FASTER | other) == {key: value for key, value in FASTER.items() if key not in other}
