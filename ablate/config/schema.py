@@ -50,6 +50,8 @@ STUDY_KEYS = (
 )
 WHOLE = (*STUDY_KEYS, "timing")  # the keys of a whole study; this one is part of its runs' keys, for their seconds
 
+BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
+
 # Of a run's own keys: what changes no number of its training.
 NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
 
@@ -172,7 +174,7 @@ class Config:
     seeds_max: int = at_least(5, MOST_SEEDS)
     confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, MOST_SEEDS)})
     reference: Any = None
-    match: str = one_of("none", "params", "flops", "flops_total")
+    match: str = one_of("none", "params", "flops", "seconds", "flops_total")
     design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional")
     zip: list[str] = dataclasses.field(default_factory=list)
     hold: Any = dataclasses.field(default_factory=list)

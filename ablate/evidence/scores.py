@@ -10,6 +10,7 @@ import numpy as np
 import pandas
 
 from ablate.config.claims import SPEED
+from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import correlated, paired, wilson
@@ -151,7 +152,7 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     how = manifest.match
     if how == "none" or cell.matched is None:
         return {}
-    chosen = "train.steps" if how == "flops_total" else "ffn.hidden"
+    chosen = "train.steps" if how in BY_STEPS else "ffn.hidden"
     found = {"match": how, "chosen": chosen, "chosen_value": flat(cell.config.as_json())[chosen]}
     return found | {"match_difference": cell.matched.difference}
 

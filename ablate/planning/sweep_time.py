@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ablate.config.schema import COMPONENTS, Config
+from ablate.config.schema import Config
 from ablate.execution.launcher import is_local
 from ablate.execution.schedule import makespan
 from ablate.format import counted, duration
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.plan import lacks_device
 from ablate.planning.runs import Plan
+from ablate.planning.step_seconds import shape_of
 from ablate.results.records import Cell
 from ablate.results.run import Run
 from ablate.results.tables import as_planned
@@ -25,7 +25,6 @@ from ablate.training.trainer import Trainer
 EACH, ALL = 2.0, 10.0  # seconds that one shape, and all of them, may be measured for
 STEPS = 5
 AFFORDABLE = {"cpu": 1e10, "cuda": 1e13}  # FLOPs that are measured at a time: less than half a second of a slow device
-COSTLY = ("batch_size", "device", "precision", "products", "average", "diagnostics")  # of train
 
 
 class Speed(NamedTuple):
@@ -79,13 +78,6 @@ def cells_to_train(plan: Plan) -> list[Cell]:
     cells = {cell.id: cell for cell in plan.manifest.cells}
     runs = [run for run in plan.manifest.runs if plan.statuses[run.path] in ("missing", "failed")]
     return [as_planned(cells[run.cell], run) for run in runs]
-
-
-def shape_of(config: Config) -> str:
-    """All that the time of a step and of an evaluation depends on."""
-    whole = config.as_json()
-    train = {key: whole["train"][key] for key in COSTLY}
-    return json.dumps([train, config.optim._target_, *(whole[key] for key in (*COMPONENTS, "model", "data", "eval"))])
 
 
 def flops_of(cell: Cell) -> float:

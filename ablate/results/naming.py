@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ablate.config.schema import BY_STEPS
 from ablate.format import known, ranged, show, size
 from ablate.results.records import Manifest
 
@@ -67,7 +68,7 @@ def matched(manifest: Manifest) -> str:
     if manifest.match == "none" or not found:
         return ""
     left = max(abs(each.difference) for each in found)
-    chosen = "steps" if manifest.match == "flops_total" else "widths"
+    chosen = "steps" if manifest.match in BY_STEPS else "widths"
     return f"{chosen} matched: {quantity(manifest)} within {left * 100:.2g} %"
 
 

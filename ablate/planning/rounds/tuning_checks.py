@@ -65,6 +65,8 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
         message = f"{key} is given, too, and tuning chooses it for each cell; leave {key}=... out"
     elif key in CHOSEN.get(match, ()):
         message = f"match={match} chooses {key} for each cell; tune another key, or write match=none"
+    elif match == "seconds" and section != "optim":
+        message = f"{key} may change what a step takes, which match=seconds holds equal; tune a key of optim"
     elif len(lacking) == len(study.cells.rows):
         near = nearest(key, {name for raw in study.cells.raw for name in flat(raw.as_json())})
         message = f"no such key: {key}; " + (f"did you mean {near}?" if near else "see ablate --help")
