@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ablate.config.errors import Problem
+from ablate.config.errors import Problem, first_line
 from ablate.config.groups import CONF, Groups
 from ablate.config.overrides import KINDS, Overrides, refuse_misshapen
 from ablate.config.plain_yaml import read_plain
@@ -256,7 +256,7 @@ class Composer:
             top = {*KEYS, *self.known}
             names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
             return f"no such key; {instead(last, sorted(str(name) for name in names if not str(name).startswith('_')))}"
-        return message.strip().split("\n")[0].rstrip(".")
+        return first_line(message).rstrip(".")
 
     def whereabouts(self, head: str, last: str, chosen: tuple[str, ...]) -> str | None:
         """Where a key is that is not where it was looked for: in other variants of its group, or in another section."""

@@ -13,11 +13,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 
-from ablate.config.errors import Problem
+from ablate.config.errors import Problem, first_line
 from ablate.config.frame_checks import misshapen
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import COMPONENTS, SECTIONS, WHOLE, Config
+from ablate.config.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 
@@ -66,7 +66,7 @@ def twice(key: str, first: str, second: str) -> str:
     """What to say of a key that is given two values: Hydra would take the last without a word."""
     if first == second:
         return f"{key} is given twice; write it once"
-    compare = f", or {key}={first},{second} to compare them" * (key not in WHOLE and not key.startswith("eval."))
+    compare = f", or {key}={first},{second} to compare them" * (key not in STUDY_KEYS and not key.startswith("eval."))
     return f"{key} is given twice, as {first} and {second}; write one{compare}"
 
 
@@ -78,7 +78,7 @@ def unreadable(text: str, error: Exception) -> str:
         return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
     if re.search(r"[=,]\s*,", text):
         return "lacks a value before a comma; write values without gaps, as in norm=ln,rms"
-    return f"cannot be read ({_first(error)}); write key=value"
+    return f"cannot be read ({first_line(error).rstrip('.')}); write key=value"
 
 
 def misused(override: Override, levels: list[str], known: Iterable[str]) -> str | None:
@@ -93,7 +93,7 @@ def misused(override: Override, levels: list[str], known: Iterable[str]) -> str 
     if sweep and key == "seeds":
         values = ",".join(level.partition("=")[2] for level in levels)
         return f"would be several sweeps; for just these seeds write seeds=[{values}]"
-    if sweep and key.partition(".")[0] in WHOLE:
+    if sweep and key.partition(".")[0] in STUDY_KEYS:
         return f"{key} belongs to the whole study and takes one value"
     if sweep and key.startswith("eval."):
         return f"{key} changes what is measured, not the model; it takes one value"
@@ -134,7 +134,3 @@ def refuse_misshapen(config: dict[Any, Any]) -> None:
         for field in dataclasses.fields(frame):
             if wrong := misshapen(str(field.type), values.get(field.name)):
                 raise ValueError(wrong)
-
-
-def _first(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")

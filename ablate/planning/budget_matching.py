@@ -12,7 +12,7 @@ from functools import cache
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import BY_STEPS, COMPONENTS
-from ablate.format import percent
+from ablate.format import first_of, percent
 from ablate.planning.checks.validate import Checked, Refused, Validator
 from ablate.results.records import Matched
 
@@ -82,7 +82,7 @@ def amount(how: str, cell: Checked, of_step: float) -> float:
 def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
     """The cells whose FFN takes no `hidden`, as a problem."""
     without = [name for cell, name in zip(cells, names, strict=True) if "hidden" not in cell.config.ffn]
-    named = ", ".join(without[:3]) + f" and {len(without) - 3} more" * (len(without) > 3)
+    named = first_of(without, 3)
     message = f"the FFN of {named} has no width (ffn.hidden) to choose; leave it out or write match=none"
     return Problem("match", message) if without else None
 
