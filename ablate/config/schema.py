@@ -229,6 +229,8 @@ def stored(value: object) -> Config:
     for name, part in parts.items():
         if lacking := [key for key, value in vars(part).items() if isinstance(value, str) and value == MISSING]:
             raise ValueError(f"has no {name}{lacking[0]} in a configuration")
+    if plain and not isinstance(found.train.compile, bool):  # of which anything else would pass for true
+        raise ValueError(f"has train.compile={found.train.compile!r}, neither true nor false, in a configuration")
     return found
 
 
