@@ -196,9 +196,9 @@ class Config:
 
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
 KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
-# What decides which runs there are and how they are carried out, but no run's numbers; timing is part of keys all the
-# same, for the seconds of runs.
-STUDY_KEYS = tuple(key for key in KEYS if key not in (*COMPONENTS, *SECTIONS, "data") or key == "tune")
+# What decides which runs there are and how they are carried out, but no run's numbers.
+STUDY_KEYS = tuple(key for key in KEYS if key not in (*COMPONENTS, *SECTIONS, "data", "timing") or key == "tune")
+WHOLE = (*STUDY_KEYS, "timing")  # the keys of a whole study; this one is part of its runs' keys, for their seconds
 
 
 def typed(plain: dict[str, Any]) -> Config:

@@ -21,8 +21,7 @@ KEYED = ("numbers", "versions", "data", "study", "code")  # of a run's provenanc
 
 def numbers(config: Config) -> dict[str, Any]:
     """The part of a resolved configuration that a run's numbers depend on; data counts by content, not by path."""
-    own = [key for key in STUDY_KEYS if key != "timing"]
-    kept = {key: value for key, value in as_before(config.as_json()).items() if key not in own}
+    kept = {key: value for key, value in as_before(config.as_json()).items() if key not in STUDY_KEYS}
     for section in ("train", "eval", "data"):
         kept[section] = {key: value for key, value in kept[section].items() if f"{section}.{key}" not in NO_NUMBERS}
     if kept["ffn"].get("hidden") is not None:  # a width that is given leaves the rule for it without effect

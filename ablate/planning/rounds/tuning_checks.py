@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate import format
 from ablate.config.errors import Problem
-from ablate.config.schema import COMPONENTS, STUDY_KEYS, TUNING_SEEDS, Config
+from ablate.config.schema import COMPONENTS, WHOLE, TUNING_SEEDS, Config
 from ablate.format.settings import flat, is_number
 from ablate.format.suggest import nearest
 from ablate.planning.budget_matching import CHOSEN
@@ -51,7 +51,7 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
     message = ""
     if not key:
         message = "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out"
-    elif section in STUDY_KEYS:
+    elif section in WHOLE:
         message = f"{key} belongs to the whole study; tune a key of the model or of training, such as optim.lr"
     elif section == "train":
         message = f"{key} is part of the budget, which all values share; tune a key of the model or of optim"
