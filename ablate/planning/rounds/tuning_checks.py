@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate import format
 from ablate.config.errors import Problem
-from ablate.config.schema import COMPONENTS, WHOLE, TUNING_SEEDS, Config
+from ablate.config.schema import COMPONENTS, TUNING_SEEDS, WHOLE, Config
 from ablate.format.settings import flat, is_number
 from ablate.format.suggest import nearest
 from ablate.planning.budget_matching import CHOSEN
