@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
-from ablate.evidence import Estimate
 from ablate.results import naming
 from ablate.results.records import Cell
 from ablate.results.study import Study
@@ -74,13 +73,13 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
     ]
 
 
-def _row(estimate: Estimate, comparable: bool) -> dict[str, Any]:
+def _row(estimate: evidence.Estimate, comparable: bool) -> dict[str, Any]:
     low, high = evidence.interval(estimate, evidence.ALPHA)
     shown = (estimate.mean, low, high) if comparable else (math.nan,) * 3
     return {**dict(zip(("mean", "low", "high"), shown, strict=True)), "n": estimate.n}
 
 
-def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[Estimate]:
+def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[evidence.Estimate]:
     """The mean over each group of cells, with the error of `table`; Welch's where the cells saw different batches."""
     metric = evidence.endpoints(study.manifest)[cells[0].id]  # one mean is of one metric
     values = evidence.scores(study, metric)[[cell.id for cell in cells]]

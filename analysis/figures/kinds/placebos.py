@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ablate import evidence, format
-from ablate.evidence.noise_floor import Floor
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
@@ -52,7 +51,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     return made
 
 
-def _placebo(placebos: Study, kind: str, floor: Floor) -> list[dict[str, Any]]:
+def _placebo(placebos: Study, kind: str, floor: evidence.Floor) -> list[dict[str, Any]]:
     cells = {cell.levels[KEY]: cell.id for cell in placebos.manifest.cells}
     values = evidence.scores(placebos, evidence.endpoint(placebos.manifest))
     differences = (values[cells[kind]] - values[cells[None]]).dropna()
