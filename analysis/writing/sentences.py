@@ -171,11 +171,6 @@ def costs(manifest: Manifest, contrast: evidence.Contrast | None) -> str:
     return f"{format.percent(sides[0] / sides[1] - 1)} parameters" if sides[0] != sides[1] else "equal parameters"
 
 
-def unit_of(manifest: Manifest, metric: str) -> str:
-    """The unit to write after a number: " nats per byte", or nothing."""
-    return naming.unit(manifest, metric).removeprefix(",")
-
-
 def _mean(params: dict[str, Any], side: dict[str, float]) -> float:
     if not all(format.known(params[cell]) for cell in side):
         return math.nan
