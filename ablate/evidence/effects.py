@@ -75,7 +75,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     ]
     table = pandas.DataFrame(rows, columns=[*OF_ROWS, *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
-    table["unadjusted"] = unadjusted(study.manifest) is not None
+    table["unadjusted"] = bool(unadjusted(study.manifest))
     margin = margin_of(study.manifest)
     trend = table["kind"] == "trend"  # a slope, of which a margin of differences says nothing
     table["margin"], table["margin_steps"] = np.where(trend, np.nan, margin.size), np.where(trend, np.nan, margin.steps)

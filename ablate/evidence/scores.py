@@ -78,8 +78,8 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
     return table.reindex(columns=list(own)).astype(float)
 
 
-def unadjusted(manifest: Manifest) -> str | None:
-    """Why the intervals are too narrow, in one sentence, when the looks were not planned; else None.
+def unadjusted(manifest: Manifest) -> str:
+    """Why the intervals are too narrow, in one sentence, when the looks were not planned; else nothing.
 
     Looks of `seeds=auto` are allowed for, as long as all are of the one sequence that the study has.
     """
@@ -96,7 +96,7 @@ def unadjusted(manifest: Manifest) -> str | None:
     elif any(look.planned for look in turned):
         how = f"seeds=auto stopped at these {len(present)} seeds"
     else:
-        return None
+        return ""
     return f"unadjusted: {how}, so these intervals miss the truth more often than they say"
 
 

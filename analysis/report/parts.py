@@ -66,7 +66,7 @@ def _hashes(folder: Path) -> list[tuple[str, str]]:
 def warnings(case: Case) -> list[str]:
     """What a reader must know before anything else."""
     manifest, runs = case.study.manifest, case.study.runs
-    said = [naming.role(manifest), evidence.unadjusted(manifest) or ""]
+    said = [naming.role(manifest), evidence.unadjusted(manifest)]
     if len(manifest.seeds) == 1:
         said.append(ALONE)
     if not (runs["status"] == "done").any():

@@ -71,8 +71,8 @@ def question(case: Case) -> Section:
 
 def verdicts(case: Case) -> Section:
     """A sentence per effect that comes first, and what must be known with them."""
-    notes = [tables.families(case), evidence.standing(case.study, case.effects, case.claims) or ""]
-    notes += [evidence.unadjusted(case.study.manifest) or "", evidence.overfitting(case.study)]
+    notes = [tables.families(case), evidence.standing(case.study, case.effects, case.claims)]
+    notes += [evidence.unadjusted(case.study.manifest), evidence.overfitting(case.study)]
     if len(case.study.manifest.seeds) == 1:
         notes.append(ALONE)
     elif naming.no_evidence(case.study.manifest):
@@ -120,10 +120,10 @@ def plan(case: Case) -> Section:
         ("margin", evidence.margin_line(case.study).removeprefix("margin: ")),
         ("held equal", naming.matched(manifest)),
         ("tuning", _tuning(tuned) if tuned else ""),
-        ("placebos", str(manifest.placebos or "")),
-        ("exchange runs", str(manifest.exchange or "")),
+        ("placebos", manifest.placebos),
+        ("exchange runs", manifest.exchange),
     ]
-    return Section("plan", "Plan", manifest.remarks, facts=[(name, text) for name, text in facts if text])
+    return Section("plan", "Plan", manifest.remarks, facts=[(name, str(text)) for name, text in facts if text])
 
 
 def _configured(manifest: Manifest, section: str, key: str) -> str:
@@ -246,14 +246,14 @@ def provenance(case: Case) -> Section:
     code = ", ".join(f"{commit[:12]}{' with changes not committed' * dirty}" for commit, dirty in commits.items())
     facts = [
         ("study", manifest.study),
-        ("source", str(manifest.source or "")),
-        ("command", manifest.command or ""),
+        ("source", manifest.source),
+        ("command", manifest.command),
         ("planned", f"{manifest.created}, last on {manifest.updated}" if manifest.updated else ""),
         ("versions", ", ".join(f"{name} {text}" for name, text in versions.items())),
         ("torch of the runs", ", ".join(methods_training.distinct(trained, "torch"))),
         ("git commit", code),
         ("device", ", ".join(methods_training.distinct(trained, "device"))),
         ("data", ", ".join(f"{task.name} ({key})" for key, task in manifest.tasks.items())),
-        ("hash of the claims", str(manifest.claims_hash or "")),
+        ("hash of the claims", manifest.claims_hash),
     ]
-    return Section("provenance", "Provenance", facts=[(name, text) for name, text in facts if text])
+    return Section("provenance", "Provenance", facts=[(name, str(text)) for name, text in facts if text])

@@ -126,7 +126,7 @@ def effects_sheet(case: Case) -> Sheet:
     alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
     said = f"{over * bool(family)}{alone}all intervals cover seeds only."
     said = said[0].upper() + said[1:]
-    stands, together = evidence.standing(study, table, case.claims) or "", families(case)
+    stands, together = evidence.standing(study, table, case.claims), families(case)
     notes = [said * bool(len(rows)), together, stands, *at_common_values(study), *remarks(study)]
     notes[1:1] = ["Also: settings besides the factor in which the two sides differ."] * confounded
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
@@ -238,7 +238,7 @@ def remarks(study: Study) -> list[str]:
     """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
     manifest = study.manifest
     lines = [naming.role(manifest), *manifest.remarks, naming.matched(manifest)]
-    lines += [evidence.unadjusted(manifest) or "", evidence.margin_line(study)]
+    lines += [evidence.unadjusted(manifest), evidence.margin_line(study)]
     lines.append(evidence.overfitting(study))
     if len(manifest.seeds) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")

@@ -68,7 +68,7 @@ def _caption(case: Case, found: pandas.DataFrame, made: pandas.DataFrame) -> lis
     band = "; grey: what is claimed" if made["wanted"].ne(0).any() or made["margin"].notna().any() else ""
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
     said = f"{'; '.join(how)}{n}; filled: decided{band}{captions.assuming(found)}"
-    return [said, together, captions.warning(case.study)]
+    return [said, together, evidence.unadjusted(case.study.manifest)]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:

@@ -30,9 +30,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     first = made.sort_values("diverged", ascending=False, kind="stable").index[:MOST]
     left = f"{MOST} of {len(made)} cells shown, those that diverged most; cells.csv has all" * (len(made) > MOST)
     made = made[made.index.isin(first)]
-    made.attrs = {
-        "caption": ["share of runs that diverged, of those that ended; Wilson 95 % intervals, not corrected", left]
-    }
+    said = "share of runs that diverged, of those that ended; Wilson 95 % intervals, not corrected"
+    made.attrs = {"caption": [said, left]}
     return made.reset_index(drop=True)
 
 
@@ -42,9 +41,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     rows = rows_of(list(table["name"]), results, page)
     drawn, (axis,) = stacked(table, page, [rows])
     shown = table.assign(y=range(len(table))).dropna(subset="share")
-    axis.hlines(
-        shown["y"], shown["low"], shown["high"], colors=[page.encodings[cell].colour for cell in shown["cell"]], lw=1.4
-    )
+    shades = [page.encodings[cell].colour for cell in shown["cell"]]
+    axis.hlines(shown["y"], shown["low"], shown["high"], colors=shades, lw=1.4)
     told = by_cell(shown, page) | {"style": None}
     seaborn.scatterplot(shown, x="share", y="y", ax=axis, s=22, linewidth=0, clip_on=False, zorder=3, **told)
     axis.set(xlim=(0, 1), ylabel="")

@@ -57,7 +57,7 @@ def _caption(case: Case, effects: int, had: list[int], looks: list[int]) -> list
         f"simultaneous 95 % intervals at {format.counted(len(had), 'look')}, which allow for looks at {planned} seeds",
         "filled: decided",
         f"{PANELS} of {effects} effects shown, those with the smallest p" * (effects > PANELS),
-        captions.warning(case.study),
+        evidence.unadjusted(case.study.manifest),
     ]
 
 

@@ -61,22 +61,15 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
     for cell in cells:
         levels.setdefault(cell.levels[factor], []).append(cell.id)
     known = case.cells.set_index("cell")
-    counts = ["runs", "diverged", "failed", "missing"]
-    rows = [{name: int(known.loc[ids, name].sum()) for name in counts} for ids in levels.values()]
-    level = len({row["diverged"] for row in rows}) == 1
-    groups = marginal(case.study, list(levels.values()), cells)
-    return [
-        {"factor": factor, "level": format.show(each), "name": naming.named(case.study.manifest, each)}
-        | _row(estimate, level)
-        | row
-        for each, estimate, row in zip(levels, groups, rows, strict=True)
-    ]
-
-
-def _row(estimate: evidence.Estimate, comparable: bool) -> dict[str, Any]:
-    low, high = evidence.interval(estimate, evidence.ALPHA)
-    shown = (estimate.mean, low, high) if comparable else (math.nan,) * 3
-    return {**dict(zip(("mean", "low", "high"), shown, strict=True)), "n": estimate.n}
+    counts = [known.loc[ids, ["runs", "diverged", "failed", "missing"]].sum().to_dict() for ids in levels.values()]
+    comparable = len({lost["diverged"] for lost in counts}) == 1
+    groups, rows = marginal(case.study, list(levels.values()), cells), []
+    for level, estimate, lost in zip(levels, groups, counts, strict=True):
+        low, high = evidence.interval(estimate, evidence.ALPHA)
+        shown = {"mean": estimate.mean, "low": low, "high": high} if comparable else {}
+        named = {"level": format.show(level), "name": naming.named(case.study.manifest, level)}
+        rows.append({"factor": factor, **named, **shown, "n": estimate.n, **lost})
+    return rows
 
 
 def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[evidence.Estimate]:
@@ -115,7 +108,7 @@ def _caption(study: Study, made: pandas.DataFrame, strata: int) -> list[str]:
         f"mean over all cells with the level; {interval_text(study, made['n'])}",
         "withheld: levels differ in how many of their runs diverged" * bool(withheld.any()),
         f"{shown} of {strata} strata shown" * (shown < strata),
-        captions.warning(study),
+        evidence.unadjusted(study.manifest),
     ]
 
 

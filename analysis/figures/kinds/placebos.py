@@ -94,7 +94,7 @@ def _caption(case: Case, placebos: Study, made: pandas.DataFrame) -> list[str]:
         "grey: ± 2 SD of one placebo difference, of the factor's own draws, of chaos where it draws nothing"
         * bool(effects),
         f"{effects} of {there} effects shown, those with the smallest p; effects.csv has all" * (effects < there),
-        captions.warning(case.study),
+        evidence.unadjusted(case.study.manifest),
     ]
 
 

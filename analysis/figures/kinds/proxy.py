@@ -78,7 +78,7 @@ def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
     return [
         f"our difference against the published one; {band if len(known) and known.max() > 1 else n + ', no interval'}",
         "published numbers have no interval here; ρ: Spearman's within seeds, with its interval among the claims",
-        captions.warning(study),
+        evidence.unadjusted(study.manifest),
     ]
 
 

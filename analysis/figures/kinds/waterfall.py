@@ -81,7 +81,7 @@ def _caption(case: Case, strata: int) -> list[str]:
     return [
         f"{what}; whiskers: {captions.simultaneous(case.effects)}{late}; filled: decided",
         f"{STRATA} of {strata} strata shown; effects.csv has all" * (strata > STRATA),
-        captions.warning(case.study),
+        evidence.unadjusted(case.study.manifest),
     ]
 
 
