@@ -34,9 +34,9 @@ class Floor(NamedTuple):
     upper: float
 
 
-def floors(study: Study, metric: str | None = None) -> list[Floor]:
+def floors(study: Study) -> list[Floor]:
     """A row per kind of placebo, over the seeds in which it and the reference ended with a number."""
-    values = scores(study, metric or endpoint(study.manifest))
+    values = scores(study, endpoint(study.manifest))
     cells = {cell.levels[KEY]: cell.id for cell in study.manifest.cells}
     plain = values[cells[None]]
     return [_floor(str(kind), (values[cell] - plain).dropna().to_numpy()) for kind, cell in cells.items() if kind]

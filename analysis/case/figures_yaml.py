@@ -45,12 +45,7 @@ class Edits:
     caption: bool = False
 
 
-def labels_of(file: Path, manifest: Manifest) -> dict[str, str]:
-    """What a user wants to stand in place of names of factors and levels.  Raises `Refused`."""
-    return edits_of(file, manifest, None).labels
-
-
-def edits_of(file: Path, manifest: Manifest, kinds: Iterable[str] | None) -> Edits:
+def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None) -> Edits:
     """What a user wrote in `file`; the defaults where there is no such file.  Raises `Refused`.
 
     `kinds` are the figures that there can be; None: any.
@@ -64,7 +59,7 @@ def edits_of(file: Path, manifest: Manifest, kinds: Iterable[str] | None) -> Edi
     except yaml.YAMLError as error:
         raise Refused(f"{no_yaml(file, error)}; delete it for the defaults") from None
     try:
-        return _checked(given, manifest, None if kinds is None else list(kinds))
+        return _checked(given, manifest, kinds)
     except ValueError as error:
         raise Refused(f"{file}: {error}") from None
 

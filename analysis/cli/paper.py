@@ -32,11 +32,8 @@ def write(case: Case, folder: Path) -> list[Path]:
 
 def pictures(case: Case, folder: Path) -> list[Picture]:
     """The figures that were drawn into a folder, in the order in which a reader wants them, with their captions."""
-    says = {kind.name: kind.says for kind in KINDS}
     return [
-        Picture(
-            name, f"{says[name][:1].upper()}{says[name][1:]}.", table.attrs["caption"], [f"{name}.png", f"{name}.pdf"]
-        )
+        Picture(name, captioned(KINDS[name].says, []), table.attrs["caption"], [f"{name}.png", f"{name}.pdf"])
         for name, table in case.drawn.items()
         if (folder / f"{name}.png").exists()
     ]

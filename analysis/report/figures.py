@@ -16,9 +16,9 @@ PIXELS = 134  # of the page, per inch of a figure
 
 def pictures(case: Case, folder: Path) -> dict[str, Figure]:
     """The figures of this case that were written into the folder, in their order, by name."""
-    says, inches = {kind.name: kind.says for kind in figures.KINDS}, figures.edits(case).width
+    inches = figures.edits(case).width
     return {
-        name: picture(folder / f"{name}.png", inches, says[name], table.attrs["caption"])
+        name: picture(folder / f"{name}.png", inches, figures.KINDS[name].says, table.attrs["caption"])
         for name, table in case.drawn.items()
     }
 

@@ -94,4 +94,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame) -> None:
     axis.set_xlim(low, high)
 
 
-KIND = Kind("claims", "every claim of the study file, what was found and the verdict", table, draw)
+KIND = Kind("every claim of the study file, what was found and the verdict", table, draw)

@@ -214,4 +214,4 @@ def _cross(axis: Axes, run: pandas.DataFrame, encoding: style.Encoding) -> None:
     axis.plot(run["x"].max(), y, "x", color=encoding.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
 
 
-KIND = Kind("curves", "the validation metric while training", table, draw)
+KIND = Kind("the validation metric while training", table, draw)

@@ -142,4 +142,4 @@ def _short(layer: str) -> str:
     return layer.replace("blocks.", "").replace("norms.", "").replace("_norm", "").replace("embed", "emb.")
 
 
-KIND = Kind("diagnostics", "gradients, attention logits, activations and statistics by layer", table, draw, most=12)
+KIND = Kind("gradients, attention logits, activations and statistics by layer", table, draw, most=12)

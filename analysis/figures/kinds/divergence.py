@@ -52,4 +52,4 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     return drawn
 
 
-KIND = Kind("divergence", "which variants diverge, and how often", table, draw, most=MOST)
+KIND = Kind("which variants diverge, and how often", table, draw, most=MOST)

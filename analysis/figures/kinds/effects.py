@@ -130,4 +130,4 @@ def _effect(axis: Axes, y: float, row: Any, cap: float, colour: str) -> None:
     axis.plot(row.mean, y, "o", ms=4.5, color=colour, markerfacecolor=inside, zorder=3)
 
 
-KIND = Kind("effects", "every effect with its interval and verdict", table, draw)
+KIND = Kind("every effect with its interval and verdict", table, draw)

@@ -216,4 +216,4 @@ def _size_of(texts: Sequence[str], inches: float) -> float:
     return size if size >= READABLE else 0.0
 
 
-KIND = Kind("interactions", "whether the effect of one factor depends on another", table, draw, most=2000)
+KIND = Kind("whether the effect of one factor depends on another", table, draw, most=2000)

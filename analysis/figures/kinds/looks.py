@@ -88,4 +88,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.margins(x=0.15)
 
 
-KIND = Kind("looks", "how intervals narrowed from look to look", table, draw, most=1000)
+KIND = Kind("how intervals narrowed from look to look", table, draw, most=1000)

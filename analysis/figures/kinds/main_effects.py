@@ -146,4 +146,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, inches: float) -> Non
         say(axis, why)
 
 
-KIND = Kind("main_effects", "the mean at each level of every factor", table, draw, most=200)
+KIND = Kind("the mean at each level of every factor", table, draw, most=200)

@@ -134,4 +134,4 @@ def _short(x: float, _: Any) -> str:
     return format.show(x)
 
 
-KIND = Kind("pareto", "the endpoint against parameters, FLOPs and seconds", table, draw)
+KIND = Kind("the endpoint against parameters, FLOPs and seconds", table, draw)

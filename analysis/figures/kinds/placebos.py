@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ablate import evidence, format
+from ablate.evidence.noise_floor import KEY, SINGLE
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
@@ -20,9 +21,7 @@ from analysis.figures.draw.marks import estimate
 from analysis.figures.draw.rows import name_x, rows_of, stacked
 from analysis.figures.kind import Kind, Page
 
-KEY = "seed.placebo"
 TITLES = {"data": "data order", "init": "initialisation", "chaos": "chaos (1e-7)"}
-SINGLE = ("main", "step")  # kinds of effects that change one factor
 MOST = 18  # effects beside the placebos: those with the smallest p
 COLUMNS = ["role", "factor", "level", "name", "seed", "value", "mean", "low", "high", "sd", "floor", "n", "verdict"]
 
@@ -129,4 +128,4 @@ def _result(row: Any, places: int) -> str:
     return f"{format.span(row.mean, row.low, row.high, places)}  {row.verdict}"
 
 
-KIND = Kind("placebos", "every difference beside those that noise makes", table, draw, most=2000)
+KIND = Kind("every difference beside those that noise makes", table, draw, most=2000)

@@ -107,4 +107,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.legend(loc="upper left", bbox_to_anchor=(1, 1), handlelength=1, borderpad=0)
 
 
-KIND = Kind("proxy", "small differences against published ones", table, draw, most=200)
+KIND = Kind("small differences against published ones", table, draw, most=200)

@@ -29,15 +29,11 @@ def table(case: Case) -> pandas.DataFrame:
     """
     study = case.study
     batches = {cell.id: cell.batches for cell in study.manifest.cells}
-    metrics = evidence.endpoints(study.manifest)
-    scores = {metric: evidence.scores(study, metric) for metric in dict.fromkeys(metrics.values())}
-    facets = {metric: metric + naming.unit(study.manifest, metric) for metric in scores}
-    rows = []
+    scores, rows = evidence.scores(study), []
     for cell in _ordered(case):
-        metric = metrics[cell.cell]
-        values = scores[metric][cell.cell]
-        about = {"cell": cell.cell, "name": cell.name, "facet": facets[metric]}
-        known = values.dropna()
+        values = scores[cell.cell]
+        known, facet = values.dropna(), cell.metric + naming.unit(study.manifest, cell.metric)
+        about = {"cell": cell.cell, "name": cell.name, "facet": facet}
         about |= {"mean": known.mean() if len(known) > 1 else math.nan, "lost": "; ".join(format.lost(cell))}
         kin = f"{cell.stratum}|{batches[cell.cell]}"
         rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
@@ -107,4 +103,4 @@ def _joined(rows: pandas.DataFrame) -> pandas.DataFrame:
     return rows.assign(line=broken.cumsum())
 
 
-KIND = Kind("seeds", "every run's score, the runs of a seed joined", table, draw)
+KIND = Kind("every run's score, the runs of a seed joined", table, draw)

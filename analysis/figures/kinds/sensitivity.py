@@ -119,4 +119,4 @@ def _starts(case: Case) -> dict[str, float]:
     return found
 
 
-KIND = Kind("sensitivity", "the final metric against a number that was swept or tuned", table, draw_lines)
+KIND = Kind("the final metric against a number that was swept or tuned", table, draw_lines)

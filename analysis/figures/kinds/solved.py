@@ -85,4 +85,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
-KIND = Kind("solved", "how many runs have solved their task, over steps", table, draw, most=12)
+KIND = Kind("how many runs have solved their task, over steps", table, draw, most=12)

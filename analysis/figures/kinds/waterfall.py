@@ -128,4 +128,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.margins(x=0.06)
 
 
-KIND = Kind("waterfall", "how each step or single change moves the endpoint", table, draw)
+KIND = Kind("how each step or single change moves the endpoint", table, draw)
