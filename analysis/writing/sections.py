@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import pandas
+
 from ablate import evidence, format
 from ablate.config.schema import STUDY_KEYS
 from ablate.format import listed, ranged
@@ -169,20 +171,12 @@ def _number(value: Any, places: int) -> str:
 
 def differences(case: Case) -> Section:
     """The settings in which cells differ, and nothing of what they share."""
-    cells = case.study.manifest.cells
-    flat = settings(case.study.manifest)
-    keys = dict.fromkeys(key for config in flat for key in config)
-    differing = [key for key in keys if len({config.get(key, "–") for config in flat}) > 1]
-    labels = [cell.label for cell in cells]
-    if len(cells) <= WIDE:
-        head, rows = ["setting", *labels], [[key, *(config.get(key, "–") for config in flat)] for key in differing]
-    else:
-        head = ["cell", *differing]
-        rows = [
-            [label, *(config.get(key, "–") for key in differing)] for label, config in zip(labels, flat, strict=True)
-        ]
-    sheet = Sheet("differences", "Settings in which cells differ", head, rows, [])
-    return Section("differences", "Configuration differences", sheets=[sheet] if differing else [])
+    labels = [cell.label for cell in case.study.manifest.cells]
+    table = pandas.DataFrame(settings(case.study.manifest), index=labels).fillna("–")
+    table = table.loc[:, table.nunique() > 1].rename_axis("cell").rename_axis("setting", axis="columns")
+    shown = (table.T if len(labels) <= WIDE else table).reset_index(allow_duplicates=True)
+    sheet = Sheet("differences", "Settings in which cells differ", list(shown), shown.to_numpy().tolist(), [])
+    return Section("differences", "Configuration differences", sheets=[sheet] if len(table.columns) else [])
 
 
 def settings(manifest: Manifest) -> list[dict[str, str]]:
