@@ -23,6 +23,7 @@ from ablate.config.errors import Corrupt, Refused
 from ablate.config.plain_yaml import read_plain
 from ablate.config.subcommands import Parser, conclude
 from ablate.data.corpus import cache_folder
+from ablate.format import counted
 from ablate.results.atomic import read_json
 from ablate.results.lease import LOCKLESS
 from ablate.results.manifest import read_manifest
@@ -71,7 +72,7 @@ def survey(results: Path) -> Found:
         going = {path for folder in manifests for path in _going(folder, busy)}
         lone = [run for run in lone if run.path not in going]
     if lone and untouched:
-        untouched.append(f"{len(lone)} run{'s' * (len(lone) > 1)} that no readable study refers to: another one may")
+        untouched.append(f"{counted(len(lone), 'run')} that no readable study refers to: another one may")
         free, lone = [run for run in free if run.path in used], []
     items = [item for run in free for item in _of_run(run, now)]
     items += [item for folder, manifest in manifests.items() for item in _of_study(folder, manifest, now, busy)]

@@ -17,13 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablate.config.errors import Corrupt, Refused
+from ablate.config.errors import Corrupt, Refused, first_line
 from ablate.config.schema import Config
-from ablate.config.subcommands import Parser, user_of
+from ablate.config.subcommands import Parser, conclude, one_name, user_of
 from ablate.format import counted
+from ablate.format.columns import columns
 from ablate.results.atomic import set_aside
+from ablate.results.choose import choose_study, manifest_of
 from ablate.results.damage import why_without
-from ablate.results.manifest import newest_study, read_manifest
 from ablate.results.run import Run
 from ablate.results.stored_targets import is_foreign
 from ablate.training.load import LoadedRun, load_run
@@ -47,7 +48,8 @@ def main(arguments: list[str] | None = None) -> int:
     said = "a study's name (default: the newest) or results/runs/<cell>/<key>; eval.lengths=[64,128], eval.tokens=N"
     parser.add_argument("words", nargs="*", metavar="STUDY|RUN_FOLDER|KEY=VALUE", help=said)
     given = parser.parse_intermixed_args(arguments)
-    try:
+
+    def act() -> int:
         words, user = user_of(given.words)
         what = [word for word in words if "=" not in word or Path(word).exists()]
         asked = read_overrides([word for word in words if word not in what])
@@ -55,11 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
         for line in damaged:
             print(f"ablate: {line}", file=sys.stderr)
         return evaluate(runs, asked) or int(bool(damaged))
-    except (Refused, Corrupt, OSError) as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+
+    return conclude(parser.prog, act)
 
 
 def read_overrides(texts: list[str]) -> dict[str, Any]:
@@ -87,12 +86,19 @@ def read_overrides(texts: list[str]) -> dict[str, Any]:
 def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[list[NamedRun], list[str]]:
     """The runs of a study, or the one in a folder, that are done, and what to say of damaged ones.
 
-    Raises Refused and Corrupt.
+    Raises Refused.
     """
-    what = names[0] if names else newest_study(results)
-    if what is None or len(names) > 1:
-        raise Refused(f"{' and '.join(names)} are several; write one" if names else f"{results} holds no study")
-    found, damaged = read(places(what, results), user)
+    name = one_name(names)
+    folder = Path(name or "").resolve()
+    if name and ((folder / "config.yaml").exists() or (folder / "result.json").exists()):
+        what, seed = name, folder.name.partition("-")[0].removeprefix("s")
+        there = [(folder.parent.name, seed, folder)]
+    else:
+        what = choose_study(results, name)
+        manifest = manifest_of(results, what)
+        labels = {cell.id: cell.label for cell in manifest.cells}
+        there = [(labels[run.cell], str(run.seed), results / "runs" / run.path) for run in manifest.runs]
+    found, damaged = read(there, user)
     done = [run for run in found if run.loaded.result and run.loaded.result.status == "done"]
     if not done and not damaged:
         raise Refused(f"{what} has no run that is done; train it first")
@@ -100,23 +106,6 @@ def find(names: list[str], results: Path, user: Iterable[str] = ()) -> tuple[lis
         why = {why_without(run.loaded.result, run.loaded.run.weights_file) for run in done}
         raise Refused(f"{what} has no weights to evaluate: {', '.join(sorted(why))}")
     return done, damaged
-
-
-def places(what: str, results: Path) -> list[tuple[str, str, Path]]:
-    """What the table calls a run's cell and seed, and its folder: of the one in a folder, or a study's.
-
-    Raises Refused and Corrupt.
-    """
-    folder = Path(what).resolve()
-    if (folder / "config.yaml").exists() or (folder / "result.json").exists():
-        return [(folder.parent.name, folder.name.partition("-")[0].removeprefix("s"), folder)]
-    try:
-        manifest = read_manifest(results, what)
-    except FileNotFoundError:
-        known = ", ".join(sorted(path.parent.name for path in results.glob("studies/*/manifest.json"))) or "none"
-        raise Refused(f"{what} is no folder of a run and no study in {results}; studies: {known}") from None
-    labels = {cell.id: cell.label for cell in manifest.cells}
-    return [(labels[run.cell], str(run.seed), results / "runs" / run.path) for run in manifest.runs]
 
 
 def read(runs: list[tuple[str, str, Path]], user: Iterable[str]) -> tuple[list[NamedRun], list[str]]:
@@ -147,14 +136,14 @@ def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> int:
 
     settle()  # as in training
     # One run's parts from outside must not change another's numbers; and no fork follows the use of a GPU.
-    call = apart if any(is_foreign(run.loaded.config) for run in runs) else called
+    call = apart if any(is_foreign(run.loaded.config) for run in runs) else (lambda measure: measure())
     refuse_lengths(runs, asked, call)
     rows, remarks, code = [], [], 0
     for run in runs:
         try:
             found = call(partial(measured, run.loaded, asked))
         except Exception as error:  # no weights, other data, code that no longer fits them: the others go on
-            reason = str(error).strip().split("\n")[0] or type(error).__name__
+            reason = first_line(error) or type(error).__name__
             reason += put_aside(run.loaded.run, error.file) if isinstance(error, Corrupt) and error.file else ""
             print(f"ablate: {run.cell}, seed {run.seed} cannot be evaluated: {reason}", file=sys.stderr)
             code = 1
@@ -167,11 +156,6 @@ def evaluate(runs: list[NamedRun], asked: dict[str, Any]) -> int:
         equal = f"{len(rows)} of {counted(len(runs), 'run')}: {equal}" if len(rows) < len(runs) else equal
         print("\n".join([table(rows), *(remarks or [equal]), *seen([run for run, _ in rows], asked, call)]))
     return 1 if remarks else code
-
-
-def called(function: Callable[[], Any]) -> Any:
-    """What a function returns."""
-    return function()
 
 
 def refuse_lengths(runs: list[NamedRun], asked: dict[str, Any], call: Call) -> None:
@@ -252,8 +236,6 @@ def differences(loaded: LoadedRun, found: dict[str, float], asked: dict[str, Any
 
 def table(rows: list[tuple[NamedRun, dict[str, float]]]) -> str:
     """A line per run, a column per metric that any of them has."""
-    from ablate.cli.preview import columns
-
     names = sorted(dict.fromkeys(name for _, found in rows for name in found), key=lambda name: "@" in name)
     lines = [(run.cell, run.seed, *(f"{found[n]:.4f}" if n in found else "" for n in names)) for run, found in rows]
     return "\n".join(columns([("cell", "seed", *names), *lines]))

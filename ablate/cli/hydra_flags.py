@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from typing import Any
 
 from hydra import compose
 from omegaconf import OmegaConf
 
 from ablate.config.compose import COMPOSING, Composer
-from ablate.config.errors import Problem
+from ablate.config.errors import Problem, first_line
 from ablate.config.groups import Groups, read_groups
 from ablate.config.overrides import parse
 from ablate.config.variant_files import damaged
@@ -20,16 +19,14 @@ ANSWERS = {
     "--info": ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath"),
 }
 ASKED = ("runtime", "overrides", "searchpath", "job")  # Hydra's settings that hold what was asked for
-SHORT = {"-c": "--cfg", "-i": "--info", "-m": "--multirun"}
 
 
-def question_problems(arguments: Sequence[str], config_dir: str | None) -> list[Problem]:
+def question_problems(options: list[tuple[str, str]], overrides: list[str]) -> list[Problem]:
     """What is wrong with a question, and what in a folder of variants would change how Hydra answers it."""
-    groups = read_groups(config_dir)
+    groups = read_groups(dict(options).get("--config-dir"))
     if unread := list(damaged(groups)):
         return unread
-    found = misasked(arguments, groups)
-    return found or (meddling(groups, split(arguments)[1]) if config_dir else [])
+    return misasked(options, overrides, groups) or (meddling(groups, overrides) if groups.folder else [])
 
 
 def meddling(groups: Groups, overrides: list[str]) -> list[Problem]:
@@ -40,7 +37,7 @@ def meddling(groups: Groups, overrides: list[str]) -> list[Problem]:
         with Composer(read_groups()) as ours:
             own = hydras(ours, [text for text in overrides if text.lstrip("+~").startswith(("hydra.", "hydra/"))])
     except COMPOSING as error:
-        return [Problem("", str(error).strip().split("\n")[0])]
+        return [Problem("", first_line(error))]
     message = f"{groups.folder} sets hydra; Hydra's own settings belong on the command line"
     return [] if seen == own else [Problem("--config-dir", message)]
 
@@ -52,9 +49,8 @@ def hydras(composer: Composer, overrides: list[str]) -> dict[str, Any]:
     return {str(key): value for key, value in found.items() if key not in ASKED}
 
 
-def misasked(arguments: Sequence[str], groups: Groups) -> list[Problem]:
+def misasked(options: list[tuple[str, str]], overrides: list[str], groups: Groups) -> list[Problem]:
     """What is wrong with a question about one configuration; Hydra would tell it in a page, or a traceback."""
-    options, overrides = split(arguments)
     asked = [(name, value) for name, value in options if name in ANSWERS]
     if not asked:
         return []
@@ -69,28 +65,3 @@ def misasked(arguments: Sequence[str], groups: Groups) -> list[Problem]:
             composer.compose(command.fixed)
             return command.problems
         return command.problems + composer.blame(command, [command.fixed])[0]
-
-
-def in_order(arguments: Sequence[str]) -> list[str]:
-    """The arguments as Hydra's parser takes them: no override behind an option."""
-    options, overrides = split(arguments)
-    if not any(name in ANSWERS for name, _ in options):
-        return list(arguments)
-    return [*overrides, *(word for pair in options for word in pair if word)]
-
-
-def split(arguments: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """Options with their values, and overrides, in their order."""
-    options: list[tuple[str, str]] = []
-    overrides: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        name, _, value = argument.partition("=")
-        name = SHORT.get(name, name)
-        if not name.startswith("-"):
-            overrides.append(argument)
-        elif name in ANSWERS or name in ("--config-dir", "-cd"):
-            options.append((name, value or next(rest, "")))
-        else:
-            options.append((name, value))
-    return options, overrides

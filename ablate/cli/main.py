@@ -53,23 +53,16 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
   reuse=same|any|none      of runs on disk         allow_duplicates=true         tier=NAME of a study file
 --hydra-help shows Hydra's own options."""
-ORDER = (
-    "norm",
-    "ffn",
-    "residual",
-    "position",
-    "attention",
-    "init",
-    "model",
-    "data",
-    "scale",
-    "optim",
-    "track",
-    "preset",
-)
+ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "init")  # of groups, in --help
+ORDER += ("model", "data", "scale", "optim", "track", "preset")
 COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue")}
 COMMANDS["analyse"] = "analysis.cli.main"
-HYDRAS = ("--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
+HYDRAS = {"--hydra-help", "--cfg", "--info", "--shell-completion"}  # what Hydra answers
+SHORT = {"-h": "--help", "-m": "--multirun", "-cd": "--config-dir"}
+SHORT |= {"-c": "--cfg", "-i": "--info", "-sc": "--shell-completion"}
+VALUED = ("--config-dir", "--cfg", "--info")  # options with a value, in the same word or the next
+
+Options = list[tuple[str, str]]  # by their long names, with their values
 
 
 def main() -> None:
@@ -97,39 +90,57 @@ def main() -> None:
     sys.exit(code)
 
 
-def command(arguments: list[str]) -> int:
+def command(words: list[str]) -> int:
     """Help, Hydra's own questions, or a study: the exit code."""
-    if "--version" in arguments:
+    options, overrides = split(words)
+    given = dict(options)
+    if "--version" in given:
         print(f"ablate {__version__}")
-    elif "--help" in arguments or "-h" in arguments:
-        print(help_text(config_dir(arguments)))
-    elif any(argument.split("=")[0] in HYDRAS for argument in arguments):
-        return question(arguments)
+    elif "--help" in given:
+        print(help_text(given.get("--config-dir")))
+    elif HYDRAS & given.keys():
+        return question(options, overrides)
     else:
-        return study(arguments)
+        return study(words)
     return 0
 
 
-def question(arguments: list[str]) -> int:
-    """Hydra's answer to a question of its own: 0, or 2 and what is wrong with it."""
-    from ablate.cli.hydra_flags import in_order, question_problems
+def split(words: list[str]) -> tuple[Options, list[str]]:
+    """The options among the words of a command line, and the overrides, in their order."""
+    options, overrides, rest = Options(), list[str](), list(words)
+    while rest:
+        word = rest.pop(0)
+        name, _, value = word.partition("=")
+        name = SHORT.get(name, name)
+        if name in VALUED and not value and rest and not rest[0].startswith("-"):
+            value = rest.pop(0)
+        if name.startswith("-"):
+            options.append((name, value))
+        else:
+            overrides.append(word)
+    return options, overrides
 
-    problems = question_problems(arguments, config_dir(arguments))
+
+def question(options: Options, overrides: list[str]) -> int:
+    """Hydra's answer to a question of its own: 0, or 2 and what is wrong with it."""
+    from ablate.cli.hydra_flags import question_problems
+
+    problems = question_problems(options, overrides)
     for problem in problems:
         print(f"ablate: {problem}", file=sys.stderr)
     if not problems:
-        sys.argv[1:] = in_order(arguments)
+        sys.argv[1:] = [*overrides, *(word for pair in options for word in pair if word)]  # none behind an option
         run_hydra()
     return 2 if problems else 0
 
 
-def study(arguments: list[str]) -> int:
+def study(words: list[str]) -> int:
     """Plan the command line, then show it, or carry it out."""
     from ablate import api
     from ablate.config.errors import PlanError
 
     try:
-        plan = api.plan(read_arguments(arguments), config_dir(arguments))
+        plan = api.plan(*read_arguments(words))
     except PlanError as error:
         for problem in error.problems:
             print(f"ablate: {problem}", file=sys.stderr)
@@ -145,39 +156,24 @@ def study(arguments: list[str]) -> int:
     return sweep(plan)
 
 
-def read_arguments(arguments: list[str]) -> list[str]:
-    """The overrides among the arguments, in order.  Raises PlanError for an option that there is not."""
+def read_arguments(words: list[str]) -> tuple[list[str], str | None]:
+    """The overrides of a study, and the folder of the user's own variants, if the command line names one.
+
+    Raises PlanError for an option that there is not.
+    """
     from ablate.config.errors import PlanError, Problem
     from ablate.format.suggest import instead
 
-    overrides: list[str] = []
-    folders: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        if argument in ("--config-dir", "-cd"):
-            folders.append(next(rest, ""))
-        elif not argument.startswith("-"):
-            overrides.append(argument)
-        elif argument.startswith("--config-dir="):
-            folders.append(argument)
-        elif argument not in ("-m", "--multirun"):
-            raise PlanError([Problem(argument, "no such option; see ablate --help")])
-    if arguments and re.fullmatch(r"[\w-]+", arguments[0]) and not arguments[0].startswith("-"):
-        raise PlanError([Problem(arguments[0], f"no such command; {instead(arguments[0], COMMANDS)}")])
+    options, overrides = split(words)
+    folders = [value for name, value in options if name == "--config-dir"]
+    for name, _ in options:
+        if name not in ("--multirun", "--config-dir"):
+            raise PlanError([Problem(name, "no such option; see ablate --help")])
+    if words and re.fullmatch(r"\w[\w-]*", words[0]):
+        raise PlanError([Problem(words[0], f"no such command; {instead(words[0], COMMANDS)}")])
     if len(folders) > 1:
         raise PlanError([Problem("--config-dir", "is given twice; there is one folder of your own variants")])
-    return overrides
-
-
-def config_dir(arguments: list[str]) -> str | None:
-    """The folder of the user's own variants, if the command line names one."""
-    given = None
-    for i, argument in enumerate(arguments):
-        if argument in ("--config-dir", "-cd"):
-            given = arguments[i + 1] if i + 1 < len(arguments) else ""
-        elif argument.startswith("--config-dir="):
-            given = argument.partition("=")[2]
-    return given
+    return overrides, folders[0] if folders else None
 
 
 def run_hydra() -> None:

@@ -29,7 +29,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
     lines = [_title(study, wall_seconds), *_question(study.manifest), _scope(study), _metric(study)]
     lines += [*_cells(cells), *_beside(study), *evidence.claim_lines(study.manifest, claims)]
-    lines += [*_effects(study, table), *_common(study), *_exchange(study), *_placebos(study, table)]
+    lines += [*_effects(study, table), *_common(study), *evidence.exchange_lines(study), *_placebos(study, table)]
     lines += _caveats(study, table, cells, claims)
     return "\n".join([*lines, *_trouble(study, results), _next(study, table, results)])
 
@@ -204,11 +204,6 @@ def _common(study: Study) -> list[str]:
     return [heading, *_columns(*map(list, zip(*shown, strict=True))), *_more(len(rows) - len(shown), "effect")] * bool(
         rows
     )
-
-
-def _exchange(study: Study) -> list[str]:
-    """What more training does to the references, where the study has exchange runs."""
-    return evidence.exchange_lines(study)
 
 
 def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ablate.config.errors import Refused
-from ablate.config.subcommands import Parser, conclude, user_of
+from ablate.config.subcommands import Parser, conclude, one_name, user_of
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.choose import choose_study, manifest_of
 from ablate.results.run import Run
@@ -18,9 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     def act() -> int:
         names, user = user_of(given.words)
-        if len(names) > 1:
-            raise Refused(f"{' and '.join(names)} are several; write one")
-        study = choose_study(given.results_dir, next(iter(names), None))
+        study = choose_study(given.results_dir, one_name(names))
         runs = manifest_of(given.results_dir, study).runs
         print("\n".join(_replay(Mirror(given.results_dir, study, user), [run.path for run in runs])))
         return 0

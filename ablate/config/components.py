@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
@@ -177,24 +178,15 @@ def hints_of(target: Callable[..., Any]) -> dict[str, Any]:
 
 def fits(value: Any, hint: Any) -> bool:
     """Whether a YAML value is of an annotated type; an int serves as a float, a bool is no number."""
-    if hint is Any or hint is inspect.Parameter.empty:
-        return True
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(fits(value, option) for option in arguments)
-    if origin is typing.Literal:
-        return any(value == choice and type(value) is type(choice) for choice in arguments)
-    if origin is tuple and arguments[-1] is not ...:
-        return isinstance(value, list | tuple) and len(value) == len(arguments) and all(map(fits, value, arguments))
-    if origin is dict:
-        return isinstance(value, dict) and all(fits(item, arguments[1]) for item in value.values())
-    if origin in (list, tuple):
-        return isinstance(value, list | tuple) and all(fits(item, arguments[0]) for item in value)
-    if hint is type(None):
-        return value is None
-    if hint in (int, float):
-        return isinstance(value, (int, float) if hint is float else int) and not isinstance(value, bool)
-    return isinstance(value, origin or hint) if inspect.isclass(origin or hint) else True
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(fits(value, option) for option in typing.get_args(hint))
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        return False
+    except TypeError:  # of such types nothing can be said
+        pass
+    return True
 
 
 def type_name(hint: Any) -> str:

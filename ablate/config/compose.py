@@ -6,7 +6,6 @@ Hydra composes; when it refuses, each override is tried alone, so that all bad o
 from __future__ import annotations
 
 import copy
-import functools
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,18 +13,17 @@ from typing import Any, NamedTuple
 
 import yaml
 from hydra import compose, initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ablate.config.errors import Problem
+from ablate.config.errors import Problem, first_line
 from ablate.config.groups import CONF, Groups
 from ablate.config.overrides import KINDS, Overrides, refuse_misshapen
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import KEYS, Config, register, typed, writable
+from ablate.config.settable import Settable, overlapping, set_keys, sets_a_value
 from ablate.format.suggest import instead, nearest
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
@@ -47,7 +45,9 @@ class Composer:
         self.search = [f"hydra.searchpath=['file://{Path(folder).resolve()}']"] if folder else []
         self.known, self.defaults = groups.variants, groups.defaults
         self.made: dict[tuple[str, ...], tuple[DictConfig, dict[str, str]]] = {}
-        self.sections: dict[str, Any] = {}
+        self.sections: dict[tuple[str, ...], Any] = {}
+        self.beyond: dict[tuple[str, ...], list[Any]] = {}
+        self.settable: dict[tuple[str, ...], Settable] = {}
 
     def __enter__(self) -> Composer:
         register()
@@ -63,26 +63,45 @@ class Composer:
     def compose(self, overrides: list[str]) -> Composed:
         """One configuration.  Raises what Hydra and OmegaConf raise.
 
-        Choosing groups is what costs Hydra its time, so each choice is composed once, and keys are set on a copy.
+        Choosing groups is what costs Hydra its time, so each choice is composed once, and keys are set beside it.
         """
         groups = tuple(text for text in overrides if self._shapes(text))
-        base, choices = self.chosen(groups)
-        config = copy.deepcopy(base)
-        parsed = OverridesParser.create().parse_overrides([text for text in overrides if not self._shapes(text)])
-        ConfigLoaderImpl._apply_overrides_to_config(parsed, config)
+        keys = [text for text in overrides if not self._shapes(text)]
+        found = self.with_values(groups, keys)
+        return Composed(typed(found or self.with_keys(groups, keys)), self.chosen(groups)[1])
+
+    def with_keys(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any]:
+        """These choices of groups with keys set, as plain data, by Hydra and OmegaConf."""
+        config = copy.deepcopy(self.chosen(groups)[0])
+        set_keys(config, keys)
         untyped = OmegaConf.masked_copy(config, list(config))  # `refuse_misshapen` says better what is of no type
         resolved = OmegaConf.to_container(untyped, resolve=True)
         assert isinstance(resolved, dict)
         refuse_misshapen(resolved)
-        if not any(text.lstrip("+").startswith("user=") for text in overrides):
+        if not any(text.lstrip("+").startswith("user=") for text in keys):
             resolved["user"] = []  # which code may run is said on the command line, by no variant's file
-        return Composed(typed({str(key): value for key, value in resolved.items()}), choices)
+        return {str(key): value for key, value in resolved.items()}
+
+    def with_values(self, groups: tuple[str, ...], keys: list[str]) -> dict[str, Any] | None:
+        """What `with_keys` finds, where nothing refers to anything else and no two keys are about one; else None."""
+        if overlapping(keys):
+            return None
+        values = [text for text in keys if sets_a_value(text)]
+        rest = [text for text in keys if text not in values]
+        if (base := (*groups, *rest)) not in self.settable:
+            config = copy.deepcopy(self.chosen(groups)[0])
+            set_keys(config, rest)
+            self.settable[base] = Settable(config, self.with_keys(groups, rest))
+        return self.settable[base].having(values)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
         """The configuration that these choices of groups make, and every group's variant."""
         if groups not in self.made:
-            apart = {self._group(text) for text in groups if self.stands_alone(text)}
-            self.made[groups] = self.joined(groups) if 0 < len(groups) == len(apart) else self.composed(groups)
+            alone = {self._group(text): text for text in groups if self.stands_alone(text)}
+            rest = tuple(text for text in groups if text not in alone.values())
+            once = len(alone) + len(rest) == len(groups)
+            join = once and alone and all(map(self.sets_all, rest))
+            self.made[groups] = self.joined(groups, rest) if join else self.composed(groups)
         return self.made[groups]
 
     def composed(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
@@ -94,35 +113,50 @@ class Composer:
         self.drop_idle(config, choices, groups)
         return config, choices
 
-    def joined(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
-        """See `chosen`, of choices that set nothing but their own groups: the reference model with these sections."""
-        base, choices = self.chosen(())
+    def joined(self, groups: tuple[str, ...], rest: tuple[str, ...] = ()) -> tuple[DictConfig, dict[str, str]]:
+        """See `chosen`, of choices that but for the `rest` set nothing beyond their own groups: the rest by Hydra, with
+        these sections."""
+        base, choices = self.chosen(rest)
         config, chosen = copy.deepcopy(base), dict(choices)
         try:
             with open_dict(config):
-                for text in groups:
+                for text in (text for text in groups if text not in rest):
                     group, _, chosen[group] = text.partition("=")
-                    config[group] = self.section(text)
+                    config[group] = self.section(text, rest)
         except (OmegaConfBaseException, yaml.YAMLError, ValueError, OSError):
             return self.composed(groups)  # Hydra says better what is wrong with a file
         return config, chosen
 
-    def section(self, text: str) -> Any:
+    def section(self, text: str, rest: tuple[str, ...]) -> Any:
         """A group as Hydra composes it: the frame's, what the variant's file says, and the scale's for all variants."""
-        if text not in self.sections:
-            group, _, variant = text.partition("=")
-            frame = writable(Config)
-            for part in ({group: OmegaConf.load(self.known[group][variant])}, *self.shared):
+        if (text, *rest) not in self.sections:
+            group, frame = text.partition("=")[0], writable(Config)
+            for part in (OmegaConf.create({group: self.file(text)}), *self.shared(rest)):
                 frame.merge_with(part)
-            self.sections[text] = frame._get_node(group)
-        return self.sections[text]
+            self.sections[text, *rest] = frame._get_node(group)
+        return self.sections[text, *rest]
 
-    @functools.cached_property
-    def shared(self) -> list[Any]:
-        """What the reference model's variants set beyond their own groups."""
-        chosen = [(group, name) for group, name in self.defaults.items() if group in self.known]
-        files = [self.known[group][name] for group, name in chosen if not self.stands_alone(f"{group}={name}")]
-        return [OmegaConf.load(file) for file in files]
+    def shared(self, rest: tuple[str, ...]) -> list[Any]:
+        """What the reference model's variants, or the `rest` instead of them, set beyond their own groups."""
+        if rest not in self.beyond:
+            chosen = self.defaults | {key: name for key, _, name in (text.partition("=") for text in rest)}
+            texts = [f"{group}={name}" for group, name in chosen.items() if group in self.known]
+            self.beyond[rest] = [self.file(text) for text in texts if not self.stands_alone(text)]
+        return self.beyond[rest]
+
+    def file(self, text: str) -> Any:
+        """What the file of a variant holds."""
+        group, _, variant = text.partition("=")
+        return OmegaConf.load(self.known[group][variant])
+
+    def sets_all(self, text: str) -> bool:
+        """Whether this chooses another variant of a group of the reference model's whose file, as a scale's, sets
+        keys of all groups and chooses none."""
+        group, _, variant = text.partition("=")
+        if group not in self.defaults or variant not in self.known.get(group, ()):
+            return False
+        written = self.known[group][variant].read_text(encoding="utf-8", errors="replace")
+        return "@package _global_" in written and "defaults" not in written
 
     def stands_alone(self, text: str) -> bool:
         """Whether this chooses a variant whose file sets its own group and nothing else."""
@@ -222,7 +256,7 @@ class Composer:
             top = {*KEYS, *self.known}
             names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
             return f"no such key; {instead(last, sorted(str(name) for name in names if not str(name).startswith('_')))}"
-        return message.strip().split("\n")[0].rstrip(".")
+        return first_line(message).rstrip(".")
 
     def whereabouts(self, head: str, last: str, chosen: tuple[str, ...]) -> str | None:
         """Where a key is that is not where it was looked for: in other variants of its group, or in another section."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
+
+from ablate.format import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,12 +90,15 @@ def fractional(counts: dict[str, int], base: Cell) -> Arranged:
     """
     twos = [place for place, count in enumerate(counts.values()) if count == 2]
     if base_factors(len(twos)) == len(twos):
-        note = f"fractional: no fraction of resolution IV is smaller than the grid of {_factors(len(twos))} of two"
-        return Arranged(grid(counts, base).cells, [note + " levels, so all combinations are trained"], {})
+        smaller = (
+            f"no fraction of resolution IV is smaller than the grid of {counted(len(twos), 'factor')} of two levels"
+        )
+        note = f"fractional: {smaller}, so all combinations are trained"
+        return Arranged(grid(counts, base).cells, [note], {})
     from pyDOE3 import fracfact
 
     words = generators(len(twos))
-    signs = fracfact(" ".join([*_letters(base_factors(len(twos))), *words]))
+    signs = fracfact(" ".join([*ascii_lowercase[: base_factors(len(twos))], *words]))
     signs = signs * signs[0]  # the first row becomes the reference: the same words define the fraction
     others = [range(count) if count != 2 else [0] for count in counts.values()]
     cells = []
@@ -129,24 +135,16 @@ def generators(n: int) -> list[str]:
     words, which from 16 factors on is resolution III, and knows no fraction of four factors.)
     """
     k = base_factors(n)
-    letters = _letters(k)
+    letters = ascii_lowercase[:k]
     if n == k + 1:
-        return ["".join(letters)]
+        return [letters]
     odd = ("".join(word) for length in range(3, k + 1, 2) for word in itertools.combinations(letters, length))
     return list(itertools.islice(odd, n - k))
 
 
-def _letters(k: int) -> list[str]:
-    return [chr(ord("a") + i) for i in range(k)]
-
-
-def _factors(n: int) -> str:
-    return f"{n} factor{'s' * (n != 1)}"
-
-
 def _aliases(names: list[str], words: list[str], signs: np.ndarray) -> Aliases:
     """Generators, two-way interactions whose columns are equal, and the resolution, in the factors' names."""
-    letters = _letters(len(names) - len(words))
+    letters = ascii_lowercase[: len(names) - len(words)]
     spelt = dict(zip(letters, names, strict=False))
     defined = zip(names[len(letters) :], words, strict=True)
     columns: dict[bytes, list[str]] = {}

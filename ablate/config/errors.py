@@ -40,6 +40,16 @@ class Refused(Exception):
     """A command cannot do what was asked; the message says why in one line."""
 
 
+def first_line(said: object) -> str:
+    """What an error says, or a text, without the advice, or the page, that follows its first line."""
+    return str(said).strip().split("\n")[0]
+
+
+def one_line(error: BaseException) -> str:
+    """An error by its type and what it says: "KeyError: 'norm'"."""
+    return f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+
+
 def no_yaml(file: Path, error: Exception) -> str:
     """Where and why a file is no YAML, in one line."""
     mark = getattr(error, "problem_mark", None)

@@ -7,15 +7,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
-
 from ablate.config.claim_relations import Level, Levels
 from ablate.config.command import Command
 from ablate.config.compose import Composed
 from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
 from ablate.config.errors import Problem
 from ablate.config.schema import COMPONENTS, LATER_GROUPS
+from ablate.config.settable import parsed as read
 
 MOST = 10_000  # cells: composing more takes longer than anybody waits
 FEW = 4  # factors that the label of a reference spells out
@@ -73,7 +71,7 @@ def given(command: Command, key: str) -> Any:
 
 def parsed(text: str) -> Any:
     """The value of one override, as Hydra reads it."""
-    return OverridesParser.create().parse_override(text).value()
+    return read(text).value()
 
 
 def zipped(command: Command) -> tuple[dict[str, list[str]], list[Problem]]:
@@ -151,8 +149,10 @@ def level_of(cell: Composed, key: str) -> Any:
     """A cell's level of a swept key: the variant of a group, else the value of the key."""
     if key in cell.choices:
         return cell.choices[key]
-    value = OmegaConf.select(OmegaConf.create(cell.config.as_json()), key)
-    return value if isinstance(value, str | int | float | bool | None) else json.dumps(OmegaConf.to_container(value))
+    value: Any = cell.config.as_json()
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else value[int(name)] if isinstance(value, list) else None
+    return value if isinstance(value, str | int | float | bool | None) else json.dumps(value)
 
 
 def levels_of(cell: Composed, design: Design) -> Levels:

@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException
 
-from ablate.config.errors import Problem
+from ablate.config.errors import Problem, first_line
 from ablate.config.frame_checks import misshapen
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import read_plain
@@ -78,7 +78,7 @@ def unreadable(text: str, error: Exception) -> str:
         return "ends in a comma; write values without spaces between them, as in norm=ln,rms"
     if re.search(r"[=,]\s*,", text):
         return "lacks a value before a comma; write values without gaps, as in norm=ln,rms"
-    return f"cannot be read ({_first(error)}); write key=value"
+    return f"cannot be read ({first_line(error).rstrip('.')}); write key=value"
 
 
 def misused(override: Override, levels: list[str], known: Iterable[str]) -> str | None:
@@ -134,7 +134,3 @@ def refuse_misshapen(config: dict[Any, Any]) -> None:
         for field in dataclasses.fields(frame):
             if wrong := misshapen(str(field.type), values.get(field.name)):
                 raise ValueError(wrong)
-
-
-def _first(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")

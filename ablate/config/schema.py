@@ -28,27 +28,6 @@ LARGEST_SEED = 2**53
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
 LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0}
 LATER_GROUPS: dict[str, str] = {}
-# What decides which runs there are and how they are carried out, but no run's numbers.
-STUDY_KEYS = (
-    *(
-        "study",
-        "seeds",
-        "seeds_max",
-        "confirm",
-        "reference",
-        "match",
-        "design",
-        "zip",
-        "hold",
-        "tier",
-        "tune",
-        "aa",
-        "margin",
-        "exchange",
-    ),
-    *("results_dir", "dry_run", "reuse", "allow_duplicates", "keep", "user", "unit", "track"),
-)
-
 # Of a run's own keys: what changes no number of its training.
 NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
 
@@ -204,12 +183,14 @@ class Config:
 
     def with_value(self, key: str, value: Any) -> Config:
         """The configuration with one setting changed: optim.lr, ffn.hidden, study."""
-        changed: Config = _with(self, key.split("."), value)
+        changed: Config = with_value(self, key.split("."), value)
         return changed
 
 
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
 KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
+# What decides which runs there are and how they are carried out, but no run's numbers.
+STUDY_KEYS = tuple(key for key in KEYS if key not in (*COMPONENTS, *SECTIONS, "data") or key == "tune")
 
 
 def typed(plain: dict[str, Any]) -> Config:
@@ -261,11 +242,12 @@ def neutral_groups() -> dict[str, Any]:
     return {group: read_plain(files[group][variant]) for group, variant in LATER_GROUPS.items()}
 
 
-def _with(node: Any, path: list[str], value: Any) -> Any:
+def with_value(node: Any, path: list[str], value: Any) -> Any:
+    """A configuration, or plain data of one, with a value at a path; sections that it lacks are made."""
     name, *rest = path
     if isinstance(node, dict):
-        return node | {name: _with(node[name], rest, value) if rest else value}
-    return dataclasses.replace(node, **{name: _with(getattr(node, name), rest, value) if rest else value})
+        return node | {name: with_value(node.get(name) or {}, rest, value) if rest else value}
+    return dataclasses.replace(node, **{name: with_value(getattr(node, name), rest, value) if rest else value})
 
 
 @functools.cache

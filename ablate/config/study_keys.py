@@ -19,32 +19,11 @@ SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7
 
 def study_problems(config: Config) -> list[Problem]:
     """Problems of the keys that belong to the study and not to a cell."""
-    found, seeds, name = [], config.seeds, config.study
-    if seeds == "auto":
-        found += looks_problems(config)
-    elif isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
-        twice = isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds)
-        found.append(
-            Problem("seeds", f"{seeds} has a seed twice; write each once" if twice else f"{SEEDS}; not {seeds!r}")
-        )
-    elif isinstance(seeds, int) and seeds < 1:
-        found.append(Problem("seeds", f"must be ≥ 1, not {seeds}"))
-    elif (seeds if isinstance(seeds, int) else len(seeds)) > MOST_SEEDS:
-        found.append(Problem("seeds", f"must be at most {MOST_SEEDS:,} seeds"))
-    elif isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):
-        message = f"{TUNING_SEEDS.start} and above are tuning's, and never scored; write smaller ones"
-        found.append(Problem("seeds", message))
-    if name in TAKEN or (name or "").startswith("-"):
-        told = "is a command" if name in TAKEN else "begins as an option does"
-        message = f"{name!r} {told}, so that ablate analyse would not take it for a study; write another name"
-        found.append(Problem("study", message))
-    elif name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
-        found.append(Problem("study", f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"))
-    if (
-        None not in (config.seed.init, config.seed.data)
-        and seeds != 1
-        and not (is_seed_list(seeds) and len(seeds) == 1)
-    ):
+    seeds = config.seeds
+    found = [Problem("seeds", wrong)] if (wrong := wrong_seeds(seeds, config.confirm)) else []
+    found += [Problem("study", wrong)] if (wrong := wrong_name(config.study)) else []
+    one = seeds == 1 or (is_seed_list(seeds) and len(seeds) == 1)
+    if None not in (config.seed.init, config.seed.data) and not one:
         found.append(Problem("seed", "init and data are both fixed, so all seeds would be one run; write seeds=1"))
     if wrong := wrong_margin(config.margin, config.exchange):
         found.append(Problem("margin", wrong))
@@ -61,6 +40,34 @@ def study_problems(config: Config) -> list[Problem]:
     return found
 
 
+def wrong_seeds(seeds: Any, confirm: int | None) -> str | None:
+    """What is wrong with the seeds of a study, if anything."""
+    if seeds == "auto":
+        told = "auto and confirm do not go together: fresh seeds are counted beforehand; leave seeds=auto out"
+        return told if confirm else None
+    if isinstance(seeds, list) and len(set(map(str, seeds))) < len(seeds):
+        return f"{seeds} has a seed twice; write each once"
+    if isinstance(seeds, bool) or not (isinstance(seeds, int) or is_seed_list(seeds)):
+        return f"{SEEDS}; not {seeds!r}"
+    if isinstance(seeds, int) and seeds < 1:
+        return f"must be ≥ 1, not {seeds}"
+    if (seeds if isinstance(seeds, int) else len(seeds)) > MOST_SEEDS:
+        return f"must be at most {MOST_SEEDS:,} seeds"
+    if isinstance(seeds, list) and any(seed in TUNING_SEEDS for seed in seeds):
+        return f"{TUNING_SEEDS.start} and above are tuning's, and never scored; write smaller ones"
+    return None
+
+
+def wrong_name(name: str | None) -> str | None:
+    """What is wrong with the name of a study, if anything; None is no name."""
+    if name in TAKEN or (name or "").startswith("-"):
+        told = "is a command" if name in TAKEN else "begins as an option does"
+        return f"{name!r} {told}, so that ablate analyse would not take it for a study; write another name"
+    if name is not None and not re.fullmatch(r"(?=.*\w)[\w.-]{1,100}", name):
+        return f"{name!r} cannot name a folder; use up to 100 letters, digits, '.', '_', '-'"
+    return None
+
+
 def idle_problems(given: Set[str], config: Config) -> list[Problem]:
     """Keys on the command line that another one would have to switch on."""
     found = []
@@ -69,14 +76,6 @@ def idle_problems(given: Set[str], config: Config) -> list[Problem]:
     if "tune.seeds" in given and config.tune.key is None:
         found.append(Problem("tune.seeds", "tunes nothing by itself; write tune.key and tune.values, or leave it out"))
     return found
-
-
-def looks_problems(config: Config) -> list[Problem]:
-    """What does not go with seeds=auto."""
-    if config.confirm:
-        message = "auto and confirm do not go together: fresh seeds are counted beforehand; leave seeds=auto out"
-        return [Problem("seeds", message)]
-    return []
 
 
 def is_seed_list(seeds: Any) -> bool:

@@ -47,6 +47,13 @@ def user_of(words: Iterable[str]) -> tuple[list[str], list[str]]:
         raise Refused(str(error)) from None
 
 
+def one_name(names: list[str]) -> str | None:
+    """The name that is given, if any.  Raises Refused for several."""
+    if len(names) > 1:
+        raise Refused(f"{' and '.join(names)} are several; write one")
+    return names[0] if names else None
+
+
 def conclude(prog: str, act: Callable[[], int]) -> int:
     """The exit code of a command: what `act` returns, 2 and a line where it is refused, 130 for Ctrl-C."""
     try:

@@ -15,21 +15,13 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from ablate.config.errors import one_line
+
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 OURS = ("ablate", "analysis", "hydra_plugins")
 # The distributions that pyproject.toml names; what these need in turn, their metadata say.
-NEEDED: tuple[str, ...] = (
-    "torch",
-    "hydra-core",
-    "omegaconf",
-    "numpy",
-    "pandas",
-    "scipy",
-    "pyDOE3",
-    "matplotlib",
-    "seaborn",
-    "plotly",
-)
+NEEDED: tuple[str, ...] = ("torch", "hydra-core", "omegaconf", "numpy", "pandas", "scipy", "pyDOE3", "matplotlib")
+NEEDED += ("seaborn", "plotly")
 NEEDED += ("jinja2", "pyyaml", "rich", "safetensors", "wandb", "pybtex", "msgspec", "argcomplete")
 NEEDED += ("hydra-joblib-launcher", "hydra-submitit-launcher", "hydra-ray-launcher")
 NEEDED += ("babel", "scikit-learn", "tokenizers", "datasets", "pyarrow", "selenium", "hatchling")
@@ -122,8 +114,7 @@ def locate(target: object, packages: tuple[str, ...]) -> Any:
     try:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:  # whatever a module of the user's own does on import
-        why = str(error).strip().split("\n")[0]
-        raise BadTarget(f"{target!r} cannot be found ({type(error).__name__}: {why})") from None
+        raise BadTarget(f"{target!r} cannot be found ({one_line(error)})") from None
     if not inspect.isclass(found) and not inspect.isfunction(found):
         raise BadTarget(f"{target!r} is not a class or function")
     if not within(found.__module__, packages):

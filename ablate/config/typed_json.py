@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import functools
 import types
-from typing import Any, NamedTuple, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -65,60 +65,45 @@ def parse(kind: type[T], value: object) -> T:
 
 def unread(value: Any, where: str = "") -> list[str]:
     """The entries of a newer version in a record, and in the records that it holds: cells.colour; each once."""
-    found: dict[str, None] = {}
-    if isinstance(value, Record | Config):
-        found |= dict.fromkeys(f"{where}{name}" for name in value.unread)
-        for name, holds in _fields(type(value)).items() if isinstance(value, Record) else ():  # type: ignore[arg-type]
-            held = getattr(value, name) if holds else None
-            for one in held.values() if isinstance(held, dict) else held if isinstance(held, list) else [held]:
-                found |= dict.fromkeys(unread(one, f"{where}{name}."))
+    if not isinstance(value, Record | Config):
+        return []
+    found = dict.fromkeys(f"{where}{name}" for name in value.unread)
+    for name in _holding(type(value)) if isinstance(value, Record) else ():  # type: ignore[arg-type]
+        held = getattr(value, name)
+        for one in held.values() if isinstance(held, dict) else held if isinstance(held, list) else [held]:
+            found |= dict.fromkeys(unread(one, f"{where}{name}."))
     return list(found)
 
 
-def _sorted(kind: type[Record | Config], value: object) -> object:
-    """A value with the entries that no field of the record is for apart, in it and in the records that it holds."""
-    if kind is Config:
+def _sorted(hint: Any, value: Any) -> Any:
+    """A value of a type with the entries that no field is for apart, in every record that it holds."""
+    if hint is Config:
         return stored(value)
-    if not isinstance(value, dict):
+    if isinstance(hint, types.UnionType):
+        hint = next(filter(_holds, get_args(hint)))
+    container, inner = get_origin(hint), get_args(hint)
+    if container is list and isinstance(value, list):
+        return [_sorted(inner[0], item) for item in value]
+    if container is dict and isinstance(value, dict):
+        return {name: _sorted(inner[1], item) for name, item in value.items()}
+    if container or not isinstance(value, dict):
         return value
-    fields = _fields(kind)  # type: ignore[arg-type]
+    fields = {field.name for field in dataclasses.fields(hint)} - {"unread"}
     known = {name: item for name, item in value.items() if name in fields}
-    for name, item in known.items():
-        if holds := fields[name]:
-            known[name] = holds.sorted(item)
-    if len(known) < len(value):
-        known["unread"] = {name: item for name, item in value.items() if name not in fields}
-    return known
-
-
-class _Holds(NamedTuple):
-    """What a field holds that is no plain value: a record, or a list or mapping of them."""
-
-    container: object
-    kind: type[Record | Config]
-
-    def sorted(self, value: object) -> object:
-        """A value of the field with what is unknown in its records apart."""
-        if self.container is list and isinstance(value, list):
-            return [_sorted(self.kind, item) for item in value]
-        if self.container is dict and isinstance(value, dict):
-            return {name: _sorted(self.kind, item) for name, item in value.items()}
-        return _sorted(self.kind, value) if self.container is None else value
+    known |= {name: _sorted(of, known[name]) for name, of in _holding(hint).items() if name in known}
+    beyond = {name: item for name, item in value.items() if name not in fields}
+    return known | {"unread": beyond} if beyond else known
 
 
 @functools.cache
-def _fields(kind: Any) -> dict[str, _Holds | None]:
-    hints = get_type_hints(kind)
-    return {field.name: _held(hints[field.name]) for field in dataclasses.fields(kind) if field.name != "unread"}
+def _holding(kind: Any) -> dict[str, Any]:
+    """The fields of a record that hold records, with their types."""
+    return {name: hint for name, hint in get_type_hints(kind).items() if _holds(hint)}
 
 
-def _held(hint: Any) -> _Holds | None:
-    for one in get_args(hint) if isinstance(hint, types.UnionType) else [hint]:
-        container = get_origin(one)
-        inner = get_args(one)[-1] if container in (list, dict) else one
-        if isinstance(inner, type) and issubclass(inner, Record | Config):
-            return _Holds(container, inner)
-    return None
+def _holds(hint: Any) -> bool:
+    """Whether values of a type hold records."""
+    return (isinstance(hint, type) and issubclass(hint, Record | Config)) or any(map(_holds, get_args(hint)))
 
 
 def _worded(message: str) -> str:

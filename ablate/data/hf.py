@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ablate.config.errors import one_line
 from ablate.data.corpus import Document
 from ablate.data.extra import extra
 from ablate.data.lm import LanguageModelling
@@ -59,7 +60,7 @@ def from_disk(folder: Path, config: str | None) -> Any:
     try:
         return datasets.load_from_disk(str(folder))
     except Exception as error:  # a folder can hold anything
-        raise ValueError(f"data.name={folder} holds no dataset of save_to_disk ({_line(error)})") from None
+        raise ValueError(f"data.name={folder} holds no dataset of save_to_disk ({one_line(error)[:200]})") from None
 
 
 def from_hub(name: str, config: str | None) -> Any:
@@ -71,7 +72,7 @@ def from_hub(name: str, config: str | None) -> Any:
         with offline():
             return datasets.load_dataset(name, config)
     except Exception as error:  # not here, or not whole
-        missing = _line(error)
+        missing = one_line(error)[:200]
     if not answers():
         raise ValueError(
             f"data.name={name} is not on this machine, and the hub does not answer ({missing}); "
@@ -80,7 +81,7 @@ def from_hub(name: str, config: str | None) -> Any:
     try:
         return datasets.load_dataset(name, config)
     except Exception as error:  # no such dataset, no such configuration, no permission, no space
-        raise ValueError(f"data.name={name} data.config={config} cannot be loaded ({_line(error)})") from None
+        raise ValueError(f"data.name={name} data.config={config} cannot be loaded ({one_line(error)[:200]})") from None
 
 
 @contextmanager
@@ -117,8 +118,3 @@ def choose(found: Any, name: str, split: str) -> Any:
     if split not in found:
         raise ValueError(f"data.split={split} is not in {name}; {instead(split, found)}")
     return found[split]
-
-
-def _line(error: Exception) -> str:
-    first = str(error).strip().split("\n")[0][:200]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -21,11 +21,11 @@ from typing import IO
 from ablate.config.errors import Corrupt
 from ablate.config.typed_json import parse
 from ablate.execution.fork import ALMOST, Child, adopt, clear, how_it_died, readable, start
-from ablate.execution.job_file import read_unit
 from ablate.execution.messages import Answer, Job, Order, answer_of
 from ablate.execution.messages import line as to_line
 from ablate.execution.signals import LEAVE, requested
 from ablate.results.stored_targets import is_foreign
+from ablate.results.unit_file import read_unit
 
 Serve = Callable[[socket.socket], None]
 POLL = 0.1  # seconds between two polls of whether to stop

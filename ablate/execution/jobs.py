@@ -10,7 +10,6 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from ablate.config.errors import Corrupt
-from ablate.execution.job_file import read_unit
 from ablate.execution.messages import Answer, Job
 from ablate.execution.pool import Pool
 from ablate.execution.signals import DiskFull, is_full
@@ -18,6 +17,7 @@ from ablate.results.atomic import write_json
 from ablate.results.records import UnitRun
 from ablate.results.result import Result, RunError
 from ablate.results.run import Run, now
+from ablate.results.unit_file import read_unit
 from ablate.training.devices import environments, share
 
 

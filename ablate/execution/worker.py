@@ -28,7 +28,6 @@ from ablate.config.schema import Config
 from ablate.config.typed_json import parse
 from ablate.data.task import Task
 from ablate.execution.fork_server import tend
-from ablate.execution.job_file import cell_of, read_unit
 from ablate.execution.messages import Answer, Order
 from ablate.execution.messages import line as to_line
 from ablate.execution.process_state import Changed, unchanged
@@ -40,7 +39,7 @@ from ablate.results.atomic import set_aside, write_atomic, write_json
 from ablate.results.checksum import Sum, sum_of
 from ablate.results.code_hash import code_of
 from ablate.results.lease import Lost
-from ablate.results.records import Cell
+from ablate.results.records import Cell, UnitRun
 from ablate.results.result import Result
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key
@@ -53,22 +52,15 @@ from ablate.training.overfitting import overfits
 from ablate.training.trainer import Diverged, Interrupted, Trainer, new_trainer
 
 
-def run_unit(
-    results: Path, study: str, unit: str, wait: bool, stop: Callable[[], bool], user: Sequence[str] = ()
-) -> list[str]:
-    """Carry out the runs of one unit, with what they take from packages of `user`; returns how each ended: done,
-    diverged or failed with a result, interrupted with a checkpoint, busy where another trains it and `wait` is false.
-    """
-    settle()
-    runs = read_unit(results, study, unit)
-    return [carry_out(Run(results, run.path), cell_of(run, user), run.seed, wait, stop) for run in runs]
-
-
-def carry_out(run: Run, cell: Cell, seed: int, wait: bool, stop: Callable[[], bool]) -> str:
+def carry_out(results: Path, planned: UnitRun, user: Sequence[str], wait: bool, stop: Callable[[], bool]) -> str:
     """Train one run while holding it, unless it has ended; failed runs are tried again, diverged ones are results.
 
-    Raises DiskFull.
+    Returns how it ended: done, diverged or failed with a result, interrupted with a checkpoint, busy where another
+    trains it and `wait` is false.  Raises DiskFull.
     """
+    run, seed = Run(results, planned.path), planned.seed
+    # What may run is what the command allows, whatever the unit's file says.
+    cell = dataclasses.replace(planned.cell, config=dataclasses.replace(planned.cell.config, user=list(user)))
     while not stop():
         with refusing_full_disks(run.folder), run.lock(lambda: wait and not stop(), where(cell.config)) as mine:
             if not mine:
@@ -234,9 +226,9 @@ def serve(channel: socket.socket) -> None:
 
 def obey(order: Order, stopped: Callable[[], bool]) -> Answer:
     """Carry out one run: its status, the file for which there was no space, and whether this process must not go on."""
-    run, status, full = order.run, "", ""
+    status, full = "", ""
     try:
-        status = carry_out(Run(Path(order.results), run.path), cell_of(run, order.user), run.seed, order.wait, stopped)
+        status = carry_out(Path(order.results), order.run, order.user, order.wait, stopped)
     except DiskFull as error:
         full = str(error.file)
     # Who knows what a failed run has left behind; and who was told to stop has no more to do.

@@ -66,13 +66,12 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def verdict(row: Any, metric: str | None = None, lower_is_better: bool | None = None) -> str:
-    """The verdict of one row of effects in words, with its reason where there is none; the metric is the row's own."""
+def verdict(row: Any) -> str:
+    """The verdict of one row of effects in words, with its reason where there is none."""
     word = leaning(row.verdict)
     if word in ("better", "worse"):
-        less = row.lower_is_better if lower_is_better is None else lower_is_better
-        lower = bool(less) == (word == "better")
-        named = (metric or row.metric).split("/")[-1]
+        lower = bool(row.lower_is_better) == (word == "better")
+        named = row.metric.split("/")[-1]
         sides = {"interaction": "together than the two alone predict", "trend": f"{named} {row.level.split(', ')[-1]}"}
         side = sides.get(row.kind, named)
         words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
@@ -163,6 +162,12 @@ def listed(names: Iterable[str]) -> str:
     """Names in a row: "a", "a and b", "a, b and c"."""
     names = list(names)
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def first_of(names: Iterable[str], most: int) -> str:
+    """The first names in a row, and how many more there are: "a, b and 3 more"."""
+    names = list(names)
+    return ", ".join(names[:most]) + f" and {len(names) - most} more" * (len(names) > most)
 
 
 def ranged(values: list[str]) -> str:

@@ -11,7 +11,7 @@ from functools import cache
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import COMPONENTS
-from ablate.format import percent
+from ablate.format import first_of, percent
 from ablate.planning.checks.validate import Checked, Refused, Validator
 from ablate.results.records import Matched
 
@@ -66,7 +66,7 @@ def match_cells(
 def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
     """The cells whose FFN takes no `hidden`, as a problem."""
     without = [name for cell, name in zip(cells, names, strict=True) if "hidden" not in cell.config.ffn]
-    named = ", ".join(without[:3]) + f" and {len(without) - 3} more" * (len(without) > 3)
+    named = first_of(without, 3)
     message = f"the FFN of {named} has no width (ffn.hidden) to choose; leave it out or write match=none"
     return Problem("match", message) if without else None
 

@@ -9,7 +9,7 @@ from typing import Any
 from ablate.config.claims import metric_problems
 from ablate.config.command import Command
 from ablate.config.compose import COMPOSING, Composed, Composer
-from ablate.config.errors import PlanError, Problem
+from ablate.config.errors import PlanError, Problem, first_line
 from ablate.config.factors import BASE, Design, arrange, factors_of, labels_of, levels_of
 from ablate.config.schema import Config
 from ablate.config.study_file import Asked
@@ -52,7 +52,7 @@ def compose_cells(design: Design) -> Composition:
         except COMPOSING as error:
             found, rest = composer.blame(design.command.parsed, design.overrides())
             cells = compose_rest(composer, dataclasses.replace(design.command, parsed=rest))
-            problems = design.problems + (found or [Problem("", str(error).strip().split("\n")[0])])
+            problems = design.problems + (found or [Problem("", first_line(error))])
     if problems:  # what can be composed is checked all the same, so that every mistake is told at once
         raise PlanError(problems + problems_of(cells, design.command.asked))
     levels, labels = [levels_of(cell, design) for cell in cells], labels_of(cells, design)

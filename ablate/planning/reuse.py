@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable
 from pathlib import Path
 
 from ablate.config.errors import Corrupt, PlanError, Problem
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import stored
+from ablate.format import counted, first_of
 from ablate.planning.earlier_runs import Earlier
 from ablate.results.records import Cell, PlannedRun
 from ablate.results.result import Provenance
@@ -39,8 +39,7 @@ def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
             "write another name, or restore the data"
         )
     else:
-        cells = f"{len(gone)} other cell{'s' * (len(gone) > 1)}"
-        message = f"{earlier.name} holds {cells}; add to its cells, or write another name"
+        message = f"{earlier.name} holds {counted(len(gone), 'other cell')}; add to its cells, or write another name"
     raise PlanError([Problem("study", message)])
 
 
@@ -158,18 +157,11 @@ def _by(names: set[str], end: str = "") -> str:
     """Whose code trained runs, by the definitions that are other ones."""
     if OTHER in names:
         return OTHER
-    return f"with other code ({listed(names)}{end})" if names else "with other code"
+    return f"with other code ({first_of(sorted(names), SHOWN)}{end})" if names else "with other code"
 
 
 def _counted(count: int, what: str) -> str:
-    return f"{count} run{'s' * (count != 1)} {what} {'were' if count != 1 else 'was'}"
-
-
-def listed(names: Iterable[str]) -> str:
-    """Some names, and how many more there are."""
-    names = sorted(names)
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f"{counted(count, 'run')} {what} {'were' if count != 1 else 'was'}"
 
 
 def trained_again(

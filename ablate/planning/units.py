@@ -5,26 +5,22 @@ from __future__ import annotations
 from hydra.core.override_parser.types import Quote, QuotedString
 
 from ablate.planning.plan import Plan
-from ablate.results.atomic import write_json
-from ablate.results.manifest import renew_manifest, unit_file
-from ablate.results.records import Cell, PlannedRun, Unit, UnitRun
+from ablate.results.manifest import renew_manifest
+from ablate.results.records import UnitRun
 from ablate.results.tables import as_planned
+from ablate.results.unit_file import write_unit
 
 
 def record(plan: Plan) -> None:
     """Write the manifest, and what each unit's job reads."""
-    name = plan.manifest.study
     renew_manifest(plan.results, plan.manifest)
     cells = {cell.id: cell for cell in plan.manifest.cells}
-    runs = {run.path: with_cell(run, as_planned(cells[run.cell], run)) for run in plan.manifest.runs}
+    runs = {
+        run.path: UnitRun(cell=as_planned(cells[run.cell], run), seed=run.seed, tuned=run.tuned, path=run.path)
+        for run in plan.manifest.runs
+    }
     for unit in units_to_do(plan):
-        paths = plan.manifest.units[unit]
-        write_json(unit_file(plan.results, name, unit), Unit(runs=[runs[path] for path in paths]).as_json())
-
-
-def with_cell(run: PlannedRun, cell: Cell) -> UnitRun:
-    """A run as the file of its unit holds it."""
-    return UnitRun(cell=cell, seed=run.seed, tuned=run.tuned, path=run.path)
+        write_unit(plan.results, plan.manifest.study, unit, [runs[path] for path in plan.manifest.units[unit]])
 
 
 def units_to_do(plan: Plan) -> list[str]:

@@ -88,12 +88,13 @@ class Sources:
     def __init__(self, packages: Mapping[str, Iterable[Path]], edited: Mapping[Path, bytes] | None = None):
         self.packages = {name: list(places) for name, places in packages.items()}
         self.edited = dict(edited or {})
-        self.modules: dict[str, Module | None] = {}
-        self.used: dict[Node, Use] = {}
-        self.digests: dict[tuple[Node, int], str] = {}
         self.reached: dict[str, set[str]] = {}
-        self.needed: dict[str, Needed] = {}
-        self.at_import: dict[str, list[Node]] = {}
+        # Found once each.
+        self.module = functools.cache(self.find)
+        self.needed_by = functools.cache(self.need)
+        self.use = functools.cache(self.resolve)
+        self.effects = functools.cache(self.find_effects)
+        self.digest = functools.cache(self.digest_of)
 
     def code(self, parts: Mapping[str, str]) -> Code:
         """What a run passes through whose parts are these `_target_`s."""
@@ -104,20 +105,13 @@ class Sources:
         nodes = set[Node]().union(*(one.nodes for one in needed))
         return Code(content, {".".join(node): self.digest(node) for node in sorted(nodes)})
 
-    def needed_by(self, root: str) -> Needed:
-        """Every definition that a qualified name needs, found once."""
-        if root not in self.needed:
-            nodes = self.need(root)
-            self.needed[root] = Needed(nodes, {self.digest(node, DEPTH) for node in nodes})
-        return self.needed[root]
-
     def definitions_named(self, names: Iterable[str], top: str = PACKAGE.name) -> list[Node]:
         """The definitions of a package that have these names."""
         pattern = re.compile(rf"^(?:(?:class|def) +)?({'|'.join(names)})\b *[(:=]".encode(), re.MULTILINE)
         files = ((name, self.source(file)) for name, file in self.files_below(top))
         return [(name, match[1].decode()) for name, source in files for match in pattern.finditer(source)]
 
-    def need(self, root: str) -> set[Node]:
+    def need(self, root: str) -> Needed:
         """Every definition that a qualified name needs, and what the modules of these do when they are imported."""
         todo, seen, modules = [node for node, _ in self.follow_name(root)], set[Node](), set[str]()
         while todo:
@@ -128,7 +122,7 @@ class Sources:
                 fresh = set() if node[0] in modules else self.reach(node[0]) - modules
                 modules |= fresh
                 todo += [effect for name in fresh for effect in self.effects(name)]
-        return seen
+        return Needed(seen, {self.digest(node, DEPTH) for node in seen})
 
     @functools.cached_property
     def loop(self) -> list[str]:
@@ -144,12 +138,6 @@ class Sources:
     def named(self) -> list[Node]:
         """The definitions of this package that are named above."""
         return self.definitions_named((*LOOP, *NEUTRAL))
-
-    def module(self, name: str) -> Module | None:
-        """A module of these packages, or None."""
-        if name not in self.modules:
-            self.modules[name] = self.find(name)
-        return self.modules[name]
 
     def find(self, name: str) -> Module | None:
         """Read a module from where its package lies; a folder without `__init__.py` is an empty one."""
@@ -194,31 +182,28 @@ class Sources:
         stars = [star for star in module.stars if (of := self.module(star)) and of.has(rest[0])]
         return self.follow(stars[0], rest, seen) if stars else self.follow(name, (), seen)
 
-    def use(self, node: Node) -> Use:
-        """What a definition uses."""
-        if node not in self.used:
-            self.used[node] = self.resolve(*node)
-        return self.used[node]
-
-    def resolve(self, name: str, definition: str) -> Use:
-        """What the names of a definition stand for, by imports inside it first."""
-        module = self.modules[name]
+    def resolve(self, node: Node) -> Use:
+        """What a definition uses: what its names stand for, by imports inside it first."""
+        name, definition = node
+        module = self.module(name)
         assert module
-        one = module.definitions[definition]
-        own = {alias: place for inner in one.imports for alias, place in imports_of(inner, module.package).items()}
-        idle = {(alias,) for alias in own} - {chain[:1] for chain in one.chains}  # imported for what importing does
-        meant = {".".join(chain): self.meaning(name, chain, own) for chain in one.chains | idle}
+        parts = [statement.normal for statement in module.definitions[definition]]
+        inner = [one for part in parts for one in part.imports]
+        own = {alias: place for one in inner for alias, place in imports_of(one, module.package).items()}
+        chains = set[Chain]().union(*(part.chains for part in parts))
+        idle = {(alias,) for alias in own} - {chain[:1] for chain in chains}  # imported for what importing does
+        meant = {".".join(chain): self.meaning(name, chain, own) for chain in chains | idle}
         nodes = {found for star in module.stars for found, _ in self.follow(star, ())}
         references: dict[str, list[Node]] = {}
         for found, written in meant.values():
             references.setdefault(written, []).extend(node for node, _ in found)
-        text = MARK.sub(lambda mark: meant[mark[1]][1], one.text)
+        text = MARK.sub(lambda mark: meant[mark[1]][1], "\n".join(part.text for part in parts))
         more = sorted(meant[".".join(chain)][1] for chain in idle)
         return Use(frozenset(nodes.union(*references.values())), "\n".join((text, *more)), references)
 
     def meaning(self, name: str, chain: Chain, own: Mapping[str, Import]) -> tuple[Found, str]:
         """The definitions that a name of a module stands for, and how it is written wherever these stand."""
-        module = self.modules[name]
+        module = self.module(name)
         assert module
         root, *rest = chain
         found: Found = [((name, root), tuple(rest))] if root in module.definitions and root not in own else []
@@ -244,23 +229,17 @@ class Sources:
             self.reached[name] = found
         return self.reached[name]
 
-    def effects(self, name: str) -> list[Node]:
-        """What a module does when it is imported, found once."""
-        if name not in self.at_import:
-            self.at_import[name] = self.find_effects(name)
-        return self.at_import[name]
-
     def find_effects(self, name: str) -> list[Node]:
         """What a module does when it is imported; all of a package that looks names up by string."""
-        module, top = self.modules[name], name.partition(".")[0]
+        module, top = self.module(name), name.partition(".")[0]
         if module is None:
             return []
         if top != PACKAGE.name and module.dynamic:
             return [node for one, _ in self.files_below(top) for node, _ in self.follow(one, ())]
         return [
             (name, key)
-            for key, definition in module.definitions.items()
-            if key == WHOLE or any(self.meaning(name, chain, {})[0] for chain in definition.decorators)
+            for key, statements in module.definitions.items()
+            if key == WHOLE or any(self.meaning(name, chain, {})[0] for one in statements for chain in one.decorators)
         ]
 
     def files_below(self, top: str) -> Iterator[tuple[str, Path]]:
@@ -272,17 +251,14 @@ class Sources:
             if place.is_file():
                 yield top, place
 
-    def digest(self, node: Node, depth: int = 0) -> str:
+    def digest_of(self, node: Node, depth: int = 0) -> str:
         """Digest of a definition: its text, and that of what it refers to, so and so many references deep."""
-        if (node, depth) not in self.digests:
-            use = self.use(node)
-            inner = {
-                written: sorted({self.digest(found, depth - 1) for found in nodes if found not in self.neutral})
-                for written, nodes in (use.references.items() if depth else ())
-            }
-            content = json.dumps([use.text, inner], sort_keys=True)
-            self.digests[node, depth] = hashlib.sha256(content.encode()).hexdigest()[:16]
-        return self.digests[node, depth]
+        use = self.use(node)
+        inner = {
+            written: sorted({self.digest(found, depth - 1) for found in nodes if found not in self.neutral})
+            for written, nodes in (use.references.items() if depth else ())
+        }
+        return hashlib.sha256(json.dumps([use.text, inner], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def code_of(parts: Mapping[str, str], user: Iterable[str] = ()) -> Code:

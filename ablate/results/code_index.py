@@ -34,42 +34,11 @@ class Statement:
         self.decorators: set[Chain] = {(name,) for name in names}  # and metaclasses: they can do more than define
 
     @functools.cached_property
-    def normal(self) -> tuple[str, Normaliser]:
+    def normal(self) -> Normaliser:
         """Its normalised source, and the names that it uses; its tree is written anew."""
         normaliser = Normaliser()
-        return ast.unparse(normaliser.visit(self.node)), normaliser
-
-
-class Definition:
-    """The statements that define a name."""
-
-    def __init__(self) -> None:
-        self.statements: list[Statement] = []
-
-    @functools.cached_property
-    def text(self) -> str:
-        """Their normalised source, with marks."""
-        return "\n".join(statement.normal[0] for statement in self.statements)
-
-    @functools.cached_property
-    def chains(self) -> set[Chain]:
-        """The names that they use, but for local ones."""
-        return set().union(*(statement.normal[1].chains for statement in self.statements))
-
-    @functools.cached_property
-    def words(self) -> set[str]:
-        """Names of functions, and attributes of expressions."""
-        return set().union(*(statement.normal[1].words for statement in self.statements))
-
-    @property
-    def imports(self) -> list[ast.Import | ast.ImportFrom]:
-        """The imports that are carried out when they run."""
-        return [one for statement in self.statements for one in statement.normal[1].imports]
-
-    @functools.cached_property
-    def decorators(self) -> set[Chain]:
-        """The names in their decorators and metaclasses."""
-        return set().union(*(statement.decorators for statement in self.statements))
+        normaliser.text = ast.unparse(normaliser.visit(self.node))
+        return normaliser
 
 
 class Normaliser(ast.NodeTransformer):
@@ -79,6 +48,7 @@ class Normaliser(ast.NodeTransformer):
     """
 
     def __init__(self) -> None:
+        self.text = ""  # with marks, where all is visited
         self.chains: set[Chain] = set()
         self.imports: list[ast.Import | ast.ImportFrom] = []
         self.words: set[str] = set()  # names of functions, and attributes of expressions
@@ -219,7 +189,7 @@ class Module:
 
     def __init__(self, name: str, is_package: bool, source: bytes):
         self.package = name if is_package else name.rpartition(".")[0]
-        self.definitions: dict[str, Definition] = {}
+        self.definitions: dict[str, list[Statement]] = {}  # the statements that define each name
         self.imports: dict[str, Import] = {}
         self.stars: set[str] = set()
         self.loads: set[Import] = set()  # what importing it imports
@@ -243,7 +213,7 @@ class Module:
                     names += names_bound(node)
             filed = Statement(statement)
             for name in dict.fromkeys(names if names_bound(statement) else [*names, WHOLE]):
-                self.definitions.setdefault(name, Definition()).statements.append(filed)
+                self.definitions.setdefault(name, []).append(filed)
 
     def bind(self, statement: ast.Import | ast.ImportFrom) -> None:
         """File what an import at the top binds."""
@@ -266,9 +236,9 @@ class Module:
     @functools.cached_property
     def dynamic(self) -> bool:
         """Whether it looks names up in a way that cannot be followed."""
-        found = self.definitions.values()
-        chains = [chain for definition in found for chain in definition.chains]
-        words = set().union(*(definition.words for definition in found), *chains)
+        found = [statement.normal for statements in self.definitions.values() for statement in statements]
+        chains = [chain for normal in found for chain in normal.chains]
+        words = set().union(*(normal.words for normal in found), *chains)
         by_string = any(chain[0] in BUILTINS or chain[:2] == ("sys", "modules") for chain in chains)
         return by_string or bool(words & DYNAMIC) or "__getattr__" in self.definitions
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablate.config.errors import Corrupt
+from ablate.format import counted
 from ablate.results.checksum import Sum, wrong
 from ablate.results.result import Result
 
@@ -45,7 +46,7 @@ def why_without(result: Result | None, file: Path) -> str:
 
 def unsealed(count: int) -> list[str]:
     """What to say of results without a checksum: older versions wrote none, and an edit can take it away."""
-    note = f"{count} result{'s' * (count > 1)} without a checksum, as older versions wrote: damage would go unnoticed"
+    note = f"{counted(count, 'result')} without a checksum, as older versions wrote: damage would go unnoticed"
     return [note] * bool(count)
 
 

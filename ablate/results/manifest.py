@@ -18,11 +18,6 @@ def study_folder(results: Path, study: str) -> Path:
     return Path(results) / "studies" / study
 
 
-def unit_file(results: Path, study: str, unit: str) -> Path:
-    """What a unit's job reads: its runs, each with its cell.  Named by content, so no other command can change it."""
-    return study_folder(results, study) / "units" / f"{unit}.json"
-
-
 def read_manifest(results: Path, study: str) -> Manifest:
     """A study's manifest, checked.  Raises FileNotFoundError and `Corrupt`."""
     path = study_folder(results, study) / "manifest.json"

@@ -52,8 +52,6 @@ class Run:
             found, self.sealed = read_sealed(self.result_file)
         except FileNotFoundError:
             return None
-        if isinstance(found.get("final"), dict):
-            found["final"] = numbers_of(found["final"])
         result = read_record(Result, found, self.result_file)
         for file in (self.config_file, self.metrics_file):
             verify(result, file)
@@ -138,11 +136,6 @@ def read_record(kind: type[T], found: dict[str, Any], file: Path) -> T:
         return parse(kind, found)
     except ValueError as error:
         raise Corrupt(f"{file} {error}") from None
-
-
-def numbers_of(metrics: dict[str, Any]) -> Metrics:
-    """Metrics with None for what is no number."""
-    return {name: value if isinstance(value, int | float) else None for name, value in metrics.items()}
 
 
 def noted(read: Callable[[], V | None]) -> tuple[V | None, list[str]]:

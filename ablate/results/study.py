@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
+from ablate.format import counted
 from ablate.results.damage import unsealed
 from ablate.results.manifest import newer, read_manifest
 from ablate.results.records import Cell, Manifest, PlannedRun
@@ -25,6 +26,8 @@ from ablate.results.tables import Columns, Planned, as_planned, mixed, run_row
 
 if TYPE_CHECKING:
     import pandas
+
+BARE = "without logged steps: no learning curve of them is shown"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +65,7 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         result, wrong = noted(functools.partial(_own, checked, run, cell, one.seed))
         later, spoilt = noted(run.evaluation) if result else (None, [])
         logged, torn = run.metrics() if curves and (result or not run.result_file.exists()) else ([], 0)
-        notes += [*wrong, *_torn(run, torn), *spoilt]
+        notes += [*wrong, *[f"{run.metrics_file}: {counted(torn, 'torn line')} passed over"] * bool(torn), *spoilt]
         who = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
         rows.append(who | run_row(cell, result, later))
         old += not run.sealed
@@ -75,7 +78,8 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     runs = runs[order + [column for column in runs if column not in order]]
     logged_steps = steps.frame(whose) if whose else pandas.DataFrame(columns=["cell", "seed", "step"])
     beside, lost = _beside(results, manifest)
-    notes += [*unsealed(old), *_without_curves(bare), *checked.notes, *mixed(runs), *lost, *newer(manifest)]
+    notes += [*unsealed(old), *[f"{counted(bare, 'ended run')} {BARE}"] * bool(bare)]
+    notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
     return Study(manifest, runs, logged_steps, notes, beside)
 
 
@@ -83,17 +87,8 @@ def _once(planned: list[PlannedRun]) -> tuple[list[PlannedRun], list[str]]:
     """The planned runs, of those with the same cell and seed the last, and a note where there are any."""
     found = {(run.cell, run.seed): run for run in planned}
     twice = len(planned) - len(found)
-    note = f"{twice} planned run{'s' * (twice > 1)} with the cell and seed of another; the last counts"
+    note = f"{counted(twice, 'planned run')} with the cell and seed of another; the last counts"
     return list(found.values()), [note] * bool(twice)
-
-
-def _torn(run: Run, lines: int) -> list[str]:
-    return [f"{run.metrics_file}: {lines} torn line{'s' * (lines > 1)} passed over"] * bool(lines)
-
-
-def _without_curves(count: int) -> list[str]:
-    note = f"{count} ended run{'s' * (count > 1)} without logged steps: no learning curve of them is shown"
-    return [note] * bool(count)
 
 
 def _own(checked: Planned, run: Run, cell: Cell, seed: int) -> Result | None:

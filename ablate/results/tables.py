@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
-from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Corrupt
 from ablate.config.plain_yaml import parse_plain
-from ablate.config.schema import NO_NUMBERS, typed
+from ablate.config.schema import COMPONENTS, NO_NUMBERS, typed, with_value
 from ablate.format import counted
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Commit, Metrics, Result
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
 SEED = re.compile(rb"^seeds:\n- (\d+)\n", re.MULTILINE)
-SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model", "data", "train", "optim")
+SECTIONS = (*COMPONENTS, "model", "data", "train", "optim")
 # What may differ between two studies that share a run: see identity.numbers.
 CARRIED = {*NO_NUMBERS, "ffn.mult", "ffn.multiple_of", "optim.floor"}
 MIXED = {"torch": "the version of torch", "device": "the device"}
@@ -50,40 +50,21 @@ def _parse(line: bytes) -> Any:
         return None
 
 
-class _Column:
-    """Numbers of one column with the rows they stand in; what is no number is kept apart."""
-
-    def __init__(self) -> None:
-        self.places = array("q")
-        self.values = array("d")
-        self.kinds: set[type] = set()
-        self.other: dict[int, Any] = {}
-
-
 class Columns:
-    """Rows of many runs, kept by column: a tenth of the memory of as many dicts."""
+    """Rows of many runs, kept by column: a fifth of the memory of as many dicts."""
 
     def __init__(self) -> None:
-        self.columns: dict[str, _Column] = {}
-        self.length = 0
+        self.columns: dict[str, list[Any]] = {}
         self.counts: list[int] = []
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: list[Row]) -> None:
         """Add the rows of one run; null is a number that was not finite."""
-        columns, place, start = self.columns, self.length, self.length
-        for row in rows:
-            for name, value in row.items():
-                column = columns.get(name) or columns.setdefault(name, _Column())
-                kind = type(value)
-                if kind is float or kind is int:
-                    column.places.append(place)
-                    column.values.append(value)
-                    column.kinds.add(kind)
-                elif value is not None:
-                    column.other[place] = value
-            place += 1
-        self.length = place
-        self.counts.append(place - start)
+        before = sum(self.counts)
+        for name in dict.fromkeys(name for row in rows for name in row):
+            column = self.columns.setdefault(name, [])
+            column += [math.nan] * (before - len(column))
+            column += [math.nan if (value := row.get(name)) is None else value for row in rows]
+        self.counts.append(len(rows))
 
     def frame(self, runs: list[Row]) -> pandas.DataFrame:
         """A row per logged row; `runs` has the columns that say whose it is, a row per call of `add`."""
@@ -92,19 +73,9 @@ class Columns:
 
         whose = np.repeat(np.arange(len(runs)), self.counts)
         told = pandas.DataFrame(runs).take(whose).reset_index(drop=True)
-        found = {name: self._series(column) for name, column in self.columns.items() if name not in told}
-        return pandas.DataFrame(found).join(told) if found else told
-
-    def _series(self, column: _Column) -> Any:
-        import numpy as np
-
-        values = np.full(self.length, np.nan)
-        values[np.frombuffer(column.places, dtype=np.int64)] = np.frombuffer(column.values)
-        if column.other:
-            texts = values.astype(object)
-            texts[list(column.other)] = list(column.other.values())
-            return texts
-        return values.astype(np.int64) if column.kinds == {int} and len(column.values) == self.length else values
+        own = {name: column for name, column in self.columns.items() if name not in told}
+        logged = {name: column + [math.nan] * (len(told) - len(column)) for name, column in own.items()}
+        return pandas.DataFrame(logged, index=told.index).join(told)
 
 
 def as_planned(cell: Cell, run: PlannedRun) -> Cell:
@@ -113,13 +84,8 @@ def as_planned(cell: Cell, run: PlannedRun) -> Cell:
         return cell
     config = cell.config.as_json()  # a newer version may have tuned a key that there is none of here
     for key, value in run.tuned.items():
-        config = _with(config, key.split("."), value)
+        config = with_value(config, key.split("."), value)
     return dataclasses.replace(cell, config=dataclasses.replace(typed(config), user=cell.config.user))
-
-
-def _with(node: Row, path: list[str], value: Any) -> Row:
-    name, *rest = path
-    return node | {name: _with(node.get(name) or {}, rest, value) if rest else value}
 
 
 def planned_cells(manifest: Manifest) -> list[Cell]:

@@ -6,11 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.config.errors import first_line
 from ablate.data.task import IGNORE, Batch
 from ablate.model.dropout import begin_at
 from ablate.model.norm import running_norms
 from ablate.training.devices import moved
-from ablate.training.out_of_memory import TooLarge, first_line, is_out_of_memory, make_room
+from ablate.training.out_of_memory import TooLarge, is_out_of_memory, make_room
 from ablate.training.scoring import autocast
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ablate.config.components import resolve
-from ablate.config.errors import Corrupt, Problem
+from ablate.config.errors import Corrupt, Problem, first_line
 from ablate.config.schema import Config
 from ablate.data.task import Task
 from ablate.format import rough
@@ -32,8 +32,9 @@ def length_problems(config: Config, task: Task) -> list[Problem]:
         try:
             task.held_out("test", 1, length)
         except ValueError as error:
-            reason = str(error).strip().split("\n")[0]
-            found.append(Problem("eval.lengths", f"{task.name} has no test examples of length {length} ({reason})"))
+            found.append(
+                Problem("eval.lengths", f"{task.name} has no test examples of length {length} ({first_line(error)})")
+            )
             continue
         position = resolve("position", config.position["_target_"], config.user)
         if not getattr(position, "extrapolates", True) and task.span(length) > task.context:

@@ -8,7 +8,8 @@ import math
 import torch
 from torch import nn
 
-from ablate.training.out_of_memory import TooLarge, first_line, is_out_of_memory
+from ablate.config.errors import first_line
+from ablate.training.out_of_memory import TooLarge, is_out_of_memory
 
 
 class AdamW(torch.optim.AdamW):

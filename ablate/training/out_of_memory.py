@@ -19,11 +19,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(text in str(error) for text in SAID)
 
 
-def first_line(error: BaseException) -> str:
-    """What an error says, without the advice that follows it."""
-    return str(error).strip().split("\n")[0]
-
-
 def make_room(device: torch.device) -> None:
     """Give memory that is free back to the GPU, so that it can be had in other pieces.
 

@@ -17,8 +17,9 @@ from fake_studies import fabricate
 
 from ablate.cli import clean
 from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest, study_folder, unit_file, write_manifest
+from ablate.results.manifest import read_manifest, study_folder, write_manifest
 from ablate.results.run import Run
+from ablate.results.unit_file import unit_file
 
 OLD = time.time() - 2 * clean.OLD
 

@@ -116,7 +116,7 @@ def test_lengths_of_one_run_are_kept_where_the_tokens_are_trainings(trained, eva
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nothing"], "nothing is no folder of a run and no study in"),
+        (["nothing"], "no study nothing in"),
         (["norms", "bare"], "norms and bare are several; write one"),
         (["bare"], "bare has no weights to evaluate: trained with keep=none"),
         (["norms", "norm=ln"], "norm cannot be set here; there are eval.lengths and eval.tokens"),
@@ -127,7 +127,7 @@ def test_lengths_of_one_run_are_kept_where_the_tokens_are_trainings(trained, eva
         (["norms", "eval.lengths=[8,8]"], "eval.lengths=[8,8] names a length twice"),
         (["learned", "eval.lengths=[8,32]"], "position=learned has 16 positions, and length 32 needs 32"),
         (["norms", "--what"], "--what"),
-        (["--results-dir", "elsewhere"], "elsewhere holds no study"),
+        (["--results-dir", "elsewhere"], "no results folder at"),
     ],
 )
 def test_mistakes_are_told_in_one_line(trained, monkeypatch, capsys, arguments, said):

@@ -38,10 +38,11 @@ def nodes(config: DictConfig) -> list[Any]:
 
 
 @pytest.mark.parametrize("i", range(LONGEST))
-def test_joined_choices_are_hydras(i: int) -> None:
-    words = tuple(texts[i % len(texts)] for texts in alone(FOUND).values())
+@pytest.mark.parametrize("rest", [(), ("scale=small",)])
+def test_joined_choices_are_hydras(i: int, rest: tuple[str, ...]) -> None:
+    words = (*rest, *(texts[i % len(texts)] for texts in alone(FOUND).values()))
     with Composer(FOUND) as composer:
-        (joined, chosen), (composed, choices) = composer.joined(words), composer.composed(words)
+        (joined, chosen), (composed, choices) = composer.joined(words, rest), composer.composed(words)
     assert list(chosen.items()) == list(choices.items())
     assert OmegaConf.to_yaml(joined) == OmegaConf.to_yaml(composed) and nodes(joined) == nodes(composed)
 

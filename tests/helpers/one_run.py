@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from carried_out import carry_out
+from units import run_unit
 
-from ablate.execution.worker import run_unit
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
 

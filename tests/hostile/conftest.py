@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from conftest import SHAPE, STEPS
+from units import run_unit
 
-from ablate.execution.worker import run_unit
 from ablate.results.manifest import read_manifest
 from hostile.arsenal import CANARY, edit_json, forget, package
 

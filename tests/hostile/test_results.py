@@ -13,9 +13,9 @@ import ablate
 from ablate.config.components import resolve
 from ablate.config.errors import BadComponent, Corrupt
 from ablate.config.schema import COMPONENTS
-from ablate.execution.job_file import read_unit
 from ablate.execution.tracking.mirror import Mirror
 from ablate.results.manifest import study_folder
+from ablate.results.unit_file import read_unit
 from hostile.arsenal import PACKAGE, bullet, edit_json, edit_yaml, forget, tag, targets
 from hostile.conftest import STUDY, Tried
 
@@ -71,7 +71,7 @@ def test_no_command_runs_what_a_configuration_names(
 
 def test_a_job_runs_only_packages_that_its_command_names(place: Path, results: Path) -> None:
     """What a launcher's job does with the file of its unit, though the file says otherwise."""
-    from ablate.execution.worker import run_unit
+    from units import run_unit
 
     file = next((study_folder(results, STUDY) / "units").glob("*.json"))
     node = {"_target_": f"{PACKAGE}.Norm", "_partial_": True}

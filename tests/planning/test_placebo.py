@@ -10,6 +10,7 @@ import torch
 from fake_studies import fabricate
 from scipy import stats
 from test_tuning import rounds
+from units import run_unit
 
 from ablate import evidence
 from ablate.cli.preview import preview
@@ -17,7 +18,6 @@ from ablate.cli.summary import summary
 from ablate.config.schema import PLACEBOS, Config, Seed
 from ablate.data.build import build_task
 from ablate.evidence.noise_floor import floors, placebo_lines, round_differences, seeds_needed, split, upper_bound
-from ablate.execution.worker import run_unit
 from ablate.model.build import initialised_model
 from ablate.model.placebo import component_of, data_seed
 from ablate.planning.plan import PlanError, plan_study

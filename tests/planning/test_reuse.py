@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import run_module
+from conftest import ROOT, run_module
+from units import run_unit
 
 import ablate.results.run_key
-from ablate.execution.worker import run_unit
 from ablate.planning.plan import Plan, PlanError
 from ablate.planning.units import record
 from ablate.results.atomic import read_json, write_json
@@ -265,7 +266,7 @@ from ablate.planning.plan import plan_study
 from ablate.results.run import Run
 from ablate.planning.units import job_overrides, record
 from ablate.execution.jobs import run_here
-from ablate.execution.worker import run_unit
+from units import run_unit
 plan = plan_study(("norm=half", "seeds=2", "train.parallel=1", "user=[mine]", *{small!r}), {package[1][13:]!r})
 record(plan)
 first, second = plan.manifest.units
@@ -278,5 +279,6 @@ assert "changed after the plan was made" in result.error.message
 assert run_unit(plan.results, plan.manifest.study, second, True, lambda: False, ["mine"]) == ["done"]
 """
     (tmp_path / "edit.py").write_text(code)
-    done = run_module("edit", cwd=tmp_path, PYTHONPATH=str(tmp_path / "code"))
+    path = os.pathsep.join([str(tmp_path / "code"), str(ROOT / "tests" / "helpers")])
+    done = run_module("edit", cwd=tmp_path, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr

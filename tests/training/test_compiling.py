@@ -14,6 +14,7 @@ from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from ablate.planning.plan import plan_study
 from ablate.results.run import Run
+from ablate.training.compiling import FASTER, known
 from ablate.training.trainer import Trainer
 
 COMPILE = nn.Module.compile
@@ -53,3 +54,11 @@ def test_the_limit_of_graphs_is_an_error(small: list[str], tmp_path: Path, graph
     with torch._dynamo.config.patch(recompile_limit=1), pytest.raises(FailOnRecompileLimitHit):
         trained(small, tmp_path, "model.dropout=0.1")
     assert len(graphs) == 1
+
+
+def test_inductor_takes_what_makes_it_faster() -> None:
+    """In this version of torch: each is an option, and of this type, which torch.compile refuses otherwise."""
+    assert known(FASTER) == FASTER
+    torch.compile(torch.tanh, options=known(FASTER))
+    other = {"no_such_option": True, "cpp.use_decompose_tanh": "yes"}
+    assert known(FASTER | other) == {key: value for key, value in FASTER.items() if key not in other}

@@ -9,8 +9,8 @@ import pytest
 import torch
 from test_evaluation import CPU, SETTING, VOCAB, Cycles, model, same, state
 from torch import Tensor, nn
+from units import run_unit
 
-from ablate.execution.worker import run_unit
 from ablate.model.norm import running_norms
 from ablate.planning.plan import plan_study
 from ablate.planning.units import record

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from crashing_norm import hazard, start
 from torch import nn
+from units import run_unit
 
 from ablate.data.build import build_task
 from ablate.data.task import IGNORE, Batch, HeldOut
-from ablate.execution.worker import run_unit
 from ablate.model.build import initialised_model
 from ablate.model.dropout import begin_at, rekey
 from ablate.planning.units import record

@@ -9,6 +9,7 @@ import torch
 from carried_out import carry_out
 from conftest import Cli, latest
 from test_components import CONFIG, component
+from units import run_unit
 
 from ablate import load
 from ablate.cli import evaluate
@@ -16,7 +17,6 @@ from ablate.cli.main import command
 from ablate.cli.preview import preview
 from ablate.cli.summary import summary
 from ablate.config.schema import typed
-from ablate.execution.worker import run_unit
 from ablate.planning.plan import PlanError, plan_study
 from ablate.planning.units import record
 from ablate.results.atomic import write_json

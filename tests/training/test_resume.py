@@ -14,9 +14,9 @@ import torch
 from conftest import latest
 from crashing_norm import hazard, session_is_gone, start, training, wait_for
 from one_run import rows_of, train
+from units import run_unit
 
 from ablate.execution.signals import DiskFull, Terminated
-from ablate.execution.worker import run_unit
 from ablate.planning.plan import plan_study
 from ablate.planning.units import record
 from ablate.results.run import Run

@@ -28,7 +28,7 @@ def examine(spec: Spec) -> dict[str, Any]:
     Raises whatever the components raise, and Strange.
     """
     with torch.random.fork_rng(devices=[]):
-        model, inputs = build(spec), some_inputs(spec, 0)
+        model, inputs = build(spec), some_inputs(spec)
         moved = settled(copy.deepcopy(model), inputs)
         problems, notes = [], []
         for name, (check, message) in CHECKS.items():

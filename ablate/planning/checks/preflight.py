@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ablate.config.errors import PlanError, Problem
+from ablate.config.errors import PlanError, Problem, one_line
 from ablate.config.schema import Config
 from ablate.planning.checks import duplicate_cells, small_models, unused_settings
 from ablate.planning.checks.examine import examine
@@ -94,7 +94,7 @@ def first_that_runs(cell: Checked, specs: list[small_models.Spec]) -> Record:
         try:
             found = examine(spec)
         except Exception as error:  # a component of the user's own can fail in any way
-            why = why or f"{type(error).__name__}: {str(error).strip().split(chr(10))[0]}"
+            why = why or one_line(error)
             continue
         signature = found["signature"] and [[i, spec.rows, spec.length], *found["signature"]]
         return found | {"problems": found["problems"] + unread, "signature": signature}

@@ -110,9 +110,9 @@ def build(spec: Spec, seed: int = 0) -> nn.Module:
     return model.double() if spec.double else model
 
 
-def some_inputs(spec: Spec, seed: int) -> dict[str, Tensor]:
+def some_inputs(spec: Spec) -> dict[str, Tensor]:
     """A batch of random inputs, masks of ones."""
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(0)
     found = {}
     for name, (shape, numbers) in spec.task["inputs"].items():
         size = (spec.rows, min(shape[0], spec.length), *shape[1:])
@@ -125,9 +125,9 @@ def some_inputs(spec: Spec, seed: int) -> dict[str, Tensor]:
     return found
 
 
-def others(x: Tensor, vocab: int, seed: int = 1) -> Tensor:
+def others(x: Tensor, vocab: int) -> Tensor:
     """Other inputs at every position: no id stays."""
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(1)
     if x.is_floating_point():
         return x + torch.randn(x.shape, generator=draw, dtype=x.dtype)
     return (x + torch.randint(1, max(2, vocab), x.shape, generator=draw)) % vocab

@@ -6,6 +6,7 @@ import ast
 import functools
 import inspect
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -47,47 +48,34 @@ def unread_arguments(target: Callable[..., Any], keys: Iterable[str]) -> list[st
 
 
 def is_read(function: ast.FunctionDef, name: str, modules: tuple[str, ...]) -> bool:
-    """Whether an argument is used for more than attributes that nobody reads."""
-    stored: set[str] = set()
-    for statement in simple(function.body):
-        uses = [n for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id == name]
-        attributes = stores(statement, name) if uses else set()
-        if uses and attributes is None:
-            return True
-        stored |= attributes or set()
-    return bool(stored & attributes_read(modules)) if stored else False
-
-
-def simple(body: list[ast.stmt]) -> Iterator[ast.AST]:
-    """The statements of a body that hold no others, and the heads of those that do."""
-    for statement in body:
-        inner = [part for field in ("body", "orelse", "finalbody") for part in getattr(statement, field, [])]
-        if not inner:
-            yield statement
-            continue
-        yield from simple(inner)
-        for name, value in ast.iter_fields(statement):
-            if name not in ("body", "orelse", "finalbody"):
-                yield from (
-                    part for part in (value if isinstance(value, list) else [value]) if isinstance(part, ast.AST)
-                )
-
-
-def stores(statement: ast.AST, name: str) -> set[str] | None:
-    """Attributes of self that a statement puts an argument into, None where it does anything else with it."""
-    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
-        return None
-    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    pairs: list[tuple[ast.expr, ast.expr]] = []
-    for target in targets:
-        value = statement.value
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            pairs += zip(target.elts, value.elts, strict=True)
+    """Whether an argument is used for more than attributes of self that nobody reads."""
+    other, mixed, stored = names_in(function, name), set[ast.Name](), set[str]()
+    for target, value in assignments(function):
+        used = names_in(value, name)
+        if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            other -= used
+            stored |= {target.attr} if used else set()
         else:
-            pairs += [(target, value)]
-    using = [to for to, value in pairs if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(value))]
-    plain = [to.attr for to in using if isinstance(to, ast.Attribute) and isinstance(to.value, ast.Name)]
-    return set(plain) if using and len(plain) == len(using) else None
+            mixed |= used  # a = self.b = name
+    return bool(other | mixed) or (bool(stored) and not stored.isdisjoint(attributes_read(modules)))
+
+
+def names_in(tree: ast.AST, name: str) -> set[ast.Name]:
+    """The places where a name stands."""
+    return {node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name}
+
+
+def assignments(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Every target of an assignment, and what is put there."""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        value = node.value
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+                yield from zip(target.elts, value.elts, strict=True)
+            else:
+                yield target, value
 
 
 @functools.cache
@@ -115,10 +103,9 @@ def parsed(module: str) -> ast.Module | None:
 
 
 def definition(function: Any) -> ast.FunctionDef | None:
-    """The source of a function, found by its qualified name; None for what has none, as constructors of dataclasses."""
-    tree, name = parsed(getattr(function, "__module__", "")), getattr(function, "__qualname__", "")
-    scope: Any = tree
-    for part in name.split("."):
-        named = (ast.ClassDef, ast.FunctionDef)
-        scope = next((n for n in getattr(scope, "body", []) if isinstance(n, named) and n.name == part), None)
-    return scope if isinstance(scope, ast.FunctionDef) else None
+    """The source of a function; None for what has none, as constructors of dataclasses."""
+    try:
+        [found] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    except (OSError, TypeError, SyntaxError):
+        return None
+    return found if isinstance(found, ast.FunctionDef) else None

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.config.errors import one_line
 from ablate.config.schema import Config
 from ablate.data.task import Task
 from ablate.execution.fork import ALMOST, adopt, clear, how_it_died, start
@@ -86,7 +87,7 @@ def answer(call: Callable[[], Any], channel: socket.socket) -> None:
     try:
         found = {"value": call()}
     except BaseException as error:  # SystemExit, KeyboardInterrupt: the signals of a terminal do not come here
-        found = {"error": f"{type(error).__name__}: {str(error).strip().split(chr(10))[0]}".rstrip(": ")}
+        found = {"error": one_line(error)}
     clear([])  # before anybody hears of it, and ends this process
     channel.sendall(json.dumps(found, default=plain).encode() + b"\n")
 

@@ -18,7 +18,7 @@ import yaml
 from omegaconf import MISSING
 
 from ablate.config.components import SHAPE, WIRING, argument_problems, resolve
-from ablate.config.errors import BadComponent, Problem
+from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.schema import COMPONENTS, Config, typed
@@ -232,7 +232,7 @@ class Refused(Exception):
     """One problem that ends the checks of a cell."""
 
     def __init__(self, key: str, message: object):
-        self.problem = Problem(key, str(message).strip().split("\n")[0])
+        self.problem = Problem(key, first_line(message))
         super().__init__(str(self.problem))
 
 

@@ -163,7 +163,7 @@ def remarks(
     """What to say of each cell whose best value is doubtful; cells of which the same is to be said share one line."""
     doubts = [doubt(key, grid, i, found[i] is None, extends) for i, found in zip(best, scores, strict=True)]
     sharing = {text: [label for label, other in zip(labels, doubts, strict=True) if other == text] for text in doubts}
-    return [[f"{listed(sharing[text])}: {text}"] if text else [] for text in doubts]
+    return [[f"{format.first_of(sharing[text], 4)}: {text}"] if text else [] for text in doubts]
 
 
 def doubt(key: str, grid: Sequence[Any], i: int, diverged: bool, extends: bool) -> str:
@@ -176,11 +176,6 @@ def doubt(key: str, grid: Sequence[Any], i: int, diverged: bool, extends: bool) 
     side = "largest" if grid[i] == max(grid) else "smallest"
     how = "the grid goes no further by itself" if extends else "tune.extend=true goes on, for every cell alike"
     return f"the best {key} ({value}) is the {side} tried; {how}"
-
-
-def listed(names: list[str]) -> str:
-    """Names in a row, the first of many."""
-    return ", ".join(names[:4]) + f" and {len(names) - 4} more" * (len(names) > 4)
 
 
 def tuned_by_seed(
