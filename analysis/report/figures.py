@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 from pathlib import Path
 
 from analysis import figures
 from analysis.case import Case
-from analysis.report import page
 from analysis.report.blocks import Figure
 from analysis.writing.sections import captioned
 
@@ -29,4 +29,5 @@ def picture(file: Path, inches: float, says: str, caption: list[str]) -> Figure:
     width, height = struct.unpack(">II", content[16:24])
     shown = round(PIXELS * inches)
     told = captioned(says, caption)
-    return Figure(page.picture(content), shown, round(shown * height / width), told, captioned(says, []))
+    source = "data:image/png;base64," + base64.b64encode(content).decode()
+    return Figure(source, shown, round(shown * height / width), told, captioned(says, []))

@@ -10,7 +10,7 @@ from typing import Any
 import pandas
 
 from ablate.config.errors import Refused
-from ablate.format import show
+from ablate.format import first_of, show
 
 SHAPE = ("params", "flops_per_token")
 RUNS = ("seed", "step", "status")  # what says which run it is or how it ended: no factor even if it is asked for
@@ -29,8 +29,7 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 
 def some(names: Iterable[str]) -> str:
     """The names of columns, the first of many, in a row."""
-    known = list(names)
-    return (", ".join(known[:SHOWN]) or "none") + f" and {len(known) - SHOWN} more" * (len(known) > SHOWN)
+    return first_of(names, SHOWN) or "none"
 
 
 def few(names: Iterable[str]) -> str:

@@ -38,9 +38,8 @@ def model(case: Case) -> Iterator[str]:
     papers = mention(case.study.manifest, "model", "preset")
     size = ranged(list(sizes))
     yield f"The models are {f'{form} Transformers'.strip()}{papers} of {listed(shape)}, with {size} parameters{extra}."
-    common = {
-        part: _class(getattr(cells[0].config, part)) for part in PARTS if _shared(case.study.manifest, cells, part)
-    }
+    shared = [part for part in PARTS if _shared(case.study.manifest, cells, part)]
+    common = {part: _class(getattr(cells[0].config, part)) for part in shared}
     named = [f"{part} {name}{mention(case.study.manifest, part)}" for part, name in common.items() if name]
     if named:
         yield f"All cells share {listed(named)}."
@@ -70,9 +69,8 @@ def loop(case: Case) -> Iterator[str]:
     cells = [cell for cell in planned_cells(manifest) if cell.config.known]
     if not cells:
         return
-    tokens = ranged(
-        [f"{count:,}" for count in sorted({cell.tokens_per_step for cell in cells if cell.tokens_per_step})]
-    )
+    counts = sorted({cell.tokens_per_step for cell in cells if cell.tokens_per_step})
+    tokens = ranged([f"{count:,}" for count in counts])
     seen = ranged(list(dict.fromkeys(format.passes(_passes(manifest, cell)) for cell in cells)))
     steps, batch = _all(cells, "train", "steps"), _all(cells, "train", "batch_size")
     precision, ways = _all(cells, "train", "precision"), listed(_ways(cells))
@@ -157,15 +155,10 @@ def _passes(manifest: Manifest, cell: Cell) -> float | None:
 def _all(cells: Iterable[Cell], section: str, key: str) -> str:
     """A setting of all cells: its value, or all that there are; nothing where no cell has it."""
     found = {str(value): value for cell in cells if (value := getattr(getattr(cell.config, section), key)) is not None}
-    values = (
-        sorted(found.values()) if all(isinstance(value, int | float) for value in found.values()) else found.values()
-    )
-    return ranged(
-        [
-            format.setting(value) if not isinstance(value, list) else listed(map(format.setting, value))
-            for value in values
-        ]
-    )
+    values: list[Any] = list(found.values())
+    if all(isinstance(value, int | float) for value in values):
+        values.sort()
+    return ranged([listed(map(format.setting, value if isinstance(value, list) else [value])) for value in values])
 
 
 def _class(node: Any) -> str:

@@ -145,12 +145,8 @@ def averaged(manifest: Manifest, row: Any) -> str:
 def grounds_of(row: Any, manifest: Manifest, contrast: evidence.Contrast | None) -> list[str]:
     """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
     seeds = format.counted(row.n, "seed") if row.paired else format.over(row)
-    found = [] if row.family else ["exploratory"]
-    found += [
-        seeds,
-        getattr(row, "assumes", ""),
-        p_words(row.p_holm if row.family else row.p_bh, "Holm" if row.family else "BH"),
-    ]
+    p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
+    found = ["exploratory" * (not row.family), seeds, getattr(row, "assumes", ""), p]
     found += ["unadjusted for looks"] if row.unadjusted else []
     if row.verdict == "undecided" and format.known(row.smallest):
         size = format.number(row.smallest, format.decimals([row.smallest]))
