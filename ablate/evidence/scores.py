@@ -68,14 +68,18 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
     Without `metric` each cell is scored by that of its own task.
     """
     runs, own = study.runs, endpoints(study.manifest)
-    wanted = runs["cell"].map(own) if metric is None else pandas.Series(metric, runs.index)
-    values = pandas.Series(np.nan, runs.index)
-    for name in wanted.dropna().unique():
-        if name in runs:
-            values = values.mask(wanted == name, pandas.to_numeric(runs[name], errors="coerce"))
+    values = values_of(runs, own if metric is None else dict.fromkeys(own, metric))
     usable = values.where((runs["status"] == "done") & np.isfinite(values))
     table = runs.assign(value=usable).pivot(index="seed", columns="cell", values="value")
     return table.reindex(columns=list(own)).astype(float)
+
+
+def values_of(table: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
+    """What each row has of the metric of its cell, NaN where it has none."""
+    wanted, values = table["cell"].map(metrics), pandas.Series(np.nan, table.index)
+    for name in set(metrics.values()) & set(table):
+        values = values.mask(wanted == name, pandas.to_numeric(table[name], errors="coerce"))
+    return values
 
 
 def unadjusted(manifest: Manifest) -> str:

@@ -114,6 +114,5 @@ def _changed(stamped: Stamp, now: Stamp, case: Case) -> str:
 
 
 def _names(runs: list[str], labels: dict[str, str]) -> str:
-    parts = [run.rpartition("/") for run in runs[:SHOWN]]
-    named = [f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in parts]
-    return ", ".join(named) + ", …" * (len(runs) > SHOWN)
+    parts = [run.rpartition("/") for run in runs]
+    return format.few((f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in parts), SHOWN)

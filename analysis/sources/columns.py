@@ -9,8 +9,9 @@ from typing import Any
 
 import pandas
 
+from ablate import format
 from ablate.config.errors import Refused
-from ablate.format import first_of, show
+from ablate.format import show
 
 SHAPE = ("params", "flops_per_token")
 RUNS = ("seed", "step", "status")  # what says which run it is or how it ended: no factor even if it is asked for
@@ -29,13 +30,12 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 
 def some(names: Iterable[str]) -> str:
     """The names of columns, the first of many, in a row."""
-    return first_of(names, SHOWN) or "none"
+    return format.first_of(names, SHOWN) or "none"
 
 
 def few(names: Iterable[str]) -> str:
     """The names of runs, the first of many, in a row."""
-    known = list(names)
-    return ", ".join(known[:NAMED]) + ", …" * (len(known) > NAMED)
+    return format.few(names, NAMED)
 
 
 def direction(metric: str) -> bool | None:

@@ -238,7 +238,6 @@ def remarks(study: Study) -> list[str]:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):
         runs = study.runs[study.runs["status"] == status]
-        named = ", ".join(f"{run.label} seed {run.seed}" for run in runs.head(NAMED).itertuples())
-        told = f"{format.counted(len(runs), 'run')} {status}: {named}" + ", …" * (len(runs) > NAMED)
-        lines += [told] * bool(len(runs))
+        named = format.few((f"{run.label} seed {run.seed}" for run in runs.itertuples()), NAMED)
+        lines += [f"{format.counted(len(runs), 'run')} {status}: {named}"] * bool(len(runs))
     return [line for line in [*lines, *(f"damaged: {note}" for note in study.notes)] if line]
