@@ -100,14 +100,11 @@ def _findings(case: Case, section: Section) -> Iterator[Block]:
     if len(told) <= FEW:
         yield from [Findings(told, [])] * bool(told)
         return
-    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(sorted(verdicts, key=_rank)))
+    order = dict.fromkeys([*evidence.DECIDED, *verdicts])
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in order if name in verdicts)
     yield Text(f"{len(told)} effects: {counts}.")
     first = [each for each in told if each[1]][:FEW] or told[:FEW]
     yield Findings(first, [each for each in told if each not in first])
-
-
-def _rank(verdict: str) -> int:
-    return evidence.DECIDED.index(verdict) if verdict in evidence.DECIDED else len(evidence.DECIDED)
 
 
 def _sheet(sheet: Sheet, said: set[str], folded: bool = False) -> Iterator[Block]:

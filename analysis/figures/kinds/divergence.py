@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.marks import by_cell
-from analysis.figures.draw.rows import name_x, rows_of, stacked
+from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import MOST, Kind, Page
 
 COLUMNS = ["cell", "name", "share", "low", "high", "diverged", "ended"]
@@ -38,8 +38,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A point and an interval per cell from 0 to 1."""
     results = [f"{row.diverged} of {row.ended}" if row.ended else "none ended" for row in table.itertuples()]
-    rows = rows_of(list(table["name"]), results, page)
-    drawn, (axis,) = stacked(table, page, [rows])
+    drawn, (axis,) = stacked(table, page, [(table["name"], results)])
     shown = table.assign(y=range(len(table))).dropna(subset="share")
     shades = [page.encodings[cell].colour for cell in shown["cell"]]
     axis.hlines(shown["y"], shown["low"], shown["high"], colors=shades, lw=1.4)

@@ -14,7 +14,7 @@ from ablate import evidence, format
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks
-from analysis.figures.draw.rows import name_x, rows_of, stacked
+from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
@@ -73,9 +73,10 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A point and an interval per effect, its verdict and n, the zero line, the margin; a panel per metric."""
     panels = [_under_heads(group) for _, group in table.groupby("facet", sort=False)]
-    texts = [rows_of(rows["label"], rows["result"], page, heads=[*np.flatnonzero(rows["head"])]) for rows in panels]
-    drawn, axes = stacked(table, page, texts)
+    drawn, axes = stacked(table, page, [(rows["label"], rows["result"]) for rows in panels])
     for axis, rows in zip(axes, panels, strict=True):
+        for place in np.flatnonzero(rows["head"]):
+            axis.get_yticklabels()[place].set(fontweight="bold")
         _panel(axis, rows[~rows["head"]], page)
     return drawn
 

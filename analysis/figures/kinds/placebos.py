@@ -18,7 +18,7 @@ from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks
 from analysis.figures.draw.marks import estimate
-from analysis.figures.draw.rows import name_x, rows_of, stacked
+from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 TITLES = {"data": "data order", "init": "initialisation", "chaos": "chaos (1e-7)"}
@@ -101,8 +101,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """Placebos on top, effects below, each over the noise it must stand out from."""
     rows = [row for row in table.itertuples() if row.role != "dot"]
     results = [_result(row, table.attrs["places"]) for row in rows]
-    text = rows_of([row.name for row in rows], results, page, 0.2)
-    drawn, (axis,) = stacked(table, page, [text])
+    drawn, (axis,) = stacked(table, page, [([row.name for row in rows], results)], 0.2)
     axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
     dots = table[table["role"] == "dot"]
     for y, row in enumerate(rows):

@@ -17,7 +17,7 @@ from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import say
 from analysis.figures.draw.marks import by_cell
-from analysis.figures.draw.rows import name_x, rows_of, stacked
+from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 
@@ -69,8 +69,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A row per cell, a dot per run, lines that join the runs of a seed; what gave no number at the margin."""
     panels = [group for _, group in table.groupby("facet", sort=False)]
     firsts = [group.drop_duplicates("cell") for group in panels]
-    texts = [rows_of(list(first["name"]), list(first["lost"]), page, 0.22) for first in firsts]
-    drawn, axes = stacked(table, page, texts)
+    drawn, axes = stacked(table, page, [(first["name"], first["lost"]) for first in firsts], 0.22)
     for axis, group in zip(axes, panels, strict=True):
         _panel(axis, group, page)
     return drawn
