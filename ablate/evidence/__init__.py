@@ -30,6 +30,7 @@ from ablate.evidence.scores import (
     measures,
     scores,
     unadjusted,
+    validated,
     values_of,
 )
 from ablate.evidence.sequential import DECIDED, looks_until, nominal, standing, undecided

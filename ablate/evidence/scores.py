@@ -43,6 +43,11 @@ def endpoints(manifest: Manifest) -> dict[str, str]:
     return {cell.id: f"{split}/{named.get(cell.task, fallback)}" for cell in manifest.cells}
 
 
+def validated(manifest: Manifest) -> dict[str, str]:
+    """By cell, the metric of its endpoint on the validation split."""
+    return {cell: f"val/{metric.split('/')[-1]}" for cell, metric in endpoints(manifest).items()}
+
+
 def measures(manifest: Manifest) -> list[str]:
     """The metrics that cells are compared by: one, but for studies over several tasks."""
     return list(dict.fromkeys(endpoints(manifest).values()))

@@ -13,8 +13,7 @@ AXES = ("step", "tokens", "seconds")
 
 def metrics_of(study: Study) -> dict[str, str]:
     """Of each cell the validation metric, or its endpoint where that alone was logged."""
-    own = evidence.endpoints(study.manifest)
-    names = {cell: f"val/{metric.split('/')[-1]}" for cell, metric in own.items()}
+    own, names = evidence.endpoints(study.manifest), evidence.validated(study.manifest)
     alone = {cell for cell, name in names.items() if name not in study.curves and own[cell] in study.curves}
     return {cell: own[cell] if cell in alone else name for cell, name in names.items()}
 
