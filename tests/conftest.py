@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -29,6 +30,11 @@ SHAPE = [
     "eval.val_share=1",
 ]
 STEPS = ["train.steps=6", "train.eval_every=3", "train.log_every=2", "optim.warmup=2", "track=none"]
+
+
+def pytest_collection_finish() -> None:
+    """Eight thousand tests and their libraries stay until the end: let the collector look at what tests make alone."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -77,10 +83,8 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(autouse=True)
-def nothing_left_running() -> Iterator[None]:
+def pytest_runtest_teardown() -> None:
     """Whatever a test started and did not end, having failed say, ends with it."""
-    yield
     hazard = sys.modules.get("crashing_norm")
     while hazard and hazard.STARTED:
         hazard.kill_session(hazard.STARTED.pop())

@@ -25,11 +25,21 @@ def also(manifest: Manifest, contrast: Contrast) -> list[str]:
     Settings that both sides have; of a factor's own group without its name, and none where its variants are one class
     with other arguments.  Nothing of interactions, whose sides have all levels.
     """
+    return also_of_each(manifest, [contrast])[0]
+
+
+def also_of_each(manifest: Manifest, found: Iterable[Contrast]) -> list[list[str]]:
+    """`also` of several contrasts: what takes time, to read the settings of a cell, is done once."""
+    settings = {cell.id: _settings(cell) for cell in manifest.cells}
+    return [_also(manifest, contrast, settings) for contrast in found]
+
+
+def _also(manifest: Manifest, contrast: Contrast, settings: dict[str, dict[str, str]]) -> list[str]:
     cells = {cell.id: cell for cell in manifest.cells}
     sides = [[cells[name] for name in contrast.side(sign)] for sign in (-1, 1)]
     changed = [name for name in manifest.factors if _unlike([cell.levels.get(name) for cell in side] for side in sides)]
     own = {key for name in changed for key in name.split("+")}
-    values = [_values(side) for side in sides]
+    values = [_values(settings[cell.id] for cell in side) for side in sides]
     aside = ASIDE | CHOSEN.get(manifest.match, set()) | own
     found = []
     for key in values[0].keys() & values[1].keys() - aside if contrast.kind != "interaction" else ():
@@ -48,13 +58,18 @@ def _unlike(sides: Iterable[list[Any]]) -> bool:
     return one != other
 
 
-def _values(cells: list[Cell]) -> dict[str, list[str]]:
-    """The values that cells have of each setting, arguments that their constructors fill in included."""
+def _settings(cell: Cell) -> dict[str, str]:
+    """The value of each setting, arguments that the constructors fill in included, as people read it."""
+    config = {name: node for name, node in cell.config.as_json().items() if name in SECTIONS}
+    return {key: setting(value) for key, value in {**cell.defaults, **flat(config)}.items()}
+
+
+def _values(cells: Iterable[dict[str, str]]) -> dict[str, list[str]]:
+    """The values that cells have of each setting."""
     found: dict[str, set[str]] = {}
-    for cell in cells:
-        config = {name: node for name, node in cell.config.as_json().items() if name in SECTIONS}
-        for key, value in {**cell.defaults, **flat(config)}.items():
-            found.setdefault(key, set()).add(setting(value))
+    for settings in cells:
+        for key, value in settings.items():
+            found.setdefault(key, set()).add(value)
     return {key: sorted(values) for key, values in found.items()}
 
 
@@ -78,8 +93,9 @@ def also_words(also: str) -> str:
 def also_lines(manifest: Manifest) -> list[str]:
     """A line for each change of a design that changes more than it is called by: "ffn: swiglu − mlp, also: …"."""
     found = {}
-    for contrast in contrasts(manifest):
-        if contrast.kind in ("main", "step") and (others := also(manifest, contrast)):
+    named = [contrast for contrast in contrasts(manifest) if contrast.kind in ("main", "step")]
+    for contrast, others in zip(named, also_of_each(manifest, named), strict=True):
+        if others:
             where = f" at {contrast.stratum}" * bool(contrast.stratum)
             found[contrast.label.removesuffix(where)] = also_words("; ".join(others))
     return [f"{label}, {others}" for label, others in found.items()]

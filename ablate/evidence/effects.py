@@ -10,7 +10,7 @@ import pandas
 
 from ablate.evidence.claims.step_units import in_units
 from ablate.evidence.collapse import collapse_of, seen_words, within_margin
-from ablate.evidence.confounds import also
+from ablate.evidence.confounds import also_of_each
 from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, Margin, inside, margin_of
 from ablate.evidence.estimates import MATCHED, estimate_row, scored
@@ -87,7 +87,7 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     doubts = {key: doubted(list(p)) for key, p in table.groupby("family")["p_normal"]}
     table["assumes"] = [assumed(row.n, doubts[row.family]) * (row.verdict not in OPEN) for row in table.itertuples()]
     table["note"] = ["; ".join(filter(None, (n, c.note))) for (_, n), c in zip(judged, found, strict=True)]
-    table["also"] = ["; ".join(also(study.manifest, contrast)) for contrast in found]
+    table["also"] = ["; ".join(others) for others in also_of_each(study.manifest, found)]
     table["given"] = given(study.manifest)
     left = [MATCHED] * (study.manifest.match != "none")
     return table[[*NAMES, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]

@@ -104,7 +104,8 @@ def _parts(rows: Sequence[list[str]]) -> Iterator[list[list[str]]]:
     part: list[list[str]] = []
     height = 0
     for row in rows:
-        lines = max(len(textwrap.wrap(text, LINE)) if len(text) > LONG else 1 for text in map(_cut, row))
+        texts = ["".join(map(_written, _cut(text))) for text in row]
+        lines = max(len(textwrap.wrap(text, LINE)) if len(text) > LONG else 1 for text in texts)
         if part and height + lines > LINES:
             yield part
             part, height = [], 0

@@ -7,13 +7,11 @@ import pytest
 import torch
 from tasks import build, task
 
-sklearn = pytest.importorskip("sklearn.datasets")
 
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def library() -> tuple[np.ndarray, np.ndarray]:
     """Pictures and labels."""
-    found = sklearn.load_digits()
+    found = pytest.importorskip("sklearn.datasets").load_digits()
     return found.images, found.target
 
 

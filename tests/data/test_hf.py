@@ -13,7 +13,11 @@ from ablate.data import hf
 from ablate.data.corpus import SPLITS
 from ablate.data.hf import HuggingFace, read_rows
 
-datasets = pytest.importorskip("datasets")
+
+@pytest.fixture(scope="module", autouse=True)
+def datasets() -> Any:
+    """The library, loaded by the test that comes first and not where tests are collected."""
+    return pytest.importorskip("datasets")
 
 
 def rows(count: int, seed: int) -> list[str]:
@@ -23,7 +27,7 @@ def rows(count: int, seed: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(datasets: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of two splits, and one without a split of its own."""
     folder = tmp_path_factory.mktemp("saved")
     parts = {name: {"text": rows(150, seed), "label": [0] * 151} for seed, name in enumerate(("train", "more"))}
@@ -59,7 +63,7 @@ def refused(*arguments: Any) -> str:
     return message
 
 
-def test_what_is_not_there_is_named(saved: Path, tmp_path: Path) -> None:
+def test_what_is_not_there_is_named(saved: Path, datasets: Any, tmp_path: Path) -> None:
     several = str(saved / "several")
     assert "data.split=mor" in refused(several, None, "mor", "text")
     assert "did you mean more?" in refused(several, None, "mor", "text")
@@ -74,7 +78,7 @@ def test_what_is_not_there_is_named(saved: Path, tmp_path: Path) -> None:
     assert "is empty" in refused(str(tmp_path / "blank"), None, "train", "text")
 
 
-def test_without_a_hub_there_is_one_line_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_hub_there_is_one_line_at_once(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library is only ever asked while it is kept from the network."""
     from huggingface_hub import constants
 
@@ -109,7 +113,7 @@ def test_the_hub_is_asked_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not hf.answers()
 
 
-def test_a_hub_that_answers_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_answers_is_asked_once(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made = datasets.Dataset.from_dict({"text": rows(3, 0)})
     calls: list[bool] = []
 

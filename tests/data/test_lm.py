@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,32 +85,14 @@ def test_batches_of_seeds_and_steps_are_independent() -> None:
     assert abs(correlation).max() < 5 / 400**0.5
 
 
-SCRIPT = """
-import hashlib, json, sys
-sys.path[:0] = [{folder!r}, {folder!r} + '/../helpers', {folder!r} + '/..']
-from test_lm import digests
-print(json.dumps(digests()))
-"""
-
-
 def digests() -> list[str]:
-    """Hashes of batches and held-out windows of both kinds of task."""
+    """Hashes of batches and held-out windows of both kinds of task, for test_every_process.py."""
     found = []
     for task in (ruler(), shelf()):
         tensors = [*flat(task.batch(3, 7, 8)), *flat(task.batch(0, 0, 8)), *flat(task.held_out("test", 300))]
         found += [hashlib.sha256(tensor.numpy().tobytes()).hexdigest() for tensor in tensors]
         found.append(task.fingerprint)
     return found
-
-
-def test_batches_are_the_same_in_every_process(tmp_path: Path) -> None:
-    environment = {"PYTHONHASHSEED": "77", "ABLATE_CACHE": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    script = SCRIPT.format(folder=str(Path(__file__).parent))
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | environment, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == digests()
 
 
 @pytest.mark.parametrize("split", ["val", "test"])

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -151,32 +148,13 @@ def test_a_damaged_tokenizer_is_made_again(own_cache: Path, content: str | None)
     assert again.decode(again.tokens["val"][:9]) == before.decode(before.tokens["val"][:9])
 
 
-SCRIPT = """
-import sys
-sys.path[:0] = [{folder!r}, {folder!r} + '/../helpers', {folder!r} + '/..']
-from test_tokenizer import digest
-print(digest())
-"""
-
-
 def digest() -> str:
-    """Everything that training and encoding come to."""
+    """Everything that training and encoding come to, for test_every_process.py."""
     corpus = bpe(library())
     found = hashlib.sha256((corpus.fingerprint + corpus.state).encode())
     for split in SPLITS:
         found.update(np.ascontiguousarray(corpus.tokens[split]).tobytes())
     return found.hexdigest()
-
-
-@pytest.mark.parametrize("threads", ["1", "3"])
-def test_training_is_the_same_in_every_process(tmp_path: Path, threads: str) -> None:
-    more = {"ABLATE_CACHE": str(tmp_path / threads), "PYTHONPATH": str(ROOT), "RAYON_NUM_THREADS": threads}
-    script = SCRIPT.format(folder=str(Path(__file__).parent))
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=os.environ | more, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == digest()
 
 
 def test_bytes_per_token() -> None:

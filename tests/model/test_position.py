@@ -11,7 +11,6 @@ import torch
 from empty_task import some_shape
 from test_variants import read, variants
 from torch import Tensor, nn
-from transformers.models.t5.modeling_t5 import T5Attention
 
 from ablate.config.components import bind
 from ablate.model.build import offered
@@ -29,6 +28,13 @@ def some(*shape: int, seed: int = 0) -> Tensor:
 def from_disk(variant: str) -> Any:
     """A variant as its YAML describes it."""
     return bind("position", read("position", variant), OFFERED)()
+
+
+def t5_bucket(offset: Tensor, both_sides: bool, buckets: int, far: int) -> Tensor:
+    """The reference's buckets; what holds them takes seconds to import."""
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    return T5Attention._relative_position_bucket(offset, both_sides, buckets, far)
 
 
 def turned(position: Position, x: Tensor, causal: bool = True) -> Tensor:
@@ -196,7 +202,7 @@ def test_alibi_falls_linearly_with_the_distance_either_way(causal: bool) -> None
 @pytest.mark.parametrize(("buckets", "far"), [(32, 128), (32, 64), (8, 20), (4, 3), (64, 1000)])
 def test_t5_buckets_are_those_of_another_implementation(buckets: int, far: int, causal: bool) -> None:
     offset = torch.arange(-300, 301)
-    expected = T5Attention._relative_position_bucket(offset, not causal, buckets, far)
+    expected = t5_bucket(offset, not causal, buckets, far)
     got = T5Bias(2, buckets, far).bucket(offset, causal)
     assert torch.equal(got, expected) and got.dtype == torch.long
     assert int(got.min()) >= 0 and len(got.unique()) >= buckets // 2
@@ -219,7 +225,7 @@ def test_t5_bias_is_the_bucket_s_row_of_the_table(causal: bool) -> None:
     assert bias.shape == (2, 40, 40)
     for t in range(40):
         for s in range(40):
-            bucket = T5Attention._relative_position_bucket(torch.tensor(s - t), not causal, 32, 128)
+            bucket = t5_bucket(torch.tensor(s - t), not causal, 32, 128)
             assert torch.equal(bias[:, t, s], position.table.weight[bucket])
 
 

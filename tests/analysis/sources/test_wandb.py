@@ -21,9 +21,14 @@ from analysis.sources.request import Asked
 from analysis.sources.study_file import read_study_file
 from analysis.sources.wandb_offline import records
 
-wandb = pytest.importorskip("wandb")
 RECORDED = Path(__file__).parents[2] / "recorded" / "wandb_runs.json"
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
+
+
+@pytest.fixture(autouse=True)
+def wandb() -> Any:
+    """The library, loaded by the test that comes first and not where tests are collected."""
+    return pytest.importorskip("wandb")
 
 
 class Api:
@@ -55,10 +60,8 @@ class Api:
 
 
 @pytest.fixture
-def online(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def online(wandb: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """A project `someone/glu` on W&B: the recorded runs, to be changed by a test."""
-    import wandb
-
     monkeypatch.setattr(wandb, "Api", Api)
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     Api.recorded, Api.scanned = json.loads(RECORDED.read_text(encoding="utf-8")), []
@@ -158,7 +161,7 @@ def test_nothing_prompts_hangs_or_crashes(
     assert "no key of W&B is found; set WANDB_API_KEY" in refused("--wandb", "someone/glu")
 
 
-def test_offline_runs_of_our_mirror_give_the_same_evidence(tmp_path: Path) -> None:
+def test_offline_runs_of_our_mirror_give_the_same_evidence(wandb: Any, tmp_path: Path) -> None:
     results = tmp_path / "results"
     name = fabricate(results, GRID, seeds=(0, 1))
     track = {"_target_": "ablate.execution.tracking.wandb.WandB", "project": "ablate", "entity": None}

@@ -9,9 +9,9 @@ import math
 import numpy as np
 import pandas
 import pytest
-import statsmodels.api as sm
 from fake_studies import TASK, fabricate, with_cells
 from scipy import stats as scipy_stats
+from statsmodels.duration.survfunc import SurvfuncRight
 
 from ablate import evidence
 from ablate.results.atomic import write_json
@@ -323,7 +323,7 @@ def test_steps_to_solve_are_those_of_survival_analysis(tmp_path):
     times = {label: np.array([800 if step is None else step for step in steps]) for label, steps in when.items()}
     reached = {label: np.array([step is not None for step in steps]) for label, steps in when.items()}
     for label in when:
-        row, curve = table.loc[label], sm.SurvfuncRight(times[label], reached[label])
+        row, curve = table.loc[label], SurvfuncRight(times[label], reached[label])
         assert row["median"] == curve.quantile(0.5)
         assert row["restricted"] == pytest.approx(times[label].mean()) and row["within"] == 800
         assert row["solved"] == reached[label].sum() and row["n"] == 7
