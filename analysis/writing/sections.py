@@ -17,7 +17,8 @@ from ablate.results.records import Manifest, Tuning
 from ablate.results.study import Study
 from ablate.results.tables import planned_cells
 from analysis.case import Case
-from analysis.writing import methods, methods_training, tables
+from analysis.writing import methods, tables
+from analysis.writing.methods_training import configured, distinct
 from analysis.writing.sentences import sentences
 from analysis.writing.sheet import Sheet
 
@@ -66,9 +67,8 @@ def question(case: Case) -> Section:
     manifest = case.study.manifest
     factors = [naming.named(manifest, name) for name in manifest.factors]
     plain = f"What do{'es' if len(factors) == 1 else ''} {listed(factors)} change?" if factors else ""
-    return Section(
-        "question", "Question", [line for line in (manifest.question or plain, naming.role(manifest)) if line]
-    )
+    lines = [manifest.question or plain, naming.role(manifest)]
+    return Section("question", "Question", [line for line in lines if line])
 
 
 def verdicts(case: Case) -> Section:
@@ -106,7 +106,8 @@ def plan(case: Case) -> Section:
     seeds, cells = manifest.seeds, manifest.cells
     count = f"{format.counted(len(cells), 'cell')} × {format.counted(len(seeds), 'seed')} = "
     tuned, sequence = manifest.tuning, manifest.sequential
-    rate = _configured(manifest, "optim", "lr") + " (tuned)" * bool(tuned and tuned.key == "optim.lr")
+    known = [cell for cell in planned_cells(manifest) if cell.config.known]
+    rate = configured(known, "optim", "lr") + " (tuned)" * bool(tuned and tuned.key == "optim.lr")
     metrics = [f"{metric}{naming.unit(manifest, metric)}" for metric in evidence.measures(manifest)]
     facts = [
         ("factors", "; ".join(levels)),
@@ -117,7 +118,7 @@ def plan(case: Case) -> Section:
         ("seeds=auto", f"looks at {', '.join(map(str, sequence.looks))}" if sequence else ""),
         ("task", ", ".join(dict.fromkeys(task.title for task in manifest.tasks.values()))),
         ("endpoint", f"{' or '.join(metrics)}, at the last step"),
-        ("steps", _configured(manifest, "train", "steps")),
+        ("steps", configured(known, "train", "steps")),
         ("learning rate", rate),
         ("margin", evidence.margin_line(case.study).removeprefix("margin: ")),
         ("held equal", naming.matched(manifest)),
@@ -126,11 +127,6 @@ def plan(case: Case) -> Section:
         ("exchange runs", manifest.exchange),
     ]
     return Section("plan", "Plan", manifest.remarks, facts=[(name, str(text)) for name, text in facts if text])
-
-
-def _configured(manifest: Manifest, section: str, key: str) -> str:
-    found = {getattr(getattr(cell.config, section), key) for cell in planned_cells(manifest) if cell.config.known}
-    return ranged([format.setting(value) for value in sorted(found)])
 
 
 def _tuning(tuned: Tuning) -> str:
@@ -244,9 +240,9 @@ def provenance(case: Case) -> Section:
         ("command", manifest.command),
         ("planned", f"{manifest.created}, last on {manifest.updated}" if manifest.updated else ""),
         ("versions", ", ".join(f"{name} {text}" for name, text in versions.items())),
-        ("torch of the runs", ", ".join(methods_training.distinct(trained, "torch"))),
+        ("torch of the runs", ", ".join(distinct(trained, "torch"))),
         ("git commit", code),
-        ("device", ", ".join(methods_training.distinct(trained, "device"))),
+        ("device", ", ".join(distinct(trained, "device"))),
         ("data", ", ".join(f"{task.name} ({key})" for key, task in manifest.tasks.items())),
         ("hash of the claims", manifest.claims_hash),
     ]

@@ -115,9 +115,8 @@ def effects_sheet(case: Case) -> Sheet:
         found = "–" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)
         texts = {"effect": row.label} | ({"metric": row.metric} if several else {})
         texts |= {"n": str(row.n), "lost": str(lost_runs(row)), difference: found, P: _p(row)}
-        texts |= (
-            {"worth in steps": evidence.worth_words(row, "").removeprefix("worth ").strip() or "–"} if priced else {}
-        )
+        worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
+        texts |= {"worth in steps": worth or "–"} if priced else {}
         texts |= {"verdict": format.verdict(row) + evidence.assuming(row)}
         texts |= {"role": "family" if row.family else "exploratory"} | ({"also": row.also} if confounded else {})
         if "match_difference" in table:
