@@ -215,8 +215,8 @@ def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
     lines = [evidence.families(study.manifest, int(table["family"].sum()))]
-    lines += [*study.manifest.remarks, evidence.standing(study, table, claims) or ""]
-    lines += [evidence.unadjusted(study.manifest) or "", evidence.margin_line(study)]
+    lines += [*study.manifest.remarks, evidence.standing(study, table, claims)]
+    lines += [evidence.unadjusted(study.manifest), evidence.margin_line(study)]
     lines += [evidence.overfitting(study), *dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest.seeds) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")

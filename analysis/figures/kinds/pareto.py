@@ -37,7 +37,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     study, known = case.study, case.cells
     if len({cell.task for cell in study.manifest.cells}) > 1:
         return None  # metrics of several tasks stand on no common axis
-    costs = {title: _numbers(known[name]) for name, title in BUDGETS.items() if name in known}
+    costs = {title: known[name].astype(float) for name, title in BUDGETS.items()}
     costs = {title: cost for title, cost in costs.items() if _differ(cost)}
     isolated = is_timed(study.manifest)
     seconds = _training_seconds(study, known) if isolated else _seconds(study, known)
@@ -50,10 +50,6 @@ def table(case: Case) -> pandas.DataFrame | None:
     made["frontier"] &= ~made["facet"].eq(SHARED)
     made.attrs = {"y": captions.axis_label(study), "caption": _caption(made)}
     return made
-
-
-def _numbers(values: pandas.Series) -> pandas.Series:
-    return pandas.to_numeric(values, errors="coerce").astype(float)
 
 
 def _differ(cost: pandas.Series) -> bool:
@@ -75,7 +71,7 @@ def _seconds(study: Study, known: pandas.DataFrame) -> pandas.Series:
 def _training_seconds(study: Study, known: pandas.DataFrame) -> pandas.Series:
     """The mean over done runs of the seconds of all of a run's training steps, where each was timed alone."""
     runs = study.runs[study.runs["status"] == "done"]
-    seconds = _numbers(runs["steps"]) * _numbers(runs["train/step_seconds"])
+    seconds = runs["steps"].astype(float) * runs["train/step_seconds"].astype(float)
     return known["cell"].map(seconds.groupby(runs["cell"]).mean()).astype(float)
 
 
@@ -126,15 +122,8 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     for row in rows.itertuples():
         colour, _, marker = page.encodings[row.cell]
         inside = "white" if row.diverged + row.failed else colour
-        look: dict[str, Any] = {
-            "fmt": marker,
-            "color": colour,
-            "markerfacecolor": inside,
-            "ms": 4.5,
-            "lw": 0.9,
-            "zorder": 3,
-        }
-        axis.errorbar(row.cost, row.mean, row.sd if row.n > 1 else None, **look)
+        look: dict[str, Any] = {"color": colour, "markerfacecolor": inside, "ms": 4.5, "lw": 0.9, "zorder": 3}
+        axis.errorbar(row.cost, row.mean, row.sd if row.n > 1 else None, fmt=marker, **look)
     frontier = rows[rows["frontier"]].sort_values("cost", kind="stable")
     axis.plot(frontier["cost"], frontier["mean"], color=style.MUTED, lw=0.9, zorder=1)
     known = rows["cost"]
@@ -153,4 +142,4 @@ def _short(x: float, _: Any) -> str:
     return format.show(x)
 
 
-KIND = Kind("pareto", "the endpoint against parameters, FLOPs and seconds", table, draw)
+KIND = Kind("the endpoint against parameters, FLOPs and seconds", table, draw)
