@@ -28,6 +28,8 @@ TITLES = {
 }
 INNER = ("_target_", "unit")  # keys that nobody types
 TYPES = {"bool": "true, false", "str": "a name", "list[str]": "a list", "list[int]": "a list", "list[float]": "a list"}
+# Settings of model forms and optimisers that are keys of the frame.
+FRAMED = {(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)}
 LINE = re.compile(r"( *)([\w.]+):(?: (.*?))?(?: +# (.*))?$")
 
 
@@ -110,14 +112,9 @@ def _settings(name: str, file: Path, group: str) -> str:
     found = [
         f"`{key}: {value}`" + f" ({_cell(comment)})" * bool(comment)
         for key, (value, comment) in entries(file)
-        if key not in ("_target_", "_partial_") and (group, key) not in _framed()
+        if key not in ("_target_", "_partial_") and (group, key) not in FRAMED
     ]
     return f"| `{name}` | {'<br>'.join(found)} |\n" if found else ""
-
-
-def _framed() -> set[tuple[str, str]]:
-    """Settings of model forms and optimisers that are keys of the frame."""
-    return {(section, field.name) for section, of in SECTIONS.items() for field in dataclasses.fields(of)}
 
 
 def _cell(text: str) -> str:

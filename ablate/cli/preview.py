@@ -37,8 +37,7 @@ def about(manifest: Manifest) -> list[str]:
     claims = list(manifest.claims.values())
     late = sum(not entry.registered for entry in claims)
     said = f"{late} post hoc: written when there were results" if late else "registered: written before any result"
-    lines = [f"question: {manifest.question}"] if manifest.question else []
-    lines += [f"tier: {manifest.tier}"] if manifest.tier else []
+    lines = naming.asked(manifest)
     lines += [f"zip: {', '.join(manifest.zip)} change together"] if manifest.zip else []
     return lines + ([f"{counted(len(claims), 'claim')}, {said}"] if claims else [])
 

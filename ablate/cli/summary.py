@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     `results` is the folder the study was read from, for the paths of failed runs; `wall_seconds` the sweep's duration.
     """
     table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
-    lines = [_title(study, wall_seconds), *_question(study.manifest), _scope(study), _metric(study)]
+    lines = [_title(study, wall_seconds), *naming.asked(study.manifest), _scope(study), _metric(study)]
     lines += [*_cells(cells), *_beside(study), *evidence.claim_lines(study.manifest, claims)]
     lines += [*_effects(study, table), *_common(study), *evidence.exchange_lines(study), *_placebos(study, table)]
     lines += _caveats(study, table, cells, claims)
@@ -41,12 +42,6 @@ def _title(study: Study, wall_seconds: float | None) -> str:
     counts = [f"{status.get(name, 0)} {name}" for name in ("diverged", "failed", "missing")]
     parts.append(", ".join([format.counted(len(study.runs), "run"), *counts[: 3 if "missing" in status else 2]]))
     return " · ".join([*parts, *([] if wall_seconds is None else [format.duration(wall_seconds)])])
-
-
-def _question(manifest: Manifest) -> list[str]:
-    """What the study's file asks, and which of its tiers ran."""
-    asked, tier = manifest.question, manifest.tier
-    return [f"question: {asked}"] * bool(asked) + [f"tier: {tier}"] * bool(tier)
 
 
 def _scope(study: Study) -> str:
@@ -88,43 +83,38 @@ def _metric(study: Study) -> str:
 
 
 def _cells(cells: pandas.DataFrame) -> list[str]:
-    shown = cells.head(ROWS)
-    places = format.decimals([shown["sd"].max()])
+    shown = list(cells.head(ROWS).itertuples())
+    places = format.decimals([cells.head(ROWS)["sd"].max()])
     # Only the first ± says what it is: the column is read downwards.
-    first = next((row.Index for row in shown.itertuples() if row.n > 1), None)
-    scores = [_score(row, places, row.Index == first) for row in shown.itertuples()]
-    sizes = [
-        format.size(row.params) if row.reference else format.percent(row.params_vs_reference)
-        for row in shown.itertuples()
-    ]
-    matched = [[_matched(row) for row in shown.itertuples()]] if "match" in shown else []
-    chosen = (
-        [[f"{row.tuned}={format.setting(row.tuned_value)}" for row in shown.itertuples()]] if "tuned" in shown else []
-    )
-    return [*_columns(list(shown["name"]), scores, sizes, *matched, *chosen), *_more(len(cells) - len(shown), "cell")]
+    first = next((row.Index for row in shown if row.n > 1), None)
+    rows = [_cell(row, _score(row, places, row.Index == first)) for row in shown]
+    return [*_columns(rows), *_more(len(cells) - len(shown), "cell")]
 
 
-def _matched(row: Any) -> str:
-    return f"{row.chosen}={row.chosen_value} ({format.remainder(row.match_difference)})"
+def _cell(row: Any, score: str) -> list[str]:
+    size = format.size(row.params) if row.reference else format.percent(row.params_vs_reference)
+    found = [row.name, score, size]
+    if hasattr(row, "match"):
+        found.append(f"{row.chosen}={row.chosen_value} ({format.remainder(row.match_difference)})")
+    if hasattr(row, "tuned"):
+        found.append(f"{row.tuned}={format.setting(row.tuned_value)}")
+    return found
 
 
 def _beside(study: Study) -> list[str]:
     """Beside the endpoint: other metrics that its task shows, other lengths, and other statistics of norms."""
-    metric = evidence.endpoint(study.manifest)
-    known = [name for name in study.runs if name.startswith(metric) and study.runs[name].notna().any()]
-    asked = {length for cell in study.manifest.cells for length in cell.config.eval.lengths}
-    lengths = {length: f"{metric}@{length}" for length in asked if f"{metric}@{length}" in known}
-    measured = [f"test/loss_{tag}" for tag in ("recalibrated", "batch")]
-    statistics = {
-        name.removeprefix("test/").replace("loss_", "" if metric == "test/loss" else "loss, "): name
-        for name in measured
-        if name in study.runs and study.runs[name].notna().any()
-    }
+    metric, runs = evidence.endpoint(study.manifest), study.runs
+    measured = {name for name in runs if runs[name].notna().any()}
+    asked = sorted({length for cell in study.manifest.cells for length in cell.config.eval.lengths})
+    lengths = {f"@{length}": name for length in asked if (name := f"{metric}@{length}") in measured}
+    of = "" if metric == "test/loss" else "loss, "
+    tags = ("recalibrated", "batch")
+    statistics = {f"{of}{tag}": name for tag in tags if (name := f"test/loss_{tag}") in measured}
     also = dict.fromkeys(name for task in study.manifest.tasks.values() for name in task.beside)
-    measured_too = {name: f"test/{name}" for name in also if f"test/{name}" in study.runs and f"test/{name}" != metric}
+    beside = {name: f"test/{name}" for name in also if f"test/{name}" in runs and f"test/{name}" != metric}
     return [
-        *_others(study, "also measured", measured_too),
-        *_others(study, "tested at other lengths", {f"@{length}": lengths[length] for length in sorted(lengths)}),
+        *_others(study, "also measured", beside),
+        *_others(study, "tested at other lengths", lengths),
         *_others(study, "with statistics other than the running ones", statistics),
     ]
 
@@ -138,7 +128,7 @@ def _others(study: Study, heading: str, metrics: dict[str, str]) -> list[str]:
     for tag, table in zip(metrics, tables, strict=True):
         places = format.decimals([table["sd"].max()])
         found += [[tag] * len(shown), [_score(row, places, False) for row in table.iloc[shown].itertuples()]]
-    return [heading, *_columns(*found)]
+    return [heading, *_columns(zip(*found, strict=True))]
 
 
 def _score(row: Any, places: int, first: bool) -> str:
@@ -169,18 +159,19 @@ def _effect_rows(table: pandas.DataFrame) -> list[str]:
     )
     shown = ordered.head(ROWS)
     places = format.decimals((shown["high"] - shown["low"]) / 2)
-    spans, verdicts = [], []
-    for row in shown.itertuples():
-        spans.append("" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places))
-        scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
-        said = format.verdict(row) + scale + evidence.assuming(row)
-        verdicts.append("; ".join(filter(None, (said, evidence.also_words(row.also)))))
-    worths = [
-        evidence.worth_words(row, "steps") if span else "" for row, span in zip(shown.itertuples(), spans, strict=True)
-    ]
-    counts = [format.over(row) for row in shown.itertuples()]
-    found = [list(shown["label"]), spans, counts, *([worths] if any(worths) else []), verdicts]
-    return [*_columns(*found), *_more(len(table) - len(shown), "effect")]
+    rows = [_effect(row, places) for row in shown.itertuples()]
+    if not any(worth for *_, worth, _ in rows):
+        rows = [(*start, verdict) for *start, _, verdict in rows]
+    return [*_columns(rows), *_more(len(table) - len(shown), "effect")]
+
+
+def _effect(row: Any, places: int) -> tuple[str, ...]:
+    """An effect's label, size, seeds, worth in steps, and verdict."""
+    span = "" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)
+    scale = " at this scale" * (row.verdict in ("better", "worse") and row.kind in ("main", "step"))
+    verdict = format.verdict(row) + scale + evidence.assuming(row)
+    told = "; ".join(filter(None, (verdict, evidence.also_words(row.also))))
+    return row.label, span, format.over(row), evidence.worth_words(row, "steps") if span else "", told
 
 
 def _heading(design: pandas.DataFrame) -> str:
@@ -200,10 +191,7 @@ def _common(study: Study) -> list[str]:
     if not study.manifest.tuning:
         return []
     heading, rows = evidence.common_rows(study.manifest)
-    shown = rows[:ROWS]
-    return [heading, *_columns(*map(list, zip(*shown, strict=True))), *_more(len(rows) - len(shown), "effect")] * bool(
-        rows
-    )
+    return [heading, *_columns(rows[:ROWS]), *_more(len(rows) - ROWS, "effect")] if rows else []
 
 
 def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
@@ -214,8 +202,8 @@ def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
     lines = [evidence.families(study.manifest, int(table["family"].sum()))]
-    lines += [*study.manifest.remarks, evidence.standing(study, table, claims) or ""]
-    lines += [evidence.unadjusted(study.manifest) or "", evidence.margin_line(study)]
+    lines += [*study.manifest.remarks, evidence.standing(study, table, claims)]
+    lines += [evidence.unadjusted(study.manifest), evidence.margin_line(study)]
     lines += [evidence.overfitting(study), *dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest.seeds) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
@@ -281,8 +269,8 @@ def _slower(study: Study) -> str:
     )
 
 
-def _columns(*given: list[str]) -> list[str]:
-    return [f"  {line}" for line in columns(list(zip(*given, strict=True)))]
+def _columns(rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"  {line}" for line in columns(list(rows))]
 
 
 def _more(count: int, noun: str) -> list[str]:

@@ -43,6 +43,11 @@ def endpoints(manifest: Manifest) -> dict[str, str]:
     return {cell.id: f"{split}/{named.get(cell.task, fallback)}" for cell in manifest.cells}
 
 
+def validated(manifest: Manifest) -> dict[str, str]:
+    """By cell, the metric of its endpoint on the validation split."""
+    return {cell: f"val/{metric.split('/')[-1]}" for cell, metric in endpoints(manifest).items()}
+
+
 def measures(manifest: Manifest) -> list[str]:
     """The metrics that cells are compared by: one, but for studies over several tasks."""
     return list(dict.fromkeys(endpoints(manifest).values()))
@@ -68,18 +73,22 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
     Without `metric` each cell is scored by that of its own task.
     """
     runs, own = study.runs, endpoints(study.manifest)
-    wanted = runs["cell"].map(own) if metric is None else pandas.Series(metric, runs.index)
-    values = pandas.Series(np.nan, runs.index)
-    for name in wanted.dropna().unique():
-        if name in runs:
-            values = values.mask(wanted == name, pandas.to_numeric(runs[name], errors="coerce"))
+    values = values_of(runs, own if metric is None else dict.fromkeys(own, metric))
     usable = values.where((runs["status"] == "done") & np.isfinite(values))
     table = runs.assign(value=usable).pivot(index="seed", columns="cell", values="value")
     return table.reindex(columns=list(own)).astype(float)
 
 
-def unadjusted(manifest: Manifest) -> str | None:
-    """Why the intervals are too narrow, in one sentence, when the looks were not planned; else None.
+def values_of(table: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
+    """What each row has of the metric of its cell, NaN where it has none."""
+    wanted, values = table["cell"].map(metrics), pandas.Series(np.nan, table.index)
+    for name in set(metrics.values()) & set(table):
+        values = values.mask(wanted == name, pandas.to_numeric(table[name], errors="coerce"))
+    return values
+
+
+def unadjusted(manifest: Manifest) -> str:
+    """Why the intervals are too narrow, in one sentence, when the looks were not planned; else nothing.
 
     Looks of `seeds=auto` are allowed for, as long as all are of the one sequence that the study has.
     """
@@ -96,7 +105,7 @@ def unadjusted(manifest: Manifest) -> str | None:
     elif any(look.planned for look in turned):
         how = f"seeds=auto stopped at these {len(present)} seeds"
     else:
-        return None
+        return ""
     return f"unadjusted: {how}, so these intervals miss the truth more often than they say"
 
 

@@ -38,6 +38,12 @@ def title(manifest: Manifest) -> str:
     return f"{varied}, {design.replace('_', ' ')}"
 
 
+def asked(manifest: Manifest) -> list[str]:
+    """What a study's file asks, and which of its tiers this is, a line each."""
+    told = {"question": manifest.question, "tier": manifest.tier}
+    return [f"{key}: {value}" for key, value in told.items() if value]
+
+
 def role(manifest: Manifest) -> str:
     """What a study is to another one; nothing of a study that stands for itself."""
     if manifest.confirms:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas
 
@@ -15,8 +13,7 @@ AXES = ("step", "tokens", "seconds")
 
 def metrics_of(study: Study) -> dict[str, str]:
     """Of each cell the validation metric, or its endpoint where that alone was logged."""
-    own = evidence.endpoints(study.manifest)
-    names = {cell: f"val/{metric.split('/')[-1]}" for cell, metric in own.items()}
+    own, names = evidence.endpoints(study.manifest), evidence.validated(study.manifest)
     alone = {cell for cell, name in names.items() if name not in study.curves and own[cell] in study.curves}
     return {cell: own[cell] if cell in alone else name for cell, name in names.items()}
 
@@ -32,7 +29,7 @@ def logged(study: Study) -> pandas.DataFrame:
     axes = [axis for axis in axes if axis != "seconds" or study.manifest.timing == "isolated"]
     if not axes or not set(metrics.values()) & set(curves):
         return pandas.DataFrame()
-    rows = curves[["cell", "seed"]].assign(value=_values(curves, metrics))
+    rows = curves[["cell", "seed"]].assign(value=evidence.values_of(curves, metrics))
     rows[axes] = curves[axes].apply(pandas.to_numeric, errors="coerce")
     if "seconds" in axes:
         rows["seconds"] -= rows.groupby(["cell", "seed"])["seconds"].transform("min")
@@ -41,14 +38,6 @@ def logged(study: Study) -> pandas.DataFrame:
     # A diverged run's last row may hold no finite loss; it still says where the run ended.
     ends = (rows["status"] == "diverged") & ~rows.duplicated(["cell", "seed"], keep="last")
     return rows[known | ends]
-
-
-def _values(curves: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
-    """What each row has of the metric of its cell, NaN where it has none."""
-    whose, found = curves["cell"].map(metrics), pandas.Series(math.nan, curves.index)
-    for metric in set(metrics.values()) & set(curves):
-        found = found.where(whose != metric, pandas.to_numeric(curves[metric], errors="coerce"))
-    return found
 
 
 def over_seeds(rows: pandas.DataFrame, by: list[str], also: tuple[str, ...] = ()) -> pandas.DataFrame:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ablate.cli.monitor.state import STATES, Runs, RunState, runs_of
+from ablate.cli.monitor.state import STATES, Runs, runs_of
 from ablate.cli.monitor.view import printable, table
-from ablate.config.errors import Corrupt
+from ablate.config.errors import Corrupt, first_line
 from ablate.config.groups import groups
 from ablate.format import counted
 from ablate.results.choose import manifest_of, refusing, studies
@@ -91,7 +91,11 @@ def report(rounds: list[Round], width: int, height: int = 1000) -> Group:
     everything = together(rounds)
     found = everything.by_state()
     above = [_title(rounds[-1].manifest), *_by_round(rounds), progress(everything)]
-    below = [*_failures(found.get("failed", [])), *_damages(everything.runs)]
+    failed = [
+        f"failed: {run.name}: {first_line(run.error())} · {run.run.result_file}" for run in found.get("failed", [])
+    ]
+    damaged = [f"damaged: {run.damage}; the run is trained again" for run in everything.runs if run.damage]
+    below = [*_first(failed, "failed"), *_first(damaged, "damaged")]
     if "running" not in found and not over(rounds):
         below.append(f"nothing is running; unless a launcher is about to, go on with: {rounds[-1].manifest.command}")
     below += filter(None, [forgotten(rounds[-1].manifest)])
@@ -135,14 +139,9 @@ def _by_round(rounds: list[Round]) -> list[str]:
     return lines if planned(rounds) else [*lines, "the study itself is planned when this has ended"]
 
 
-def _failures(failed: list[RunState]) -> list[str]:
-    lines = [f"failed: {run.name}: {run.error().splitlines()[0]} · {run.run.result_file}" for run in failed[:NAMED]]
-    return [*lines, f"and {len(failed) - NAMED} more failed"] if len(failed) > NAMED else lines
-
-
-def _damages(runs: list[RunState]) -> list[str]:
-    lines = [f"damaged: {run.damage}; the run is trained again" for run in runs if run.damage]
-    return [*lines[:NAMED], f"and {len(lines) - NAMED} more damaged"] if len(lines) > NAMED else lines
+def _first(lines: list[str], kind: str) -> list[str]:
+    """The first lines about runs of a kind, and how many more there are."""
+    return [*lines[:NAMED], f"and {len(lines) - NAMED} more {kind}"] if len(lines) > NAMED else lines
 
 
 def _config_dir(command: str) -> str | None:

@@ -86,7 +86,7 @@ class RunState:
     def state(self, now: float) -> str:
         """One of STATES: how it ended; running; interrupted: it has a checkpoint and nobody holds it; or queued."""
         if self.result:
-            return str(self.result.status)
+            return self.result.status
         if self.holder or self._growing(now):
             return "running"
         return "interrupted" if self.checkpoint else "queued"
@@ -98,7 +98,7 @@ class RunState:
             return (self.flops * pace.step, pace.step / pace.steps_per_second) if pace.steps_per_second else None
         steps, seconds = self.result.steps, self.result.seconds or {}
         total, setup = seconds.get("total"), seconds.get("setup", 0.0)  # which is long for a process's first run
-        if self.result.status == "failed" or not isinstance(steps, int) or not isinstance(total, float | int):
+        if self.result.status == "failed" or steps is None or total is None:
             return None
         return self.flops * steps, total - setup
 
@@ -118,7 +118,7 @@ class RunState:
         if self.result.status == "diverged":
             return f"diverged at step {'?' if self.result.steps is None else self.result.steps}"
         value = self.result.final.get(self.metric)
-        return f"done  {self.metric} {value:.3f}" if isinstance(value, float | int) else "done"
+        return "done" if value is None else f"done  {self.metric} {value:.3f}"
 
     def error(self) -> str:
         """What a failed run died of: the error's type and message."""
@@ -127,10 +127,8 @@ class RunState:
 
     def where(self) -> str:
         """The host, process and device that hold it; nothing where none does."""
-        if not self.holder:
-            return ""
         held = self.holder
-        return f"{held.host.partition('.')[0]}:{held.pid or '?'} {held.device}".rstrip()
+        return f"{held.host.partition('.')[0]}:{held.pid} {held.device}".rstrip() if held else ""
 
     def _growing(self, now: float) -> bool:
         """Whether it logged steps a short while ago, where it has no lease: after its last checkpoint, that is."""

@@ -77,7 +77,7 @@ def endings(runs: Runs) -> list[tuple[str, str]]:
         assert run.result
         count = f"[{i:{len(str(len(runs.runs)))}}/{len(runs.runs)}]"
         seconds = (run.result.seconds or {}).get("total")
-        took = f"  {duration(seconds)}" if isinstance(seconds, float | int) else ""
+        took = f"  {duration(seconds)}" if seconds is not None else ""
         again = "  resumed" if run.result.resumed else ""
         lines.append((run.result.status, printable(f"{count} {run.name} {run.ending()}{took}{again}")))
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import json
 import os
@@ -53,7 +54,7 @@ class Validator:
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
         self.budgets: dict[str, Budget] = {}
-        self.packages: dict[str, list[list[str]]] = {}
+        self.package_problems = functools.cache(package_problems)
 
     def validate(self, configs: Iterable[Config]) -> tuple[list[Checked], list[Problem]]:
         """The cells that pass, checked and counted, and everything that is wrong with the others, each problem once."""
@@ -112,10 +113,7 @@ class Validator:
     def user_problems(self, packages: list[str]) -> list[Problem]:
         """Packages of the user's own that cannot be imported, tried in a process of their own."""
         packages = [] if packages == MISSING else packages  # ??? is told as any key without a value
-        for package in packages:
-            if package not in self.packages:
-                self.packages[package] = package_problems(package)
-        return [Problem(*row) for package in packages for row in self.packages[package]]
+        return [problem for package in packages for problem in self.package_problems(package)]
 
     def arguments(self, config: Config) -> list[Problem]:
         """Problems of every component's target and arguments."""
@@ -280,12 +278,12 @@ def imported(package: str) -> None:
     importlib.import_module(package)
 
 
-def package_problems(package: str) -> list[list[str]]:
+def package_problems(package: str) -> list[Problem]:
     """What is wrong with a package of the user's own: it is none, or cannot be imported in a process of its own."""
     if why := package_problem(package):
-        return [["user", f"{package!r} {why}"]]
+        return [Problem("user", f"{package!r} {why}")]
     try:
         apart(partial(imported, package))
     except Failed as error:
-        return [["user", f"{package!r} cannot be imported ({error})"]]
+        return [Problem("user", f"{package!r} cannot be imported ({error})")]
     return []

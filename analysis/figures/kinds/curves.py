@@ -159,15 +159,14 @@ def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page) -> None:
     rows, start = rows.assign(x=rows["tokens"] / unit), _start(rows) / unit
     bands, whole = rows[rows["status"] == "done"], next(iter(panels.values()))
     for name, panel in panels.items():
-        _bands(panel, bands, "seconds" if name == "clock" else "x", page, marked=name != "whole")
-    last = bands[bands["x"] >= start]
-    for name, panel in panels.items():
+        x = "seconds" if name == "clock" else "x"
+        _bands(panel, bands, x, page, marked=name != "whole")
         if name == "whole":
             _whole(panel, rows)
         elif name == "all" and bands.empty:
             _limit(panel, rows.assign(low=rows["mean"], high=rows["mean"]))
         else:
-            _ending(panel, last, "seconds" if name == "clock" else "x", rows["x"].max())
+            _ending(panel, bands[bands["x"] >= start], x, rows["x"].max())
     for (cell, _), run in rows[rows["status"] == "diverged"].groupby(["cell", "seed"], sort=False):
         _cross(whole, run, page.encodings[str(cell)])
 
@@ -214,4 +213,4 @@ def _cross(axis: Axes, run: pandas.DataFrame, encoding: style.Encoding) -> None:
     axis.plot(run["x"].max(), y, "x", color=encoding.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
 
 
-KIND = Kind("curves", "the validation metric while training", table, draw)
+KIND = Kind("the validation metric while training", table, draw)

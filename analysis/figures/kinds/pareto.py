@@ -36,7 +36,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     study, known = case.study, case.cells
     if len({cell.task for cell in study.manifest.cells}) > 1:
         return None  # metrics of several tasks stand on no common axis
-    costs = {title: _numbers(known[name]) for name, title in BUDGETS.items() if name in known}
+    costs = {title: known[name].astype(float) for name, title in BUDGETS.items()}
     costs = {title: cost for title, cost in costs.items() if _differ(cost)}
     isolated = study.manifest.timing == "isolated"
     seconds = _seconds(study, known)
@@ -49,10 +49,6 @@ def table(case: Case) -> pandas.DataFrame | None:
     made["frontier"] &= ~made["facet"].eq(SHARED)
     made.attrs = {"y": captions.axis_label(study), "caption": _caption(made)}
     return made
-
-
-def _numbers(values: pandas.Series) -> pandas.Series:
-    return pandas.to_numeric(values, errors="coerce").astype(float)
 
 
 def _differ(cost: pandas.Series) -> bool:
@@ -118,15 +114,8 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     for row in rows.itertuples():
         colour, _, marker = page.encodings[row.cell]
         inside = "white" if row.diverged + row.failed else colour
-        look: dict[str, Any] = {
-            "fmt": marker,
-            "color": colour,
-            "markerfacecolor": inside,
-            "ms": 4.5,
-            "lw": 0.9,
-            "zorder": 3,
-        }
-        axis.errorbar(row.cost, row.mean, row.sd if row.n > 1 else None, **look)
+        look: dict[str, Any] = {"color": colour, "markerfacecolor": inside, "ms": 4.5, "lw": 0.9, "zorder": 3}
+        axis.errorbar(row.cost, row.mean, row.sd if row.n > 1 else None, fmt=marker, **look)
     frontier = rows[rows["frontier"]].sort_values("cost", kind="stable")
     axis.plot(frontier["cost"], frontier["mean"], color=style.MUTED, lw=0.9, zorder=1)
     known = rows["cost"]
@@ -145,4 +134,4 @@ def _short(x: float, _: Any) -> str:
     return format.show(x)
 
 
-KIND = Kind("pareto", "the endpoint against parameters, FLOPs and seconds", table, draw)
+KIND = Kind("the endpoint against parameters, FLOPs and seconds", table, draw)

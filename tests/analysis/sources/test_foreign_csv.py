@@ -136,7 +136,7 @@ REFUSED = [
     (table("ffn,seed,loss,params", '{c},{s},{v},"1,234"'), "line 2: params is “1,234”, which is not a number"),
     (table("ffn,seed,step,loss", "{c},{s},inf,{v}"), "line 2: step is “inf”, which is not a number"),
     (table("ffn,seed,status,loss", "{c},{s},finished,{v}"), "“finished”, which is not one of done, diverged, failed"),
-    (table("lr,seed,loss", "{c},{s},{v}", ("1e-3", "1e-2")), "no column is a factor; name those that are with --fac"),
+    (table("epoch,seed,loss", "{c},{s},{v}", ("1", "2")), "no column is a factor; name those that are with --factors"),
     (table("ffn,seed,epoch,loss", "{c},{s},1,{v}\n{c},{s},2,{v}1"), "; if epoch counts what was trained, call it step"),
 ]
 
@@ -150,6 +150,12 @@ def test_what_cannot_be_meant_is_one_line(
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.count("\n") == 1 and said in shown.err, shown.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_column_is_a_factor_by_what_it_holds_whatever_its_name(tmp_path: Path) -> None:
+    study = read(tmp_path, table("lr,host,seed,loss", "{c},h{i}{s},{s},{v}", ("1e-3", "1e-2")))
+    assert study.manifest.factors == {"lr": [0.001, 0.01]}
+    assert study.notes == ["columns that are neither factor nor metric, left out: host"]
 
 
 def test_a_text_of_several_lines_is_one(tmp_path: Path) -> None:
