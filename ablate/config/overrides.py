@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -39,7 +40,7 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
     zipped = any(text.startswith("zip=") for text in overrides)  # whose values come in pairs, each pair once
     for text in overrides:
         try:
-            override = OverridesParser.create().parse_override(text)
+            override = parsed(text)
             levels = list(expand(override, groups))
         except (HydraException, ValueError) as error:
             problems.append(Problem(text, unreadable(text, error)))
@@ -60,6 +61,13 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
         else:
             fixed.append(text)
     return Overrides(fixed, swept, problems)
+
+
+@functools.lru_cache(maxsize=100_000)
+def parsed(text: str) -> Override:
+    """An override as Hydra reads it.  Raises what Hydra raises."""
+    found: Override = OverridesParser.create().parse_override(text)
+    return found
 
 
 def twice(key: str, first: str, second: str) -> str:
