@@ -11,10 +11,10 @@ from typing import Any
 
 from ablate.config.errors import Problem
 from ablate.config.margin import wrong_margin
-from ablate.config.schema import MOST_SEEDS, TUNING_SEEDS, Config
+from ablate.config.schema import BY_STEPS, MOST_SEEDS, TUNING_SEEDS, Config
 
 # The keys that each way of matching chooses for a cell.
-CHOSEN = {"params": ("ffn.hidden", "ffn.mult"), "flops": ("ffn.hidden", "ffn.mult"), "flops_total": ("train.steps",)}
+CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | dict.fromkeys(BY_STEPS, ("train.steps",))
 TAKEN = ("export", "verify")  # commands of `ablate analyse`, which takes a study's name in the same place
 SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 

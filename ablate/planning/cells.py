@@ -24,6 +24,7 @@ class Cells:
     at: list[int]  # which cell each one is compared with
     tasks: dict[str, TaskFacts]  # by fingerprint
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before any of them trains
+    step_seconds: list[float] = dataclasses.field(default_factory=list)  # of each, where they are matched in seconds
 
     @property
     def labels(self) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from ablate.config.components import defaults_of
@@ -24,10 +26,12 @@ def describe_cells(
     labels: list[str],
     at: list[int],
     matched: list[Matched | None],
+    step_seconds: Sequence[float] = (),
 ) -> list[Cell]:
     """The manifest's rows of cells, each compared with the reference of its stratum, at `at`.
 
-    `names` are those of the cells' folders, `labels` what people read.
+    `names` are those of the cells' folders, `labels` what people read, `step_seconds` what was measured of each, if
+    anything was.
     """
     rows = []
     for i, cell in enumerate(checked):
@@ -44,6 +48,7 @@ def describe_cells(
                 flops_per_token=cell.budget.flops_per_token,
                 shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
                 matched=matched[i],
+                step_seconds=step_seconds[i] if step_seconds else None,
                 tokens_per_step=cell.config.train.batch_size * cell.task.positions,
                 batches=batches(cell.config, cell.task.fingerprint),
                 task=cell.task.fingerprint,
@@ -81,11 +86,19 @@ def recomposed(
     checked, problems = validator.validate(raw)
     if problems:
         raise PlanError(problems)
-    checked, matched = match_cells(settings.match, checked, labels, at, validator)
-    names = [row.name for row in cells.rows] * (len(raw) // len(cells.rows))
-    rows = describe_cells(checked, names, levels, labels, at, matched)
+    times = len(raw) // len(cells.rows)
+    names, step_seconds = [row.name for row in cells.rows] * times, cells.step_seconds * times
+    checked, matched = match_cells(settings.match, checked, labels, at, validator, step_seconds)
+    rows = describe_cells(checked, names, levels, labels, at, matched, step_seconds)
     refuse_equal(rows, checked, settings.allow_duplicates)
-    return Cells(factors, reference, rows, checked, raw, at, describe_tasks(checked))
+    return Cells(factors, reference, rows, checked, raw, at, describe_tasks(checked), step_seconds=step_seconds)
+
+
+def again(cells: Cells, settings: Config, raw: list[Config]) -> Cells:
+    """The same cells from other configurations."""
+    levels = [row.levels for row in cells.rows]
+    made = recomposed(cells, settings, cells.factors, cells.reference, raw, levels, cells.labels, cells.at)
+    return dataclasses.replace(made, notes=cells.notes)
 
 
 def held(seed: Seed) -> list[str]:

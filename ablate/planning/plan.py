@@ -27,6 +27,7 @@ from ablate.planning.describe import describe_cells
 from ablate.planning.kernels import with_kernels
 from ablate.planning.rounds import next_round
 from ablate.planning.runs import Plan
+from ablate.planning.step_seconds import with_step_seconds
 from ablate.planning.study import CheckedStudy, study_name
 
 
@@ -52,7 +53,7 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
         design = arrange(command)
         composition = compose_cells(design)
         cells = check_cells(composition)
-        return with_kernels(study_of(composition, cells))
+        return with_step_seconds(with_kernels(study_of(composition, cells)))
 
 
 @contextlib.contextmanager
