@@ -13,6 +13,7 @@ import platform
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy
 
@@ -22,7 +23,7 @@ from ablate.config.components import bind
 from ablate.config.designs import Aliases
 from ablate.config.errors import BadComponent, PlanError
 from ablate.config.groups import CONF, EXPERIMENTS
-from ablate.config.schema import Config
+from ablate.config.schema import typed
 from ablate.config.typed_json import Record, parse, record
 from ablate.planning.cells import Cells
 from ablate.planning.checks.kept import kept_file, read_kept, write_kept
@@ -54,7 +55,7 @@ class KeptStudy(Record):
     """A checked study as its file holds it."""
 
     command: str
-    settings: Config
+    settings: dict[str, Any]  # as they were composed: `auto` is what no stored configuration has
     factors: dict[str, list[Level]]
     reference: Levels
     rows: list[Cell]
@@ -73,7 +74,8 @@ class KeptStudy(Record):
         """The study, without what its cells were made of, which only other cells than its own would need."""
         cells = Cells(self.factors, self.reference, self.rows, [], [], self.at, self.tasks, self.found)
         beside = {"aliases": self.aliases, "remarks": self.remarks, "papers": self.papers}
-        return CheckedStudy(self.command, self.settings, cells, self.asked | beside, self.claims, notes=self.notes)
+        settings = typed(self.settings | {"user": []})
+        return CheckedStudy(self.command, settings, cells, self.asked | beside, self.claims, notes=self.notes)
 
 
 def finished(words: Sequence[str], config_dir: str | None) -> Plan | None:
@@ -98,7 +100,7 @@ def keep(place: Path, study: CheckedStudy) -> None:
         return
     kept = KeptStudy(
         command=study.command,
-        settings=settings,
+        settings=settings.as_json(),
         factors=cells.factors,
         reference=cells.reference,
         rows=cells.rows,
