@@ -1,6 +1,7 @@
 """Contrasts, intervals and verdicts from a study's tidy tables; nothing here reads a file or needs torch.
 
 effects(study)   a row per contrast: main effects, interactions, cells against the reference
+speed(study)     the same of the seconds of a training step, where runs were timed
 claims(study)    a row per claim of the study file: supported, contradicted or undecided
 cells(study)     a row per cell: mean and SD over seeds, what diverged, failed or is missing
 applicable, read_claims, fraction_of  the grammar of claims and margins
@@ -14,7 +15,7 @@ from ablate.evidence.claims.sentences import claim_lines, moved, sized, spread
 from ablate.evidence.confounds import also_lines, also_words
 from ablate.evidence.contrasts import ALIASED, ESTIMABLE, Contrast, bases, changes, contrasts, strata
 from ablate.evidence.divergence import divergence, divergence_of
-from ablate.evidence.effects import Noise, effects, headline, noise
+from ablate.evidence.effects import Noise, effects, headline, noise, speed
 from ablate.evidence.equivalence import margin_line, margin_of, margin_words
 from ablate.evidence.family import ALPHA, families, registered
 from ablate.evidence.noise_floor import Floor, floors, placebo_lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -23,8 +24,10 @@ from ablate.evidence.step_equivalents import WORTH, worths
 from ablate.evidence.tuned import given
 from ablate.format import OPEN, counted
 from ablate.results.naming import no_evidence
+from ablate.results.speed import is_timed
 from ablate.results.study import Study
 
+STEP = "train/step_seconds"
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
 SIZES = ["d_z", "correlation", "superiority", "smallest", "margin", "margin_steps"]
 GROUNDS = [
@@ -91,6 +94,17 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["given"] = given(study.manifest)
     left = [MATCHED] * (study.manifest.match != "none")
     return table[[*NAMES, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]
+
+
+def speed(study: Study) -> pandas.DataFrame:
+    """The effects on the seconds of a training step, a family of their own; empty of a study that is not timed.
+
+    The study's margin and its exchange runs are about its endpoint, and say nothing here.
+    """
+    if not is_timed(study.manifest) or study.runs[STEP].isna().all():
+        return pandas.DataFrame()
+    bare = dataclasses.replace(study, manifest=dataclasses.replace(study.manifest, margin=None), beside={})
+    return effects(bare, STEP)
 
 
 def _correct(table: pandas.DataFrame) -> None:

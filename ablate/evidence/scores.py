@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas
 
+from ablate.config.claims import SPEED
+from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import correlated, paired, wilson
@@ -57,6 +59,8 @@ def lower_is_better(manifest: Manifest, metric: str) -> bool:
     """Whether less of a metric is better, as the study's tasks say, at any length; bits per byte go with the loss."""
     name = measured_as(metric)
     known = {key: way for task in manifest.tasks.values() for key, way in task.metrics.items()}
+    if metric in SPEED:
+        return SPEED[metric] == "min"
     if name not in known:
         raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(known)}")
     return bool(known[name] == "min")
@@ -157,7 +161,7 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     how = manifest.match
     if how == "none" or cell.matched is None:
         return {}
-    chosen = "train.steps" if how == "flops_total" else "ffn.hidden"
+    chosen = "train.steps" if how in BY_STEPS else "ffn.hidden"
     found = {"match": how, "chosen": chosen, "chosen_value": flat(cell.config.as_json())[chosen]}
     return found | {"match_difference": cell.matched.difference}
 

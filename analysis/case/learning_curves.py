@@ -6,6 +6,7 @@ import numpy as np
 import pandas
 
 from ablate import evidence
+from ablate.results.speed import is_timed
 from ablate.results.study import Study
 
 AXES = ("step", "tokens", "seconds")
@@ -21,18 +22,20 @@ def metrics_of(study: Study) -> dict[str, str]:
 def logged(study: Study) -> pandas.DataFrame:
     """What done and diverged runs logged of the metric of their cell: cell, seed, status, value, and axes.
 
-    Axes are those of step, tokens and seconds that were logged.  Seconds count from the first row, since how long a
-    start took is no part of training, and are there only where each run had the machine for itself.
+    Axes are step and tokens, where they were logged, and of runs that were timed the seconds that their training steps
+    took, without evaluations and compiling.
     """
     curves, metrics = study.curves, metrics_of(study)
     axes = [axis for axis in AXES if axis in curves and curves[axis].notna().any()]
-    axes = [axis for axis in axes if axis != "seconds" or study.manifest.timing == "isolated"]
+    axes = [axis for axis in axes if axis != "seconds" or (is_timed(study.manifest) and "step" in axes)]
     if not axes or not set(metrics.values()) & set(curves):
         return pandas.DataFrame()
     rows = curves[["cell", "seed"]].assign(value=evidence.values_of(curves, metrics))
     rows[axes] = curves[axes].apply(pandas.to_numeric, errors="coerce")
     if "seconds" in axes:
-        rows["seconds"] -= rows.groupby(["cell", "seed"])["seconds"].transform("min")
+        took = study.runs[["cell", "seed", "train/step_seconds"]]
+        rows = rows.drop(columns="seconds").merge(took, on=["cell", "seed"])
+        rows["seconds"] = rows["step"] * rows.pop("train/step_seconds").astype(float)
     rows = rows.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
     known = np.isfinite(rows["value"]) & rows["status"].isin(["done", "diverged"])
     # A diverged run's last row may hold no finite loss; it still says where the run ended.

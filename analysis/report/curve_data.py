@@ -58,7 +58,7 @@ def series(case: Case) -> Series | None:
 
 
 def _title(manifest: Manifest, axis: str) -> str:
-    return {"tokens": "training tokens", "seconds": "seconds from the first step on"}.get(axis, axis)
+    return {"tokens": "training tokens", "seconds": "seconds of training steps"}.get(axis, axis)
 
 
 def _put(shelf: Shelf, values: np.ndarray) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ablate import evidence, format
 from ablate.config.citations import Entry, short
+from ablate.config.schema import BY_STEPS
 from ablate.format import listed, ranged, said_metric
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
@@ -95,9 +96,10 @@ def _matching(case: Case) -> Iterator[str]:
     manifest = case.study.manifest
     held = naming.matched(manifest)
     if held:
-        chosen = "numbers of steps" if manifest.match == "flops_total" else "FFN widths"
+        chosen = "numbers of steps" if manifest.match in BY_STEPS else "FFN widths"
+        how = ", by the median seconds of a step, measured before the study began" * (manifest.match == "seconds")
         quantity, _, within = held.partition(": ")[2].partition(" within ")
-        yield f"The cells' {chosen} were chosen so that {quantity} are within {within} of the reference's."
+        yield f"The cells' {chosen} were chosen so that {quantity} are within {within} of the reference's{how}."
 
 
 def _tuning(case: Case) -> Iterator[str]:

@@ -12,6 +12,7 @@ import pandas
 from ablate import format
 from ablate.format import listed, ranged
 from ablate.results.records import Cell, Manifest
+from ablate.results.speed import is_timed
 from ablate.results.tables import planned_cells
 from analysis.case import Case
 from analysis.writing.bibliography import mention
@@ -123,8 +124,13 @@ def machine(case: Case) -> Iterator[str]:
         yield f"The code is that of commit{'s' * (len(known['commit']) > 1)} {commits}{changed}{beside}."
     if "seconds" in runs and runs["seconds"].notna().any():
         took = format.duration(float(runs["seconds"].sum()))
-        speed = "" if manifest.timing == "isolated" else "; speed is not compared"
+        speed = "" if is_timed(manifest) else "; speed is not compared"
         yield f"Training and evaluation took {took} in sum over runs{_compute(case)}{speed}."
+    if is_timed(manifest):
+        yield (
+            "Runs were trained one at a time, the cells of a seed in turn, every other seed backwards; seconds of a "
+            "training step are means after the first few steps, without evaluations and compiling."
+        )
 
 
 def _packages(config: Any) -> set[str]:

@@ -31,8 +31,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     """A row per evaluation: of a cell the mean and mean ± SD over its done seeds, of a diverged run what it logged.
 
     Columns: cell, label, facet, metric, status (done, diverged), seed (of a diverged run), tokens, seconds, mean, low,
-    high, n.  Seconds are counted from the first row that was logged, and averaged over seeds; NaN where runs shared the
-    machine, which tells no speed.
+    high, n.  Seconds are those of training steps, averaged over seeds; NaN where runs shared the machine.
     """
     study, known = case.study, logged(case.study)
     by = "tokens" if "tokens" in known else "step"  # runs of other programs may not say how many tokens they saw
@@ -81,7 +80,7 @@ def _labels(case: Case) -> dict[str, str]:
 
 def _caption(case: Case, rows: pandas.DataFrame) -> str:
     cross = "; × where a diverged run ended" * bool((rows["status"] == "diverged").any())
-    timed = "; seconds from the first step on, evaluation included" * bool(rows["seconds"].notna().any())
+    timed = "; seconds of training steps, evaluation left out" * bool(rows["seconds"].notna().any())
     what = ", ".join(dict.fromkeys(rows["metric"]))
     end = "; enlarged: the end" if _enlarged(rows) else "; without step 0" * any(map(_cut, _groups(rows)))
     return f"{what}: {band_text(case.cells['n'])}{end}{timed}{cross}"

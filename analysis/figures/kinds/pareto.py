@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from ablate import evidence, format
+from ablate.results.speed import is_timed
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
@@ -38,10 +39,10 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None  # metrics of several tasks stand on no common axis
     costs = {title: known[name].astype(float) for name, title in BUDGETS.items()}
     costs = {title: cost for title, cost in costs.items() if _differ(cost)}
-    isolated = study.manifest.timing == "isolated"
-    seconds = _seconds(study, known)
+    isolated = is_timed(study.manifest)
+    seconds = _training_seconds(study, known) if isolated else _seconds(study, known)
     if seconds.notna().any() and (costs or (isolated and _differ(seconds))):
-        costs["seconds" if isolated else SHARED] = seconds
+        costs["seconds of training steps" if isolated else SHARED] = seconds
     if not costs or not known["mean"].notna().any():
         return None
     lower = evidence.lower_is_better(study.manifest, evidence.endpoint(study.manifest))
@@ -65,6 +66,13 @@ def _seconds(study: Study, known: pandas.DataFrame) -> pandas.Series:
     done = study.runs.loc[study.runs["status"] == "done", ["cell", "seed"]]
     mean = last.merge(done, on=["cell", "seed"]).groupby("cell")["seconds"].mean()
     return known["cell"].map(mean).astype(float)
+
+
+def _training_seconds(study: Study, known: pandas.DataFrame) -> pandas.Series:
+    """The mean over done runs of the seconds of all of a run's training steps, where each was timed alone."""
+    runs = study.runs[study.runs["status"] == "done"]
+    seconds = runs["steps"].astype(float) * runs["train/step_seconds"].astype(float)
+    return known["cell"].map(seconds.groupby(runs["cell"]).mean()).astype(float)
 
 
 def _rows(known: pandas.DataFrame, title: str, cost: pandas.Series, lower: bool) -> pandas.DataFrame:

@@ -178,7 +178,7 @@ def test_a_hundred_thousand_rows(tmp_path: Path) -> None:
     assert set(evidence.effects(study)["n"]) == {20}
 
 
-def wide(fields: tuple[str, ...], columns: int = 10_000) -> str:
+def wide(fields: tuple[str, ...], columns: int = 4_000) -> str:
     """A CSV of many columns beside a factor, a seed and a loss; each column takes these values in turn."""
     rows = [
         f"{c},{s},{value(i, s)},"
@@ -188,10 +188,10 @@ def wide(fields: tuple[str, ...], columns: int = 10_000) -> str:
     return "\n".join(["ffn,seed,test/loss," + ",".join(f"c{j}" for j in range(columns)), *rows])
 
 
-def test_ten_thousand_columns_cost_seconds_and_are_not_spelled_out(tmp_path: Path) -> None:
+def test_thousands_of_columns_cost_seconds_and_are_not_spelled_out(tmp_path: Path) -> None:
     start = time.process_time()
     study = read(tmp_path, wide(tuple(f".{i}" for i in range(10, 99))))
-    assert time.process_time() - start < 20  # of the processor, which others' work does not add to
+    assert time.process_time() - start < 8  # of the processor, which others' work does not add to
     assert list(study.manifest.factors) == ["ffn"] and max(map(len, study.notes)) < 300
 
 
