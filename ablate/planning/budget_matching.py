@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Iterable
 from functools import cache
 
-from ablate.config.errors import PlanError, Problem
+from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.schema import COMPONENTS
 from ablate.format import first_of, percent
-from ablate.planning.checks.validate import Checked, Refused, Validator
+from ablate.planning.checks.validate import Checked, Validator
 from ablate.results.records import Matched
 
 STEP = 8  # widths that hardware likes
@@ -56,8 +56,8 @@ def match_cells(
     for i, cell in enumerate(cells):
         try:
             brought.append(cell if at[i] == i else bring(how, cell, cells[at[i]], validator))
-        except Refused as error:
-            problems.append(Problem(error.problem.key or "match", f"{names[i]}: {error.problem.message}"))
+        except BadComponent as error:
+            problems.append(Problem(error.key or "match", f"{names[i]}: {first_line(error)}"))
     if problems:
         raise PlanError(problems)
     return brought, [remainder(how, cell, cells[at[i]]) for i, cell in enumerate(brought)]
@@ -90,9 +90,9 @@ def left_over(matched: Matched) -> str:
 
 
 def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> Checked:
-    """A cell with the width, or the steps, that come nearest to its reference.  Raises Refused beyond FAR."""
+    """A cell with the width, or the steps, that come nearest to its reference.  Raises BadComponent beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
-        raise Refused("match", "its data are not its reference's, so nothing can be held equal; write match=none")
+        raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
     target = AMOUNTS[how](reference)
     found = lengthen(cell, target) if how == "flops_total" else widen(how, cell, target, validator)
     left = remainder(how, found, reference)
@@ -101,7 +101,7 @@ def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> 
     if abs(left.difference) > FAR or not 1 / EXTREME <= changed <= EXTREME:
         where = f"train.steps={config.train.steps}" if how == "flops_total" else f"ffn.hidden={config.ffn['hidden']}"
         message = f"{left_over(left)} against its reference at best, with {where}"
-        raise Refused("match", f"{message}; leave it out or write match=none")
+        raise BadComponent("match", f"{message}; leave it out or write match=none")
     return found
 
 

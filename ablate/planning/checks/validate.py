@@ -71,7 +71,7 @@ class Validator:
         self.user_problems(config.user)
         importlib.import_module("torch._dynamo")  # counting loads it: a second of every such process
         if ours:  # made before, as what is known of packages is, or each such process would make it again
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(BadComponent):
                 self.task(resolve_auto(config))
         try:
             found = beside(config, partial(self.described, config))
@@ -106,8 +106,8 @@ class Validator:
                 config = config.with_value("data.context", task.context)
                 checked = self.checked(config, task)
                 found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
-            except Refused as error:
-                found.append(error.problem)
+            except BadComponent as error:
+                found.append(Problem(error.key, first_line(error)))
         return found + worker_problems(config), checked
 
     def user_problems(self, packages: list[str]) -> list[Problem]:
@@ -132,29 +132,30 @@ class Validator:
         return found
 
     def task(self, config: Config) -> Any:
-        """The cell's task.  Raises Refused when the data are not there or not enough."""
+        """The cell's task.  Raises BadComponent when the data are not there or not enough."""
         key = json.dumps([config.data, config.model._target_], sort_keys=True)
         if key not in self.tasks:
             try:
                 self.tasks[key] = build_task(config)
             except BadComponent as error:
-                raise Refused(error.key, f"{error}{fitting(config) if error.key == 'data' else ''}") from None
+                raise BadComponent(error.key, f"{error}{fitting(config) if error.key == 'data' else ''}") from None
             except (ValueError, OSError) as error:
-                raise Refused("" if str(error).startswith("data.") else "data", error) from None
+                raise BadComponent("" if str(error).startswith("data.") else "data", str(error)) from None
         return self.tasks[key]
 
     def checked(self, config: Config, task: Any) -> Checked:
-        """The cell with its budget, and with the width that its FFN was built with.  Raises Refused as `build` does."""
+        """The cell with its budget, and the width that its FFN was built with.  Raises BadComponent as `build` does."""
         budget = self.build(config, task)
         if "hidden" in config.ffn and budget.hidden is not None:  # one model, one configuration
             config = config.with_value("ffn.hidden", budget.hidden)
         return Checked(config, task, budget)
 
     def build(self, config: Config, task: Any) -> Budget:
-        """Build and count the cell's model.  Raises Refused when the pieces do not fit each other."""
+        """Build and count the cell's model.  Raises BadComponent when the pieces do not fit each other."""
         about = estimate(config, task.vocab)
         if about > MOST:
-            raise Refused("model", f"would have about {plain(about)} parameters; write a smaller model.dim or layers")
+            size = f"would have about {plain(about)} parameters"
+            raise BadComponent("model", f"{size}; write a smaller model.dim or layers")
         whole = config.as_json()
         parts = {group: whole[group] for group in (*COMPONENTS, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
@@ -173,13 +174,13 @@ def facts_for_counting(task: Any) -> list[Any]:
 
 
 def counted_or_refused(config: Config, task: Any) -> dict[str, Any]:
-    """The budget of a cell's model as plain data.  Raises Refused where it cannot be built."""
+    """The budget of a cell's model as plain data.  Raises BadComponent where it cannot be built."""
     try:
         found = beside(config, partial(counted, config, task))
     except Failed as error:
-        raise Refused("", error) from None
+        raise BadComponent("", str(error)) from None
     if "problem" in found:
-        raise Refused(*found["problem"])
+        raise BadComponent(*found["problem"])
     return found
 
 
@@ -224,14 +225,6 @@ def fitting(config: Config) -> str:
 def targets(group: str) -> list[tuple[str, str]]:
     """Every variant of a group of the project's own, and what it is made of."""
     return [(name, yaml.safe_load(file.read_text())["_target_"]) for name, file in groups()[group].items()]
-
-
-class Refused(Exception):
-    """One problem that ends the checks of a cell."""
-
-    def __init__(self, key: str, message: object):
-        self.problem = Problem(key, first_line(message))
-        super().__init__(str(self.problem))
 
 
 def resolve_auto(config: Config) -> Config:
