@@ -24,6 +24,7 @@ from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
 from ablate.config.schema import COMPONENTS, Config, typed
 from ablate.config.targets import package_problem
+from ablate.config.typed_json import parse
 from ablate.data.build import build_task
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
@@ -82,7 +83,7 @@ class Validator:
             return problems, None
         task = self.task(resolve_auto(config)) if ours else Described(found["task"])
         checked = dataclasses.replace(typed(found["config"]), user=config.user)
-        return [], Checked(checked, task, budget_from(found["budget"]))
+        return [], Checked(checked, task, parse(Budget, found["budget"]))
 
     def described(self, config: Config) -> dict[str, Any]:
         """What `examine` finds, as plain data."""
@@ -90,7 +91,7 @@ class Validator:
         if problems or checked is None:
             return {"problems": problems}
         facts = facts_of(checked.task, checked.config)
-        return {"problems": [], "config": checked.config.as_json(), "budget": checked.budget._asdict(), "task": facts}
+        return {"problems": [], "config": checked.config.as_json(), "budget": checked.budget.as_json(), "task": facts}
 
     def examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """All that is wrong with a cell, and the cell, checked and counted, where it can be built."""
@@ -163,7 +164,7 @@ class Validator:
             make = partial(counted_or_refused, config, task)
             # What is not ours may depend on more than its code.
             found = make() if is_foreign(config) else kept_json("budget", [parts, facts_for_counting(task)], make)
-            self.budgets[key] = budget_from(found)
+            self.budgets[key] = parse(Budget, found)
         return self.budgets[key]
 
 
@@ -188,19 +189,13 @@ def counted(config: Config, task: Any) -> dict[str, Any]:
     """The budget of a cell's model, or the problem that keeps it from being built, as plain data."""
     try:
         build_init(config, task)
-        return count(config, task)._asdict()
+        return count(config, task).as_json()
     except BadComponent as error:
         return {"problem": [error.key, str(error)]}
     except ValueError as error:
         return {"problem": ["", str(error)]}
     except Exception as error:  # a component of the user's own can fail in any way
         return {"problem": ["", f"the model cannot be built ({type(error).__name__}: {error}){origin(error)}"]}
-
-
-def budget_from(found: dict[str, Any]) -> Budget:
-    """A budget from plain data."""
-    shapes = {name: (role, tuple(shape)) for name, (role, shape) in found["shapes"].items()}
-    return Budget(**found | {"shapes": shapes, "unused": tuple(found["unused"])})
 
 
 def origin(error: Exception) -> str:
