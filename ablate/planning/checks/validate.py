@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import yaml
 from omegaconf import MISSING
 
 from ablate.config.components import SHAPE, WIRING, argument_problems, resolve
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
+from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import COMPONENTS, Config, typed
 from ablate.config.targets import package_problem
 from ablate.config.typed_json import parse
@@ -219,7 +219,7 @@ def fitting(config: Config) -> str:
 
 def targets(group: str) -> list[tuple[str, str]]:
     """Every variant of a group of the project's own, and what it is made of."""
-    return [(name, yaml.safe_load(file.read_text())["_target_"]) for name, file in groups()[group].items()]
+    return [(name, read_plain(file)["_target_"]) for name, file in groups()[group].items()]
 
 
 def resolve_auto(config: Config) -> Config:
