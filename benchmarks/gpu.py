@@ -43,6 +43,7 @@ PARTS = [
     Part("card", "memory_estimate", 120),
     Part("variants", "variants", 210),
     Part("attention", "attention", 120),
+    Part("attention", "rules", 180),
     Part("attention", "dropout_masks", 90),
     Part("parity", "parity", 180),
     Part("parity", "compiled_cells", 240),

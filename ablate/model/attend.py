@@ -1,4 +1,4 @@
-"""The product at the heart of attention, by two backends that give the same numbers."""
+"""The product at the heart of attention, by three backends that give the same numbers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from ablate.model.dropout import Dropout
 
@@ -23,15 +24,23 @@ def attend(
     dropout: Dropout | None = None,
     scale: float | None = None,
     window: int | None = None,
+    slopes: Tensor | None = None,  # (H,), where the bias is −slope · |t − s|
 ) -> Tensor:  # (B, H, T, D)
     """softmax(Q Kᵀ · scale + bias) V over the keys that a query may see; a causal query t sees the keys ≤ t.
 
     Without `scale` it is 1 / √D; with a window a query sees the keys less than `window` positions away.
-    Fused, but for training with dropout on the shares: the fused kernel draws from a global generator.  Nor with a
+    Fused, but for training with dropout on the shares, which no fused kernel drops by a mask of ours.  Nor with a
     bias on the CPU: its fused kernel has no gradient of one, and under vmap torch does not notice and takes it anyway.
     Nor for short sequences on the CPU, in bf16 or compiled: see `few_scores`.
+
+    On a GPU windows and slopes are told to FlexAttention where it has a kernel: see `takes_rules`.  All else is handed
+    to scaled_dot_product_attention as a (T, S) mask or an (H, T, S) bias: what is eager or padded, and a bias that is
+    trained, such as T5's, whose gradient FlexAttention would add up in no fixed order.
     """
     dropped = dropout is not None and dropout.p > 0 and dropout.training
+    rules = slopes is not None or (window is not None and bias is None)
+    if rules and not dropped and mask is None and takes_rules(query):
+        return attend_flex(query, key, value, causal, slopes, scale, window)
     if dropped or (query.device.type == "cpu" and (bias is not None or few_scores(query, key))):
         return attend_explicit(query, key, value, causal, bias, mask, dropout, scale, window)
     return attend_fused(query, key, value, causal, bias, mask, None, scale, window)
@@ -43,6 +52,11 @@ def few_scores(query: Tensor, key: Tensor) -> bool:
     on CPUs with slower fused kernels (benchmarks/step.py)."""
     fast = query.dtype is torch.bfloat16 or torch.compiler.is_compiling()
     return fast and query.shape[-2] * key.shape[-2] <= FEW
+
+
+def takes_rules(query: Tensor) -> bool:
+    """Whether FlexAttention has a kernel for these queries: on a GPU, in a compiled model, from 16 features a head."""
+    return query.device.type == "cuda" and torch.compiler.is_compiling() and query.shape[-1] >= 16
 
 
 def attend_explicit(
@@ -105,6 +119,34 @@ def attend_fused(
     if bias is not None and seen is not None:
         bias = bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=seen if bias is None else bias, scale=scale)
+
+
+def attend_flex(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    causal: bool,
+    slopes: Tensor | None = None,
+    scale: float | None = None,
+    window: int | None = None,
+) -> Tensor:
+    """`attend` through FlexAttention (Dong 2024, arXiv 2412.05496), which passes over blocks that no query sees.
+
+    Compiled into one kernel, which holds neither scores nor bias; eagerly it computes all of them, as a test does.
+    """
+
+    def seen(batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        near = t - s if causal else (t - s).abs()
+        return near >= 0 if window is None else (near >= 0) & (near < window)
+
+    def biased(score: Tensor, batch: Tensor, head: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        return score - slopes[head] * (t - s).abs()  # type: ignore[index]  # only where there are slopes
+
+    sizes = query.shape[-2], key.shape[-2]
+    blocks = create_block_mask(seen, None, None, *sizes, device=query.device) if causal or window else None
+    given = query.to(value.dtype), key.to(value.dtype), value  # autocast leaves what norms made of queries and keys
+    found: Tensor = flex_attention(*given, None if slopes is None else biased, blocks, scale)
+    return found
 
 
 def visible(query: Tensor, key: Tensor, causal: bool, mask: Tensor | None, window: int | None) -> Tensor | None:

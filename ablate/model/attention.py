@@ -49,7 +49,8 @@ class GQA(nn.Module):
         """The values that each query finds, heads side by side: (B, T, H · D)."""
         query, key, value = self.project(x, x if memory is None else memory, places)
         window = self.window if memory is None else None
-        return self.merge(attend(query, key, value, causal, places.bias, mask, self.dropout, self.scale, window))
+        how = self.dropout, self.scale, window, places.slopes
+        return self.merge(attend(query, key, value, causal, places.bias, mask, *how))
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, D), keys and values (B, H, S, D), as their products are taken."""

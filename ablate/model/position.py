@@ -18,6 +18,7 @@ class Places(NamedTuple):
 
     rotation: tuple[Tensor, Tensor] | None = None  # cosines and signed sines (T, R) for the first R features
     bias: Tensor | None = None  # added to the scores, broadcast to (B, H, T, T)
+    slopes: Tensor | None = None  # (H,), where the bias is −slope · |t − s|, for kernels that compute it themselves
 
 
 class Position(nn.Module):
@@ -106,10 +107,11 @@ class ALiBi(Position):
         super().__init__()
         self.heads = heads
 
-    def places(self, x: Tensor, causal: bool) -> Places:  # bias: (H, T, T)
+    def places(self, x: Tensor, causal: bool) -> Places:  # bias: (H, T, T), slopes: (H,)
         dtype = torch.promote_types(x.dtype, torch.float32)
         t = torch.arange(x.shape[-2], device=x.device, dtype=dtype)
-        return Places(bias=-self.slopes(t)[:, None, None] * (t[:, None] - t).abs())
+        slopes = self.slopes(t)
+        return Places(bias=-slopes[:, None, None] * (t[:, None] - t).abs(), slopes=slopes)
 
     def slopes(self, like: Tensor) -> Tensor:
         """One slope per head (H,)."""

@@ -60,6 +60,38 @@ def tried(
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
+def rules(given: Given, found: Findings) -> None:
+    """Windows and ALiBi's slopes told to FlexAttention, compiled, in bf16; at a toy size eagerly, without gradients."""
+    from ablate.model.attend import attend_explicit, attend_flex
+    from ablate.model.position import ALiBi
+
+    table: dict[str, float] = {}
+    for length, causal, (window, sloped) in itertools.product(
+        given.pick([24], [192, 1024]), (True, False), ((16, False), (None, True), (16, True))
+    ):
+        told = ALiBi(HEADS).places(torch.zeros(1, length, 1, device=given.device), causal)
+        torch.compiler.reset()
+        by_rules = attend_flex if given.toy else torch.compile(attend_flex, fullgraph=True, dynamic=False)
+        tensors, _ = made(length, None, None, torch.bfloat16, given.device)
+        exact, _ = made(length, None, None, torch.float64, "cpu")
+        bias = told.bias.double().cpu() if sloped else None
+        if given.toy:
+            tensors, exact = [x.detach() for x in tensors], [x.detach() for x in exact]
+        out = by_rules(*tensors, causal, told.slopes if sloped else None, None, window)
+        expected = attend_explicit(*exact, causal, bias, window=window)
+        pairs = list(zip(with_gradients(out, tensors), with_gradients(expected, exact), strict=True))
+        name = " ".join([f"T={length}", *["causal"] * causal, *["window"] * bool(window), *["slopes"] * sloped])
+        table[name] = max(float((a.double().cpu() - b).abs().max() / b.abs().max()) for a, b in pairs)
+        found.expect(table[name] < NEAR, f"{name}: {table[name]} of the largest entry is wrong")
+    found.tell(worst=worst(table), apart=table)
+
+
+def with_gradients(out: Tensor, tensors: list[Tensor]) -> list[Tensor]:
+    """An output and the gradients of a weighted sum of it, where there are any."""
+    weights = torch.linspace(-1, 1, out.shape[-1], device=out.device, dtype=out.dtype)
+    return [out.detach(), *(torch.autograd.grad((out * weights).sum(), tensors) if out.requires_grad else ())]
+
+
 def made(
     length: int, padded: str | None, biased: str | None, dtype: torch.dtype, device: str
 ) -> tuple[list[Tensor], Tensor | None]:

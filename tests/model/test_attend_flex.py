@@ -1,0 +1,113 @@
+"""Attention by rules, as a GPU's kernel is told them, in float64 on the CPU; where it is taken, and in whole models."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import pytest
+import torch
+from test_variants import LM, built, jitter, loss_of, some_inputs
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import flex_attention
+
+from ablate.model import attend as module
+from ablate.model.attend import attend, attend_explicit, attend_flex, takes_rules
+from ablate.model.dropout import Dropout
+from ablate.model.position import ALiBi
+
+HEADS, T = 3, 9
+RULES = list(itertools.product((True, False), (None, 3), (False, True)))
+
+
+@pytest.fixture
+def gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FlexAttention with gradients on the CPU, where it has no kernel for them but knows how to compute them."""
+    monkeypatch.setattr(flex_attention, "_validate_device", lambda query, key, value: None)
+    torch._dynamo.reset()
+
+
+def given() -> list[Tensor]:
+    """Queries, keys and values."""
+    draw = torch.Generator().manual_seed(0)
+    return [torch.randn(2, HEADS, T, 5, dtype=torch.float64, generator=draw).requires_grad_() for _ in range(3)]
+
+
+def both(causal: bool, window: int | None, sloped: bool, backend: str) -> tuple[list[Tensor], list[Tensor]]:
+    """Outputs and gradients, by rules and as explicit products."""
+    told = ALiBi(HEADS).places(torch.zeros(1, T, 1, dtype=torch.float64), causal)
+    compiled = torch.compile(attend_flex, backend=backend, fullgraph=True)
+    one, other = given(), given()
+    by_rules = compiled(*one, causal, told.slopes if sloped else None, 0.3, window)
+    explicit = attend_explicit(*other, causal, told.bias if sloped else None, None, None, 0.3, window)
+    return (
+        [by_rules, *torch.autograd.grad(by_rules.sin().sum(), one)],
+        [explicit, *torch.autograd.grad(explicit.sin().sum(), other)],
+    )
+
+
+@pytest.mark.usefixtures("gradients")
+@pytest.mark.parametrize(("causal", "window", "sloped"), RULES)
+def test_rules_are_the_explicit_bias_and_mask(causal: bool, window: int | None, sloped: bool) -> None:
+    found, expected = both(causal, window, sloped, "aot_eager")
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("gradients")
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("cell", [{"position": "alibi"}, {"position": "alibi", "attention": "window"}], ids=str)
+def test_a_model_that_is_told_rules_computes_the_same(
+    cell: dict[str, str], causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one graph without a break, as on a GPU; the eager model beside it has explicit products."""
+    form = LM if causal else ("encoder", "mlm")
+    eager = jitter(built(cell, form=form, layers=1).double(), 0.05)
+    by_rules, calls, inputs = copy.deepcopy(eager), [], some_inputs(form)
+
+    def counted(*args: object) -> Tensor:
+        calls.append(args)
+        return attend_flex(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "attend_flex", counted)
+    monkeypatch.setattr(module, "takes_rules", lambda query: torch.compiler.is_compiling())
+    by_rules.compile(backend="aot_eager", fullgraph=True)
+    losses = [loss_of(model, inputs) for model in (eager, by_rules)]
+    for loss in losses:
+        loss.backward()
+    assert calls
+    torch.testing.assert_close(losses[0], losses[1], rtol=1e-12, atol=0)
+    for (name, mine), theirs in zip(eager.named_parameters(), by_rules.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-9, atol=1e-12, msg=name)
+
+
+@pytest.mark.usefixtures("gradients")
+def test_what_a_norm_made_of_queries_and_keys_is_of_the_type_of_the_values() -> None:
+    query, key, value = (x.detach().float() for x in given())
+    found = torch.compile(attend_flex, backend="aot_eager")(query, key, value.bfloat16(), True)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), attend_explicit(query, key, value, True), rtol=0.05, atol=0.05)
+
+
+def test_rules_are_for_gpus_and_compiled_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeTensorMode():
+        wide, narrow = (torch.empty(1, 1, 4, size, device="cuda") for size in (16, 8))
+    assert not takes_rules(wide), "eagerly"
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert takes_rules(wide) and not takes_rules(narrow) and not takes_rules(torch.empty(1, 1, 4, 16))
+
+
+def test_padding_dropout_and_trained_biases_keep_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*args: object) -> Tensor:
+        raise AssertionError("by rules")
+
+    monkeypatch.setattr(module, "takes_rules", lambda query: True)
+    monkeypatch.setattr(module, "attend_flex", never)
+    told = ALiBi(HEADS).places(torch.zeros(1, T, 1), True)
+    everything = [x.detach() for x in given()]
+    attend(*everything, True)
+    attend(*everything, True, told.bias, None, None, None, 3)  # of such a bias, as T5's, nothing is known
+    attend(*everything, True, told.bias, torch.ones(2, T), None, None, None, told.slopes)
+    attend(*everything, True, told.bias, None, Dropout(0.5), None, None, told.slopes)
+    with pytest.raises(AssertionError, match="by rules"):
+        attend(*everything, True, told.bias, None, None, None, None, told.slopes)
