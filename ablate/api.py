@@ -76,6 +76,9 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     if is_local(hydras) and lacks_device(planned):
         said = "cuda is not available here; write train.device=cpu, or hydra/launcher=… for jobs where it is"
         raise PlanError([Problem("train.device", said)])
+    if not is_local(hydras) and planned.manifest.timing:
+        said = "isolated runs are trained one after another on one machine; leave hydra/launcher out"
+        raise PlanError([Problem("timing", said)])
     return planned
 
 

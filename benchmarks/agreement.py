@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +39,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--steps", type=int, default=800)
     asked = parser.parse_args()
-    torch.set_num_threads(1)
     words = ["-m", "+preset=gpt2", "scale=small", "data=text", f"data.path={asked.text}", "data.tokenizer=char"]
     words += [f"seeds={asked.seeds}", f"train.steps={asked.steps}", "train.precision=fp32,bf16", "study=agreement"]
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +47,9 @@ def main() -> None:
         config = study.manifest.cells[0].config
     losses = study.runs.pivot(index="seed", columns="train.precision", values="test/loss").sort_index()
     ours, bf16 = losses["fp32"].to_numpy(), losses["bf16"].to_numpy()
-    reference = np.array([plain_loop(config, int(seed), asked.steps) for seed in losses.index])
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        seeds = [int(seed) for seed in losses.index]
+        reference = np.array(list(pool.map(partial(plain_loop, config, steps=asked.steps), seeds)))
     print(f"test loss over {asked.seeds} seeds of {asked.steps} steps: {ours.mean():.4f}, SD {ours.std(ddof=1):.4f}")
     told("float32 against the plain loop", ours - reference)
     told("bf16 against float32", bf16 - ours)

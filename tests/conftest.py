@@ -53,22 +53,27 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def composed_once() -> Iterator[None]:
     """Each choice of shipped variants is composed once for all tests: it depends on files that no test changes."""
     from ablate.config.compose import Composer
-    from ablate.config.groups import groups
 
-    made: dict[tuple[str, ...], Any] = {}
-    compose, shipped = Composer.chosen, groups()
+    kept: dict[str, dict[Any, Any]] = {name: {} for name in ("made", "sections", "beyond", "settable")}
+    begin = Composer.__init__
 
-    def chosen(self: Composer, choices: tuple[str, ...]) -> Any:
-        pairs = [text.lstrip("+").split("=", 1) for text in choices]
-        if not all(len(pair) == 2 and pair[1] in shipped.get(pair[0], ()) for pair in pairs):
-            return compose(self, choices)
-        if choices not in made:
-            made[choices] = compose(self, choices)
-        return made[choices]
+    def begin_with_kept(self: Composer, groups: Any) -> None:
+        begin(self, groups)
+        for name, found in kept.items():  # what a folder of a test's own adds stays its own
+            setattr(self, name, {**found} if groups.folder else found)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Composer, "chosen", chosen)
+        patch.setattr(Composer, "__init__", begin_with_kept)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def fonts_without_layout() -> None:
+    """PDFs embed fonts without the tables that lay text out, which nobody reads there: a quarter of an analysis."""
+    if "matplotlib" in sys.modules:
+        from fontTools.subset import Options
+
+        Options._drop_tables_default = [*Options._drop_tables_default, "GSUB", "GPOS", "GDEF"]
 
 
 @pytest.fixture(scope="session")

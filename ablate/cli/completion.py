@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.groups import experiments, groups
-from ablate.config.schema import SECTIONS, STUDY_KEYS
+from ablate.config.schema import SECTIONS, WHOLE
 from ablate.results.choose import studies
 
 ADDED = ("preset", "experiment")  # groups that the reference model has no variant of: +preset=llama
@@ -37,7 +37,7 @@ def choices(before: list[str], prefix: str, commands: Iterable[str]) -> list[str
     keys = [f"{'+' * (name in ADDED)}{name}=" for name in [*groups(), "experiment"]]
     own = [(section, field.name) for section, frame in SECTIONS.items() for field in dataclasses.fields(frame)]
     keys += [f"{section}.{name}=" for section, name in own if not name.startswith("_")]
-    return [*([] if before else commands), *keys, *(f"{key}=" for key in STUDY_KEYS)]
+    return [*([] if before else commands), *keys, *(f"{key}=" for key in WHOLE)]
 
 
 def variants(key: str) -> Iterable[str]:

@@ -49,7 +49,8 @@ keys (see conf/config.yaml and conf/scale/ for the values)
   train.steps train.batch_size train.eval_every train.log_every train.device train.precision train.parallel
   train.diagnostics train.compile train.products train.average
   optim.lr optim.warmup optim.weight_decay optim.betas optim.clip optim.schedule optim.floor
-  match=params|flops       widths by the reference match=flops_total    steps by the reference
+  match=params|flops       widths by the reference match=seconds|flops_total     steps by the reference
+  timing=isolated          one run at a time, so that speed is compared
   results_dir=DIR          dry_run=true            keep=weights|all|none         user=[my_package]
   reuse=same|any|none      of runs on disk         allow_duplicates=true         tier=NAME of a study file
 --hydra-help shows Hydra's own options."""

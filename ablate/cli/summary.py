@@ -11,10 +11,12 @@ from typing import Any
 import pandas
 
 from ablate import evidence, format
+from ablate.evidence.effects import STEP
 from ablate.format.columns import columns
 from ablate.results import naming
 from ablate.results.manifest import newer
 from ablate.results.records import Cell, Manifest
+from ablate.results.speed import is_timed
 from ablate.results.study import Study
 from ablate.results.tables import planned_cells
 
@@ -30,7 +32,8 @@ def summary(study: Study, results: Path = Path("results"), wall_seconds: float |
     table, cells, claims = evidence.effects(study), evidence.cells(study), evidence.claims(study)
     lines = [_title(study, wall_seconds), *naming.asked(study.manifest), _scope(study), _metric(study)]
     lines += [*_cells(cells), *_beside(study), *evidence.claim_lines(study.manifest, claims)]
-    lines += [*_effects(study, table), *_common(study), *evidence.exchange_lines(study), *_placebos(study, table)]
+    lines += [*_effects(study, table), *_speed(study), *_common(study)]
+    lines += [*evidence.exchange_lines(study), *_placebos(study, table)]
     lines += _caveats(study, table, cells, claims)
     return "\n".join([*lines, *_trouble(study, results), _next(study, table, results)])
 
@@ -186,6 +189,16 @@ def _heading(design: pandas.DataFrame) -> str:
     return f"effects, {how} {seeds} seeds, simultaneous 95 % intervals" + f", {assumes}" * bool(assumes)
 
 
+def _speed(study: Study) -> list[str]:
+    """What a training step takes in each cell, and the effects on that, where runs were timed."""
+    table = evidence.speed(study)
+    if table.empty:
+        return []
+    shown = evidence.headline(table)
+    took = _others(study, "seconds of a training step, on this machine", {"s": STEP})
+    return [*took, "effects on the seconds of a training step, a family of their own", *_effect_rows(shown)]
+
+
 def _common(study: Study) -> list[str]:
     """The effects with all cells at the same value of what was tuned, beside the scored ones."""
     if not study.manifest.tuning:
@@ -202,8 +215,8 @@ def _placebos(study: Study, table: pandas.DataFrame) -> list[str]:
 
 def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, claims: pandas.DataFrame) -> list[str]:
     lines = [evidence.families(study.manifest, int(table["family"].sum()))]
-    lines += [*study.manifest.remarks, evidence.standing(study, table, claims) or ""]
-    lines += [evidence.unadjusted(study.manifest) or "", evidence.margin_line(study)]
+    lines += [*study.manifest.remarks, evidence.standing(study, table, claims)]
+    lines += [evidence.unadjusted(study.manifest), evidence.margin_line(study)]
     lines += [evidence.overfitting(study), *dict.fromkeys(n for n in cells["notes"] if n)]
     if len(study.manifest.seeds) == 1 and len(table):
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
@@ -213,10 +226,8 @@ def _caveats(study: Study, table: pandas.DataFrame, cells: pandas.DataFrame, cla
         found = {noise.kind.replace("step", "main"): noise for noise in noises}
         if "main" in found and math.isfinite(found["main"].finds[0]):
             lines.append(_noise(found, cells[cells["metric"] == metric]) + f" in {metric}" * (len(metrics) > 1))
-    return [
-        *(line for line in lines if line),
-        "intervals cover seeds only; speed not compared (runs shared the machine)",
-    ]
+    shared = "; speed not compared (runs shared the machine)" * (not is_timed(study.manifest))
+    return [*(line for line in lines if line), f"intervals cover seeds only{shared}"]
 
 
 def _noise(found: dict[str, evidence.Noise], cells: pandas.DataFrame) -> str:

@@ -18,6 +18,8 @@ from ablate.format.settings import is_number
 from ablate.format.suggest import instead
 
 BESIDE = ("metric", "margin", "at")
+NUMBER = "write a number"
+SPEED = {"train/step_seconds": "min", "train/tokens_per_second": "max"}  # of studies with timing=isolated
 
 
 def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> tuple[dict[str, Claim], list[Problem]]:
@@ -46,16 +48,27 @@ def _fixed(claim: Claim, at: Side) -> Claim:
     return dataclasses.replace(claim, at={key: level for key, level in at.items() if key not in own} | claim.at)
 
 
-def metric_problems(claims: dict[str, Claim], tasks: list[dict[str, str]], lengths: list[int]) -> list[Problem]:
-    """Claims about metrics that no run of this study has; `tasks` holds each task's metrics, `lengths` eval.lengths."""
+def metric_problems(
+    claims: dict[str, Claim], tasks: list[dict[str, str]], lengths: list[int], timed: bool = False
+) -> list[Problem]:
+    """Claims about metrics that no run of this study has; `tasks` holds each task's metrics, `lengths` eval.lengths.
+
+    `timed` says whether its runs are, so that they have a speed.
+    """
     known = {f"test/{name}" for metrics in tasks for name in metrics}
     known |= {"test/bpb"} if "test/loss" in known else set()
+    known |= SPEED.keys() if timed else set()
     found = []
     for name, claim in claims.items():
         if claim.metric is None:
             continue
         plain, _, length = claim.metric.partition("@")
-        if plain not in known:
+        if plain in SPEED and not timed:
+            found.append(Problem(f"claims.{name}", f"{plain} is compared of runs with timing=isolated alone; write it"))
+        elif plain in SPEED and isinstance(claim.margin, str):
+            message = f"margin: {claim.margin} is a share of the training steps, which is worth no {plain}; {NUMBER}"
+            found.append(Problem(f"claims.{name}", message))
+        elif plain not in known:
             message = f"no such metric: {claim.metric}; {instead(plain, sorted(known))}"
             found.append(Problem(f"claims.{name}", message))
         elif length and length not in map(str, lengths):

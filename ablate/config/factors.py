@@ -12,8 +12,8 @@ from ablate.config.command import Command
 from ablate.config.compose import Composed
 from ablate.config.designs import DESIGNS, Aliases, Cell, lay_out, size
 from ablate.config.errors import Problem
+from ablate.config.overrides import parsed as read
 from ablate.config.schema import COMPONENTS, LATER_GROUPS
-from ablate.config.settable import parsed as read
 
 MOST = 10_000  # cells: composing more takes longer than anybody waits
 FEW = 4  # factors that the label of a reference spells out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -17,7 +18,7 @@ from ablate.config.errors import Problem, first_line
 from ablate.config.frame_checks import misshapen
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import COMPONENTS, SECTIONS, STUDY_KEYS, Config
+from ablate.config.schema import COMPONENTS, SECTIONS, WHOLE, Config
 
 KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 
@@ -39,7 +40,7 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
     zipped = any(text.startswith("zip=") for text in overrides)  # whose values come in pairs, each pair once
     for text in overrides:
         try:
-            override = OverridesParser.create().parse_override(text)
+            override = parsed(text)
             levels = list(expand(override, groups))
         except (HydraException, ValueError) as error:
             problems.append(Problem(text, unreadable(text, error)))
@@ -62,11 +63,18 @@ def parse(overrides: list[str], groups: Groups) -> Overrides:
     return Overrides(fixed, swept, problems)
 
 
+@functools.lru_cache(maxsize=100_000)
+def parsed(text: str) -> Override:
+    """An override as Hydra reads it.  Raises what Hydra raises."""
+    found: Override = OverridesParser.create().parse_override(text)
+    return found
+
+
 def twice(key: str, first: str, second: str) -> str:
     """What to say of a key that is given two values: Hydra would take the last without a word."""
     if first == second:
         return f"{key} is given twice; write it once"
-    compare = f", or {key}={first},{second} to compare them" * (key not in STUDY_KEYS and not key.startswith("eval."))
+    compare = f", or {key}={first},{second} to compare them" * (key not in WHOLE and not key.startswith("eval."))
     return f"{key} is given twice, as {first} and {second}; write one{compare}"
 
 
@@ -93,7 +101,7 @@ def misused(override: Override, levels: list[str], known: Iterable[str]) -> str 
     if sweep and key == "seeds":
         values = ",".join(level.partition("=")[2] for level in levels)
         return f"would be several sweeps; for just these seeds write seeds=[{values}]"
-    if sweep and key.partition(".")[0] in STUDY_KEYS:
+    if sweep and key.partition(".")[0] in WHOLE:
         return f"{key} belongs to the whole study and takes one value"
     if sweep and key.startswith("eval."):
         return f"{key} changes what is measured, not the model; it takes one value"

@@ -26,8 +26,9 @@ LARGEST = 10**9  # that a size or a count of steps can be
 LARGEST_SEED = 2**53
 # Keys and groups that came after the first release, which everything else has been in: with the value, or the variant,
 # that says that all is as it was before.  A cell with that one keeps its key; any other value is part of it.
-LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0}
+LATER: dict[str, Any] = {"train.products": "torch", "eval.val_share": 1.0, "timing": "shared"}
 LATER_GROUPS: dict[str, str] = {}
+BY_STEPS = ("seconds", "flops_total")  # matches that choose steps; the others choose widths
 # Of a run's own keys: what changes no number of its training.
 NO_NUMBERS = ("train.parallel", "train.checkpoint_seconds", "eval.lengths", "data.path", "data.name")
 
@@ -150,7 +151,7 @@ class Config:
     seeds_max: int = at_least(5, MOST_SEEDS)
     confirm: int | None = dataclasses.field(default=None, metadata={"range": (1, MOST_SEEDS)})
     reference: Any = None
-    match: str = one_of("none", "params", "flops", "flops_total")
+    match: str = one_of("none", "params", "flops", "seconds", "flops_total")
     design: str = one_of("grid", "one_at_a_time", "leave_one_out", "cumulative", "fractional")
     zip: list[str] = dataclasses.field(default_factory=list)
     hold: Any = dataclasses.field(default_factory=list)
@@ -164,9 +165,15 @@ class Config:
     reuse: str = one_of("same", "any", "none")
     allow_duplicates: bool = False
     keep: str = one_of("weights", "all", "none")
+    timing: str = one_of("shared", "isolated")
     user: list[str] = dataclasses.field(default_factory=list)
     unit: str | None = None
     unread: dict[str, Any] = dataclasses.field(default_factory=dict, metadata={"omegaconf_ignore": True})
+
+    @property
+    def apart(self) -> bool:
+        """Whether its runs are its study's own: no other study takes those that are timed beside their partners."""
+        return self.reuse == "none" or self.timing == "isolated"
 
     @property
     def known(self) -> bool:
@@ -190,7 +197,8 @@ class Config:
 SECTIONS = {"model": Model, "train": Train, "optim": Optim, "eval": Eval, "seed": Seed, "tune": Tune}
 KEYS = tuple(field.name for field in dataclasses.fields(Config) if field.name != "unread")
 # What decides which runs there are and how they are carried out, but no run's numbers.
-STUDY_KEYS = tuple(key for key in KEYS if key not in (*COMPONENTS, *SECTIONS, "data") or key == "tune")
+STUDY_KEYS = tuple(key for key in KEYS if key not in (*COMPONENTS, *SECTIONS, "data", "timing") or key == "tune")
+WHOLE = (*STUDY_KEYS, "timing")  # the keys of a whole study; this one is part of its runs' keys, for their seconds
 
 
 def typed(plain: dict[str, Any]) -> Config:
@@ -221,6 +229,8 @@ def stored(value: object) -> Config:
     for name, part in parts.items():
         if lacking := [key for key, value in vars(part).items() if isinstance(value, str) and value == MISSING]:
             raise ValueError(f"has no {name}{lacking[0]} in a configuration")
+    if plain and not isinstance(found.train.compile, bool):  # of which anything else would pass for true
+        raise ValueError(f"has train.compile={found.train.compile!r}, neither true nor false, in a configuration")
     return found
 
 

@@ -11,13 +11,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.override_parser.types import OverrideType
 from hydra.errors import HydraException
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ablate.config.overrides import refuse_misshapen
+from ablate.config.overrides import parsed, refuse_misshapen
 
 
 class Settable:
@@ -51,13 +50,6 @@ class Settable:
 def set_keys(config: DictConfig, texts: Iterable[str]) -> None:
     """Set keys as Hydra does.  Raises what Hydra and OmegaConf raise."""
     ConfigLoaderImpl._apply_overrides_to_config([parsed(text) for text in texts], config)
-
-
-@functools.lru_cache(maxsize=100_000)
-def parsed(text: str) -> Override:
-    """An override as Hydra reads it.  Raises what Hydra raises."""
-    found: Override = OverridesParser.create().parse_override(text)
-    return found
 
 
 def sets_a_value(text: str) -> bool:

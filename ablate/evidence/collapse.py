@@ -19,7 +19,7 @@ from scipy import stats
 from ablate import format
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS, inside
-from ablate.evidence.estimates import Scored, estimate_of, groups, sums
+from ablate.evidence.estimates import Scored, estimate_of, sums
 from ablate.evidence.normality import alarmed, normality
 from ablate.evidence.scores import is_share
 from ablate.evidence.statistics import Estimate, interval
@@ -72,7 +72,7 @@ def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
     room = guess - best if guess > best else math.inf
     fallen = np.isinf(values) | (sign * values > best + LOST * room)
     left = np.where(fallen, math.nan, values)
-    parts, together = groups(found.study.manifest, weights)
+    parts, together = found.groups(weights)
     at = [[names.index(name) for name in part] for part in parts]
     solved = [sums(left[:, i], part) for i, part in zip(at, parts, strict=True)]
     return Collapse(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ablate.config.schema import NO_NUMBERS
+from ablate.config.schema import BY_STEPS, NO_NUMBERS
 from ablate.evidence.contrasts import Contrast, contrasts
 from ablate.format import counted, setting
 from ablate.format.settings import flat
@@ -15,7 +15,7 @@ SECTIONS = ("norm", "ffn", "residual", "position", "attention", "init", "model",
 # Widths follow from a variant's rule, and their cost is shown; the others change no run's numbers.
 ASIDE = {*NO_NUMBERS, "ffn.hidden", "train.device"}
 CHOSEN = {"params": {"ffn.mult", "ffn.multiple_of"}, "flops": {"ffn.mult", "ffn.multiple_of"}}
-CHOSEN |= {"flops_total": {"train.steps", "optim.warmup"}}
+CHOSEN |= {how: {"train.steps", "optim.warmup"} for how in BY_STEPS}
 NAMED = 3  # settings that a line spells out
 
 

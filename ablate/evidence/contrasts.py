@@ -15,6 +15,7 @@ from ablate.results.naming import assigned, named
 from ablate.results.records import Cell, Manifest
 
 ALIASED = "aliased with"  # how the note begins of an effect that is the sum of several
+NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
 Levels = dict[str, Any]
 
 
@@ -35,6 +36,11 @@ class Contrast:
     label: str
     weights: dict[str, float]
     note: str = ""
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What it is called, as columns of a table."""
+        return {name: getattr(self, name) for name in NAMES}
 
     def side(self, sign: int) -> dict[str, float]:
         """The absolute weights of one side: +1 for the level, −1 for the reference."""

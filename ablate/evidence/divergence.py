@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.evidence.contrasts import contrasts
+from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.estimates import groups
 from ablate.evidence.family import worded
 from ablate.evidence.statistics import benjamini_hochberg, holm, wilson
@@ -17,7 +17,6 @@ from ablate.format import CROSSED
 from ablate.results.study import Study
 
 LEVEL = 0.05
-NAMES = ["kind", "factor", "level", "reference", "stratum", "label"]
 COUNTS = [f"{name}{side}" for side in ("", "_reference") for name in ("diverged", "ended", "low", "high")]
 TESTED = ["n", "paired", "p", "p_holm", "p_bh", "family", "verdict"]
 
@@ -31,7 +30,7 @@ def divergence(study: Study) -> pandas.DataFrame:
     """
     found, lost = [each for each in contrasts(study.manifest) if each.kind not in CROSSED], _lost(study)
     rows = [
-        {name: getattr(contrast, name) for name in NAMES}
+        contrast.names
         | _compared(study, lost, list(contrast.side(1)), list(contrast.side(-1)))
         | {"family": contrast.kind != "cell"}
         for contrast in found

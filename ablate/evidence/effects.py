@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import pandas
 from ablate.evidence.claims.step_units import in_units
 from ablate.evidence.collapse import collapse_of, seen_words, within_margin
 from ablate.evidence.confounds import also_of_each
-from ablate.evidence.contrasts import Contrast, contrasts
+from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.equivalence import PAIRS, SEEDS, Margin, inside, margin_of
 from ablate.evidence.estimates import MATCHED, estimate_row, scored
 from ablate.evidence.family import ALPHA, worded
@@ -23,9 +24,10 @@ from ablate.evidence.step_equivalents import WORTH, worths
 from ablate.evidence.tuned import given
 from ablate.format import OPEN, counted
 from ablate.results.naming import no_evidence
+from ablate.results.speed import is_timed
 from ablate.results.study import Study
 
-CONTRAST = ["kind", "factor", "level", "reference", "stratum", "label"]
+STEP = "train/step_seconds"
 ESTIMATE = ["n", "mean", "sd", "low", "high", "p", "p_holm", "p_bh", "verdict", "note"]
 SIZES = ["d_z", "correlation", "superiority", "smallest", "margin", "margin_steps"]
 GROUNDS = [
@@ -69,13 +71,10 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     seeds finds four times in five at `alpha`, the row's own SD being an estimate; NaN where so few find nothing.
     """
     found, all_scores = contrasts(study.manifest), scored(study, metric)
-    rows = [
-        columns_of(each) | estimate_row(all_scores, each) | {"collapse": collapse_of(all_scores, each)}
-        for each in found
-    ]
-    table = pandas.DataFrame(rows, columns=[*OF_ROWS, *CONTRAST, *ESTIMATE, *GROUNDS, MATCHED])
+    rows = [each.names | estimate_row(all_scores, each) | {"collapse": collapse_of(all_scores, each)} for each in found]
+    table = pandas.DataFrame(rows, columns=[*OF_ROWS, *NAMES, *ESTIMATE, *GROUNDS, MATCHED])
     table["family"] = np.array([contrast.kind != "cell" for contrast in found], dtype=bool)
-    table["unadjusted"] = unadjusted(study.manifest) is not None
+    table["unadjusted"] = bool(unadjusted(study.manifest))
     margin = margin_of(study.manifest)
     trend = table["kind"] == "trend"  # a slope, of which a margin of differences says nothing
     table["margin"], table["margin_steps"] = np.where(trend, np.nan, margin.size), np.where(trend, np.nan, margin.steps)
@@ -94,12 +93,18 @@ def effects(study: Study, metric: str | None = None) -> pandas.DataFrame:
     table["also"] = ["; ".join(others) for others in also_of_each(study.manifest, found)]
     table["given"] = given(study.manifest)
     left = [MATCHED] * (study.manifest.match != "none")
-    return table[[*CONTRAST, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]
+    return table[[*NAMES, *ESTIMATE, *GROUNDS, "also", "given", *WORTH, *left]]
 
 
-def columns_of(contrast: Contrast) -> dict[str, str]:
-    """What a contrast is called, in the columns of effects."""
-    return {name: getattr(contrast, name) for name in CONTRAST}
+def speed(study: Study) -> pandas.DataFrame:
+    """The effects on the seconds of a training step, a family of their own; empty of a study that is not timed.
+
+    The study's margin and its exchange runs are about its endpoint, and say nothing here.
+    """
+    if not is_timed(study.manifest) or study.runs[STEP].isna().all():
+        return pandas.DataFrame()
+    bare = dataclasses.replace(study, manifest=dataclasses.replace(study.manifest, margin=None), beside={})
+    return effects(bare, STEP)
 
 
 def _correct(table: pandas.DataFrame) -> None:

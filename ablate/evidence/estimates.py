@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
+from ablate.config.claims import SPEED
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.normality import normality
 from ablate.evidence.scores import endpoints, is_share, lower_is_better, scores
@@ -44,6 +45,11 @@ class Scored(NamedTuple):
         table = self.ranked if ranked else self.values
         return np.asarray(table.to_numpy()[:, [self.at[cell] for cell in cells]])
 
+    def groups(self, weights: dict[str, float]) -> tuple[list[dict[str, float]], bool]:
+        """See `groups`; of speed seeds pair whatever the batches are: runs of one seed are timed beside each other."""
+        timed = all(self.metrics[cell] in SPEED for cell in weights)
+        return ([weights], True) if timed else groups(self.study.manifest, weights)
+
 
 def scored(study: Study, metric: str | None = None) -> Scored:
     """The scores of a study by each cell's own metric, or all by one."""
@@ -61,7 +67,7 @@ def scored(study: Study, metric: str | None = None) -> Scored:
 def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:
     """The columns of `effects` that need no other row."""
     cells, names = found.cells, list(contrast.weights)
-    parts, together = groups(found.study.manifest, contrast.weights)
+    parts, together = found.groups(contrast.weights)
     values = [sums(found.of(w), w) for w in parts]
     estimate = estimate_of(values, together)
     different = len({cells[name].task for name in names}) > 1

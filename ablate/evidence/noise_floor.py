@@ -34,9 +34,9 @@ class Floor(NamedTuple):
     upper: float
 
 
-def floors(study: Study, metric: str | None = None) -> list[Floor]:
+def floors(study: Study) -> list[Floor]:
     """A row per kind of placebo, over the seeds in which it and the reference ended with a number."""
-    values = scores(study, metric or endpoint(study.manifest))
+    values = scores(study, endpoint(study.manifest))
     cells = {cell.levels[KEY]: cell.id for cell in study.manifest.cells}
     plain = values[cells[None]]
     return [_floor(str(kind), (values[cell] - plain).dropna().to_numpy()) for kind, cell in cells.items() if kind]
@@ -115,8 +115,7 @@ def placebo_lines(table: pandas.DataFrame, placebos: Study) -> list[str]:
 
 def _undrawn(manifest: Manifest, table: pandas.DataFrame, kinds: list[str]) -> str:
     """Which factors have no placebo of their own, since nothing of them is drawn at the start."""
-    single = table[table["kind"].isin(SINGLE)] if len(table) else table
-    left = [name for name in dict.fromkeys(single["factor"] if len(single) else []) if name not in kinds]
+    left = [name for name in table.loc[table["kind"].isin(SINGLE), "factor"].unique() if name not in kinds]
     named = ", ".join(naming.named(manifest, name) for name in left)
     return f"; nothing of {named} is drawn, so that chaos is the floor there" * bool(left and "chaos" in kinds)
 
@@ -147,16 +146,14 @@ def _needed(manifest: Manifest, table: pandas.DataFrame, own: list[Floor]) -> li
         for row in own
     ]
     spreads += [
-        (upper_bound(seen.sd, seen.n), "the SD of the effects seen")
-        for seen in (noise(table) if len(table) else [])
-        if seen.kind in SINGLE
+        (upper_bound(seen.sd, seen.n), "the SD of the effects seen") for seen in noise(table) if seen.kind in SINGLE
     ]
     # Two placebos of a small SD can leave a larger one possible than eight of a middling SD do.
     upper, whose = max(spreads, default=(0.0, ""))
     if not upper:
         return []
-    design = table[table["kind"] != "cell"] if len(table) else table
-    effects = design.loc[design["kind"].isin(SINGLE), "mean"].astype(float) if len(design) else []
+    design = table[table["kind"] != "cell"]
+    effects = design.loc[design["kind"].isin(SINGLE), "mean"].astype(float)
     alpha = float(design["alpha"].min()) if len(design) else ALPHA  # with seeds=auto less than ALPHA over the family
     parts: list[str] = []
     for size in round_differences(effects, upper):

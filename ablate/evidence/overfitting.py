@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas
 
-from ablate.format import counted
+from ablate.format import counted, few
 from ablate.results.study import Study
 
 NAMED = 4  # cells that are spelled out
@@ -24,8 +24,7 @@ def overfitting(study: Study) -> str:
     if times.empty:
         return ""
     counts = study.runs.loc[times.index, "label"].value_counts(sort=False)
-    named = ", ".join(f"{label} ({count})" for label, count in counts.head(NAMED).items())
-    which = named + ", …" * (len(counts) > NAMED)
+    which = few((f"{label} ({count})" for label, count in counts.items()), NAMED)
     return (
         f"overfits: {counted(len(times), 'run')}: {which}: val/loss ends up to {times.max():.2f} times its lowest "
         "while train/loss fell; a note, the numbers stand"

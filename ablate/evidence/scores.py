@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pandas
 
+from ablate.config.claims import SPEED
+from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import correlated, paired, wilson
@@ -43,6 +45,11 @@ def endpoints(manifest: Manifest) -> dict[str, str]:
     return {cell.id: f"{split}/{named.get(cell.task, fallback)}" for cell in manifest.cells}
 
 
+def validated(manifest: Manifest) -> dict[str, str]:
+    """By cell, the metric of its endpoint on the validation split."""
+    return {cell: f"val/{metric.split('/')[-1]}" for cell, metric in endpoints(manifest).items()}
+
+
 def measures(manifest: Manifest) -> list[str]:
     """The metrics that cells are compared by: one, but for studies over several tasks."""
     return list(dict.fromkeys(endpoints(manifest).values()))
@@ -52,6 +59,8 @@ def lower_is_better(manifest: Manifest, metric: str) -> bool:
     """Whether less of a metric is better, as the study's tasks say, at any length; bits per byte go with the loss."""
     name = measured_as(metric)
     known = {key: way for task in manifest.tasks.values() for key, way in task.metrics.items()}
+    if metric in SPEED:
+        return SPEED[metric] == "min"
     if name not in known:
         raise ValueError(f"no direction is known for {metric}; the tasks have {', '.join(known)}")
     return bool(known[name] == "min")
@@ -68,18 +77,22 @@ def scores(study: Study, metric: str | None = None) -> pandas.DataFrame:
     Without `metric` each cell is scored by that of its own task.
     """
     runs, own = study.runs, endpoints(study.manifest)
-    wanted = runs["cell"].map(own) if metric is None else pandas.Series(metric, runs.index)
-    values = pandas.Series(np.nan, runs.index)
-    for name in wanted.dropna().unique():
-        if name in runs:
-            values = values.mask(wanted == name, pandas.to_numeric(runs[name], errors="coerce"))
+    values = values_of(runs, own if metric is None else dict.fromkeys(own, metric))
     usable = values.where((runs["status"] == "done") & np.isfinite(values))
     table = runs.assign(value=usable).pivot(index="seed", columns="cell", values="value")
     return table.reindex(columns=list(own)).astype(float)
 
 
-def unadjusted(manifest: Manifest) -> str | None:
-    """Why the intervals are too narrow, in one sentence, when the looks were not planned; else None.
+def values_of(table: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
+    """What each row has of the metric of its cell, NaN where it has none."""
+    wanted, values = table["cell"].map(metrics), pandas.Series(np.nan, table.index)
+    for name in set(metrics.values()) & set(table):
+        values = values.mask(wanted == name, pandas.to_numeric(table[name], errors="coerce"))
+    return values
+
+
+def unadjusted(manifest: Manifest) -> str:
+    """Why the intervals are too narrow, in one sentence, when the looks were not planned; else nothing.
 
     Looks of `seeds=auto` are allowed for, as long as all are of the one sequence that the study has.
     """
@@ -96,7 +109,7 @@ def unadjusted(manifest: Manifest) -> str | None:
     elif any(look.planned for look in turned):
         how = f"seeds=auto stopped at these {len(present)} seeds"
     else:
-        return None
+        return ""
     return f"unadjusted: {how}, so these intervals miss the truth more often than they say"
 
 
@@ -148,7 +161,7 @@ def matched(manifest: Manifest, cell: Cell) -> dict[str, Any]:
     how = manifest.match
     if how == "none" or cell.matched is None:
         return {}
-    chosen = "train.steps" if how == "flops_total" else "ffn.hidden"
+    chosen = "train.steps" if how in BY_STEPS else "ffn.hidden"
     found = {"match": how, "chosen": chosen, "chosen_value": flat(cell.config.as_json())[chosen]}
     return found | {"match_difference": cell.matched.difference}
 

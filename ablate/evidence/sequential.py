@@ -60,11 +60,11 @@ def planned_looks(manifest: Manifest) -> int:
     return len(manifest.sequential.looks) if manifest.sequential else 1
 
 
-def standing(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | None = None) -> str | None:
-    """Where a study with `seeds=auto` stands, in one line, given its effects and claims; None for other studies."""
+def standing(study: Study, table: pandas.DataFrame, claims: pandas.DataFrame | None = None) -> str:
+    """Where a study with `seeds=auto` stands, in one line, given its effects and claims; nothing of other studies."""
     sequence = study.manifest.sequential
     if not sequence:
-        return None
+        return ""
     claimed = claims is not None and bool(claims["family"].any())
     table = table if claims is None or not claimed else claims
     seeds, last = counted(len(study.manifest.seeds), "seed"), sequence.at == sequence.looks[-1]

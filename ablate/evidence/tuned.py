@@ -67,7 +67,9 @@ def common_rows(manifest: Manifest) -> tuple[str, list[list[str]]]:
     if not tuning:
         return "", []
     values: list[Any] = tuning.values
-    order = sorted(range(len(values)), key=lambda i: values[i]) if _ordered(values) else list(range(len(values)))
+    order = list(range(len(values)))
+    if all(isinstance(value, int | float) for value in values):
+        order.sort(key=lambda i: values[i])
     differences = common(manifest)
     every = [abs(value) for row in differences.values() for value in row]
     places = format.decimals([max((value for value in every if math.isfinite(value)), default=math.nan) / 10])
@@ -77,7 +79,3 @@ def common_rows(manifest: Manifest) -> tuple[str, list[list[str]]]:
         rows.append([label, *(f"{format.setting(values[i])} {text}" for i, text in zip(order, shown, strict=True))])
     seeds = format.counted(tuning_seeds(tuning), "tuning seed")
     return f"at each common {tuning.key}, validation split, {seeds}, exploratory", rows
-
-
-def _ordered(values: list[Any]) -> bool:
-    return all(isinstance(value, int | float) for value in values)

@@ -10,6 +10,7 @@ from pathlib import Path
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from ablate.config.errors import Corrupt
+from ablate.execution.machine import machine
 from ablate.execution.messages import Answer, Job
 from ablate.execution.pool import Pool
 from ablate.execution.signals import DiskFull, is_full
@@ -30,11 +31,12 @@ def run_here(overrides: Sequence[Sequence[str]]) -> list[Answer]:
         for job in told
     ]
     workers = environments(*devices_of(jobs))
-    outcomes = run_jobs(jobs, workers)
-    busy = [i for i, outcome in enumerate(outcomes) if "busy" in outcome.statuses]
-    again = [dataclasses.replace(jobs[i], wait=True) for i in busy]
-    for i, outcome in zip(busy, run_jobs(again, workers), strict=True):
-        outcomes[i] = outcome
+    with machine(alone=runs_of(jobs[0])[0].cell.config.timing == "isolated"):
+        outcomes = run_jobs(jobs, workers)
+        busy = [i for i, outcome in enumerate(outcomes) if "busy" in outcome.statuses]
+        again = [dataclasses.replace(jobs[i], wait=True) for i in busy]
+        for i, outcome in zip(busy, run_jobs(again, workers), strict=True):
+            outcomes[i] = outcome
     return outcomes
 
 
@@ -56,7 +58,8 @@ def run_alone(results: str, study: str, unit: str, user: Sequence[str], number: 
     By its number it takes its turn among the GPUs that there are: launchers that give none would all have the first.
     """
     job = Job(results=results, study=study, unit=unit, user=list(user))
-    [outcome] = run_jobs([job], [share(devices_of([job])[0], number)])
+    with machine(alone=False):
+        [outcome] = run_jobs([job], [share(devices_of([job])[0], number)])
     return ["failed"] if outcome.died else outcome.statuses
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import platform
 import socket
 import subprocess
@@ -15,10 +16,11 @@ import numpy
 import torch
 
 from ablate.model.cost import utilisation
+from ablate.results.lease import boot
 from ablate.results.records import Cell
 from ablate.results.result import Commit, Documents, Result, RunError
 from ablate.training.devices import device_name, peak_memory
-from ablate.training.trainer import STEP, Trainer
+from ablate.training.trainer import Progress, Trainer
 
 CODE = ("ablate", "analysis", "conf", "hydra_plugins")  # folders of a checkout whose new files are changes to its code
 
@@ -47,8 +49,8 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         return found
     seconds = {phase: round(value, 4) for phase, value in trainer.seconds.items()}
     tokens = trainer.progress.step * trainer.loop.batch_size * trainer.task.positions
-    training = sum(trainer.seconds[phase] for phase in STEP)
-    rate = tokens / training if training else None
+    step = seconds_of_step(trainer.progress)
+    rate = trainer.loop.batch_size * trainer.task.positions / step if step else None
     name, texts = device_name(trainer.device), trainer.documents
     return dataclasses.replace(
         found,
@@ -57,12 +59,25 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         resumed=trainer.progress.resumed,
         accumulation=trainer.progress.accumulation,
         seconds=seconds | {"total": round(sum(seconds.values()), 4)},
+        timing=cell.config.timing,
+        sitting=sitting() if cell.config.timing == "isolated" else None,
+        step_seconds=step,
         tokens_per_second=rate,
         mfu=utilisation(cell.flops_per_token, rate, name, trainer.loop.precision) if rate else None,
         peak_memory=peak_memory(trainer.device),
         device=name,
         documents={"test": Documents(name=list(texts.name), tokens=list(texts.tokens), loss=list(texts.loss))},
     )
+
+
+def seconds_of_step(progress: Progress) -> float | None:
+    """Mean seconds of a training step after the warm-up, without evaluations; None where no step was timed."""
+    return progress.timed_seconds / progress.timed if progress.timed_seconds else None
+
+
+def sitting() -> str:
+    """Which process's runs this one is among, that trained one after another on one machine."""
+    return f"{socket.gethostname()} {boot()} {os.getppid()}"
 
 
 def versions() -> dict[str, str]:

@@ -164,6 +164,12 @@ def listed(names: Iterable[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
+def few(names: Iterable[str], most: int) -> str:
+    """The first names in a row: "a, b, …"."""
+    names = list(names)
+    return ", ".join(names[:most]) + ", …" * (len(names) > most)
+
+
 def first_of(names: Iterable[str], most: int) -> str:
     """The first names in a row, and how many more there are: "a, b and 3 more"."""
     names = list(names)

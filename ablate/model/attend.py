@@ -83,7 +83,10 @@ def attend_explicit(
 
 
 def scores_of(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    """Q Kᵀ · scale, before any bias: (B, H, T, D), (B, H, S, D) -> (B, H, T, S)."""
+    """Q Kᵀ · scale, before any bias: (B, H, T, D), (B, H, S, D) -> (B, H, T, S).
+
+    In bf16 a CPU rounds them, which moves a mean test loss by less than 12 seeds can show (docs/how-to/speed.md).
+    """
     if query.device.type == "cuda":
         return in_float32(query, key) * scale
     return (query * scale) @ key.transpose(-2, -1)

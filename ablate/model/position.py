@@ -125,7 +125,8 @@ class T5Bias(Position):
     """scores + b_h[bucket(s − t)], one table for all layers (Raffel 2019, arXiv 1910.10683).
 
     Half of the buckets hold one distance each, the rest grow with the logarithm up to `max_distance`, beyond which all
-    are one.  Over both directions each sign has its half of the buckets; a causal model needs only the past.
+    are one.  Over both directions each sign has its half of the buckets; a causal model needs only the past.  Kernels
+    are handed the whole bias (H, T, T): FlexAttention would add up the gradient of the table in no fixed order.
     """
 
     def __init__(self, heads: int, buckets: int, max_distance: int):

@@ -1,4 +1,5 @@
-"""Cells held equal to their reference: in parameters or FLOPs by the width of the FFN, in training FLOPs by the steps.
+"""Cells held equal to their reference: in parameters or FLOPs by the width of the FFN, in training FLOPs or seconds by
+the steps.
 
 Widths are multiples of 8, or of 1 where no multiple of 8 comes within 1 %; a cell that is equal as it is stays so.
 """
@@ -6,11 +7,11 @@ Widths are multiples of 8, or of 1 where no multiple of 8 comes within 1 %; a ce
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from ablate.config.errors import BadComponent, PlanError, Problem, first_line
-from ablate.config.schema import COMPONENTS
+from ablate.config.schema import BY_STEPS, COMPONENTS
 from ablate.format import first_of, percent
 from ablate.planning.checks.validate import Checked, Validator
 from ablate.results.records import Matched
@@ -24,19 +25,19 @@ WIDEST = 2**24
 QUANTITIES = {
     "params": "parameters without embedding and head",
     "flops": "forward FLOPs per token",
+    "seconds": "seconds of training steps",
     "flops_total": "forward FLOPs of training",
 }
-AMOUNTS: dict[str, Callable[[Checked], float]] = {
+WIDTH: dict[str, Callable[[Checked], float]] = {
     "params": lambda cell: cell.budget.core,
     "flops": lambda cell: cell.budget.flops_per_token,
-    "flops_total": lambda cell: cell.config.train.steps * flops_per_step(cell),
 }
-CHOSEN = {"params": ("ffn.hidden", "ffn.mult"), "flops": ("ffn.hidden", "ffn.mult"), "flops_total": ("train.steps",)}
+CHOSEN = {how: ("train.steps",) if how in BY_STEPS else ("ffn.hidden", "ffn.mult") for how in QUANTITIES}
 
 
 def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list[Problem]:
     """Keys on the command line that set what the match chooses; steps may be given, for the reference, not swept."""
-    given = [override.partition("=")[0].lstrip("+") for override in overrides] if how != "flops_total" else swept
+    given = [override.partition("=")[0].lstrip("+") for override in overrides] if how not in BY_STEPS else swept
     keys = [key for key in CHOSEN.get(how, ()) if key in given]
     found = [Problem(key, f"match={how} chooses it for each cell; leave it out or write match=none") for key in keys]
     if how in ("params", "flops") and not found and not {*swept} & {*COMPONENTS, "model", "preset"}:
@@ -45,22 +46,37 @@ def contradictions(how: str, overrides: Iterable[str], swept: list[str]) -> list
 
 
 def match_cells(
-    how: str, cells: list[Checked], names: list[str], at: list[int], validator: Validator
+    how: str,
+    cells: list[Checked],
+    names: list[str],
+    at: list[int],
+    validator: Validator,
+    step_seconds: Sequence[float] = (),
 ) -> tuple[list[Checked], list[Matched | None]]:
-    """The cells brought nearest to their references, `cells[at[i]]`, and what is left.  Raises PlanError."""
-    if how == "none":
+    """The cells brought nearest to their references, `cells[at[i]]`, and what is left; as they are where their seconds
+    are not measured yet.  Raises PlanError.
+    """
+    if how == "none" or (how == "seconds" and not step_seconds):
         return cells, [None] * len(cells)
-    if how != "flops_total" and (found := widthless(cells, names)):
+    if how not in BY_STEPS and (found := widthless(cells, names)):
         raise PlanError([found])
+    each = [*step_seconds] if how == "seconds" else [flops_per_step(cell) for cell in cells]
     brought, problems = list[Checked](), list[Problem]()
     for i, cell in enumerate(cells):
+        target = amount(how, cells[at[i]], each[at[i]])
         try:
-            brought.append(cell if at[i] == i else bring(how, cell, cells[at[i]], validator))
+            brought.append(cell if at[i] == i else bring(how, cell, each[i], cells[at[i]], target, validator))
         except BadComponent as error:
             problems.append(Problem(error.key or "match", f"{names[i]}: {first_line(error)}"))
     if problems:
         raise PlanError(problems)
-    return brought, [remainder(how, cell, cells[at[i]]) for i, cell in enumerate(brought)]
+    targets = [amount(how, cells[place], each[place]) for place in at]
+    return brought, [remainder(how, cell, each[i], targets[i]) for i, cell in enumerate(brought)]
+
+
+def amount(how: str, cell: Checked, of_step: float) -> float:
+    """What a cell has of what is matched; `of_step` is what one of its steps takes of that."""
+    return cell.config.train.steps * of_step if how in BY_STEPS else WIDTH[how](cell)
 
 
 def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
@@ -71,9 +87,9 @@ def widthless(cells: list[Checked], names: list[str]) -> Problem | None:
     return Problem("match", message) if without else None
 
 
-def remainder(how: str, cell: Checked, reference: Checked) -> Matched:
+def remainder(how: str, cell: Checked, of_step: float, target: float) -> Matched:
     """What is matched, a cell's amount, its reference's, and the difference as a share of the latter."""
-    value, target = AMOUNTS[how](cell), AMOUNTS[how](reference)
+    value = amount(how, cell, of_step)
     return Matched(quantity=QUANTITIES[how], value=value, reference=target, difference=value / target - 1)
 
 
@@ -89,17 +105,16 @@ def left_over(matched: Matched) -> str:
     return f"{percent(matched.difference)} {matched.quantity}"
 
 
-def bring(how: str, cell: Checked, reference: Checked, validator: Validator) -> Checked:
-    """A cell with the width, or the steps, that come nearest to its reference.  Raises BadComponent beyond FAR."""
+def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: float, validator: Validator) -> Checked:
+    """A cell with the width, or the steps, that come nearest to its reference's.  Raises BadComponent beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
         raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
-    target = AMOUNTS[how](reference)
-    found = lengthen(cell, target) if how == "flops_total" else widen(how, cell, target, validator)
-    left = remainder(how, found, reference)
+    found = lengthen(cell, of_step, target) if how in BY_STEPS else widen(how, cell, target, validator)
+    left = remainder(how, found, of_step, target)
     config = found.config
     changed = (found.budget.hidden or 1) / (cell.budget.hidden or 1)
     if abs(left.difference) > FAR or not 1 / EXTREME <= changed <= EXTREME:
-        where = f"train.steps={config.train.steps}" if how == "flops_total" else f"ffn.hidden={config.ffn['hidden']}"
+        where = f"train.steps={config.train.steps}" if how in BY_STEPS else f"ffn.hidden={config.ffn['hidden']}"
         message = f"{left_over(left)} against its reference at best, with {where}"
         raise BadComponent("match", f"{message}; leave it out or write match=none")
     return found
@@ -112,9 +127,9 @@ def widen(how: str, cell: Checked, target: float, validator: Validator) -> Check
     def at(width: int) -> Checked:
         return validator.checked(cell.config.with_value("ffn.hidden", width), cell.task)
 
-    if AMOUNTS[how](cell) == target:
+    if WIDTH[how](cell) == target:
         return cell
-    return at(nearest_width(lambda width: AMOUNTS[how](at(width)), target, cell.budget.hidden or STEP))
+    return at(nearest_width(lambda width: WIDTH[how](at(width)), target, cell.budget.hidden or STEP))
 
 
 def nearest_width(amount: Callable[[int], float], target: float, guess: int) -> int:
@@ -157,9 +172,9 @@ def flops_per_step(cell: Checked) -> float:
     return float(cell.config.train.batch_size * cell.task.positions * cell.budget.flops_per_token)
 
 
-def lengthen(cell: Checked, target: float) -> Checked:
-    """A cell with the steps that come nearest to a target of FLOPs, and a warm-up in proportion."""
-    low = max(1, math.floor(target / flops_per_step(cell)))
-    steps = min(low, low + 1, key=lambda n: (round(abs(n * flops_per_step(cell) / target - 1), 12), n))
+def lengthen(cell: Checked, of_step: float, target: float) -> Checked:
+    """A cell with the steps that come nearest to a target, of which each takes so much, and a warm-up in proportion."""
+    low = max(1, math.floor(target / of_step))
+    steps = min(low, low + 1, key=lambda n: (round(abs(n * of_step / target - 1), 12), n))
     warmup = math.floor(cell.config.optim.warmup * steps / cell.config.train.steps + 0.5)
     return cell._replace(config=cell.config.with_value("train.steps", steps).with_value("optim.warmup", warmup))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from ablate.config.components import defaults_of
@@ -28,6 +29,7 @@ class Cells:
     raw: list[Config]  # their configurations as they were composed, before anything was resolved or matched
     at: list[int]  # which cell each one is compared with
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before any of them trains
+    step_seconds: list[float] = dataclasses.field(default_factory=list)  # of each, where they are matched in seconds
 
     @property
     def labels(self) -> list[str]:
@@ -47,10 +49,12 @@ def describe_cells(
     labels: list[str],
     at: list[int],
     matched: list[Matched | None],
+    step_seconds: Sequence[float] = (),
 ) -> list[Cell]:
     """The manifest's rows of cells, each compared with the reference of its stratum, at `at`.
 
-    `names` are those of the cells' folders, `labels` what people read.
+    `names` are those of the cells' folders, `labels` what people read, `step_seconds` what was measured of each, if
+    anything was.
     """
     rows = []
     for i, cell in enumerate(checked):
@@ -67,6 +71,7 @@ def describe_cells(
                 flops_per_token=cell.budget.flops_per_token,
                 shared_draws=shared_draws(cell.budget.shapes, reference.shapes),
                 matched=matched[i],
+                step_seconds=step_seconds[i] if step_seconds else None,
                 tokens_per_step=cell.config.train.batch_size * cell.task.positions,
                 batches=batches(cell.config, cell.task.fingerprint),
                 task=cell.task.fingerprint,
@@ -104,11 +109,19 @@ def recomposed(
     checked, problems = validator.validate(raw)
     if problems:
         raise PlanError(problems)
-    checked, matched = match_cells(settings.match, checked, labels, at, validator)
-    names = [row.name for row in cells.rows] * (len(raw) // len(cells.rows))
-    rows = describe_cells(checked, names, levels, labels, at, matched)
+    times = len(raw) // len(cells.rows)
+    names, step_seconds = [row.name for row in cells.rows] * times, cells.step_seconds * times
+    checked, matched = match_cells(settings.match, checked, labels, at, validator, step_seconds)
+    rows = describe_cells(checked, names, levels, labels, at, matched, step_seconds)
     refuse_equal(rows, checked, settings.allow_duplicates)
-    return Cells(factors, reference, rows, checked, raw, at)
+    return Cells(factors, reference, rows, checked, raw, at, step_seconds=step_seconds)
+
+
+def again(cells: Cells, settings: Config, raw: list[Config]) -> Cells:
+    """The same cells from other configurations."""
+    levels = [row.levels for row in cells.rows]
+    made = recomposed(cells, settings, cells.factors, cells.reference, raw, levels, cells.labels, cells.at)
+    return dataclasses.replace(made, notes=cells.notes)
 
 
 def held(seed: Seed) -> list[str]:

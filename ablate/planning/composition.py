@@ -80,5 +80,8 @@ def about_metrics(asked: Asked, checked: Iterable[Checked]) -> list[Problem]:
     """Problems of the metrics that claims name; nothing where no cell passed."""
     passed = list(checked)
     lengths = [length for cell in passed for length in cell.config.eval.lengths]
-    found = metric_problems(asked.claims, [cell.task.metrics for cell in passed], lengths) if passed else []
+    if not passed:
+        return []
+    timed = passed[0].config.timing == "isolated"
+    found = metric_problems(asked.claims, [cell.task.metrics for cell in passed], lengths, timed)
     return [Problem(f"{asked.file}: {problem.key}", problem.message) for problem in found]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
 import shutil
@@ -13,13 +12,11 @@ from typing import NamedTuple
 
 import torch
 
-from ablate.config.errors import Corrupt
 from ablate.config.schema import Config
-from ablate.planning.cells import Cells, recomposed
+from ablate.planning.begun import begun
+from ablate.planning.cells import again
 from ablate.planning.checks.validate import Checked, in_float32_on_cpu, resolve_auto
-from ablate.planning.rounds.tuning_seeds import tuning_name
 from ablate.planning.study import CheckedStudy
-from ablate.results.manifest import read_manifest
 from ablate.results.records import Cell
 from ablate.training.product_rates import Shape, product_seconds
 
@@ -66,21 +63,12 @@ def decided(config: Config, chosen: Kernels) -> Config:
     return config
 
 
-def again(cells: Cells, settings: Config, raw: list[Config]) -> Cells:
-    """The same cells from other configurations."""
-    levels = [row.levels for row in cells.rows]
-    made = recomposed(cells, settings, cells.factors, cells.reference, raw, levels, cells.labels, cells.at)
-    return dataclasses.replace(made, notes=cells.notes)
-
-
 def of_manifest(study: CheckedStudy) -> Kernels | None:
     """What the study was begun with, on this machine or another, whichever of its rounds that was."""
-    for name in (study.name, study.base, f"{tuning_name(study)}-tune", f"{study.base}-aa"):
-        with contextlib.suppress(OSError, Corrupt, ValueError):
-            cells = read_manifest(study.results, name).cells
-            ways = {key: {getattr(cell.config.train, key) for cell in cells if open_in(cell, key)} for key in OPEN}
-            # Where some cells cannot have what was chosen, the others do.
-            return Kernels("onednn" if "onednn" in ways["products"] else "torch", True in ways["compile"])
+    for manifest in begun(study):
+        ways = {key: {getattr(cell.config.train, key) for cell in manifest.cells if open_in(cell, key)} for key in OPEN}
+        # Where some cells cannot have what was chosen, the others do.
+        return Kernels("onednn" if "onednn" in ways["products"] else "torch", True in ways["compile"])
     return None
 
 

@@ -26,6 +26,7 @@ from ablate.planning.composition import Composition, about_metrics, compose_cell
 from ablate.planning.kernels import with_kernels
 from ablate.planning.rounds import rounds_of
 from ablate.planning.runs import Plan
+from ablate.planning.step_seconds import with_step_seconds
 from ablate.planning.study import CheckedStudy, study_name
 from ablate.training.devices import cards
 
@@ -57,7 +58,7 @@ def check_study(words: Sequence[str], config_dir: str | None = None) -> CheckedS
         design = arrange(command)
         composition = compose_cells(design)
         cells = check_cells(composition)
-        return with_kernels(study_of(composition, cells))
+        return with_step_seconds(with_kernels(study_of(composition, cells)))
 
 
 def next_round(study: CheckedStudy) -> Plan:

@@ -14,7 +14,7 @@ from ablate.planning.earlier_runs import Earlier
 from ablate.results.records import Cell, PlannedRun
 from ablate.results.result import Provenance
 from ablate.results.run import Run
-from ablate.results.run_key import FORMAT, provenance, settings, settings_of
+from ablate.results.run_key import FORMAT, provenance, run_key, settings, settings_of
 from ablate.results.stored_targets import by_own_names
 from ablate.results.tables import as_planned
 
@@ -43,13 +43,38 @@ def refuse_replacing(earlier: Earlier, rows: list[Cell]) -> None:
     raise PlanError([Problem("study", message)])
 
 
+def refuse_late_cells(earlier: Earlier, rows: list[Cell]) -> None:
+    """Raise PlanError for further cells of a study whose runs are timed in turn with their partners."""
+    before = earlier.manifest
+    if before and before.timing and len(rows) > len(before.cells):
+        told = f"{earlier.name} is timed: runs of further cells would not be trained in turn with those that ended"
+        raise PlanError([Problem("study", f"{told}; write another name, which trains all of them")])
+
+
+def about_timing(results: Path, runs: list[PlannedRun], rows: list[Cell], statuses: dict[str, str]) -> list[str]:
+    """How runs are timed, and how many that have ended with shared seconds are trained again for seconds of their own.
+
+    Nothing where none is timed.
+    """
+    cells, ended = {row.id: row for row in rows}, 0
+    if rows[0].config.timing != "isolated":
+        return []
+    for run in runs:
+        cell = as_planned(cells[run.cell], run)
+        key = run_key(cell.config.with_value("timing", "shared"), run.seed, cell.task)
+        ended += statuses[run.path] == "missing" and Run(results, f"{cell.name}/{key}").result_file.exists()
+    told = ["timing=isolated: one run at a time, a seed's cells in turn, on a machine that nothing else should use"]
+    why = "with shared timing, which leaves their losses as they are and says nothing about speed; trained again"
+    return told + [f"{_counted(ended, 'of these')} trained {why}"] * bool(ended)
+
+
 def _settings(cell: Cell) -> str:
     """What a cell's numbers depend on beside its data."""
     return json.dumps([cell.name, settings(cell.config)], sort_keys=True)
 
 
 def kept_apart(name: str, rows: list[Cell]) -> list[Cell]:
-    """The cells of a study whose runs are its own, under reuse=none: their keys hold its name."""
+    """The cells of a study whose runs are its own, under reuse=none or timed: their keys hold its name."""
     return [dataclasses.replace(row, config=dataclasses.replace(row.config, study=name)) for row in rows]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import platform
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,14 @@ from ablate.planning.cells import describe_task, slow_starts
 from ablate.planning.earlier_runs import Earlier, choose_seeds, read_earlier, status_of, to_test, without_weights
 from ablate.planning.looks import looked_at, other_looks, sequence_of
 from ablate.planning.registration import register, registered_margin
-from ablate.planning.reuse import kept_apart, refuse_replacing, take_others, trained_again
+from ablate.planning.reuse import (
+    about_timing,
+    kept_apart,
+    refuse_late_cells,
+    refuse_replacing,
+    take_others,
+    trained_again,
+)
 from ablate.planning.study import CheckedStudy
 from ablate.results.records import Cell, Manifest, PlannedRun, Tuning
 from ablate.results.run import now
@@ -70,6 +78,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
     """
     settings, earlier = study.settings, read_earlier(study.results, study.name)
     refuse_replacing(earlier, study.cells.rows)
+    refuse_late_cells(earlier, study.cells.rows)
     seeds = choose_seeds(study, earlier)
     looks, kept = looked_at(study, earlier, seeds)
     seeds = sorted({*seeds, *kept})
@@ -84,7 +93,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
         tasks={cell.task.fingerprint: describe_task(cell.task) for cell in study.cells.checked},
         cells=rows,
         runs=runs,
-        units={unit_name([run.path]): [run.path] for run in runs},
+        units={unit_name([run.path]): [run.path] for run in in_turn(runs, settings.timing)},
         **(beside | study.entries),
     )
     found = {run.path: status_of(study.results, run.path) for run in runs}
@@ -98,6 +107,7 @@ def plan_runs(study: CheckedStudy) -> Plan:
         *[f"seeds=auto: looks at {', '.join(map(str, study.looks))}; now at {settings.seeds}"] * bool(study.looks),
         *slow_starts([cell.config for cell in study.cells.checked]),
         *(damage for _, damage in found.values() if damage),
+        *about_timing(study.results, runs, rows, statuses),
         *trained_again(earlier, runs, rows, statuses, settings.reuse),
         *(without_weights(study.results, statuses) if settings.keep != "none" else []),
         *testing,
@@ -123,13 +133,14 @@ def described(study: CheckedStudy, earlier: Earlier) -> dict[str, Any]:
         "reference": study.cells.reference,
         "match": settings.match,
         "tier": settings.tier,
+        "timing": settings.timing if settings.timing == "isolated" else None,
     }
 
 
 def runs_of(study: CheckedStudy, seeds: list[int]) -> tuple[list[PlannedRun], list[Cell]]:
     """A study's runs, and the manifest's rows of its cells, with those of other code taken where that is asked for."""
     rows, reuse = study.cells.rows, study.settings.reuse
-    rows = kept_apart(study.name, rows) if reuse == "none" else rows
+    rows = kept_apart(study.name, rows) if study.settings.apart else rows
     runs = [planned_run(row, seed, study.entries.get("tuning")) for seed in seeds for row in rows]
     return take_others(study.results, runs, rows) if reuse == "any" else (runs, rows)
 
@@ -139,6 +150,17 @@ def planned_run(row: Cell, seed: int, tuning: Tuning | None) -> PlannedRun:
     tuned = {tuning.key: tuning.cells[row.id].values[str(seed)]} if tuning and tuning.per_seed else None
     run = PlannedRun(cell=row.id, seed=seed, tuned=tuned, path="")
     return dataclasses.replace(run, path=f"{row.name}/{run_key(as_planned(row, run).config, seed, row.task)}")
+
+
+def in_turn(runs: list[PlannedRun], timing: str) -> list[PlannedRun]:
+    """Runs in the order in which they are trained: seed by seed, where they are timed every other seed backwards.
+
+    What a machine's speed drifts by hits all cells alike then: in a fixed order the last of a seed would be the latest.
+    """
+    if timing != "isolated":
+        return runs
+    seeds = [list(of_seed) for _, of_seed in itertools.groupby(runs, lambda run: run.seed)]
+    return [run for i, of_seed in enumerate(seeds) for run in (reversed(of_seed) if i % 2 else of_seed)]
 
 
 def about_seeds(study: CheckedStudy, kept: list[int]) -> list[str]:

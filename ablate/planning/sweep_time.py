@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import socket
 import tempfile
 import time
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ablate.config.schema import COMPONENTS, Config
+from ablate.config.schema import Config
+from ablate.execution.fork import start
 from ablate.execution.launcher import is_local
 from ablate.execution.schedule import makespan
 from ablate.format import counted, duration
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.plan import lacks_device
 from ablate.planning.runs import Plan
+from ablate.planning.step_seconds import shape_of
 from ablate.results.records import Cell
 from ablate.results.run import Run
 from ablate.results.tables import as_planned
@@ -25,7 +27,6 @@ from ablate.training.trainer import Trainer
 EACH, ALL = 2.0, 10.0  # seconds that one shape, and all of them, may be measured for
 STEPS = 5
 AFFORDABLE = {"cpu": 1e10, "cuda": 1e13}  # FLOPs that are measured at a time: less than half a second of a slow device
-COSTLY = ("batch_size", "device", "precision", "products", "average", "diagnostics")  # of train
 
 
 class Speed(NamedTuple):
@@ -52,7 +53,7 @@ def expected_time(plan: Plan) -> str:
         return ""
     if lacks_device(plan):
         return "no estimate of the time: there is no GPU here"
-    speeds = speeds_of(todo)
+    speeds = speeds_of(todo, workers_of(plan, todo) - 1 if todo[0].config.train.device == "cpu" else 0)
     known = [(cell, speed) for cell, speed in zip(todo, speeds, strict=True) if speed]
     if not known:
         return f"no estimate of the time: no step of {todo[0].label} could be measured"
@@ -81,63 +82,91 @@ def cells_to_train(plan: Plan) -> list[Cell]:
     return [as_planned(cells[run.cell], run) for run in runs]
 
 
-def shape_of(config: Config) -> str:
-    """All that the time of a step and of an evaluation depends on."""
-    whole = config.as_json()
-    train = {key: whole["train"][key] for key in COSTLY}
-    return json.dumps([train, config.optim._target_, *(whole[key] for key in (*COMPONENTS, "model", "data", "eval"))])
-
-
 def flops_of(cell: Cell) -> float:
     """Floating-point operations of a run's training."""
     return cell.flops_per_step * cell.config.train.steps
+
+
+def workers_of(plan: Plan, todo: list[Cell]) -> int:
+    """How many processes of this machine train runs side by side; one where another launcher has them."""
+    train = todo[0].config.train
+    return min(len(environments(train.device, train.parallel)), len(todo)) if is_local(plan.launcher) else 1
 
 
 def side_by_side(plan: Plan, todo: list[Cell], seconds: list[float]) -> str:
     """How long runs take in all, on as many workers as there would be; how many another launcher has is not known."""
     if not is_local(plan.launcher):
         return f"about {duration(sum(seconds))} of computing"
-    train = todo[0].config.train
-    workers = min(len(environments(train.device, train.parallel)), len(todo))
+    workers = workers_of(plan, todo)
     return f"about {duration(makespan(seconds, workers))} on {counted(workers, 'worker')}"
 
 
-def speeds_of(cells: list[Cell]) -> list[Speed | None]:
-    """The speed of each cell, measured once for those of one shape; None where that failed or there was no time."""
+def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
+    """The speed of each cell beside so many other workers, measured once for those of one shape; None where that failed
+    or there was no time.
+    """
     ends, found = time.monotonic() + ALL, dict[str, Speed | None]()
     shapes = [shape_of(cell.config) for cell in cells]
     with tempfile.TemporaryDirectory() as folder:
         for shape, cell in zip(shapes, cells, strict=True):
             left = ends - time.monotonic()
             if shape not in found:
-                found[shape] = measured(cell, Path(folder) / str(len(found)), left + EACH) if left > 0 else None
+                found[shape] = measured(cell, Path(folder) / str(len(found)), others, left + EACH) if left > 0 else None
     return [found[shape] for shape in shapes]
 
 
-def measured(cell: Cell, folder: Path, seconds: float) -> Speed | None:
+def measured(cell: Cell, folder: Path, others: int, seconds: float) -> Speed | None:
     """A cell's speed from a process of its own; None where it fails, or takes longer than some seconds."""
     try:
-        return Speed(*apart(partial(speed_of, cell, folder), seconds))
+        return Speed(*apart(partial(speed_beside, cell, folder, others), seconds))
     except Failed:
         return None
 
 
+def speed_beside(cell: Cell, folder: Path, others: int) -> Speed:
+    """A cell's speed while so many more processes take steps of it, as the other workers of a sweep will."""
+    beside = [start(partial(keep_stepping, cell, folder / f"beside-{i}")) for i in range(others)]
+    try:
+        for other in beside:
+            other.listen(ALL)
+        return speed_of(cell, folder)
+    finally:
+        for other in beside:
+            other.end()
+
+
+def keep_stepping(cell: Cell, folder: Path, channel: socket.socket) -> None:
+    """Take steps of a cell until this process is ended; says so after the first."""
+    trainer = trainer_of(cell, folder)[0]
+    trainer.update(0)
+    channel.sendall(b"\n")
+    while True:
+        trainer.update(1)
+
+
 def speed_of(cell: Cell, folder: Path) -> Speed:
-    """A cell's speed on this machine, of a part of its batch and of its held-out tokens where all take long."""
+    """A cell's speed on this machine."""
+    trainer, of_step, of_evaluation = trainer_of(cell, folder)
+    step = seconds_of_step(trainer, of_step)
+    evaluated = []
+    for at in (0, cell.config.train.steps):
+        begun = time.perf_counter()
+        trainer.evaluate(at, cell.config.train.steps)
+        evaluated.append((time.perf_counter() - begun) * of_evaluation)
+    return Speed(trainer.seconds["setup"], step, *evaluated)
+
+
+def trainer_of(cell: Cell, folder: Path) -> tuple[Trainer, float, float]:
+    """A trainer of a cell, of a part of its batch and of its held-out tokens where all take long, and how many times as
+    much all would be.
+    """
     settle()
     config = cell.config.with_value("train.compile", False)
     size, tokens, most = config.train.batch_size, config.eval.tokens, AFFORDABLE[config.train.device]
     rows = clamp(most * size / cell.flops_per_step, size)
     scored = clamp(most / cell.flops_per_token, tokens)
     config = config.with_value("train.batch_size", rows).with_value("eval.tokens", scored)
-    trainer = Trainer(Run(folder, "cell/run"), config, 0)
-    step = seconds_of_step(trainer, size / rows)
-    evaluated = []
-    for at in (0, config.train.steps):
-        start = time.perf_counter()
-        trainer.evaluate(at, config.train.steps)
-        evaluated.append((time.perf_counter() - start) * tokens / scored)
-    return Speed(trainer.seconds["setup"], step, *evaluated)
+    return Trainer(Run(folder, "cell/run"), config, 0), size / rows, tokens / scored
 
 
 def clamp(value: float, most: int) -> int:

@@ -52,11 +52,11 @@ class Lost(Exception):
     """Another process has taken a run over; it must not be written to any more."""
 
 
-def take(file: IO[str], wait: Callable[[], bool]) -> bool | None:
+def take(file: IO[str], wait: Callable[[], bool], how: int = fcntl.LOCK_EX) -> bool | None:
     """Lock a file: whether that succeeded, or None on a file system without locks."""
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, how | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
             if not wait():

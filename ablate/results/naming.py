@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ablate.config.schema import BY_STEPS
 from ablate.format import known, ranged, show, size
 from ablate.results.records import Manifest
 
@@ -73,13 +74,15 @@ def matched(manifest: Manifest) -> str:
     if manifest.match == "none" or not found:
         return ""
     left = max(abs(each.difference) for each in found)
-    chosen = "steps" if manifest.match == "flops_total" else "widths"
+    chosen = "steps" if manifest.match in BY_STEPS else "widths"
     return f"{chosen} matched: {quantity(manifest)} within {left * 100:.2g} %"
 
 
 def unit(manifest: Manifest, metric: str) -> str:
-    """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for others."""
+    """The unit of a metric to write after its name: ", nats per byte" for a loss, nothing for most others."""
     name = metric.partition("/")[2]
+    if name == "step_seconds":
+        return ", s"
     tasks = [task for task in manifest.tasks.values() if name in task.metrics]
     tasks = [task for task in tasks if next(iter(task.metrics)) == name] or tasks  # what others are compared by
     tokens = ", ".join(dict.fromkeys(task.token for task in tasks))

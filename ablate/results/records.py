@@ -54,6 +54,7 @@ class Cell(Record):
 
     batches          cells with equal values see the same batches, and their seeds pair
     task             fingerprint of its data
+    step_seconds     of a training step, measured before the study began, where cells are equal in seconds
     shared_draws     share of its parameters that start from its reference's draws
     seen_lengths     of `eval.lengths` those whose examples training has seen, with the share of them
     defaults         arguments that no YAML sets and constructors fill in, by dotted name
@@ -70,6 +71,7 @@ class Cell(Record):
     flops_per_token: Number
     shared_draws: Number | None = None
     matched: Matched | None = None
+    step_seconds: Number | None = later(default=None)
     tokens_per_step: Number | None = None
     batches: str
     task: str

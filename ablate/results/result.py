@@ -17,8 +17,8 @@ Metrics = dict[str, Number | None]  # None was not finite
 class Provenance(Record):
     """All that a run's numbers come from: its settings (a hash), versions, data, and code (a hash).
 
-    `study` is the one that the run belongs to alone, under reuse=none; `source` says where the data were, and
-    `definitions` holds the digest of each by where it stands.  In format 1, which says none, `code` was these.
+    `study` is the one that the run belongs to alone, under reuse=none or timing=isolated; `source` says where the data
+    were, `definitions` holds the digest of each by where it stands.  In format 1, which says none, `code` was these.
     """
 
     format: int | None = later()
@@ -71,7 +71,8 @@ class Result(Record):
 
     `files` are the files beside it as they were written, `documents` the test split's by the name of the split,
     `seconds` by phase with their total (older ones have `train` for all of a step), `resumed` how often it went on from
-    a checkpoint.
+    a checkpoint.  `step_seconds`, the mean of training steps after the first few, and `tokens_per_second` with it say
+    something about speed where `timing` is isolated: the runs of one `sitting` were trained one after another.
     """
 
     status: Status
@@ -90,6 +91,9 @@ class Result(Record):
     resumed: int | None = None
     accumulation: int | None = None
     seconds: dict[str, Number] | None = None
+    timing: str | None = later(default=None)
+    sitting: str | None = later(default=None)
+    step_seconds: Number | None = later(default=None)
     tokens_per_second: Number | None = None
     mfu: Number | None = None
     peak_memory: Number | None = None

@@ -78,7 +78,7 @@ def provenance(config: Config, seed: int, fingerprint: str) -> Provenance:
         versions={"torch": str(torch.__version__), "numpy": numpy.__version__, "threads": 1},
         data=fingerprint,
         source=by_own_names(config.data),
-        study=config.study if config.reuse == "none" else None,
+        study=config.study if config.apart else None,
         code=used.content,
         definitions=used.definitions,
     )

@@ -22,6 +22,7 @@ from ablate.results.manifest import newer, read_manifest
 from ablate.results.records import Cell, Manifest, PlannedRun
 from ablate.results.result import Result
 from ablate.results.run import Run, noted
+from ablate.results.speed import in_one_sitting, speed_of
 from ablate.results.tables import Columns, Planned, as_planned, mixed, run_row
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Study:
             missing: not ended), params, flops_per_token, batches (cells with equal values saw equal batches), path,
             error, what the run knows of itself (steps, seconds, device, torch, ended, commit, dirty), and the metrics
             of the last step (`test/loss`, ...; NaN where the run did not end as done) with those that came after it
-            (`test/loss@128`)
+            (`test/loss@128`); of a study that is timed also `train/step_seconds` and `train/tokens_per_second`
     curves  one row per logged step: cell, label, seed, path, and what was logged (step, tokens, `val/loss`, ...)
     notes   what was found damaged or missing, a sentence each
     beside  the studies that belong to it, by what they are to it (`placebos`, `exchange`), without curves
@@ -67,18 +68,18 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         logged, torn = run.metrics() if curves and (result or not run.result_file.exists()) else ([], 0)
         notes += [*wrong, *[f"{run.metrics_file}: {counted(torn, 'torn line')} passed over"] * bool(torn), *spoilt]
         who = {"cell": one.cell, "label": cell.label, "seed": one.seed, "path": one.path}
-        rows.append(who | run_row(cell, result, later))
+        rows.append(who | run_row(cell, result, later) | speed_of(manifest, result))
         old += not run.sealed
         bare += bool(curves and not logged and result and result.status != "failed")
         if logged:
             whose.append(who)
             steps.add(logged)
-    runs = pandas.DataFrame(rows)
+    runs, parted = in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[order + [column for column in runs if column not in order]]
     logged_steps = steps.frame(whose) if whose else pandas.DataFrame(columns=["cell", "seed", "step"])
     beside, lost = _beside(results, manifest)
-    notes += [*unsealed(old), *[f"{counted(bare, 'ended run')} {BARE}"] * bool(bare)]
+    notes += [*parted, *unsealed(old), *[f"{counted(bare, 'ended run')} {BARE}"] * bool(bare)]
     notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
     return Study(manifest, runs, logged_steps, notes, beside)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Iterable
 from types import NoneType
 from typing import Any
@@ -23,6 +24,22 @@ FASTER: dict[str, Any] = {
 }
 
 
+class Stopwatch:
+    """Seconds that torch.compile has taken in this process since models were first compiled in place."""
+
+    seconds = started = 0.0
+
+    @classmethod
+    def begin(cls, _: object) -> None:
+        """A translation begins; one that another needs is part of that."""
+        cls.started = time.perf_counter()
+
+    @classmethod
+    def end(cls, _: object) -> None:
+        """It has ended."""
+        cls.seconds += time.perf_counter() - cls.started
+
+
 def compile_in_place(models: Iterable[nn.Module]) -> None:
     """Have torch.compile translate models when they are first called; what it made of earlier ones is dropped.
 
@@ -32,6 +49,8 @@ def compile_in_place(models: Iterable[nn.Module]) -> None:
     """
     dynamo = importlib.import_module("torch._dynamo")  # half a second that only compiled runs should pay
     dynamo.reset()
+    dynamo.on_compile_start(Stopwatch.begin)  # resetting has forgotten them
+    dynamo.on_compile_end(Stopwatch.end)
     dynamo.config.fail_on_recompile_limit_hit = True
     # Else a ReLU's derivative is kept as a mask of truth values, which inductor's CPU kernels write one by one: a
     # step takes 1.5 times as long.  To measure it again, clear inductor's cache, which does not notice.

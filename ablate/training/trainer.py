@@ -26,7 +26,7 @@ from ablate.results.atomic import set_aside, write_atomic
 from ablate.results.checksum import digest, sealed_archive, unsealed_archive
 from ablate.results.metrics_writer import MetricsWriter, Row
 from ablate.results.run import Run
-from ablate.training.compiling import compile_in_place
+from ablate.training.compiling import Stopwatch, compile_in_place
 from ablate.training.diagnostics import diagnose
 from ablate.training.evaluation import final_evaluation, following, measure, setting_of
 from ablate.training.grad_accumulation import backward_by_parts
@@ -36,7 +36,8 @@ from ablate.training.weight_averaging import AVERAGES
 
 # By the host's clock: a GPU that works meanwhile is waited for where a loss is read, and then only.
 STEP = ("data", "forward_backward", "optimiser", "wait")
-PHASES = ("setup", *STEP, "evaluate", "log", "checkpoint")
+PHASES = ("setup", "compile", *STEP, "evaluate", "log", "checkpoint")
+WARM_UP = 10  # steps of each process, or half of the run's, in which it loads what later ones find there
 DIVERGED = 1.1  # times the training loss of the first step
 LASTING = 0.1  # of the steps that the logged training losses are as high; at the end of the run the last two are enough
 
@@ -60,6 +61,8 @@ class Progress:
     strikes: int = 0  # logged training losses in a row that were too high
     resumed: int = 0  # times that a later process continued
     accumulation: int = 1  # parts that each batch is taken in, for want of memory
+    timed: int = 0  # steps after the warm-up
+    timed_seconds: float = 0.0  # that those took, without evaluations
 
 
 class Trainer:
@@ -67,6 +70,7 @@ class Trainer:
 
     def __init__(self, run: Run, config: Config, seed: int):
         self.seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        self.counted = 0.0  # of the seconds of steps, those until the last one
         self.progress = Progress()
         self.documents = DocumentLosses()
         with self.timed("setup"):
@@ -93,17 +97,19 @@ class Trainer:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Add the time that the body takes to a phase."""
-        start = time.perf_counter()
+        """Add the time that the body takes to a phase; that of compiling, wherever it occurs, is one of its own."""
+        start, compiled = time.perf_counter(), Stopwatch.seconds
         try:
             yield
         finally:
-            self.seconds[phase] += time.perf_counter() - start
+            compiling = Stopwatch.seconds - compiled
+            self.seconds["compile"] += compiling
+            self.seconds[phase] += time.perf_counter() - start - compiling
 
     def train(self, stop: Callable[[], bool]) -> dict[str, float]:
         """Train to the last step and return the metrics of that step.  Raises Interrupted and Diverged."""
         progress, steps = self.progress, self.loop.steps
-        saved = time.monotonic()
+        saved, warm = time.monotonic(), progress.step + min(WARM_UP, steps // 2)
         row: Row = {}
         if progress.offset == 0:
             row = self.log({})
@@ -117,12 +123,16 @@ class Trainer:
             loss, norm, lr = self.update(progress.step)
             progress.step += 1
             logged = progress.step % self.loop.log_every == 0 or progress.step == steps
+            evaluated = progress.step % self.loop.eval_every == 0
             with self.timed("wait"):
+                # Reading the loss waits for the device: only where something is logged, or is to be timed from.
                 if progress.step == 1:
                     progress.first_loss = loss.item()
-                # Reading the loss waits for the device: only where it is logged.
+                elif evaluated or progress.step == warm:
+                    loss.item()
                 update = {"train/loss": loss.item(), "lr": lr, "grad_norm": norm.item()} if logged else {}
-            if update or progress.step % self.loop.eval_every == 0:
+            self.count(warm)
+            if update or evaluated:
                 row = self.log(update)
         if not row:  # continued from the checkpoint of the last step, which keep=all keeps
             row = self.evaluate(steps, steps) | self.run.metrics()[0][-1]
@@ -130,6 +140,13 @@ class Trainer:
             self.save()
         self.metrics.close()
         return {key: value for key, value in row.items() if "/" in key}
+
+    def count(self, warm: int) -> None:
+        """Count a step, and the seconds since the one before it, where it is beyond the warm-up of this process."""
+        before, self.counted = self.counted, sum(self.seconds[phase] for phase in STEP)
+        if self.progress.step > warm:
+            self.progress.timed += 1
+            self.progress.timed_seconds += self.counted - before
 
     def update(self, step: int) -> tuple[Tensor, Tensor, float]:
         """One optimiser step: loss, gradient norm before clipping, learning rate."""
@@ -211,6 +228,9 @@ class Trainer:
 
     def save(self) -> None:
         """Write the checkpoint, atomically."""
+        if self.device.type == "cuda":  # or what its steps still take would count as writing
+            with self.timed("wait"):
+                torch.cuda.synchronize()
         with self.timed("checkpoint"):
             self.progress.offset, self.progress.logged = self.metrics.offset(), self.metrics.written().sha256
             state = {"model": self.model.state_dict(), "optimiser": self.optimiser.state_dict()}

@@ -14,7 +14,7 @@ from ablate.results import naming
 from ablate.results.study import Study
 from analysis import stats
 from analysis.case import labels as names
-from analysis.case.figures_yaml import FILE, labels_of
+from analysis.case.figures_yaml import FILE, edits_of
 
 
 class Case(NamedTuple):
@@ -41,7 +41,7 @@ def case_of(results: Path, study: Study, folder: Path | None = None) -> Case:
     The labels in the folder's figures.yaml are put in place of names.  Raises `Refused` where that is none.
     """
     folder = folder or results / "figures" / study.manifest.study
-    labels = labels_of(folder / FILE, study.manifest)
+    labels = edits_of(folder / FILE, study.manifest).labels
     plain = _computed(results, study, folder)
     return _computed(results, names.shown(study, labels), folder)._replace(plain=plain) if labels else plain
 

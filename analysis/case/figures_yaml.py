@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import yaml
 from matplotlib.colors import is_color_like, to_hex
 
@@ -25,6 +26,7 @@ from analysis.case.labels import cell_label, written
 from analysis.escape import ACTING, visible
 
 FILE = "figures.yaml"
+TEMPLATES = Path(__file__).parents[1] / "templates"
 WIDTHS = {"single": 3.3, "text": 5.5, "double": 6.9}  # inches: a column of two, a text, both columns
 NARROWEST, WIDEST = 2.5, 12.0
 KEYS = ("width", "caption", "labels", "order", "colours", "subset")
@@ -45,12 +47,7 @@ class Edits:
     caption: bool = False
 
 
-def labels_of(file: Path, manifest: Manifest) -> dict[str, str]:
-    """What a user wants to stand in place of names of factors and levels.  Raises `Refused`."""
-    return edits_of(file, manifest, None).labels
-
-
-def edits_of(file: Path, manifest: Manifest, kinds: Iterable[str] | None) -> Edits:
+def edits_of(file: Path, manifest: Manifest, kinds: list[str] | None = None) -> Edits:
     """What a user wrote in `file`; the defaults where there is no such file.  Raises `Refused`.
 
     `kinds` are the figures that there can be; None: any.
@@ -64,7 +61,7 @@ def edits_of(file: Path, manifest: Manifest, kinds: Iterable[str] | None) -> Edi
     except yaml.YAMLError as error:
         raise Refused(f"{no_yaml(file, error)}; delete it for the defaults") from None
     try:
-        return _checked(given, manifest, None if kinds is None else list(kinds))
+        return _checked(given, manifest, kinds)
     except ValueError as error:
         raise Refused(f"{file}: {error}") from None
 
@@ -214,44 +211,19 @@ def _names(value: Any, where: str, there: list[str] | None) -> list[str] | None:
     return value
 
 
-HEAD = """\
-# What the figures of this study look like, and what things are called wherever people read: in figures, tables, text.
-# CSV files and the names of LaTeX commands keep the names as they are. Take the # away before what you change and run
-# the same command again.
-# Statistics never change: what is left out is still part of the family. Delete this file for the defaults.
-"""
-
-
 def write_defaults(file: Path, manifest: Manifest, kinds: Iterable[str], colours: dict[tuple[str, str], str]) -> None:
     """Write the defaults as comments, unless there is a file already; `kinds` are the figures that the study has."""
     if file.exists():
         return
     factors = {name: [format.show(level) for level in levels] for name, levels in manifest.factors.items()}
     names = dict.fromkeys(name for factor, levels in factors.items() for name in (factor, *levels))
-    lines = [
-        HEAD,
-        f"width: text   # {', '.join(f'{name} ({width} in)' for name, width in WIDTHS.items())}, or a number of inches",
-        "caption: false # true: drawn into the image as well; NAME.txt and the report always have it",
-        "",
-        "labels:        # what stands in place of a name, in every figure, table and sentence",
-        *(f"  # {_yaml(name)}: {_yaml(name)}" for name in names),
-        "",
-        "order:         # of rows and of the legend",
-        *(f"  # {_yaml(name)}: {_list(levels)}" for name, levels in factors.items()),
-        "",
-        "colours:",
-        *(
-            f"  # {_yaml(name)}: {{{', '.join(f'{_yaml(level)}: {_yaml(colours[name, level])}' for level in levels)}}}"
-            for name, levels in factors.items()
-        ),
-        "",
-        "subset:        # what is shown; captions say what is not",
-        f"  # figures: {_list(kinds)}",
-        *["  # levels:"] * bool(factors),
-        *(f"  #   {_yaml(name)}: {_list(levels)}" for name, levels in factors.items()),
-        f"  # cells: {_list(cell.label for cell in manifest.cells[:24])}",
-    ]
-    write_atomic(file, ("\n".join(lines) + "\n").encode())
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), trim_blocks=True, keep_trailing_newline=True
+    )
+    templates.filters |= {"yaml": _yaml, "row": _row}
+    cells = [cell.label for cell in manifest.cells[:24]]
+    content = {"widths": WIDTHS, "factors": factors, "names": names, "colours": colours, "kinds": kinds, "cells": cells}
+    write_atomic(file, templates.get_template(FILE).render(content).encode())
 
 
 def _yaml(text: str) -> str:
@@ -260,5 +232,5 @@ def _yaml(text: str) -> str:
     return json.dumps(text) if any(mark in text for mark in ",[]{}#\n") else plain
 
 
-def _list(names: Iterable[str]) -> str:
+def _row(names: Iterable[str]) -> str:
     return f"[{', '.join(map(_yaml, names))}]"

@@ -20,12 +20,10 @@ EDGES = r"(?:^|(?<=^\+ )|(?<= \+ )|(?<=, )){}(?=$| \+ |, )"  # between the level
 
 
 def shown(study: Study, labels: Labels) -> Study:
-    """The study as it is shown by these labels of factors and levels; itself without any.
+    """The study as it is shown by these labels of factors and levels.
 
     Each cell keeps the label that it was planned with as `written`.
     """
-    if not labels:
-        return study
     cells = [replace(cell, label=cell_label(cell, labels), written=written(cell)) for cell in study.manifest.cells]
     by_id = {cell.id: cell.label for cell in cells}
     by_label = {written(cell): cell.label for cell in cells}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas
 
 from ablate import evidence
+from ablate.results.speed import is_timed
 from ablate.results.study import Study
 
 AXES = ("step", "tokens", "seconds")
@@ -15,8 +14,7 @@ AXES = ("step", "tokens", "seconds")
 
 def metrics_of(study: Study) -> dict[str, str]:
     """Of each cell the validation metric, or its endpoint where that alone was logged."""
-    own = evidence.endpoints(study.manifest)
-    names = {cell: f"val/{metric.split('/')[-1]}" for cell, metric in own.items()}
+    own, names = evidence.endpoints(study.manifest), evidence.validated(study.manifest)
     alone = {cell for cell, name in names.items() if name not in study.curves and own[cell] in study.curves}
     return {cell: own[cell] if cell in alone else name for cell, name in names.items()}
 
@@ -24,31 +22,25 @@ def metrics_of(study: Study) -> dict[str, str]:
 def logged(study: Study) -> pandas.DataFrame:
     """What done and diverged runs logged of the metric of their cell: cell, seed, status, value, and axes.
 
-    Axes are those of step, tokens and seconds that were logged.  Seconds count from the first row, since how long a
-    start took is no part of training, and are there only where each run had the machine for itself.
+    Axes are step and tokens, where they were logged, and of runs that were timed the seconds that their training steps
+    took, without evaluations and compiling.
     """
     curves, metrics = study.curves, metrics_of(study)
     axes = [axis for axis in AXES if axis in curves and curves[axis].notna().any()]
-    axes = [axis for axis in axes if axis != "seconds" or study.manifest.timing == "isolated"]
+    axes = [axis for axis in axes if axis != "seconds" or (is_timed(study.manifest) and "step" in axes)]
     if not axes or not set(metrics.values()) & set(curves):
         return pandas.DataFrame()
-    rows = curves[["cell", "seed"]].assign(value=_values(curves, metrics))
+    rows = curves[["cell", "seed"]].assign(value=evidence.values_of(curves, metrics))
     rows[axes] = curves[axes].apply(pandas.to_numeric, errors="coerce")
     if "seconds" in axes:
-        rows["seconds"] -= rows.groupby(["cell", "seed"])["seconds"].transform("min")
+        took = study.runs[["cell", "seed", "train/step_seconds"]]
+        rows = rows.drop(columns="seconds").merge(took, on=["cell", "seed"])
+        rows["seconds"] = rows["step"] * rows.pop("train/step_seconds").astype(float)
     rows = rows.merge(study.runs[["cell", "seed", "status"]], on=["cell", "seed"])
     known = np.isfinite(rows["value"]) & rows["status"].isin(["done", "diverged"])
     # A diverged run's last row may hold no finite loss; it still says where the run ended.
     ends = (rows["status"] == "diverged") & ~rows.duplicated(["cell", "seed"], keep="last")
     return rows[known | ends]
-
-
-def _values(curves: pandas.DataFrame, metrics: dict[str, str]) -> pandas.Series:
-    """What each row has of the metric of its cell, NaN where it has none."""
-    whose, found = curves["cell"].map(metrics), pandas.Series(math.nan, curves.index)
-    for metric in set(metrics.values()) & set(curves):
-        found = found.where(whose != metric, pandas.to_numeric(curves[metric], errors="coerce"))
-    return found
 
 
 def over_seeds(rows: pandas.DataFrame, by: list[str], also: tuple[str, ...] = ()) -> pandas.DataFrame:

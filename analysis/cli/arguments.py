@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Parser
@@ -38,31 +38,24 @@ def add_arguments(parser: Parser) -> None:
     runs.add_argument(
         "--study", dest="study_file", metavar="YAML", type=Path, help="a study file: reference, design, margin, claims"
     )
-    runs.add_argument("--factors", metavar="A,B", type=_words, help="columns or settings that are compared")
-    runs.add_argument("--metric", metavar="NAME", type=_words, help="the endpoint, e.g. test/loss")
+    words: dict[str, Any] = {"type": _words, "default": ()}
+    runs.add_argument("--factors", metavar="A,B", **words, help="columns or settings that are compared")
+    runs.add_argument("--metric", dest="metrics", metavar="NAME", **words, help="the endpoint, e.g. test/loss")
     direction = runs.add_mutually_exclusive_group()
     direction.add_argument("--lower", action="store_true", default=None, help="less of the metric is better")
     direction.add_argument("--higher", action="store_false", dest="lower", help="more of the metric is better")
-    runs.add_argument("--reference", metavar="A=X,B=Y", type=_pairs, help="levels to compare with (default: the first)")
-    runs.add_argument("--within", metavar="C", type=_words, help="factors to give effects at each level of")
+    reference = "levels to compare with (default: the first)"
+    runs.add_argument("--reference", metavar="A=X,B=Y", type=_pairs, default=(), help=reference)
+    runs.add_argument("--within", metavar="C", **words, help="factors to give effects at each level of")
     runs.add_argument("--group", default="", help="of W&B, the runs of this group alone")
     runs.add_argument("--unpaired", action="store_true", help="runs of one seed share nothing")
 
 
 def study_of(given: argparse.Namespace) -> Study:
     """The study that a command's arguments name.  Raises `Refused`."""
-    asked = Asked(
-        factors=given.factors or (),
-        metrics=given.metric or (),
-        lower=given.lower,
-        reference=given.reference or (),
-        within=given.within or (),
-        unpaired=given.unpaired,
-        group=given.group,
-    )
-    sources = [
-        name for name, value in (("STUDY", given.study), ("--runs", given.runs), ("--wandb", given.wandb)) if value
-    ]
+    asked = Asked(**{name: getattr(given, name) for name in Asked._fields if name != "described"})
+    named = {"STUDY": given.study, "--runs": given.runs, "--wandb": given.wandb}
+    sources = [name for name, value in named.items() if value]
     if len(sources) > 1:
         raise Refused(f"{' and '.join(sources)} are different runs; leave all but one out")
     if given.study_file and (given.runs or given.wandb):

@@ -79,15 +79,9 @@ def _said(case: Case) -> list[str]:
         for row in shown.head(LINES).itertuples()
     ]
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
-    remarks = [*([together] if together else []), *tables.remarks(case.study)]
-    claims = evidence.claim_lines(case.study.manifest, case.claims)
-    return [
-        *claims,
-        *lines,
-        *_more(len(shown) - LINES, "effect"),
-        *remarks[:NOTES],
-        *_more(len(remarks) - NOTES, "remark"),
-    ]
+    remarks = [*filter(None, [together]), *tables.remarks(case.study)]
+    lines += [*_more(len(shown) - LINES, "effect"), *remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
+    return [*evidence.claim_lines(case.study.manifest, case.claims), *lines]
 
 
 def _more(count: int, noun: str) -> list[str]:

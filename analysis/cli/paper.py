@@ -14,7 +14,7 @@ from analysis.writing.sheet import paragraph
 
 def write(case: Case, folder: Path) -> list[Path]:
     """Write macros.tex, figures.tex, references.bib, methods.md, methods.tex and report.md, unless they are empty."""
-    shown = pictures(case, folder)
+    shown = pictures(case)
     texts = {
         "macros.tex": latex_macros.page(case),
         "figures.tex": "\n".join(latex.figure(each.name, captioned(each.says, each.caption)) for each in shown),
@@ -30,13 +30,9 @@ def write(case: Case, folder: Path) -> list[Path]:
     return [*files, markdown.write(case, folder, shown)]
 
 
-def pictures(case: Case, folder: Path) -> list[Picture]:
-    """The figures that were drawn into a folder, in the order in which a reader wants them, with their captions."""
-    says = {kind.name: kind.says for kind in KINDS}
+def pictures(case: Case) -> list[Picture]:
+    """The figures that were drawn, in the order in which a reader wants them, with their captions."""
     return [
-        Picture(
-            name, f"{says[name][:1].upper()}{says[name][1:]}.", table.attrs["caption"], [f"{name}.png", f"{name}.pdf"]
-        )
+        Picture(name, captioned(KINDS[name].says, []), table.attrs["caption"], [f"{name}.png", f"{name}.pdf"])
         for name, table in case.drawn.items()
-        if (folder / f"{name}.png").exists()
     ]

@@ -77,7 +77,7 @@ def _case(stamped: Stamp, results: Path, folder: Path | None) -> Case:
 def _today(stamped: Stamp, case: Case) -> Stamp | None:
     """The stamp that the figure would have now; None where the study holds nothing for it any more."""
     name, manifest = str(stamped["figure"]), case.study.manifest
-    if name not in {kind.name for kind in figures.KINDS}:
+    if name not in figures.KINDS:
         raise Refused(f"this version draws no figure {name}")
     edits = dataclasses.replace(figures.edits(case), figures=[name])
     table = figures.tables(case, edits).get(name)
@@ -114,6 +114,5 @@ def _changed(stamped: Stamp, now: Stamp, case: Case) -> str:
 
 
 def _names(runs: list[str], labels: dict[str, str]) -> str:
-    parts = [run.rpartition("/") for run in runs[:SHOWN]]
-    named = [f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in parts]
-    return ", ".join(named) + ", …" * (len(runs) > SHOWN)
+    parts = [run.rpartition("/") for run in runs]
+    return format.few((f"{labels.get(cell, cell)} seed {seed}" for cell, _, seed in parts), SHOWN)

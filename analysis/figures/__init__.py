@@ -22,12 +22,12 @@ __all__ = ["KINDS", "Edits", "Kind", "Page", "edits", "tables", "write"]
 # In the order in which a reader wants them.
 ORDER = "claims effects waterfall main_effects interactions placebos proxy divergence looks seeds curves solved"
 ORDER += " sensitivity extrapolation depth width pareto diagnostics"
-KINDS: tuple[Kind, ...] = tuple(import_module(f"analysis.figures.kinds.{name}").KIND for name in ORDER.split())
+KINDS: dict[str, Kind] = {name: import_module(f"analysis.figures.kinds.{name}").KIND for name in ORDER.split()}
 
 
 def edits(case: Case) -> Edits:
     """What the user wrote in figures.yaml of a study.  Raises `Refused`."""
-    return edits_of(edits_file(case), case.study.manifest, [kind.name for kind in KINDS])
+    return edits_of(edits_file(case), case.study.manifest, list(KINDS))
 
 
 def edits_file(case: Case) -> Path:
@@ -39,24 +39,23 @@ def tables(case: Case, given: Edits | None = None) -> dict[str, pandas.DataFrame
     """The table of each figure that a study has, by its name, as it is drawn.  Raises `Refused`."""
     given = given or edits(case)
     found = {}
-    for kind in KINDS:
-        if given.figures is None or kind.name in given.figures:
-            table = kind.table(case)
-            if table is not None:
-                found[kind.name] = select(table, case, given, kind.most)
+    for name in [name for name in KINDS if given.figures is None or name in given.figures]:
+        table = KINDS[name].table(case)
+        if table is not None:
+            found[name] = select(table, case, given, KINDS[name].most)
     return found
 
 
 def write(case: Case, folder: Path) -> list[Path]:
     """Draw what the study contains as PDF and PNG, each with its caption as text.  Raises `Refused`."""
     given = edits(case)
-    manifest, kinds, files = case.study.manifest, {kind.name: kind for kind in KINDS}, []
+    manifest, files = case.study.manifest, []
     page = page_of(manifest, given)
     with matplotlib.rc_context(style.RC):
         case.drawn.update(tables(case, given))
         write_defaults(edits_file(case), manifest, case.drawn, style.colours(manifest))
         for name, table in case.drawn.items():
-            drawn = kinds[name].draw(table, page)
+            drawn = KINDS[name].draw(table, page)
             files += style.save(drawn, folder, name, metadata(stamp_of(name, table, page, case.study)))
             files.append(folder / f"{name}.txt")
             write_atomic(files[-1], "\n".join([table.attrs["title"], *table.attrs["caption"], ""]).encode())

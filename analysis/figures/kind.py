@@ -16,7 +16,7 @@ MOST = 24  # rows or cells of a figure that can still be told apart
 
 
 class Kind(NamedTuple):
-    """A figure: its name, what it shows in one sentence, the table it draws, the drawing.
+    """A figure: what it shows in one sentence, the table it draws, the drawing.
 
     `table` gives all that is plotted, None where a study holds nothing of it; `attrs` of the table has `caption` (lines
     that state the band and n) and whatever else the drawing says, JSON-able.  Equal tables give equal figures.
@@ -25,7 +25,6 @@ class Kind(NamedTuple):
     At most `most` cells, or effects, are drawn.
     """
 
-    name: str
     says: str
     table: Callable[[Case], pandas.DataFrame | None]
     plot: Callable[[pandas.DataFrame, Page], Figure]

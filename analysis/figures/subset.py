@@ -66,7 +66,7 @@ def _some_effects(table: pandas.DataFrame, edits: Edits, most: int) -> tuple[pan
         rank = rank.assign(verdict=~rank["verdict"].isin(TOLD)) if "verdict" in rank else rank
         by = [name for name in ("family", "verdict", "p") if name in rank]
         one = (rank.sort_values(by, kind="stable") if by else rank).head(most)
-        kept = kept[pandas.MultiIndex.from_frame(kept[whose]).isin(pandas.MultiIndex.from_frame(one[whose]))]
+        kept = kept.merge(one[whose])
         how = "; what is decided or withheld, then the smallest p" * ("p" in by) + "; effects.csv has all"
     there = len(table.drop_duplicates(whose))
     noun = "effects" if "p" in table else "levels"
@@ -75,34 +75,33 @@ def _some_effects(table: pandas.DataFrame, edits: Edits, most: int) -> tuple[pan
 
 def _named(row: Any, levels: dict[str, list[str]]) -> bool:
     """Whether the levels of a row of effects are all shown."""
-    pairs = zip(str(row.factor).split(" x "), str(row.level).split(", "), strict=False)
-    return all(level in levels.get(factor, [level]) for factor, level in pairs)
+    return all(level in levels.get(factor, [level]) for factor, level in _pairs(row))
+
+
+def _pairs(row: Any) -> list[tuple[str, str]]:
+    """The factors of an effect with their levels."""
+    return list(zip(str(row.factor).split(" x "), str(row.level).split(", "), strict=False))
 
 
 def _order(table: pandas.DataFrame, manifest: Manifest, edits: Edits) -> list[int]:
     """Places of the rows in the user's order; rows of which it says nothing stay where they are."""
     if "cell" in table:
         cells = {cell.id: cell.levels for cell in manifest.cells}
-        outside = [name for name in manifest.factors if name not in manifest.reference]
-        names = [*outside, *(name for name in manifest.factors if name in manifest.reference)]
-        keys = [
-            tuple(_place(format.show(cells[cell][name]), name, manifest, edits) for name in names)
-            if cell in cells
-            else ()
-            for cell in table["cell"]
-        ]
-        return sorted(range(len(table)), key=lambda i: keys[i])
+        names = sorted(manifest.factors, key=lambda name: name in manifest.reference)  # first what is not compared
+        keys = {
+            cell: tuple(_place(format.show(levels[name]), name, manifest, edits) for name in names)
+            for cell, levels in cells.items()
+        }
+        return sorted(range(len(table)), key=lambda i: keys.get(table["cell"].iloc[i], ()))
     if "level" not in table:
         return list(range(len(table)))
     first: dict[tuple[Any, ...], int] = {}
     apart = [name for name in ("family", "stratum", "kind", "factor") if name in table]
     groups = [tuple(row) for row in table[apart].to_numpy()]
     start = [first.setdefault(group, i) for i, group in enumerate(groups)]
+    at = {(factor, level): i for factor, levels in edits.order.items() for i, level in enumerate(levels)}
     places = [
-        tuple(
-            edits.order.get(factor, [level]).index(level) if level in edits.order.get(factor, [level]) else math.inf
-            for factor, level in zip(str(row.factor).split(" x "), str(row.level).split(", "), strict=False)
-        )
+        tuple(at.get(pair, math.inf if pair[0] in edits.order else 0) for pair in _pairs(row))
         for row in table.itertuples()
     ]
     return sorted(range(len(table)), key=lambda i: (start[i], places[i]))

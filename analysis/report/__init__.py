@@ -13,7 +13,7 @@ from analysis.case import Case
 from analysis.report import page
 from analysis.report.blocks import Curves
 from analysis.report.parts import parts, warnings
-from analysis.writing.sections import question
+from analysis.writing.sections import counts, question
 
 NAME = "report.html"
 
@@ -47,14 +47,7 @@ def html(case: Case, folder: Path) -> str:
 
 
 def _facts(case: Case) -> list[str]:
-    manifest, runs = case.study.manifest, case.study.runs
+    manifest = case.study.manifest
     tasks = dict.fromkeys(str(task.title) for task in manifest.tasks.values())
-    counts = runs["status"].value_counts()
-    ended = [f"{counts[name]} {name}" for name in ("done", "diverged", "failed", "missing") if counts.get(name)]
     over = [format.counted(len(manifest.cells), "cell"), format.counted(len(manifest.seeds), "seed")]
-    return [
-        f"study {manifest.study}",
-        ", ".join(tasks),
-        *over,
-        f"{format.counted(len(runs), 'run')}: {', '.join(ended)}",
-    ]
+    return [f"study {manifest.study}", ", ".join(tasks), *over, counts(case.study)]

@@ -22,6 +22,7 @@ FEWEST = 24  # points of a single run
 
 Series = dict[str, Any]
 Columns = dict[str, np.ndarray]
+Shelf = dict[bytes, tuple[int, list[float | None]]]  # places and columns of numbers, by their bytes
 
 
 def series(case: Case) -> Series | None:
@@ -34,8 +35,8 @@ def series(case: Case) -> Series | None:
     rows = rows[rows[axes[0]].notna()].sort_values(["cell", "seed"], kind="stable")
     runs = _runs(rows, axes)
     points = int(np.clip(NUMBERS / (len(axes) + 1) / sum(map(len, runs.values())), FEWEST, POINTS))
-    means, shelf, drawn = _means(rows, axes), _Shelf(), page_of(manifest, figures.edits(case))
-    cells = []
+    means, shelf, drawn = _means(rows, axes), Shelf(), page_of(manifest, figures.edits(case))
+    nothing, cells = {name: np.empty(0) for name in [*axes, "sd", "value"]}, []
     for row in case.cells.itertuples():
         encoding = drawn.encodings[row.cell]
         done = sum(not run["diverged"] for run in runs.get(row.cell, []))
@@ -45,7 +46,7 @@ def series(case: Case) -> Series | None:
                 "colour": encoding.colour,
                 "dash": _dash(encoding.dash),
                 "n": done,
-                "mean": _kept(means.get(row.cell) or _nothing([*axes, "sd"]), POINTS, shelf),
+                "mean": _kept(means.get(row.cell, nothing), POINTS, shelf),
                 "runs": [run | _kept(run.pop("columns"), points, shelf) for run in runs.get(row.cell, [])],
             }
         )
@@ -53,27 +54,19 @@ def series(case: Case) -> Series | None:
     known = [metric for metric in dict.fromkeys(metrics.values()) if metric in case.study.curves]
     label = " or ".join(metric + naming.unit(manifest, metric) for metric in known)
     shown = {"metric": " or ".join(known), "label": label, "axes": {axis: _title(manifest, axis) for axis in axes}}
-    return shown | {"cells": cells, "columns": shelf.columns, "thinned": longest > points}
+    return shown | {"cells": cells, "columns": [column for _, column in shelf.values()], "thinned": longest > points}
 
 
 def _title(manifest: Manifest, axis: str) -> str:
-    return {"tokens": "training tokens", "seconds": "seconds from the first step on"}.get(axis, axis)
+    return {"tokens": "training tokens", "seconds": "seconds of training steps"}.get(axis, axis)
 
 
-class _Shelf:
-    """Columns of numbers, each kept once: most runs were logged at the same steps."""
-
-    def __init__(self) -> None:
-        self.columns: list[list[float | None]] = []
-        self.known: dict[bytes, int] = {}
-
-    def put(self, values: np.ndarray) -> int:
-        """The place of a column among all."""
-        key = values.tobytes()
-        if key not in self.known:
-            self.known[key] = len(self.columns)
-            self.columns.append([_short(value) for value in values.tolist()])
-        return self.known[key]
+def _put(shelf: Shelf, values: np.ndarray) -> int:
+    """The place of a column among all; each is kept once: most runs were logged at the same steps."""
+    key = values.tobytes()
+    if key not in shelf:
+        shelf[key] = len(shelf), [_short(value) for value in values.tolist()]
+    return shelf[key][0]
 
 
 def _short(value: float) -> float | None:
@@ -105,14 +98,10 @@ def _means(rows: pandas.DataFrame, axes: list[str]) -> dict[str, Columns]:
     return {str(cell): {name: group[name].to_numpy(float) for name in names} for cell, group in found.groupby("cell")}
 
 
-def _nothing(names: list[str]) -> Columns:
-    return {name: np.empty(0) for name in [*names, "value"]}
-
-
-def _kept(columns: Columns, points: int, shelf: _Shelf) -> dict[str, int]:
+def _kept(columns: Columns, points: int, shelf: Shelf) -> dict[str, int]:
     """Where the shelf has each column, thinned where it is longer than `points`."""
     places = _places(columns["value"], points)
-    return {name: shelf.put(column[places]) for name, column in columns.items()}
+    return {name: _put(shelf, column[places]) for name, column in columns.items()}
 
 
 def _places(values: np.ndarray, points: int) -> np.ndarray:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 from pathlib import Path
 
 from analysis import figures
 from analysis.case import Case
-from analysis.report import page
 from analysis.report.blocks import Figure
 from analysis.writing.sections import captioned
 
@@ -16,9 +16,9 @@ PIXELS = 134  # of the page, per inch of a figure
 
 def pictures(case: Case, folder: Path) -> dict[str, Figure]:
     """The figures of this case that were written into the folder, in their order, by name."""
-    says, inches = {kind.name: kind.says for kind in figures.KINDS}, figures.edits(case).width
+    inches = figures.edits(case).width
     return {
-        name: picture(folder / f"{name}.png", inches, says[name], table.attrs["caption"])
+        name: picture(folder / f"{name}.png", inches, figures.KINDS[name].says, table.attrs["caption"])
         for name, table in case.drawn.items()
     }
 
@@ -29,4 +29,5 @@ def picture(file: Path, inches: float, says: str, caption: list[str]) -> Figure:
     width, height = struct.unpack(">II", content[16:24])
     shown = round(PIXELS * inches)
     told = captioned(says, caption)
-    return Figure(page.picture(content), shown, round(shown * height / width), told, captioned(says, []))
+    source = "data:image/png;base64," + base64.b64encode(content).decode()
+    return Figure(source, shown, round(shown * height / width), told, captioned(says, []))

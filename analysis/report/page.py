@@ -59,11 +59,6 @@ def data(content: Any) -> Markup:
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
-def picture(content: bytes) -> str:
-    """A PNG as a data URI."""
-    return "data:image/png;base64," + base64.b64encode(content).decode()
-
-
 def policy(scripts: Sequence[str]) -> str:
     """A Content-Security-Policy under which these very scripts run, and nothing else, and nothing is fetched."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]

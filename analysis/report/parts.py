@@ -66,7 +66,7 @@ def _hashes(folder: Path) -> list[tuple[str, str]]:
 def warnings(case: Case) -> list[str]:
     """What a reader must know before anything else."""
     manifest, runs = case.study.manifest, case.study.runs
-    said = [naming.role(manifest), evidence.unadjusted(manifest) or ""]
+    said = [naming.role(manifest), evidence.unadjusted(manifest)]
     if len(manifest.seeds) == 1:
         said.append(ALONE)
     if not (runs["status"] == "done").any():
@@ -100,14 +100,11 @@ def _findings(case: Case, section: Section) -> Iterator[Block]:
     if len(told) <= FEW:
         yield from [Findings(told, [])] * bool(told)
         return
-    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in dict.fromkeys(sorted(verdicts, key=_rank)))
+    order = dict.fromkeys([*evidence.DECIDED, *verdicts])
+    counts = ", ".join(f"{verdicts.count(name)} {name}" for name in order if name in verdicts)
     yield Text(f"{len(told)} effects: {counts}.")
     first = [each for each in told if each[1]][:FEW] or told[:FEW]
     yield Findings(first, [each for each in told if each not in first])
-
-
-def _rank(verdict: str) -> int:
-    return evidence.DECIDED.index(verdict) if verdict in evidence.DECIDED else len(evidence.DECIDED)
 
 
 def _sheet(sheet: Sheet, said: set[str], folded: bool = False) -> Iterator[Block]:

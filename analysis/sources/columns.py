@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas
 
+from ablate import format
 from ablate.config.errors import Refused
 from ablate.format import show
 
@@ -16,14 +17,8 @@ SHAPE = ("params", "flops_per_token")
 RUNS = ("seed", "step", "status")  # what says which run it is or how it ended: no factor even if it is asked for
 STEPS = {"step", "steps", "global_step", "trainer/global_step", "iteration", "epoch", "tokens"}
 KEYS = ("cell", *RUNS, "batches", *SHAPE, "label", "path", "error")
-# Columns that people export beside them, no factor unless they ask for it.
-NEITHER = {
-    *STEPS,
-    *("seconds", "time", "lr", "grad_norm", "host", "id", "run", "run_id", "name", "note", "notes"),
-    *("date", "timestamp", "created", "updated", "started", "ended", "state", "stratum", "placebo", "match", "chosen"),
-    *("chosen_value", "match_difference", "tuned", "tuned_value", "tuned_at_edge", "device", "torch", "commit"),
-    *("dirty", "overfits", "runtime", "user", "sweep"),
-}
+# What goes on within a run, and what our own tables say beside factors: no factor unless it is asked for.
+NEITHER = {*STEPS, "seconds", "match", "chosen", "chosen_value", "match_difference", "overfits"}
 LOWER = {"loss", "bpb", "bpc", "perplexity", "ppl", "error", "err", "nll", "mse", "rmse", "mae", "wer", "cer", "fid"}
 HIGHER = {"accuracy", "acc", "exact", "em", "f1", "bleu", "rouge", "auc", "auroc", "reward", "success", "mcc"}
 MOST = 50  # factors that are guessed; nobody crosses as many
@@ -35,14 +30,12 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,4})?")
 
 def some(names: Iterable[str]) -> str:
     """The names of columns, the first of many, in a row."""
-    known = list(names)
-    return (", ".join(known[:SHOWN]) or "none") + f" and {len(known) - SHOWN} more" * (len(known) > SHOWN)
+    return format.first_of(names, SHOWN) or "none"
 
 
 def few(names: Iterable[str]) -> str:
     """The names of runs, the first of many, in a row."""
-    known = list(names)
-    return ", ".join(known[:NAMED]) + ", …" * (len(known) > NAMED)
+    return format.few(names, NAMED)
 
 
 def direction(metric: str) -> bool | None:
@@ -53,7 +46,7 @@ def direction(metric: str) -> bool | None:
 
 
 def is_neither(name: str) -> bool:
-    """Whether a column is of those that people export beside factors and metrics: `host`, `_timestamp`, `Created`."""
+    """Whether a column is no factor by its name, whatever its case and the marks around it: `_Step`, `overfits`."""
     return name not in KEYS and plain(name) in NEITHER
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from ablate import evidence
 from ablate.config.errors import Refused
@@ -21,28 +21,20 @@ BASE = "base"  # its label where there are more
 AROUND = ("one_at_a_time", "leave_one_out")  # designs whose cells all differ from the reference in one factor
 
 
-class Layout(NamedTuple):
-    """Levels by cell, the factors with their levels in order, the reference's levels, the design."""
+def arrange(levels: dict[str, Levels], asked: Asked) -> Manifest:
+    """A manifest of cells with these levels alone, in the design asked for, or else one that they show.
 
-    levels: dict[str, Levels]
-    factors: dict[str, list[Any]]
-    reference: Levels
-    design: str
-
-
-def arrange(levels: dict[str, Levels], asked: Asked) -> Layout:
-    """The layout that was asked for, or else one that the cells show.  Raises `Refused`."""
+    Raises `Refused`.
+    """
     described = asked.described
     factors = _ordered(levels, described)
     reference = _reference(levels, factors, asked)
     if described.design in ("cumulative", "leave_one_out"):  # levels from the reference, or to it
         for name in reference.keys() - described.factors.keys():
             factors[name].sort(key=lambda level: (level == reference[name]) == (described.design == "leave_one_out"))
-    made = Layout(levels, factors, reference, described.design or _shown(levels, reference))
-    if described.design:
-        if wrong := _contradiction(made):
-            raise Refused(f"{described.file}: design: {described.design}: {wrong}")
-        return made
+    made = _manifest(levels, factors, reference, described.design or _shown(levels, reference))
+    if described.design and (wrong := _contradiction(made)):
+        raise Refused(f"{described.file}: design: {described.design}: {wrong}")
     return made if made.design else _merged(made)
 
 
@@ -120,14 +112,6 @@ def _shown(levels: dict[str, Levels], reference: Levels) -> str:
     return "one_at_a_time" if max(changed) == 1 else ""
 
 
-def _strata(levels: dict[str, Levels], reference: Levels) -> list[list[str]]:
-    """The cells that have the same levels of the factors that are not compared."""
-    found: dict[tuple[Any, ...], list[str]] = {}
-    for cell, own in levels.items():
-        found.setdefault(outside(own, reference), []).append(cell)
-    return list(found.values())
-
-
 def outside(levels: Levels, reference: Levels) -> tuple[Any, ...]:
     """A cell's levels of the factors that are not compared, which the cells of a stratum share."""
     return tuple(level for name, level in levels.items() if name not in reference)
@@ -135,89 +119,68 @@ def outside(levels: Levels, reference: Levels) -> tuple[Any, ...]:
 
 def _lacking(levels: dict[str, Levels], reference: Levels) -> Levels | None:
     """A combination of the compared levels that a stratum lacks, although it has each of them; None in a grid."""
-    for cells in _strata(levels, reference):
-        there = {tuple(levels[cell][name] for name in reference): None for cell in cells}
+    strata: dict[tuple[Any, ...], dict[tuple[Any, ...], None]] = {}
+    for own in levels.values():
+        strata.setdefault(outside(own, reference), {})[tuple(own[name] for name in reference)] = None
+    for there in strata.values():
         known = [dict.fromkeys(column) for column in zip(*there, strict=True)]
         if lost := next((row for row in itertools.product(*known) if row not in there), None):
             return dict(zip(reference, lost, strict=True))
     return None
 
 
-def _contradiction(layout: Layout) -> str:
+def _contradiction(manifest: Manifest) -> str:
     """Why the cells are not of the design that the study file says; nothing where they are."""
-    if layout.design == "grid":
-        lost = _lacking(layout.levels, layout.reference)
+    design, reference = manifest.design, manifest.reference
+    if design == "grid":
+        lost = _lacking({cell.id: cell.levels for cell in manifest.cells}, reference)
         return f"no run has {label_of(lost)}; leave design out, or write another" if lost else ""
-    manifest = manifest_of(layout, {cell: label_of(own) for cell, own in layout.levels.items()})
-    if layout.design == "fractional":
+    if design == "fractional":
         clear = {contrast.factor for contrast in evidence.contrasts(manifest) if contrast.kind == "main"}
-        lost_factor = next((name for name in layout.reference if name not in clear), "")
+        lost_factor = next((name for name in reference if name not in clear), "")
         return f"the effect of {lost_factor} is mixed with others in these runs" if lost_factor else ""
     changed = evidence.changes(manifest)
-    for cells in _strata(layout.levels, layout.reference):
-        alone = [cell for cell in cells if cell not in changed]
-        if others := [
-            label_of(layout.levels[cell]) for cell in alone if not is_base(layout.levels[cell], layout.reference)
-        ]:
-            if layout.design in AROUND:
-                return f"{others[0]} does not differ in one factor from the reference, {label_of(layout.reference)}"
-            told = f"{others[0]} is no change of one factor of the cell before it"
-            return f"{told}; write factors with the levels of each in the order of the steps, the reference's first"
-    return ""
+    other = next((cell.label for cell in manifest.cells if cell.id not in changed and not cell.reference), "")
+    if other and design in AROUND:
+        return f"{other} does not differ in one factor from the reference, {label_of(reference)}"
+    order = "write factors with the levels of each in the order of the steps, the reference's first"
+    return f"{other} is no change of one factor of the cell before it; {order}" if other else ""
 
 
-def is_base(levels: Levels, reference: Levels) -> bool:
-    """Whether a cell with these levels is what the cells of its stratum are measured against."""
-    return all(levels[name] == level for name, level in reference.items())
-
-
-def _merged(layout: Layout) -> Layout:
+def _merged(manifest: Manifest) -> Manifest:
     """All cells as levels of one factor, `variant`, so that each is compared with the reference."""
-    reference = layout.reference
-    called = distinct([{name: own[name] for name in reference} for own in layout.levels.values()])
-    levels = {
-        cell: {"variant": variant} | {name: level for name, level in own.items() if name not in reference}
-        for (cell, own), variant in zip(layout.levels.items(), called, strict=True)
+    cells, reference = manifest.cells, manifest.reference
+    called = distinct([{name: cell.levels[name] for name in reference} for cell in cells])
+    kept = {name: known for name, known in manifest.factors.items() if name not in reference}
+    levels: dict[str, Levels] = {
+        cell.id: {"variant": variant} | {name: cell.levels[name] for name in kept}
+        for cell, variant in zip(cells, called, strict=True)
     }
-    variants = list(dict.fromkeys(called))
-    outside = {name: known for name, known in layout.factors.items() if name not in reference}
-    base = next(levels[cell]["variant"] for cell, own in layout.levels.items() if is_base(own, reference))
-    return Layout(levels, {"variant": variants} | outside, {"variant": base}, "grid")
+    base = next(variant for cell, variant in zip(cells, called, strict=True) if cell.reference)
+    return _manifest(levels, {"variant": list(dict.fromkeys(called))} | kept, {"variant": base}, "grid")
 
 
-def manifest_of(layout: Layout, labels: dict[str, str]) -> Manifest:
-    """The manifest of a layout's cells: what contrasts are made of."""
-    return Manifest(
-        study="",
-        design=layout.design,
-        factors=layout.factors,
-        components=[],
-        reference=layout.reference,
-        seeds=[],
-        looks=[],
-        tasks={},
-        cells=[cell_of(cell, labels[cell], own, layout.reference) for cell, own in layout.levels.items()],
-        runs=[],
-        units={},
-    )
-
-
-def cell_of(name: str, label: str, levels: Levels, reference: Levels) -> Cell:
-    """A cell of which no more than its levels is known."""
-    return Cell(
-        id=name,
-        name=label,
-        label=label,
-        levels=levels,
-        reference=is_base(levels, reference),
-        params=math.nan,
-        params_vs_reference=math.nan,
-        flops_per_token=math.nan,
-        shared_draws=math.nan,
-        batches="",
-        task="",
-        config=Config(),
-    )
+def _manifest(levels: dict[str, Levels], factors: dict[str, list[Any]], reference: Levels, design: str) -> Manifest:
+    """The manifest of cells of which no more than their levels is known: what contrasts are made of."""
+    cells = [
+        Cell(
+            id=name,
+            name=label_of(own),
+            label=label_of(own),
+            levels=own,
+            reference=all(own[factor] == level for factor, level in reference.items()),
+            params=math.nan,
+            params_vs_reference=math.nan,
+            flops_per_token=math.nan,
+            shared_draws=math.nan,
+            batches="",
+            task="",
+            config=Config(),
+        )
+        for name, own in levels.items()
+    ]
+    empty: dict[str, Any] = {"components": [], "seeds": [], "looks": [], "tasks": {}, "runs": [], "units": {}}
+    return Manifest(study="", design=design, factors=factors, reference=reference, cells=cells, **empty)
 
 
 def label_of(levels: Levels) -> str:
@@ -241,26 +204,20 @@ def distinct(rows: list[Levels]) -> list[str]:
     ]
 
 
-def labels_of(layout: Layout, given: dict[str, set[str]]) -> dict[str, str]:
+def labels_of(manifest: Manifest, given: dict[str, set[str]]) -> dict[str, str]:
     """What cells are called: as `given`, where it gives each one label of its own; else by their levels.
 
     In designs that change one factor at a time a cell is called by its change, its reference by all levels.
     """
+    cells, factors = manifest.cells, manifest.factors
     alone = [next(iter(names)) for names in given.values() if len(names) == 1]
-    if len(alone) == len(layout.levels) == len(set(alone)) and all(alone):
+    if len(alone) == len(cells) == len(set(alone)) and all(alone):
         return dict(zip(given, alone, strict=True))
-    full = dict(zip(layout.levels, distinct(list(layout.levels.values())), strict=True))
-    if (
-        layout.design in ("grid", "fractional")
-        or len(layout.factors) < 2
-        or len(_strata(layout.levels, layout.reference)) > 1
-    ):
+    full = dict(zip([cell.id for cell in cells], distinct([cell.levels for cell in cells]), strict=True))
+    if manifest.design in ("grid", "fractional") or len(factors) < 2 or len(evidence.strata(manifest)) > 1:
         return full
-    changed = evidence.changes(manifest_of(layout, full))
-    steps = layout.design == "cumulative"
-    found = {
-        cell: f"+ {label_of({name: level})}" if steps else f"{name}={show(level)}"
-        for cell, (name, level) in changed.items()
-    }
-    base = full if len(layout.factors) <= FEW else dict.fromkeys(full, BASE)
-    return {cell: found.get(cell, base[cell]) for cell in layout.levels}
+    steps = manifest.design == "cumulative"
+    labels = full if len(factors) <= FEW else dict.fromkeys(full, BASE)
+    for cell, (name, level) in evidence.changes(manifest).items():
+        labels[cell] = f"+ {label_of({name: level})}" if steps else f"{name}={show(level)}"
+    return labels

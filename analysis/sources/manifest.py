@@ -17,7 +17,7 @@ from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Manifest, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study
 from analysis.sources.columns import SHAPE, STEPS, direction, plain
-from analysis.sources.design import Layout, arrange, cell_of, label_of, labels_of, outside
+from analysis.sources.design import arrange, label_of, labels_of, outside
 from analysis.sources.endpoints import ends, with_missing
 from analysis.sources.request import Asked
 from analysis.sources.study_file import judged
@@ -72,34 +72,29 @@ def assemble(
     table["label"] = table["cell"].map({name: label_of(each) for name, each in levels.items()})
     table["path"] = table["path"].fillna("") if "path" in table else table.index  # where a run can be looked up
     _refuse_repeated(table)
-    layout = arrange(levels, asked)
-    labels = labels_of(layout, own)
+    plan = arrange(levels, asked)
+    labels = labels_of(plan, own)
     table["label"] = table["cell"].map(labels)
     runs, lost = ends(table, metrics)
     shown, pairing = _batches(runs, asked.unpaired)
-    cells = _cells(layout, labels, runs, shown)
+    cells = _cells(plan, labels, runs, shown)
     runs, missing = with_missing(runs)
     runs = _whole(runs, cells, levels)
     ways = {name: direction(name) for name in metrics} | {metrics[0]: lower}
-    manifest = Manifest(
+    manifest = dataclasses.replace(
+        plan,
         study=origin.study,
         source=origin.source,
         created=origin.created,
         updated=origin.created,
         command=origin.command,
-        design=layout.design,
-        factors=layout.factors,
-        components=[],
-        reference=layout.reference,
         seeds=sorted({int(seed) for seed in runs["seed"]}),
-        looks=[],
         tasks={TASK: _task(origin, ways)},
         cells=cells,
         runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in runs.itertuples()],
-        units={},
-        remarks=[_remark(origin, metrics[0], lower, layout.reference, pairing)],
+        remarks=[_remark(origin, metrics[0], lower, plan.reference, pairing)],
         endpoint=metrics[0],
-        **judged(asked.described, factors, layout.factors, cells, ways),
+        **judged(asked.described, factors, plan.factors, cells, ways),
     )
     axes = [name for name in ("path", "step", "tokens", "seconds") if name in table]
     curves = table[["cell", "label", "seed", *axes, *metrics]] if "step" in table else table[["cell", "seed"]][:0]
@@ -127,17 +122,16 @@ def _ids(table: pandas.DataFrame, rows: list[tuple[Any, ...]]) -> dict[tuple[Any
     """A name for each combination of levels: what the column `cell` calls it, where it calls no two the same."""
     combinations = list(dict.fromkeys(rows))
     if "cell" in table:
-        pairs = set(zip(rows, table["cell"], strict=True))
-        named = {row: str(cell) for row, cell in pairs}
-        if len(pairs) > len(combinations):
-            row = next(row for row in combinations if sum(each == row for each, _ in pairs) > 1)
-            same = sorted(str(cell) for each, cell in pairs if each == row)
+        named: dict[tuple[Any, ...], list[str]] = {}
+        for row, cell in dict.fromkeys(zip(rows, table["cell"], strict=True)):
+            named.setdefault(row, []).append(str(cell))
+        if same := next((sorted(cells) for cells in named.values() if len(cells) > 1), None):
             raise Refused(
                 f"cells {same[0]} and {same[1]} have the same factors; name the columns in which they differ with "
                 "--factors, or --factors cell"
             )
-        if len(set(named.values())) == len(combinations):
-            return {row: named[row] for row in combinations}
+        if len({cells[0] for cells in named.values()}) == len(combinations):
+            return {row: cells[0] for row, cells in named.items()}
     return {row: f"c{i}" for i, row in enumerate(combinations)}
 
 
@@ -160,12 +154,6 @@ def _uncounted(table: pandas.DataFrame) -> str:
     return f"; if {axis} counts what was trained, call it step" if axis and "step" not in table else ""
 
 
-def _first(own: pandas.DataFrame, column: str) -> float:
-    """What a cell has in a column: parameters and FLOPs as whole numbers where they are."""
-    known = [value for value in own.get(column, ()) if math.isfinite(value)]
-    return math.nan if not known else int(known[0]) if known[0] == int(known[0]) else float(known[0])
-
-
 def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], str]:
     """Of each cell what tells which saw equal batches, and how runs pair, in words.
 
@@ -183,9 +171,8 @@ def _batches(runs: pandas.DataFrame, unpaired: bool) -> tuple[dict[str, str], st
 
 
 def _alike(runs: pandas.DataFrame) -> dict[str, str]:
-    own: dict[str, dict[int, str]] = {}
-    for cell, seed, batches in zip(runs["cell"], runs["seed"], runs["batches"], strict=True):
-        own.setdefault(cell, {})[seed] = str(batches)
+    by_cell = runs.astype({"batches": str}).groupby("cell", sort=False)
+    own = {str(cell): dict(zip(rows["seed"], rows["batches"], strict=True)) for cell, rows in by_cell}
     found: dict[str, str] = {}
     for cell, mine in own.items():
         alike = (name for name in found if all(own[name].get(seed, batch) == batch for seed, batch in mine.items()))
@@ -193,15 +180,17 @@ def _alike(runs: pandas.DataFrame) -> dict[str, str]:
     return found
 
 
-def _cells(layout: Layout, labels: dict[str, str], runs: pandas.DataFrame, shown: dict[str, str]) -> list[Cell]:
-    """The cells of a layout with their sizes, each against its reference's, and what tells which saw equal batches."""
-    shape: dict[str, dict[str, Any]] = {
-        str(name): {key: _first(own, key) for key in SHAPE} for name, own in runs.groupby("cell", sort=False)
-    }
-    plain = [cell_of(name, labels[name], own, layout.reference) for name, own in layout.levels.items()]
-    cells = [dataclasses.replace(cell, task=TASK, batches=shown[cell.id], **shape[cell.id]) for cell in plain]
-    base = {outside(cell.levels, layout.reference): cell.params for cell in cells if cell.reference}
-    starts = [base.get(outside(cell.levels, layout.reference), math.nan) for cell in cells]
+def _cells(plan: Manifest, labels: dict[str, str], runs: pandas.DataFrame, shown: dict[str, str]) -> list[Cell]:
+    """The cells with their sizes, each against its reference's, and what tells which saw equal batches."""
+    known = runs.reindex(columns=SHAPE).astype(float).replace(math.inf, math.nan)
+    sizes = known.groupby(runs["cell"]).first().to_dict("index")
+    cells = []
+    for cell in plan.cells:
+        shape: dict[str, Any] = {k: int(v) if v.is_integer() else v for k, v in sizes[cell.id].items()}
+        label = labels[cell.id]
+        cells.append(dataclasses.replace(cell, name=label, label=label, task=TASK, batches=shown[cell.id], **shape))
+    base = {outside(cell.levels, plan.reference): cell.params for cell in cells if cell.reference}
+    starts = [base.get(outside(cell.levels, plan.reference), math.nan) for cell in cells]
     return [
         dataclasses.replace(cell, params_vs_reference=cell.params / start - 1)
         for cell, start in zip(cells, starts, strict=True)

@@ -43,50 +43,55 @@ class Tracked(NamedTuple):
 
 def study_of_runs(runs: list[Tracked], asked: Asked, origin: Origin, notes: list[str]) -> Study:
     """The study of tracked runs; `notes` say what was left out before.  Raises `Refused`."""
-    runs, notes = _of_group(runs, asked), list(notes)
-    mirrored = [run for run in runs if _is_mirrored(run)]
-    told = [_mirrored(run) if len(mirrored) == len(runs) else _plain(run) for run in runs]
-    seeded = [row for row in told if isinstance(row["seed"], int)]
-    if not seeded:
+    runs = _of_group(runs, asked)
+    read = _mirrored if all(map(_is_mirrored, runs)) else _plain
+    told = [(run, read(run)) for run in runs]
+    kept = [(run, row) for run, row in told if row["seed"] is not None]
+    if not kept:
         raise Refused(f"no run has a seed in its configuration; needed is one of {', '.join(SEEDS)}")
-    if lost := [run.name for run, row in zip(runs, told, strict=True) if not isinstance(row["seed"], int)]:
-        notes.append(f"{counted(len(lost), 'run')} without a seed left out: {few(lost)}")
-    kept = [(run, row) for run, row in zip(runs, told, strict=True) if isinstance(row["seed"], int)]
-    odd = {run.state for run, _ in kept} - {*STATES, "running", "pending"}
-    for state in sorted(odd):
-        names = [run.name for run, _ in kept if run.state == state]
-        notes.append(f"{counted(len(names), 'run')} in the state {state}, counted as missing: {few(names)}")
-    numbers = list(dict.fromkeys(name for run, _ in kept for row in (*run.history, run.summary) for name in row))
-    logged_names = [name for name in numbers if not name.startswith("_")]
-    metrics = choose_metrics(logged_names, list(asked.metrics), claimed_metrics(asked.described))
+    metrics = choose_metrics(_logged_names(kept), list(asked.metrics), claimed_metrics(asked.described))
     settings = pandas.DataFrame([{name: _text(value) for name, value in row.items()} for _, row in kept]).fillna("")
     settings = settings.drop(columns=[name for name in settings if name in metrics])
-    wanted = wanted_factors(asked, list(settings))
-    if wanted:
+    if wanted := wanted_factors(asked, list(settings)):
         factors = asked_factors(list(settings), metrics, wanted)
     else:
         factors, _ = found_factors(settings.drop(columns="params", errors="ignore"), metrics)
     if not factors:
         raise Refused("no setting varies between the runs; name factors with --factors")
-    typed = {name: levels(list(settings[name])) for name in factors}
-    cells = list(zip(*typed.values(), strict=True))
-    kept, cells, again = _newest(kept, cells)
-    table = _logged(kept, metrics)
-    for name in factors:
-        column = [cell[factors.index(name)] for (run, _), cell in zip(kept, cells, strict=True) for _ in _steps(run)]
+    cells = list(zip(*(levels(settings[name]) for name in factors), strict=True))
+    newest, again = _newest(kept, cells)
+    table = _logged([kept[i] for i in newest], metrics)
+    for place, name in enumerate(factors):
+        column = [cells[i][place] for i in newest for _ in _steps(kept[i][0])]
         table[name] = pandas.Series(column, table.index, dtype=object)
-    table = table.reindex(columns=[*table.columns, *(name for name in metrics if name not in table)])
     table.index = pandas.Index(table["path"])
-    return assemble(table, factors, metrics, asked, origin, [*notes, *again])
+    return assemble(table, factors, metrics, asked, origin, [*notes, *_left_out(told), *again])
+
+
+def _left_out(told: list[tuple[Tracked, Row]]) -> list[str]:
+    """What to say of runs without a seed, and of those in a state that is not known."""
+    lost = [run.name for run, row in told if row["seed"] is None]
+    notes = [f"{counted(len(lost), 'run')} without a seed left out: {few(lost)}"] * bool(lost)
+    states = [(run.state, run.name) for run, row in told if row["seed"] is not None]
+    for state in sorted({state for state, _ in states} - {*STATES, "running", "pending"}):
+        names = [name for own, name in states if own == state]
+        notes.append(f"{counted(len(names), 'run')} in the state {state}, counted as missing: {few(names)}")
+    return notes
+
+
+def _logged_names(runs: list[tuple[Tracked, Row]]) -> list[str]:
+    names = dict.fromkeys(name for run, _ in runs for row in (*run.history, run.summary) for name in row)
+    return [name for name in names if not name.startswith("_")]
 
 
 def _logged(runs: list[tuple[Tracked, Row]], metrics: list[str]) -> pandas.DataFrame:
     """A row per logged step, with what `_plain` or `_mirrored` tells of its run."""
     rows = [
-        {"path": f"{run.name} ({run.id})", "seed": told["seed"], "status": told["status"], "params": told["params"]}
-        | ({"batches": told["batches"]} if "batches" in told else {})
+        {"path": f"{run.name} ({run.id})"}
+        | {name: told[name] for name in ("seed", "status", "params", "batches") if name in told}
         | {"step": _step(logged, number)}
-        | {name: _number(logged[name]) for name in (*CARRIED, *metrics) if name in logged}
+        | {name: _number(logged[name]) for name in CARRIED if name in logged}
+        | {name: _number(logged.get(name)) for name in metrics}
         for run, told in runs
         for number, logged in enumerate(_steps(run))
     ]
@@ -144,19 +149,17 @@ def _mirrored(run: Tracked) -> Row:
     return found | {"batches": json.dumps(shared, sort_keys=True)}
 
 
-def _newest(
-    kept: list[tuple[Tracked, Row]], cells: list[tuple[Any, ...]]
-) -> tuple[list[tuple[Tracked, Row]], list[tuple[Any, ...]], list[str]]:
-    """One run for each cell and seed, one that is done before others, of these the newest; a note on the rest."""
-    best: dict[tuple[Any, ...], int] = {}
-    order = [(row["status"] == "done", run.created, i) for i, (run, row) in enumerate(kept)]
-    for i, ((_, row), cell) in enumerate(zip(kept, cells, strict=True)):
-        key = (*cell, row["seed"])
-        best[key] = max(best.get(key, i), i, key=lambda j: order[j])
+def _newest(kept: list[tuple[Tracked, Row]], cells: list[tuple[Any, ...]]) -> tuple[list[int], list[str]]:
+    """The place of one run for each cell and seed, one that is done before others, of these the newest.
+
+    With it a note on the rest.
+    """
+    order = sorted(range(len(kept)), key=lambda i: (kept[i][1]["status"] == "done", kept[i][0].created))
+    best = {(*cells[i], kept[i][1]["seed"]): i for i in order}
     chosen = sorted(best.values())
-    lost = [f"{run.name} ({run.id})" for i, (run, _) in enumerate(kept) if i not in set(chosen)]
+    lost = [f"{kept[i][0].name} ({kept[i][0].id})" for i in sorted({*order} - {*chosen})]
     told = f"{counted(len(lost), 'run')} left out, whose cell and seed were run again: {few(lost)}"
-    return [kept[i] for i in chosen], [cells[i] for i in chosen], [told] * bool(lost)
+    return chosen, [told] * bool(lost)
 
 
 def _steps(run: Tracked) -> list[Row]:

@@ -24,6 +24,7 @@ from analysis.sources.wandb_offline import read_offline
 TIMEOUT = 30  # seconds that one answer of W&B may take
 SILENCE = 90.0  # seconds without any answer after which it counts as unreachable
 OVER = ("finished", "crashed", "failed", "killed")
+Answers = queue.Queue[Tracked | Exception | None]  # runs, then None, or what went wrong
 
 
 def read_wandb(target: str, asked: Asked, results: Path) -> Study:
@@ -53,31 +54,30 @@ def fetch(project: str, cache: Path) -> Iterator[Tracked]:
     """The runs of a project; one that has ended and not changed since is read from the cache.  Raises `Refused`."""
     if not wandb_credentials():
         raise Refused("no key of W&B is found; set WANDB_API_KEY, or log in once with `wandb login`")
-    answers: queue.Queue[tuple[str, Any]] = queue.Queue()
+    answers: Answers = queue.Queue()
     threading.Thread(target=_ask, args=(project, cache, answers), daemon=True).start()
     while True:
         try:
-            kind, answer = answers.get(timeout=SILENCE)
+            answer = answers.get(timeout=SILENCE)
         except queue.Empty:
             raise Refused(f"W&B did not answer within {SILENCE:.0f} s") from None
-        if kind == "end":
+        if answer is None:
             return
-        if kind == "error":
+        if isinstance(answer, Exception):
             raise Refused(f"W&B could not be read ({type(answer).__name__}: {' '.join(str(answer).split())[:200]})")
         yield answer
 
 
-def _ask(project: str, cache: Path, answers: queue.Queue[tuple[str, Any]]) -> None:
+def _ask(project: str, cache: Path, answers: Answers) -> None:
     try:
         import wandb
 
         os.environ["WANDB_SILENT"] = "true"
-        api = wandb.Api(timeout=TIMEOUT)
-        for run in api.runs(project, per_page=100):
-            answers.put(("run", cached(cache, run)))
-        answers.put(("end", None))
+        for run in wandb.Api(timeout=TIMEOUT).runs(project, per_page=100):
+            answers.put(cached(cache, run))
+        answers.put(None)
     except Exception as error:  # whatever W&B raises is said in one line
-        answers.put(("error", error))
+        answers.put(error)
 
 
 def cached(cache: Path, run: Any) -> Tracked:

@@ -1,4 +1,4 @@
-"""Statistics beyond the effects over seeds: documents as clusters, several tasks, tasks that are solved or not."""
+"""Statistics beyond the effects over seeds: documents as clusters, several tasks, tasks that are solved, speed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 
+from ablate import evidence
 from ablate.results.study import Study
 from analysis.stats.documents import documents
 from analysis.stats.multi_task import aggregate, interactions, ranks
@@ -25,5 +26,6 @@ def tables(
         "ranks": ranks(study),
         "aggregate": aggregate(study, rng),
         "solved": solved(study),
+        "speed": evidence.speed(study),
     }
     return {name: table for name, table in found.items() if table is not None and len(table)}

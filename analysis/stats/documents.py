@@ -36,17 +36,8 @@ def documents(results: Path, study: Study, effects: pandas.DataFrame) -> pandas.
         found = by_document(kept, weights[row.label], row.paired)
         if found is not None and len(found[1]) >= LEAST:
             mean, low, high = clustered(*found, row.alpha)
-            tokens = int(found[1].sum())
-            rows.append(
-                {
-                    "label": row.label,
-                    "documents": len(found[1]),
-                    "tokens": tokens,
-                    "mean": mean,
-                    "low": low,
-                    "high": high,
-                }
-            )
+            about = {"label": row.label, "documents": len(found[1]), "tokens": int(found[1].sum())}
+            rows.append(about | {"mean": mean, "low": low, "high": high})
     return pandas.DataFrame(rows) if rows else None
 
 

@@ -31,13 +31,10 @@ def solved(study: Study) -> pandas.DataFrame | None:
     batches are the same.  None where no run of such a task solved it.
     """
     manifest, curves = study.manifest, study.curves
-    tasks = {cell.id: cell.task for cell in manifest.cells}
-    metrics = {
-        cell: metric.replace("test/", "val/")
-        for cell, metric in evidence.endpoints(manifest).items()
-        if evidence.is_share(manifest.tasks[tasks[cell]], metric)
-    }
-    times = {cell: times_of(study, cell, metric) for cell, metric in metrics.items() if metric in curves}
+    metrics = {cell: metric for cell, metric in evidence.validated(manifest).items() if metric in curves}
+    tasks = {cell.id: manifest.tasks[cell.task] for cell in manifest.cells}
+    shares = {cell: metric for cell, metric in metrics.items() if evidence.is_share(tasks[cell], metric)}
+    times = {cell: times_of(study, cell, metric) for cell, metric in shares.items()}
     if not any(found["solved"].any() for found in times.values()):
         return None
     rows = []
@@ -68,7 +65,8 @@ def times_of(study: Study, cell: str, metric: str) -> pandas.DataFrame:
 def _alone(found: pandas.DataFrame, within: int) -> dict[str, Any]:
     count, n = int(found["solved"].sum()), len(found)
     low, high = evidence.wilson(count, n)
-    curve = stats.ecdf(_censored(found)).sf
+    step, reached = found["step"].to_numpy(float), found["solved"].to_numpy(bool)
+    curve = stats.ecdf(stats.CensoredData(uncensored=step[reached], right=step[~reached])).sf
     past = curve.quantiles[curve.probabilities <= 0.5]
     restricted = float(np.minimum(found["step"], within).mean())
     shares = {"share": count / n, "share_low": low, "share_high": high}
@@ -145,11 +143,6 @@ def _over_signs(differences: np.ndarray) -> float:
     for each in differences:
         sums = np.concatenate([sums + each, sums - each])
     return float(np.mean(np.abs(sums) >= abs(differences.sum()) - 1e-9)) if len(differences) else math.nan
-
-
-def _censored(found: pandas.DataFrame) -> stats.CensoredData:
-    step, reached = found["step"].to_numpy(float), found["solved"].to_numpy(bool)
-    return stats.CensoredData(uncensored=step[reached], right=step[~reached])
 
 
 def _corrected(p: np.ndarray) -> np.ndarray:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
 
-from ablate.config.citations import Entry, short
+from ablate.config.citations import Entry
 from ablate.results.records import Manifest
 from analysis.writing.latex import escape
 
@@ -18,66 +17,52 @@ KEY = re.compile(r"[\w.:+-]+")
 TYPE = re.compile(r"[a-z]+")
 
 
-class Paper(NamedTuple):
-    """A paper that a variant cites: what \\cite takes, and the fields of its entry."""
-
-    key: str
-    entry: Entry
-
-    @property
-    def author_year(self) -> str:
-        """Author and year: Zhang & Sennrich 2019."""
-        return short(self.entry)
-
-
-def citations(manifest: Manifest) -> dict[str, list[Paper]]:
-    """The papers of each variant that a study uses, by group=variant; nothing of a study that cites none.
+def citations(manifest: Manifest) -> dict[str, dict[str, Entry]]:
+    """The papers of each variant that a study uses, entries by key, by group=variant; nothing of a study without any.
 
     Studies that were planned before variants cited by key have texts there, which are left out.
     """
     named = {name: found for name, found in manifest.papers.items() if isinstance(found, dict)}
-    return {
-        name: [Paper(key, entry) for key, entry in found.items() if KEY.fullmatch(key)] for name, found in named.items()
-    }
+    return {name: {key: each for key, each in found.items() if KEY.fullmatch(key)} for name, found in named.items()}
 
 
 def mention(manifest: Manifest, *variants: str) -> str:
     """A mark, " [@KEY; @KEY]", for the papers of variants, by group=variant or by group alone; nothing without any."""
     named = citations(manifest).items()
-    found = [paper for name, papers in named if {name, name.partition("=")[0]} & {*variants} for paper in papers]
-    return f" [{'; '.join(dict.fromkeys(f'@{paper.key}' for paper in found))}]" if found else ""
+    keys = [key for name, papers in named if {name, name.partition("=")[0]} & {*variants} for key in papers]
+    return f" [{'; '.join(dict.fromkeys(f'@{key}' for key in keys))}]" if keys else ""
 
 
-def cite(manifest: Manifest, text: str, write: Callable[[list[Paper]], str]) -> str:
+def cite(manifest: Manifest, text: str, write: Callable[[dict[str, Entry]], str]) -> str:
     """A text with the marks of `mention` as `write` puts them; a mark of a paper that is not the study's is text."""
-    by_key = {paper.key: paper for found in citations(manifest).values() for paper in found}
+    known = {key: entry for papers in citations(manifest).values() for key, entry in papers.items()}
 
     def replaced(match: re.Match[str]) -> str:
         keys = match[1].replace("@", "").split("; ")
-        return write([by_key[key] for key in keys]) if all(key in by_key for key in keys) else match[0]
+        return write({key: known[key] for key in keys}) if known.keys() >= {*keys} else match[0]
 
     return re.sub(r" \[(@[^\]]+)\]", replaced, text)
 
 
 def bibliography(manifest: Manifest) -> str:
     """The papers of a study's variants as BibTeX, each once, with the variants that cite it."""
-    found: dict[str, Paper] = {}
+    entries: dict[str, Entry] = {}
     variants: dict[str, list[str]] = {}
     for variant, papers in citations(manifest).items():
-        for paper in papers:
-            found.setdefault(paper.key, paper)
-            variants.setdefault(paper.key, []).append(variant)
-    return "\n".join(_written(found[key], variants[key]) for key in sorted(found))
+        for key, entry in papers.items():
+            entries.setdefault(key, entry)
+            variants.setdefault(key, []).append(variant)
+    return "\n".join(_written(key, entries[key], variants[key]) for key in sorted(entries))
 
 
-def _written(paper: Paper, variants: list[str]) -> str:
-    fields = {name: str(text) for name, text in paper.entry.items() if TYPE.fullmatch(name)}
+def _written(key: str, entry: Entry, variants: list[str]) -> str:
+    fields = {name: str(text) for name, text in entry.items() if TYPE.fullmatch(name)}
     if "eprint" in fields and "howpublished" not in fields:
         fields["howpublished"] = f"arXiv:{fields['eprint']}"  # styles older than arXiv show no eprint
-    kind = paper.entry.get("ENTRYTYPE", "misc")
+    kind = entry.get("ENTRYTYPE", "misc")
     used = ", ".join(re.sub(r"[\s@]+", " ", name) for name in variants)  # BibTeX reads an entry at any @
     lines = [f"  {name} = {{{_harmless(text)}}}," for name, text in fields.items()]
-    return "\n".join([f"% {used}", f"@{kind if TYPE.fullmatch(kind) else 'misc'}{{{paper.key},", *lines, "}", ""])
+    return "\n".join([f"% {used}", f"@{kind if TYPE.fullmatch(kind) else 'misc'}{{{key},", *lines, "}", ""])
 
 
 def _harmless(text: str) -> str:

@@ -96,11 +96,8 @@ def _groups(case: Case) -> Iterator[tuple[str, str, dict[str, str]]]:
     others = [name for name in cells if "/" in name]
     for row, key, *also in zip(cells.itertuples(), keys.itertuples(), *(cells[name] for name in others), strict=True):
         scores = {spelled(name): format.number(value, places) for name, value in zip(others, also, strict=True)}
-        yield (
-            f"{PREFIX}Cell{spelled(_placed(key))}",
-            f"cell {_placed(row)}, {row.metric}",
-            _cell(row, places) | scores,
-        )
+        about = f"cell {_placed(row)}, {row.metric}"
+        yield f"{PREFIX}Cell{spelled(_placed(key))}", about, _cell(row, places) | scores
     for row in case.claims.itertuples():
         yield f"{PREFIX}Claim{spelled(row.name)}", f"claim {row.name}", _claim(row)
 
@@ -182,11 +179,8 @@ def _cell(row: Any, places: int) -> dict[str, str]:
     known = format.known(row.params)
     found |= {"Params": f"{int(row.params):,}" if known else "–"}
     found |= {"ParamsChange": format.percent(row.params_vs_reference)} if known else {}
-    found |= (
-        {"Chosen": str(row.chosen_value), "Left": format.remainder(row.match_difference)}
-        if hasattr(row, "match")
-        else {}
-    )
+    if hasattr(row, "match"):
+        found |= {"Chosen": str(row.chosen_value), "Left": format.remainder(row.match_difference)}
     return found | ({"Tuned": format.setting(row.tuned_value)} if hasattr(row, "tuned_value") else {})
 
 

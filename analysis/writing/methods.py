@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ablate import evidence, format
+from ablate.config.citations import Entry, short
+from ablate.config.schema import BY_STEPS
 from ablate.format import listed, ranged, said_metric
 from ablate.results import naming
 from ablate.results.records import Cell, Manifest
 from ablate.results.tables import planned_cells
 from analysis.case import Case
 from analysis.writing import assumptions, methods_training, tables
-from analysis.writing.bibliography import Paper, cite, mention
+from analysis.writing.bibliography import cite, mention
 from analysis.writing.latex import escape
-from analysis.writing.sentences import unit_of
 
 DESIGNS = {
     "grid": "in all combinations",
@@ -34,7 +35,9 @@ COMPARED = {
 
 def methods(case: Case) -> list[str]:
     """The sentences of the paragraph in order, papers as the marks of `bibliography.mention`."""
-    return [said for part in PARTS for said in part(case) if said]
+    parts = [_design, _also, methods_training.model, methods_training.data, methods_training.loop, _matching, _tuning]
+    parts += [_seeds, _endpoint, _statistics, _looks, _losses, _noise, _caveats, methods_training.machine]
+    return [said for part in parts for said in part(case) if said]
 
 
 def markdown(case: Case) -> str:
@@ -44,17 +47,13 @@ def markdown(case: Case) -> str:
 
 def latex(case: Case) -> str:
     """The paragraph as LaTeX; \\cite needs references.bib."""
-    marked = [cite(case.study.manifest, text, lambda papers: "\0" + _keys(papers) + "\0") for text in methods(case)]
+    marked = [cite(case.study.manifest, text, lambda papers: f"\0{','.join(papers)}\0") for text in methods(case)]
     lines = [_escaped(text) for text in marked]
     return "\\paragraph{Methods.}\n{\\emergencystretch=5em\n" + "\n".join(lines) + "\\par}\n"
 
 
-def _named(papers: list[Paper]) -> str:
-    return f" ({'; '.join(paper.author_year for paper in papers)})"
-
-
-def _keys(papers: list[Paper]) -> str:
-    return ",".join(paper.key for paper in papers)
+def _named(papers: dict[str, Entry]) -> str:
+    return f" ({'; '.join(map(short, papers.values()))})"
 
 
 def _escaped(text: str) -> str:
@@ -97,9 +96,10 @@ def _matching(case: Case) -> Iterator[str]:
     manifest = case.study.manifest
     held = naming.matched(manifest)
     if held:
-        chosen = "numbers of steps" if manifest.match == "flops_total" else "FFN widths"
+        chosen = "numbers of steps" if manifest.match in BY_STEPS else "FFN widths"
+        how = ", by the median seconds of a step, measured before the study began" * (manifest.match == "seconds")
         quantity, _, within = held.partition(": ")[2].partition(" within ")
-        yield f"The cells' {chosen} were chosen so that {quantity} are within {within} of the reference's."
+        yield f"The cells' {chosen} were chosen so that {quantity} are within {within} of the reference's{how}."
 
 
 def _tuning(case: Case) -> Iterator[str]:
@@ -184,7 +184,7 @@ def _tasks(manifest: Manifest, metric: str) -> str:
 
 
 def _unit(manifest: Manifest, metric: str) -> str:
-    unit = unit_of(manifest, metric).strip()
+    unit = naming.unit(manifest, metric).removeprefix(",").strip()
     return f" ({unit})" if unit else ""
 
 
@@ -304,20 +304,3 @@ def _caveats(case: Case) -> Iterator[str]:
 def _sentence(text: str) -> str:
     """A remark as a sentence of its own."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
-
-
-Part = Callable[[Case], Iterable[str]]
-PARTS: tuple[Part, ...] = (
-    *(
-        _design,
-        _also,
-        methods_training.model,
-        methods_training.data,
-        methods_training.loop,
-        _matching,
-        _tuning,
-        _seeds,
-        _endpoint,
-    ),
-    *(_statistics, _looks, _losses, _noise, _caveats, methods_training.machine),
-)

@@ -12,6 +12,7 @@ import pandas
 from ablate import format
 from ablate.format import listed, ranged
 from ablate.results.records import Cell, Manifest
+from ablate.results.speed import is_timed
 from ablate.results.tables import planned_cells
 from analysis.case import Case
 from analysis.writing.bibliography import mention
@@ -30,17 +31,16 @@ def model(case: Case) -> Iterator[str]:
     if not cells:
         return
     form = listed(sorted({_spoken(_class(cell.config.model)) for cell in cells}))
-    shape = [f"{_all(cells, 'model', 'layers')} layers", f"{_all(cells, 'model', 'heads')} heads"]
-    shape.append(f"width {_all(cells, 'model', 'dim')}")
+    shape = [f"{configured(cells, 'model', 'layers')} layers", f"{configured(cells, 'model', 'heads')} heads"]
+    shape.append(f"width {configured(cells, 'model', 'dim')}")
     sizes = dict.fromkeys(format.size(count) for count in sorted(cell.params for cell in cells))
-    dropout = _all(cells, "model", "dropout")
+    dropout = configured(cells, "model", "dropout")
     extra = f", dropout {dropout}" * (dropout not in ("", "0"))
     papers = mention(case.study.manifest, "model", "preset")
     size = ranged(list(sizes))
     yield f"The models are {f'{form} Transformers'.strip()}{papers} of {listed(shape)}, with {size} parameters{extra}."
-    common = {
-        part: _class(getattr(cells[0].config, part)) for part in PARTS if _shared(case.study.manifest, cells, part)
-    }
+    shared = [part for part in PARTS if _shared(case.study.manifest, cells, part)]
+    common = {part: _class(getattr(cells[0].config, part)) for part in shared}
     named = [f"{part} {name}{mention(case.study.manifest, part)}" for part, name in common.items() if name]
     if named:
         yield f"All cells share {listed(named)}."
@@ -70,17 +70,16 @@ def loop(case: Case) -> Iterator[str]:
     cells = [cell for cell in planned_cells(manifest) if cell.config.known]
     if not cells:
         return
-    tokens = ranged(
-        [f"{count:,}" for count in sorted({cell.tokens_per_step for cell in cells if cell.tokens_per_step})]
-    )
+    counts = sorted({cell.tokens_per_step for cell in cells if cell.tokens_per_step})
+    tokens = ranged([f"{count:,}" for count in counts])
     seen = ranged(list(dict.fromkeys(format.passes(_passes(manifest, cell)) for cell in cells)))
-    steps, batch = _all(cells, "train", "steps"), _all(cells, "train", "batch_size")
-    precision, ways = _all(cells, "train", "precision"), listed(_ways(cells))
+    steps, batch = configured(cells, "train", "steps"), configured(cells, "train", "batch_size")
+    precision, ways = configured(cells, "train", "precision"), listed(_ways(cells))
     taken = f"A run takes {steps} steps of {batch} examples ({tokens} positions a step, {seen})"
     yield taken + f" in {precision}" * bool(precision) + f" {ways}" * bool(ways) + "."
     if optimiser := _optimiser(cells, mention(manifest, "optim")):
         yield f"The optimiser is {optimiser}."
-    peak, warmup, floor = (_all(cells, "optim", key) for key in ("lr", "warmup", "floor"))
+    peak, warmup, floor = (configured(cells, "optim", key) for key in ("lr", "warmup", "floor"))
     schedules = {cell.config.optim.schedule for cell in cells}
     shortest = min(cell.config.train.steps for cell in cells)
     if any(cell.config.optim.warmup >= shortest for cell in cells):
@@ -102,7 +101,7 @@ def _ways(cells: list[Cell]) -> list[str]:
 
 def _optimiser(cells: list[Cell], papers: str) -> str:
     name = listed(sorted({_class(cell.config.optim) for cell in cells}))
-    betas, decay, clip = (_all(cells, "optim", key) for key in ("betas", "weight_decay", "clip"))
+    betas, decay, clip = (configured(cells, "optim", key) for key in ("betas", "weight_decay", "clip"))
     named = {"betas": betas, "weight decay": decay, "gradients clipped at norm": clip}
     settings = [f"{key} {value}" for key, value in named.items() if value]
     return ", ".join([name + papers, *settings]) if name else ""
@@ -125,8 +124,13 @@ def machine(case: Case) -> Iterator[str]:
         yield f"The code is that of commit{'s' * (len(known['commit']) > 1)} {commits}{changed}{beside}."
     if "seconds" in runs and runs["seconds"].notna().any():
         took = format.duration(float(runs["seconds"].sum()))
-        speed = "" if manifest.timing == "isolated" else "; speed is not compared"
+        speed = "" if is_timed(manifest) else "; speed is not compared"
         yield f"Training and evaluation took {took} in sum over runs{_compute(case)}{speed}."
+    if is_timed(manifest):
+        yield (
+            "Runs were trained one at a time, the cells of a seed in turn, every other seed backwards; seconds of a "
+            "training step are means after the first few steps, without evaluations and compiling."
+        )
 
 
 def _packages(config: Any) -> set[str]:
@@ -154,18 +158,13 @@ def _passes(manifest: Manifest, cell: Cell) -> float | None:
     return None if tokens is None else float(seen / tokens)
 
 
-def _all(cells: Iterable[Cell], section: str, key: str) -> str:
+def configured(cells: Iterable[Cell], section: str, key: str) -> str:
     """A setting of all cells: its value, or all that there are; nothing where no cell has it."""
     found = {str(value): value for cell in cells if (value := getattr(getattr(cell.config, section), key)) is not None}
-    values = (
-        sorted(found.values()) if all(isinstance(value, int | float) for value in found.values()) else found.values()
-    )
-    return ranged(
-        [
-            format.setting(value) if not isinstance(value, list) else listed(map(format.setting, value))
-            for value in values
-        ]
-    )
+    values: list[Any] = list(found.values())
+    if all(isinstance(value, int | float) for value in values):
+        values.sort()
+    return ranged([listed(map(format.setting, value if isinstance(value, list) else [value])) for value in values])
 
 
 def _class(node: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,13 +14,16 @@ from ablate.format import listed, ranged
 from ablate.format.settings import flat
 from ablate.results import naming
 from ablate.results.records import Manifest, Tuning
+from ablate.results.study import Study
 from ablate.results.tables import planned_cells
 from analysis.case import Case
-from analysis.writing import methods, methods_training, tables
+from analysis.writing import methods, tables
+from analysis.writing.methods_training import configured, distinct
 from analysis.writing.sentences import sentences
 from analysis.writing.sheet import Sheet
 
 ALONE = "This study has one seed: nothing can be concluded from it."
+TOOK = {"steps": 0, "seconds": 0}  # of a run, with decimal places
 WIDE = 6  # cells beside each other; more go below each other
 
 
@@ -63,18 +65,16 @@ def sections(case: Case, pictures: Iterable[Picture] = ()) -> list[Section]:
 def question(case: Case) -> Section:
     """What was asked, and where the answer holds."""
     manifest = case.study.manifest
-    asked = manifest.question or _asked([naming.named(manifest, name) for name in manifest.factors])
-    return Section("question", "Question", [line for line in (asked, naming.role(manifest)) if line])
-
-
-def _asked(factors: list[str]) -> str:
-    return f"What do{'es' if len(factors) == 1 else ''} {listed(factors)} change?" if factors else ""
+    factors = [naming.named(manifest, name) for name in manifest.factors]
+    plain = f"What do{'es' if len(factors) == 1 else ''} {listed(factors)} change?" if factors else ""
+    lines = [manifest.question or plain, naming.role(manifest)]
+    return Section("question", "Question", [line for line in lines if line])
 
 
 def verdicts(case: Case) -> Section:
     """A sentence per effect that comes first, and what must be known with them."""
-    notes = [tables.families(case), evidence.standing(case.study, case.effects, case.claims) or ""]
-    notes += [evidence.unadjusted(case.study.manifest) or "", evidence.overfitting(case.study)]
+    notes = [tables.families(case), evidence.standing(case.study, case.effects, case.claims)]
+    notes += [evidence.unadjusted(case.study.manifest), evidence.overfitting(case.study)]
     if len(case.study.manifest.seeds) == 1:
         notes.append(ALONE)
     elif naming.no_evidence(case.study.manifest):
@@ -83,10 +83,8 @@ def verdicts(case: Case) -> Section:
         notes.append("Nothing is compared in this study.")
     else:
         known = evidence.headline(case.effects).query("low.notna()")
-        simultaneous = (
-            "simultaneous 95 % intervals" if known["family"].any() or known.empty else "exploratory intervals"
-        )
-        notes.append(f"Intervals are {simultaneous} over seeds; the scope of each sentence is in parentheses.")
+        how = "simultaneous 95 %" if known["family"].any() or known.empty else "exploratory"
+        notes.append(f"Intervals are {how} intervals over seeds; the scope of each sentence is in parentheses.")
     return Section("verdicts", "Verdicts", [note for note in notes if note], items=sentences(case))
 
 
@@ -108,6 +106,8 @@ def plan(case: Case) -> Section:
     seeds, cells = manifest.seeds, manifest.cells
     count = f"{format.counted(len(cells), 'cell')} × {format.counted(len(seeds), 'seed')} = "
     tuned, sequence = manifest.tuning, manifest.sequential
+    known = [cell for cell in planned_cells(manifest) if cell.config.known]
+    rate = configured(known, "optim", "lr") + " (tuned)" * bool(tuned and tuned.key == "optim.lr")
     metrics = [f"{metric}{naming.unit(manifest, metric)}" for metric in evidence.measures(manifest)]
     facts = [
         ("factors", "; ".join(levels)),
@@ -118,23 +118,15 @@ def plan(case: Case) -> Section:
         ("seeds=auto", f"looks at {', '.join(map(str, sequence.looks))}" if sequence else ""),
         ("task", ", ".join(dict.fromkeys(task.title for task in manifest.tasks.values()))),
         ("endpoint", f"{' or '.join(metrics)}, at the last step"),
-        ("steps", _configured(manifest, "train", "steps")),
-        (
-            "learning rate",
-            _configured(manifest, "optim", "lr") + " (tuned)" * bool(tuned and tuned.key == "optim.lr"),
-        ),
+        ("steps", configured(known, "train", "steps")),
+        ("learning rate", rate),
         ("margin", evidence.margin_line(case.study).removeprefix("margin: ")),
         ("held equal", naming.matched(manifest)),
         ("tuning", _tuning(tuned) if tuned else ""),
-        ("placebos", str(manifest.placebos or "")),
-        ("exchange runs", str(manifest.exchange or "")),
+        ("placebos", manifest.placebos),
+        ("exchange runs", manifest.exchange),
     ]
-    return Section("plan", "Plan", manifest.remarks, facts=[(name, text) for name, text in facts if text])
-
-
-def _configured(manifest: Manifest, section: str, key: str) -> str:
-    found = {getattr(getattr(cell.config, section), key) for cell in planned_cells(manifest) if cell.config.known}
-    return ranged([format.setting(value) for value in sorted(found)])
+    return Section("plan", "Plan", manifest.remarks, facts=[(name, str(text)) for name, text in facts if text])
 
 
 def _tuning(tuned: Tuning) -> str:
@@ -145,72 +137,42 @@ def _tuning(tuned: Tuning) -> str:
 
 def results(case: Case) -> Section:
     """The tables of effects, what they rest on, and cells."""
-    return Section(
-        "tables", "Tables", sheets=[each for each in tables.sheets(case) if each.name not in ("claims", "losses")]
-    )
+    sheets = [each for each in tables.sheets(case) if each.name not in ("claims", "losses")]
+    return Section("tables", "Tables", sheets=sheets)
 
 
 def runs(case: Case) -> Section:
     """Every run with its status."""
-    study, metrics = case.study, evidence.endpoints(case.study.manifest)
-    counts = study.runs["status"].value_counts()
-    said = ", ".join(f"{counts[name]} {name}" for name in ("done", "diverged", "failed", "missing") if name in counts)
-    scores = [_score(run, metrics[run["cell"]]) for run in study.runs.to_dict("records")]
-    optional = {
-        name: list(study.runs[name]) if name in study.runs else [None] * len(study.runs)
-        for name in ("steps", "seconds")
-    }
+    study, metrics, rows = case.study, evidence.endpoints(case.study.manifest), []
     over = evidence.overfit(study).notna()
-    rows = [
-        [
-            run.label,
-            str(run.seed),
-            run.status + ", overfits" * bool(over[run.Index]),
-            format.number(score, 4),
-            *(_whole(value) for value in also),
-            _path(run),
-        ]
-        for run, score, *also in zip(study.runs.itertuples(), scores, *optional.values(), strict=True)
-    ]
-    head = ["cell", "seed", "status", " or ".join(dict.fromkeys(metrics.values())), "steps", "seconds", "run"]
-    return Section(
-        "runs",
-        "Runs",
-        [f"{format.counted(len(study.runs), 'run')}: {said}."],
-        sheets=[Sheet("runs", "Runs", head, rows, [])],
-    )
+    for overfits, run in zip(over, study.runs.to_dict("records"), strict=True):
+        texts = [run["label"], str(run["seed"]), run["status"] + ", overfits" * overfits]
+        texts += [_number(run.get(name), places) for name, places in ((metrics[run["cell"]], 4), *TOOK.items())]
+        rows.append([*texts, run["path"] if isinstance(run["path"], str) else "–"])
+    head = ["cell", "seed", "status", " or ".join(dict.fromkeys(metrics.values())), *TOOK, "run"]
+    return Section("runs", "Runs", [f"{counts(study)}."], sheets=[Sheet("runs", "Runs", head, rows, [])])
 
 
-def _score(run: dict[str, Any], metric: str) -> float:
-    """A run's number in the metric of its own task, NaN where it has none."""
-    value = run.get(metric)
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else math.nan
+def counts(study: Study) -> str:
+    """How many runs there are, and how they ended: "6 runs: 5 done, 1 diverged"."""
+    found = study.runs["status"].value_counts()
+    ended = [f"{found[name]} {name}" for name in ("done", "diverged", "failed", "missing") if name in found]
+    return f"{format.counted(len(study.runs), 'run')}: {', '.join(ended)}"
 
 
-def _path(run: Any) -> str:
-    return run.path if isinstance(run.path, str) else "–"
-
-
-def _whole(value: Any) -> str:
-    return f"{value:.0f}" if format.known(value) else "–"
+def _number(value: Any, places: int) -> str:
+    """A number that a run may not have."""
+    return format.number(value, places) if isinstance(value, int | float) else "–"
 
 
 def differences(case: Case) -> Section:
     """The settings in which cells differ, and nothing of what they share."""
-    cells = case.study.manifest.cells
-    flat = settings(case.study.manifest)
-    keys = dict.fromkeys(key for config in flat for key in config)
-    differing = [key for key in keys if len({config.get(key, "–") for config in flat}) > 1]
-    labels = [cell.label for cell in cells]
-    if len(cells) <= WIDE:
-        head, rows = ["setting", *labels], [[key, *(config.get(key, "–") for config in flat)] for key in differing]
-    else:
-        head = ["cell", *differing]
-        rows = [
-            [label, *(config.get(key, "–") for key in differing)] for label, config in zip(labels, flat, strict=True)
-        ]
-    sheet = Sheet("differences", "Settings in which cells differ", head, rows, [])
-    return Section("differences", "Configuration differences", sheets=[sheet] if differing else [])
+    labels = [cell.label for cell in case.study.manifest.cells]
+    table = pandas.DataFrame(settings(case.study.manifest), index=labels).fillna("–")
+    table = table.loc[:, table.nunique() > 1].rename_axis("cell").rename_axis("setting", axis="columns")
+    shown = (table.T if len(labels) <= WIDE else table).reset_index(allow_duplicates=True)
+    sheet = Sheet("differences", "Settings in which cells differ", list(shown), shown.to_numpy().tolist(), [])
+    return Section("differences", "Configuration differences", sheets=[sheet] if len(table.columns) else [])
 
 
 def settings(manifest: Manifest) -> list[dict[str, str]]:
@@ -262,32 +224,26 @@ def described(case: Case) -> Section:
 def noise(case: Case) -> Section:
     """What noise alone makes, where the study has placebos."""
     placebos = case.study.beside.get("placebos")
-    return Section(
-        "noise", "What noise alone does", items=evidence.placebo_lines(case.effects, placebos) if placebos else []
-    )
+    items = evidence.placebo_lines(case.effects, placebos) if placebos else []
+    return Section("noise", "What noise alone does", items=items)
 
 
 def provenance(case: Case) -> Section:
     """Where the numbers come from: command, versions, code, hardware, data."""
     manifest, trained = case.study.manifest, case.study.runs
     versions = {name: str(text) for name, text in manifest.versions.items()}
-    commits = {str(text): bool(dirty) for text, dirty in _pairs(trained, "commit", "dirty")}
-    code = ", ".join(commit[:12] + " with changes not committed" * dirty for commit, dirty in commits.items())
+    commits = trained.reindex(columns=["commit", "dirty"]).dropna().set_index("commit")["dirty"].to_dict()
+    code = ", ".join(f"{commit[:12]}{' with changes not committed' * dirty}" for commit, dirty in commits.items())
     facts = [
         ("study", manifest.study),
-        ("source", str(manifest.source or "")),
-        ("command", manifest.command or ""),
+        ("source", manifest.source),
+        ("command", manifest.command),
         ("planned", f"{manifest.created}, last on {manifest.updated}" if manifest.updated else ""),
         ("versions", ", ".join(f"{name} {text}" for name, text in versions.items())),
-        ("torch of the runs", ", ".join(methods_training.distinct(trained, "torch"))),
+        ("torch of the runs", ", ".join(distinct(trained, "torch"))),
         ("git commit", code),
-        ("device", ", ".join(methods_training.distinct(trained, "device"))),
+        ("device", ", ".join(distinct(trained, "device"))),
         ("data", ", ".join(f"{task.name} ({key})" for key, task in manifest.tasks.items())),
-        ("hash of the claims", str(manifest.claims_hash or "")),
+        ("hash of the claims", manifest.claims_hash),
     ]
-    return Section("provenance", "Provenance", facts=[(name, text) for name, text in facts if text])
-
-
-def _pairs(runs: pandas.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
-    known = runs.dropna(subset=list(columns)) if set(columns) <= set(runs) else runs.head(0)
-    return list(dict.fromkeys(zip(*(known[name] for name in columns if name in known), strict=True)))
+    return Section("provenance", "Provenance", facts=[(name, str(text)) for name, text in facts if text])

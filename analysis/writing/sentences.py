@@ -145,12 +145,8 @@ def averaged(manifest: Manifest, row: Any) -> str:
 def grounds_of(row: Any, manifest: Manifest, contrast: evidence.Contrast | None) -> list[str]:
     """What an effect rests on and costs: seeds, p, what it is worth in steps, parameters."""
     seeds = format.counted(row.n, "seed") if row.paired else format.over(row)
-    found = [] if row.family else ["exploratory"]
-    found += [
-        seeds,
-        getattr(row, "assumes", ""),
-        p_words(row.p_holm if row.family else row.p_bh, "Holm" if row.family else "BH"),
-    ]
+    p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
+    found = ["exploratory" * (not row.family), seeds, getattr(row, "assumes", ""), p]
     found += ["unadjusted for looks"] if row.unadjusted else []
     if row.verdict == "undecided" and format.known(row.smallest):
         size = format.number(row.smallest, format.decimals([row.smallest]))
@@ -169,11 +165,6 @@ def costs(manifest: Manifest, contrast: evidence.Contrast | None) -> str:
     if not all(map(format.known, sides)) or not sides[1]:
         return ""
     return f"{format.percent(sides[0] / sides[1] - 1)} parameters" if sides[0] != sides[1] else "equal parameters"
-
-
-def unit_of(manifest: Manifest, metric: str) -> str:
-    """The unit to write after a number: " nats per byte", or nothing."""
-    return naming.unit(manifest, metric).removeprefix(",")
 
 
 def _mean(params: dict[str, Any], side: dict[str, float]) -> float:

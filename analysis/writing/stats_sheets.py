@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pandas
 
-from ablate import format
+from ablate import evidence, format
 from ablate.evidence.equivalence import SEEDS
 from analysis.writing.sheet import Sheet, sheet_of
 
@@ -97,10 +97,26 @@ def _solved(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
     return sheet_of("solved", "Runs that solved their task", rows, said)
 
 
+def _speed(table: pandas.DataFrame, _: pandas.DataFrame) -> Sheet:
+    rows, places = [], format.decimals((table["high"] - table["low"]) / 2)
+    for row in table.itertuples():
+        found = "–" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)
+        texts = {"effect": row.label, "n": str(row.n), "seconds per step, difference [95 %]": found}
+        texts |= {"p": format.p_text(row.p_holm if row.family else row.p_bh)}
+        rows.append(texts | {"verdict": format.verdict(row) + evidence.assuming(row)})
+    said = (
+        "Runs were trained one at a time, a seed's cells in turn, every other seed backwards; they pair by seed. "
+        "Seconds are means over training steps after the first few, without evaluations and compiling; better is "
+        "faster, on this machine. These rows are a family of their own."
+    )
+    return sheet_of("speed", "Effects on the seconds of a training step", rows, [said])
+
+
 SHOWN: dict[str, Callable[[pandas.DataFrame, pandas.DataFrame], Sheet]] = {
     "documents": _documents,
     "tasks": _tasks,
     "ranks": _ranks,
     "aggregate": _aggregate,
     "solved": _solved,
+    "speed": _speed,
 }

@@ -115,7 +115,8 @@ def effects_sheet(case: Case) -> Sheet:
         found = "–" if row.verdict == "withheld" else format.span(row.mean, row.low, row.high, places)
         texts = {"effect": row.label} | ({"metric": row.metric} if several else {})
         texts |= {"n": str(row.n), "lost": str(lost_runs(row)), difference: found, P: _p(row)}
-        texts |= {"worth in steps": _steps(row)} if priced else {}
+        worth = evidence.worth_words(row, "").removeprefix("worth ").strip()
+        texts |= {"worth in steps": worth or "–"} if priced else {}
         texts |= {"verdict": format.verdict(row) + evidence.assuming(row)}
         texts |= {"role": "family" if row.family else "exploratory"} | ({"also": row.also} if confounded else {})
         if "match_difference" in table:
@@ -126,7 +127,7 @@ def effects_sheet(case: Case) -> Sheet:
     alone = "exploratory rows have intervals of 5 % false coverage rate; " * (family < len(rows))
     said = f"{over * bool(family)}{alone}all intervals cover seeds only."
     said = said[0].upper() + said[1:]
-    stands, together = evidence.standing(study, table, case.claims) or "", families(case)
+    stands, together = evidence.standing(study, table, case.claims), families(case)
     notes = [said * bool(len(rows)), together, stands, *at_common_values(study), *remarks(study)]
     notes[1:1] = ["Also: settings besides the factor in which the two sides differ."] * confounded
     notes[1:1] = ["Worth in steps: per cent more training steps of the reference that bring as much."] * priced
@@ -137,11 +138,6 @@ def families(case: Case) -> str:
     """What shares which 5 %, as a sentence, where there are claims beside the effects."""
     said = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
     return f"{said[:1].upper()}{said[1:]}." if said else ""
-
-
-def _steps(row: Any) -> str:
-    """What an effect is worth in per cent of the reference's steps."""
-    return evidence.worth_words(row, "").removeprefix("worth ").strip() or "–"
 
 
 P = "p (Holm; exploratory: BH)"
@@ -169,11 +165,8 @@ def particulars_sheet(case: Case) -> Sheet | None:
         places = format.decimals([row.sd, (row.high - row.low) / 2])
         spread = f" ± {format.number(row.sd, places)}" if format.known(row.sd) else ""
         difference = "–" if row.verdict == "withheld" else format.number(row.mean, places, signed=True) + spread
-        texts = {
-            "effect": row.label,
-            "difference, mean ± SD": difference,
-            "seeds": "paired" if row.paired else "unpaired",
-        }
+        texts = {"effect": row.label, "difference, mean ± SD": difference}
+        texts |= {"seeds": "paired" if row.paired else "unpaired"}
         rows.append(texts | {head: _particular(name, getattr(row, name), places) for name, head in known.items()})
     told = {
         "d_z": "d_z: mean / SD of the paired differences",
@@ -230,7 +223,7 @@ def losses_sheet(case: Case) -> Sheet | None:
 
 def at_common_values(study: Study) -> list[str]:
     """Of a tuned study, each effect with all cells at the same value."""
-    heading, rows = evidence.common_rows(study.manifest) if study.manifest.tuning else ("", [])
+    heading, rows = evidence.common_rows(study.manifest)
     return [f"{heading}:"] * bool(rows) + [f"{label}: {', '.join(values)}" for label, *values in rows]
 
 
@@ -238,14 +231,12 @@ def remarks(study: Study) -> list[str]:
     """What a reader of any table must know: looks, a single seed, runs without a number, damage."""
     manifest = study.manifest
     lines = [naming.role(manifest), *manifest.remarks, naming.matched(manifest)]
-    lines += [evidence.unadjusted(manifest) or "", evidence.margin_line(study)]
+    lines += [evidence.unadjusted(manifest), evidence.margin_line(study)]
     lines.append(evidence.overfitting(study))
     if len(manifest.seeds) == 1:
         lines.append("one seed: no interval and no verdict; a single seed can conclude nothing")
     for status in ("diverged", "failed", "missing"):
         runs = study.runs[study.runs["status"] == status]
-        named = ", ".join(f"{run.label} seed {run.seed}" for run in runs.head(NAMED).itertuples())
-        lines.append(
-            f"{format.counted(len(runs), 'run')} {status}: {named}" + ", …" * (len(runs) > NAMED) if len(runs) else ""
-        )
+        named = format.few((f"{run.label} seed {run.seed}" for run in runs.itertuples()), NAMED)
+        lines += [f"{format.counted(len(runs), 'run')} {status}: {named}"] * bool(len(runs))
     return [line for line in [*lines, *(f"damaged: {note}" for note in study.notes)] if line]

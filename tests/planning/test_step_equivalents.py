@@ -90,7 +90,7 @@ def test_looks_have_exchange_runs_for_all_seeds_and_a_killed_one_goes_on(plan):
     assert code == 0 and trained == 2 * 8 + 2 * 8 - 13
     study, exchange = (read_manifest(done[-1].results, plan.manifest.study) for plan in (done[-1], done[-2]))
     assert study.seeds == exchange.seeds == list(range(8))
-    assert not [look for look in study.looks if look.study] and evidence.unadjusted(study) is None
+    assert not [look for look in study.looks if look.study] and not evidence.unadjusted(study)
 
 
 def test_a_confirmation_has_exchange_runs_with_its_fresh_seeds(plan):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ablate.cli.preview import preview
+from ablate.execution.fork import children
 from ablate.execution.schedule import makespan
 from ablate.planning import sweep_time
 from ablate.planning.checks.user_code import Failed, apart
@@ -122,3 +123,24 @@ def test_a_larger_batch_takes_longer_but_for_the_optimiser(monkeypatch: pytest.M
 def test_a_process_that_takes_too_long_is_ended() -> None:
     with pytest.raises(Failed, match="longer than"):
         apart(partial(time.sleep, 1000), 0.1)
+
+
+def test_steps_are_measured_beside_as_many_processes_as_there_will_be_workers(
+    plan: Any, tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = set(children()), list[int]()
+
+    def speed(cell: Any, folder: Path) -> Speed:
+        seen.append(len(set(children()) - before))
+        return SPEED
+
+    monkeypatch.setattr(sweep_time, "speed_of", speed)
+    cell = plan().manifest.cells[0]
+    assert sweep_time.speed_beside(cell, tmp_path, 2) == SPEED
+    assert seen == [2] and set(children()) == before
+    others = list[int]()
+    monkeypatch.setattr(sweep_time, "measured", lambda cell, folder, count, seconds: others.append(count))
+    for words in (["seeds=3", "train.parallel=2"], ["seeds=1", "train.parallel=4"], ["seeds=3", "timing=isolated"]):
+        expected_time(plan(*words))
+    expected_time(dataclasses.replace(plan("seeds=3"), launcher=["hydra/launcher=joblib"]))
+    assert others == [1, 0, 0, 0]

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_studies import edit_manifest, fabricate
+from fake_studies import edit_manifest, fabricate, whole
 
 from ablate.cli.summary import summary
 from ablate.config.errors import Corrupt
+from ablate.config.schema import stored
 from ablate.config.typed_json import parse
 from ablate.results.atomic import read_json
 from ablate.results.manifest import newer, read_manifest, study_folder, write_manifest
@@ -77,3 +78,10 @@ def test_a_manifest_that_says_what_none_can_is_refused_where_it_is_read(
 def test_a_result_whose_seconds_are_not_by_the_phases_of_a_step_is_read_as_it_was() -> None:
     older = {"setup": 0.1, "train": 2.0, "evaluate": 0.5, "checkpoint": 0, "total": 2.6}
     assert parse(Result, {"status": "done", "final": {}, "seconds": older}).as_json()["seconds"] == older
+
+
+@pytest.mark.parametrize("value", ["auto", "false", 1, None])
+def test_a_configuration_says_whether_its_run_was_compiled(value: object) -> None:
+    assert stored(whole()).train.compile is False
+    with pytest.raises(ValueError, match=r"train\.compile"):
+        stored(whole({"train": {"compile": value}}))

@@ -49,7 +49,7 @@ def claims(study: Study) -> pandas.DataFrame:
     ]
     table = pandas.DataFrame(rows, columns=COLUMNS).assign(p_holm=holm, p_bh=bh, alpha=levels)
     table["note"] = ["; ".join(filter(None, [note, given(study.manifest)])) for note in table["note"]]
-    table["unadjusted"] = unadjusted(study.manifest) is not None
+    table["unadjusted"] = bool(unadjusted(study.manifest))
     table["says"] = [claim_says(study.manifest, entries[row.name].claim, row) for row in _rows(table)]
     table["sentence"] = [claim_sentence(study.manifest, entries[row.name], row) for row in _rows(table)]
     return table

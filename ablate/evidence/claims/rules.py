@@ -84,11 +84,8 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     contrast, all_scores = contrast_of(claim, study), scored(study, claim.metric)
     row = SimpleNamespace(**estimate_row(all_scores, contrast))
     told, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.margin)
-    margin = (
-        float(math.nan if claim.margin is None else claim.margin)
-        if share is None
-        else in_units(study, contrast, row, share)
-    )
+    given = math.nan if claim.margin is None else claim.margin
+    margin = float(given) if share is None else in_units(study, contrast, row, share)
     why, final = _blocked(row, claim, told is None)
     fallen = collapse_of(all_scores, contrast)
     estimate, relation = row.estimate, claim.relation

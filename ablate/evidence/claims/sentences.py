@@ -106,9 +106,8 @@ def _where(manifest: Manifest, claim: Claim) -> str:
 def _grounds(row: Any) -> list[str]:
     seeds = counted(row.n, "seed") if row.paired else over(row)
     p = p_words(row.p_holm, "Holm") if row.family else p_words(row.p_bh, "BH")
-    return [
-        part for part in (seeds, row.assumes, p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)) if part
-    ]
+    parts = [seeds, row.assumes, p, "unadjusted for looks" * bool(row.unadjusted), worth_told(row)]
+    return [part for part in parts if part]
 
 
 def moved(manifest: Manifest, row: Any, side: str, against: str, plural: bool = False) -> str:
@@ -170,12 +169,9 @@ def _ranks(manifest: Manifest, claim: Claim, row: Any) -> str:
     published = ", ".join(plus(value, "g").removeprefix("+") for value in claim.published)
     hows = {"supported": "rank", "contradicted": "rank against", "undecided": "are not shown to rank"}
     how = hows[leaning(row.verdict)]
-    found = (
-        f": Spearman {span(row.mean, row.low, row.high, 2)} over the seeds"
-        if row.n > 1 and math.isfinite(row.mean)
-        else ""
-    )
-    return f"{row.side} {how} as published ({published}) in the {said_metric(row.metric)}{found}"
+    ranked = f"{row.side} {how} as published ({published}) in the {said_metric(row.metric)}"
+    known = row.n > 1 and math.isfinite(row.mean)
+    return f"{ranked}: Spearman {span(row.mean, row.low, row.high, 2)} over the seeds" if known else ranked
 
 
 SAID: dict[str, Callable[[Manifest, Claim, Any], str]] = {

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from ablate.config.claims import SPEED
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import Scored
@@ -22,7 +23,7 @@ def worth_of(study: Study, contrast: Contrast, found: Scored, row: Any) -> Calla
 
 
 def _curves(study: Study, metric: str) -> dict[str, Slope]:
-    exchange = study.beside.get("exchange")
+    exchange = None if metric in SPEED else study.beside.get("exchange")  # steps are what they compare
     return slopes(exchange, metric) if exchange and metric in exchange.runs else {}
 
 

@@ -44,10 +44,18 @@ def refuse_equal(rows: list[Cell], checked: list[Checked], allowed: bool) -> lis
         if allowed and numbers(cell.config) != numbers(checked[first].config):
             notes.append(f"{said}; allow_duplicates=true trains both")
         else:
-            problems.append(Problem("", f"{said}; leave one of them out"))
+            problems.append(Problem("", f"{said}; {left_open(row, rows[first]) or 'leave one of them out'}"))
     if problems:
         raise PlanError(list(dict.fromkeys(problems)))
     return notes
+
+
+def left_open(row: Cell, other: Cell) -> str:
+    """What to write in place of a level `auto`, which is no value of its own; nothing where none differs so."""
+    both = {key: {str(level), str(other.levels[key])} for key, level in row.levels.items()}
+    found = [key for key, levels in both.items() if "auto" in levels and len(levels) == 2]
+    told = "is decided by ablate, compiling for the whole study; write the values to compare, or leave it out"
+    return f"{found[0]}=auto {told}" if found else ""
 
 
 def same_networks(

@@ -230,6 +230,8 @@ def resolve_auto(config: Config) -> Config:
         # A card that only emulates bf16 is slower with it, and no more exact.
         fast = config.train.device == "cuda" and all(card.bf16 for card in cards())
         config = config.with_value("train.precision", "bf16" if fast else "fp32")
+    if config.timing == "isolated" and config.train.parallel == "auto":
+        config = config.with_value("train.parallel", 1)
     for key, short in (("products", "torch"), ("compile", False)):  # long runs: planning/kernels.py
         if getattr(config.train, key) == "auto":
             config = config.with_value(f"train.{key}", short)
@@ -246,6 +248,9 @@ def worker_problems(config: Config) -> list[Problem]:
     whole = isinstance(train.parallel, int) and not isinstance(train.parallel, bool) and train.parallel >= 1
     if train.parallel != "auto" and not whole:
         found.append(Problem("train.parallel", f"must be auto or an integer ≥ 1, not {train.parallel!r}"))
+    elif config.timing == "isolated" and train.parallel != 1:
+        message = f"timing=isolated trains one run at a time, not {train.parallel}; leave one of them out"
+        found.append(Problem("train.parallel", message))
     if train.compile != "auto" and not isinstance(train.compile, bool):
         found.append(Problem("train.compile", f"must be auto, true or false, not {train.compile!r}"))
     if train.products == "onednn" and not torch.backends.mkldnn.is_available():

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from ablate import format
 from ablate.config.errors import Problem
-from ablate.config.schema import Config
+from ablate.config.schema import BY_STEPS, Config
 from ablate.planning.cells import Cells, describe_cells
 from ablate.planning.rounds.sequential import looks
 from ablate.planning.runs import Plan, plan_runs
@@ -34,8 +34,8 @@ def exchange_problems(study: CheckedStudy) -> list[Problem]:
         found.append("nothing varies, so there is no difference to tell in steps; sweep a key, or leave it out")
     if KEY in swept:
         found.append(f"sets {KEY} by itself; leave one of them out")
-    if study.settings.match == "flops_total":
-        found.append("match=flops_total gives cells other steps than their reference; write another match")
+    if study.settings.match in BY_STEPS:
+        found.append(f"match={study.settings.match} gives cells other steps than their reference; write another match")
     if len({scaled(least, ratio) for ratio in RATIOS}) < len(RATIOS):
         found.append(f"{KEY}={least} is too few to be told from 0.8 or 1.25 times as many; write at least 3")
     return [Problem("exchange", message) for message in found]

@@ -76,7 +76,8 @@ def tuning_study(study: CheckedStudy, grid: Sequence[Any], shares: Shares) -> Ch
     """Every cell at every value, on tuning seeds and the validation split.  Raises PlanError."""
     tune, whose = study.settings.tune, tuning_name(study)
     seeds = sorted(seed for own in shares.values() for seed in own)
-    settings = dataclasses.replace(study.settings, study=f"{whose}-tune", seeds=seeds, confirm=None)
+    own: dict[str, Any] = {"study": f"{whose}-tune", "seeds": seeds, "confirm": None, "timing": "shared"}
+    settings = dataclasses.replace(study.settings, **own)
     cells = tuning_cells(study.cells, settings, str(tune.key), grid)
     metrics = [f"val/{first_metric(cell.task)}" for cell in study.cells.checked]
     after = "placebos and " * bool(study.settings.aa) + what_follows(study)
@@ -93,6 +94,7 @@ def tuning_cells(cells: Cells, settings: Config, key: str, grid: Sequence[Any]) 
     count = len(cells.rows)
     # Values are chosen by the validation split, so all that was asked for is scored of it.
     plain = [raw.with_value("eval.lengths", []).with_value("eval.val_share", 1.0) for raw in cells.raw]
+    plain = [raw.with_value("timing", "shared") for raw in plain]  # which value is best is no matter of speed
     configs = [raw.with_value(key, value) for value in grid for raw in plain]
     shown = [level(value) for value in grid for _ in cells.raw]
     levels = [row.levels | {key: at} for row, at in zip(cells.rows * len(grid), shown, strict=True)]

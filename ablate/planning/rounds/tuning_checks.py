@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate import format
 from ablate.config.errors import Problem
-from ablate.config.schema import COMPONENTS, STUDY_KEYS, TUNING_SEEDS, Config
+from ablate.config.schema import COMPONENTS, TUNING_SEEDS, WHOLE, Config
 from ablate.format.settings import flat, is_number
 from ablate.format.suggest import nearest
 from ablate.planning.budget_matching import CHOSEN
@@ -51,7 +51,7 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
     message = ""
     if not key:
         message = "is empty; write the key to tune, as in tune.key=optim.lr, or leave it out"
-    elif section in STUDY_KEYS:
+    elif section in WHOLE:
         message = f"{key} belongs to the whole study; tune a key of the model or of training, such as optim.lr"
     elif section == "train":
         message = f"{key} is part of the budget, which all values share; tune a key of the model or of optim"
@@ -65,6 +65,8 @@ def key_problems(study: CheckedStudy, key: str) -> list[Problem]:
         message = f"{key} is given, too, and tuning chooses it for each cell; leave {key}=... out"
     elif key in CHOSEN.get(match, ()):
         message = f"match={match} chooses {key} for each cell; tune another key, or write match=none"
+    elif match == "seconds" and section != "optim":
+        message = f"{key} may change what a step takes, which match=seconds holds equal; tune a key of optim"
     elif len(lacking) == len(study.cells.rows):
         near = nearest(key, {name for raw in study.cells.raw for name in flat(raw.as_json())})
         message = f"no such key: {key}; " + (f"did you mean {near}?" if near else "see ablate --help")

@@ -74,11 +74,6 @@ def band_text(counts: pandas.Series) -> str:
     return f"mean over {seeds(known)}, band ± 1 SD over seeds" if known.max() > 1 else "one seed, no band"
 
 
-def warning(study: Study) -> str:
-    """Why the intervals of a study are too narrow, where they are."""
-    return evidence.unadjusted(study.manifest) or ""
-
-
 def said(row: Any, places: int) -> str:
     """An effect with its interval and its verdict, as a row's result."""
     if row.verdict == "withheld" or row.n == 0:

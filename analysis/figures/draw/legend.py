@@ -31,18 +31,11 @@ class Legend(NamedTuple):
 
 def legend(encodings: dict[str, Encoding], page: Page, line: bool = True, marker: bool = True) -> Legend:
     """The legend of these encodings, of what the figure draws of them; long names take several lines."""
-    room = page.width - EDGE
-    handles = {
-        fold(name, room - SAMPLE): Line2D(
-            [],
-            [],
-            color=encoding.colour,
-            linestyle=encoding.dash if line else "",
-            marker=encoding.marker if marker else "",
-            ms=3 if line else 3.5,
-        )
-        for name, encoding in encodings.items()
-    }
+    room, handles = page.width - EDGE, dict[str, Line2D]()
+    for name, (colour, dash, mark) in encodings.items():
+        dash, mark = dash if line else "", mark if marker else ""
+        sample = Line2D([], [], color=colour, linestyle=dash, marker=mark, ms=3 if line else 3.5)
+        handles[fold(name, room - SAMPLE)] = sample
     widest = max(map(width_of, handles), default=0.0) + SAMPLE
     columns = max(1, min(MOST, int(room / widest)))
     rows = math.ceil(len(handles) / columns)

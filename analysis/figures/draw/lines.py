@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from ablate import evidence, format
 from ablate.results import naming
-from ablate.results.records import Cell, Manifest
+from ablate.results.records import Manifest
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import limits, panels, value_axis
@@ -44,21 +44,22 @@ def lines(case: Case, x: str, facets: Sequence[str] = ()) -> pandas.DataFrame | 
     rest = _lines(manifest, x, facets)
     apart = [*facets, *style.roles(_with_factors(manifest, rest))[2]]
     within = [name for name in rest if name not in apart]
-    metrics = evidence.endpoints(manifest)
-    scored: dict[str, pandas.DataFrame] = {}
-    rows = []
+    values, cells, rows = evidence.scores(case.study), {cell.id: cell for cell in manifest.cells}, []
     for row in case.cells.itertuples():
-        cell = next(each for each in manifest.cells if each.id == row.cell)
-        metric = metrics[row.cell]
-        scored[metric] = scored.get(metric, evidence.scores(case.study, metric))
-        known = scored[metric][row.cell].dropna()
-        rows.append(_row(manifest, cell, row, x, within, apart, known) | {"metric": metric})
+        levels, known = cells[row.cell].levels, values[row.cell].dropna()
+        label = " + ".join(naming.named(manifest, levels[name]) for name in within)
+        facet = ", ".join(naming.assigned(manifest, name, levels[name]) for name in apart)
+        about = {"cell": row.cell, "label": label or "all runs", "facet": facet, "x": float(levels[x] or 0)}
+        counts = {name: getattr(row, name) for name in ("runs", *COUNTS, "metric")}
+        rows.append(about | mean_and_band(known) | counts)
     found = pandas.DataFrame(rows)
-    found = found.sort_values(["facet", "x"], key=_first_seen, kind="stable")
     if found.groupby(["label", "facet"])["x"].nunique().max() < 2:
         return None
+    first_seen = {facet: place for place, facet in enumerate(found["facet"].unique())}
+    found = found.assign(place=found["facet"].map(first_seen)).sort_values(["place", "x"], kind="stable")
+    found = found.drop(columns="place").reset_index(drop=True)
     found.attrs = {"x": x, "lines": within, "caption": [caption(found)], **axes_of(manifest, found)}
-    return found.reset_index(drop=True)
+    return found
 
 
 def _with_factors(manifest: Manifest, names: Iterable[str]) -> Manifest:
@@ -79,12 +80,6 @@ def _tasks(manifest: Manifest) -> list[str]:
     return task_factors(manifest) if len(measured) > 1 else []
 
 
-def _first_seen(column: pandas.Series) -> pandas.Series:
-    if pandas.api.types.is_numeric_dtype(column):
-        return column
-    return column.map({name: i for i, name in enumerate(column.unique())})
-
-
 def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
     """The factors by which lines differ: those that vary while x and the facets stay."""
     found = []
@@ -97,16 +92,6 @@ def _lines(manifest: Manifest, x: str, facets: list[str]) -> list[str]:
         if any(len(each) > 1 for each in levels.values()):
             found.append(name)
     return found
-
-
-def _row(
-    manifest: Manifest, cell: Cell, row: Any, x: str, within: list[str], apart: list[str], known: pandas.Series
-) -> dict[str, Any]:
-    levels = cell.levels
-    label = " + ".join(naming.named(manifest, levels[name]) for name in within)
-    facet = ", ".join(naming.assigned(manifest, name, levels[name]) for name in apart)
-    about = {"cell": cell.id, "label": label or "all runs", "facet": facet, "x": float(levels[x] or 0)}
-    return about | mean_and_band(known) | {name: getattr(row, name) for name in ("runs", *COUNTS)}
 
 
 def mean_and_band(known: pandas.Series) -> dict[str, float]:
@@ -162,12 +147,11 @@ def _panel(axis: Axes, rows: pandas.DataFrame, encodings: dict[str, style.Encodi
         encoding = encodings[str(label)]
         line = line.sort_values("x")
         whole = line.where(line["diverged"] == 0)  # no line passes through what only survivors are a mean of
-        axis.plot(
-            line["x"], whole["mean"], linestyle=encoding.dash, color=encoding.colour, marker=encoding.marker, ms=3.5
-        )
+        dots: dict[str, Any] = {"marker": encoding.marker, "color": encoding.colour, "ms": 3.5}
+        axis.plot(line["x"], whole["mean"], linestyle=encoding.dash, **dots)
         band(axis, whole.assign(x=line["x"]), "x", encoding)
         part = line[(line["diverged"] > 0) & (line["n"] > 0)]
-        axis.plot(part["x"], part["mean"], encoding.marker, color=encoding.colour, mfc="white", ms=3.5)
+        axis.plot(part["x"], part["mean"], linestyle="", mfc="white", **dots)
         if "best" in line:
             best = line[line["best"]]
             axis.plot(best["x"], best["mean"], "o", mfc="none", mec=encoding.colour, ms=8, mew=0.8)

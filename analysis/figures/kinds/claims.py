@@ -16,7 +16,7 @@ from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks, limits
 from analysis.figures.draw.marks import estimate
-from analysis.figures.draw.rows import name_x, rows_of, stacked
+from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 RANKS, SHARES = "Spearman's ρ with the published numbers", "difference in the share of diverged runs"
@@ -68,14 +68,13 @@ def _caption(case: Case, found: pandas.DataFrame, made: pandas.DataFrame) -> lis
     band = "; grey: what is claimed" if made["wanted"].ne(0).any() or made["margin"].notna().any() else ""
     together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
     said = f"{'; '.join(how)}{n}; filled: decided{band}{captions.assuming(found)}"
-    return [said, together, captions.warning(case.study)]
+    return [said, together, evidence.unadjusted(case.study.manifest)]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A forest per unit, the claimed side or band in grey behind each row."""
     panels = [rows for _, rows in table.groupby("facet", sort=False)]
-    texts = [rows_of(list(rows["label"]), list(rows["result"]), page) for rows in panels]
-    drawn, axes = stacked(table, page, texts)
+    drawn, axes = stacked(table, page, [(rows["label"], rows["result"]) for rows in panels])
     for axis, rows in zip(axes, panels, strict=True):
         _panel(axis, rows)
         difference_ticks(axis, page)
@@ -94,4 +93,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame) -> None:
     axis.set_xlim(low, high)
 
 
-KIND = Kind("claims", "every claim of the study file, what was found and the verdict", table, draw)
+KIND = Kind("every claim of the study file, what was found and the verdict", table, draw)

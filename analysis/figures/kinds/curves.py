@@ -31,8 +31,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     """A row per evaluation: of a cell the mean and mean ± SD over its done seeds, of a diverged run what it logged.
 
     Columns: cell, label, facet, metric, status (done, diverged), seed (of a diverged run), tokens, seconds, mean, low,
-    high, n.  Seconds are counted from the first row that was logged, and averaged over seeds; NaN where runs shared the
-    machine, which tells no speed.
+    high, n.  Seconds are those of training steps, averaged over seeds; NaN where runs shared the machine.
     """
     study, known = case.study, logged(case.study)
     by = "tokens" if "tokens" in known else "step"  # runs of other programs may not say how many tokens they saw
@@ -81,7 +80,7 @@ def _labels(case: Case) -> dict[str, str]:
 
 def _caption(case: Case, rows: pandas.DataFrame) -> str:
     cross = "; × where a diverged run ended" * bool((rows["status"] == "diverged").any())
-    timed = "; seconds from the first step on, evaluation included" * bool(rows["seconds"].notna().any())
+    timed = "; seconds of training steps, evaluation left out" * bool(rows["seconds"].notna().any())
     what = ", ".join(dict.fromkeys(rows["metric"]))
     end = "; enlarged: the end" if _enlarged(rows) else "; without step 0" * any(map(_cut, _groups(rows)))
     return f"{what}: {band_text(case.cells['n'])}{end}{timed}{cross}"
@@ -159,15 +158,14 @@ def _facet(rows: pandas.DataFrame, panels: dict[str, Axes], page: Page) -> None:
     rows, start = rows.assign(x=rows["tokens"] / unit), _start(rows) / unit
     bands, whole = rows[rows["status"] == "done"], next(iter(panels.values()))
     for name, panel in panels.items():
-        _bands(panel, bands, "seconds" if name == "clock" else "x", page, marked=name != "whole")
-    last = bands[bands["x"] >= start]
-    for name, panel in panels.items():
+        x = "seconds" if name == "clock" else "x"
+        _bands(panel, bands, x, page, marked=name != "whole")
         if name == "whole":
             _whole(panel, rows)
         elif name == "all" and bands.empty:
             _limit(panel, rows.assign(low=rows["mean"], high=rows["mean"]))
         else:
-            _ending(panel, last, "seconds" if name == "clock" else "x", rows["x"].max())
+            _ending(panel, bands[bands["x"] >= start], x, rows["x"].max())
     for (cell, _), run in rows[rows["status"] == "diverged"].groupby(["cell", "seed"], sort=False):
         _cross(whole, run, page.encodings[str(cell)])
 
@@ -214,4 +212,4 @@ def _cross(axis: Axes, run: pandas.DataFrame, encoding: style.Encoding) -> None:
     axis.plot(run["x"].max(), y, "x", color=encoding.colour, ms=5, mew=1.4, clip_on=False, zorder=5)
 
 
-KIND = Kind("curves", "the validation metric while training", table, draw)
+KIND = Kind("the validation metric while training", table, draw)

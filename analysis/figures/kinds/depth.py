@@ -16,4 +16,4 @@ def table(case: Case) -> pandas.DataFrame | None:
     return lines(case, DEPTH)
 
 
-KIND = Kind("depth", "the final metric against the number of layers", table, draw_lines)
+KIND = Kind("the final metric against the number of layers", table, draw_lines)

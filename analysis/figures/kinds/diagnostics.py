@@ -42,23 +42,22 @@ def table(case: Case) -> pandas.DataFrame | None:
         return None
     largest = logged.groupby(["kind", "cell", "seed", "status", "step"], sort=False)["value"].max().reset_index()
     done, broken = largest[largest["status"] == "done"], largest[largest["status"] == "diverged"]
-    end = logged[
-        (logged["status"] == "done") & (logged["step"] == logged.groupby(["cell", "seed"])["step"].transform("max"))
-    ]
+    last = logged["step"] == logged.groupby(["cell", "seed"])["step"].transform("max")
     found = [
         over_seeds(done, ["kind", "cell", "step"]).assign(side="steps"),
-        over_seeds(end, ["kind", "cell", "layer"]).assign(side="layers"),
+        over_seeds(logged[last & (logged["status"] == "done")], ["kind", "cell", "layer"]).assign(side="layers"),
         broken.rename(columns={"value": "mean"}).assign(side="diverged", n=0),
     ]
     made = pandas.concat([part for part in found if len(part)], ignore_index=True).reindex(columns=[*COLUMNS, "kind"])
-    names, order = case.cells.set_index("cell")["name"], list(case.cells["cell"])
+    order = {cell: i for i, cell in enumerate(case.cells["cell"])}
     layers = sorted(made["layer"].dropna().unique(), key=_natural)
-    made["name"], made["facet"] = made["cell"].map(names), made["kind"].map(lambda kind: KINDS.get(kind, kind))
+    made["name"] = made["cell"].map(case.cells.set_index("cell")["name"])
+    made["facet"] = made["kind"].map(lambda kind: KINDS.get(kind, kind))
     made["place"] = made["layer"].map({layer: i for i, layer in enumerate(layers)})
-    ranks = [list(KINDS).index(kind) if kind in KINDS else len(KINDS) for kind in made["kind"]]
-    keys = made.assign(rank=ranks, cells=made["cell"].map(order.index))
-    sides = ["rank", "kind", "side", "cells", "seed", "step", "place"]
-    made = made.loc[keys.sort_values(sides, kind="stable").index, COLUMNS].reset_index(drop=True)
+    ranks = made["kind"].map({kind: i for i, kind in enumerate(KINDS)}).fillna(len(KINDS))
+    sides = ["rank", "kind", "side", "order", "seed", "step", "place"]
+    made = made.assign(rank=ranks, order=made["cell"].map(order)).sort_values(sides, kind="stable", ignore_index=True)
+    made = made[COLUMNS]
     made.attrs = {"caption": _caption(made)}
     return made
 
@@ -129,9 +128,8 @@ def _layers(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     layers = shown.drop_duplicates("layer").sort_values("place", kind="stable")["layer"].tolist()
     shown = shown.assign(at=shown["layer"].map({layer: i for i, layer in enumerate(layers)}))
     lines_by_cell(axis, shown, "at", page, "markers", ms=3)
-    axis.vlines(
-        shown["at"], shown["low"], shown["high"], colors=[page.encodings[c].colour for c in shown["cell"]], lw=0.7
-    )
+    shades = [page.encodings[cell].colour for cell in shown["cell"]]
+    axis.vlines(shown["at"], shown["low"], shown["high"], colors=shades, lw=0.7)
     every = math.ceil(len(layers) / TICKS) or 1
     shown_ticks = range(0, len(layers), every)
     axis.set_xticks(shown_ticks, [_short(layers[i]) for i in shown_ticks])
@@ -144,4 +142,4 @@ def _short(layer: str) -> str:
     return layer.replace("blocks.", "").replace("norms.", "").replace("_norm", "").replace("embed", "emb.")
 
 
-KIND = Kind("diagnostics", "gradients, attention logits, activations and statistics by layer", table, draw, most=12)
+KIND = Kind("gradients, attention logits, activations and statistics by layer", table, draw, most=12)

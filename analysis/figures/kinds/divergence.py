@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.marks import by_cell
-from analysis.figures.draw.rows import name_x, rows_of, stacked
+from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import MOST, Kind, Page
 
 COLUMNS = ["cell", "name", "share", "low", "high", "diverged", "ended"]
@@ -30,21 +30,18 @@ def table(case: Case) -> pandas.DataFrame | None:
     first = made.sort_values("diverged", ascending=False, kind="stable").index[:MOST]
     left = f"{MOST} of {len(made)} cells shown, those that diverged most; cells.csv has all" * (len(made) > MOST)
     made = made[made.index.isin(first)]
-    made.attrs = {
-        "caption": ["share of runs that diverged, of those that ended; Wilson 95 % intervals, not corrected", left]
-    }
+    said = "share of runs that diverged, of those that ended; Wilson 95 % intervals, not corrected"
+    made.attrs = {"caption": [said, left]}
     return made.reset_index(drop=True)
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A point and an interval per cell from 0 to 1."""
     results = [f"{row.diverged} of {row.ended}" if row.ended else "none ended" for row in table.itertuples()]
-    rows = rows_of(list(table["name"]), results, page)
-    drawn, (axis,) = stacked(table, page, [rows])
+    drawn, (axis,) = stacked(table, page, [(table["name"], results)])
     shown = table.assign(y=range(len(table))).dropna(subset="share")
-    axis.hlines(
-        shown["y"], shown["low"], shown["high"], colors=[page.encodings[cell].colour for cell in shown["cell"]], lw=1.4
-    )
+    shades = [page.encodings[cell].colour for cell in shown["cell"]]
+    axis.hlines(shown["y"], shown["low"], shown["high"], colors=shades, lw=1.4)
     told = by_cell(shown, page) | {"style": None}
     seaborn.scatterplot(shown, x="share", y="y", ax=axis, s=22, linewidth=0, clip_on=False, zorder=3, **told)
     axis.set(xlim=(0, 1), ylabel="")
@@ -54,4 +51,4 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     return drawn
 
 
-KIND = Kind("divergence", "which variants diverge, and how often", table, draw, most=MOST)
+KIND = Kind("which variants diverge, and how often", table, draw, most=MOST)

@@ -14,7 +14,7 @@ from ablate import evidence, format
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks
-from analysis.figures.draw.rows import Rows, name_x, rows_of, stacked
+from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
@@ -66,50 +66,47 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     grey = grey or "; grey: each row's margin" * bool(len(band))
     steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
     grey = grey or "".join(f"; margin: {format.bounds(math.nan, size)}" for size in steps)
-    told = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest) or ""]
+    told = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest)]
     return [f"{how}{seeds}, {pairing}; filled: decided{captions.assuming(known)}{grey}", *told]
 
 
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A point and an interval per effect, its verdict and n, the zero line, the margin; a panel per metric."""
-    panels = [_grouped(group) for _, group in table.groupby("facet", sort=False)]
-    texts = [_texts(rows, page) for rows in panels]
-    drawn, axes = stacked(table, page, texts)
+    panels = [_under_heads(group) for _, group in table.groupby("facet", sort=False)]
+    drawn, axes = stacked(table, page, [(rows["label"], rows["result"]) for rows in panels])
     for axis, rows in zip(axes, panels, strict=True):
-        _panel(axis, rows, page)
+        for place in np.flatnonzero(rows["head"]):
+            axis.get_yticklabels()[place].set(fontweight="bold")
+        _panel(axis, rows[~rows["head"]], page)
     return drawn
 
 
-def _texts(rows: list[Any], page: Page) -> Rows:
-    names = [row if isinstance(row, str) else row.label for row in rows]
-    results = ["" if isinstance(row, str) else row.result for row in rows]
-    return rows_of(names, results, page, heads={i for i, row in enumerate(rows) if isinstance(row, str)})
-
-
-def _grouped(shown: pandas.DataFrame) -> list[Any]:
-    """The rows of a forest from top to bottom, each stratum under its name, exploratory rows under theirs."""
-    rows: list[Any] = []
+def _under_heads(shown: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows of a forest from top to bottom, each stratum under its name (`head`), exploratory rows under theirs."""
+    parts = []
     for (family, stratum), group in shown.groupby(["family", "stratum"], sort=False):
         stratum = str(stratum) or "between settings" * bool(shown["stratum"].any())
         heading = stratum if family else f"exploratory {stratum}".strip()
-        rows += [heading] * bool(heading) + list(group.itertuples())
-    return rows
+        parts += [pandas.DataFrame({"label": [heading], "result": "", "head": True})] * bool(heading)
+        parts += [group.assign(head=False)]
+    return pandas.concat(parts, ignore_index=True)
 
 
-def _panel(axis: Axes, rows: list[Any], page: Page) -> None:
-    effects = [row for row in rows if not isinstance(row, str)]
-    known = pandas.DataFrame([row for row in effects if row.drawn])
+def _panel(axis: Axes, effects: pandas.DataFrame, page: Page) -> None:
+    """The effects of a panel, each at the height of its index."""
+    known = effects[effects["drawn"].astype(bool)]
     cap = _cap(known)
     axis.axvline(0, color=style.INK, lw=0.8)
-    for y, row in enumerate(rows):
-        if not isinstance(row, str) and np.isfinite(row.margin):  # the band of equivalence
-            axis.fill_betweenx([y - 0.5, y + 0.5], -row.margin, row.margin, color=style.FAINT, lw=0, zorder=0)
-        if not isinstance(row, str) and row.drawn:
-            _effect(axis, y, row, cap, page.colour(row.factor, row.level))
+    for row in effects.itertuples():
+        if np.isfinite(row.margin):  # the band of equivalence
+            band = [row.Index - 0.5, row.Index + 0.5]
+            axis.fill_betweenx(band, -row.margin, row.margin, color=style.FAINT, lw=0, zorder=0)
+        if row.drawn:
+            _effect(axis, row.Index, row, cap, page.colour(row.factor, row.level))
     difference_ticks(axis, page)
     if known.empty:
         axis.set(xlim=(-1, 1), xticks=[0])
-    name_x(axis, effects[0].facet, page)
+    name_x(axis, effects["facet"].iloc[0], page)
 
 
 def _cap(known: pandas.DataFrame) -> float:
@@ -134,4 +131,4 @@ def _effect(axis: Axes, y: float, row: Any, cap: float, colour: str) -> None:
     axis.plot(row.mean, y, "o", ms=4.5, color=colour, markerfacecolor=inside, zorder=3)
 
 
-KIND = Kind("effects", "every effect with its interval and verdict", table, draw)
+KIND = Kind("every effect with its interval and verdict", table, draw)

@@ -63,4 +63,4 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     return drawn
 
 
-KIND = Kind("extrapolation", "the test metric against the length at evaluation", table, draw)
+KIND = Kind("the test metric against the length at evaluation", table, draw)

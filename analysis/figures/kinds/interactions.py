@@ -44,17 +44,14 @@ def table(case: Case) -> pandas.DataFrame | None:
         if {own[cell.id] for cell in each.cells} == {metric}:
             cells[each.stratum] = each.cells
     crossed = case.effects[case.effects["kind"].isin(format.CROSSED) & case.effects["stratum"].isin(cells)]
-    pairs = [
-        rows for (_, factor), rows in crossed.groupby(["stratum", "factor"], sort=False) if factor.count(" x ") == 1
-    ]
+    crossed = crossed[crossed["factor"].str.count(" x ") == 1]
+    pairs = [rows for _, rows in crossed.groupby(["stratum", "factor"], sort=False)]
     if not pairs:
         return None
-    kept = sorted(sorted(range(len(pairs)), key=lambda i: -_size(pairs[i]))[:PAIRS])
+    largest = sorted(range(len(pairs)), key=lambda i: -_size(pairs[i]))[:PAIRS]
     values = evidence.scores(case.study, metric)
-    made = pandas.DataFrame(
-        [row for i in kept for row in _block(case, values, pairs[i], cells[pairs[i]["stratum"].iloc[0]])],
-        columns=COLUMNS,
-    )
+    blocks = [_block(case, values, pairs[i], cells[pairs[i]["stratum"].iloc[0]]) for i in sorted(largest)]
+    made = pandas.DataFrame([row for rows in blocks for row in rows], columns=COLUMNS)
     made.attrs = {"places": format.decimals([made["half"].median()]), "caption": _caption(case, made, len(pairs))}
     return made
 
@@ -107,16 +104,16 @@ def _difference(values: pandas.DataFrame, batches: dict[str, str], ids: list[str
 def _caption(case: Case, made: pandas.DataFrame, blocks: int) -> list[str]:
     cells = made[made["one"].notna()]
     lost = cells["difference"].isna() & (cells["diverged"] > 0)
+    dotted = cells["difference"].notna() & _open(cells)
     pairs = len(made.groupby(["facet", "factor"]))
     return [
         "difference to the reference levels ± half of its 95 % t-interval, not corrected; red is larger",
-        "dotted: undecided, the interval holds zero or is missing"
-        * bool((cells["difference"].notna() & _open(cells)).any()),
+        "dotted: undecided, the interval holds zero or is missing" * bool(dotted.any()),
         "hatched: no difference, or another number of diverged runs than at the reference levels" * bool(lost.any()),
         f"interactions: {captions.simultaneous(case.effects)}",
         f"{pairs} of {blocks} pairs shown, those with the largest interaction; effects.csv has all" * (pairs < blocks),
         captions.other_metrics(case.study),
-        captions.warning(case.study),
+        evidence.unadjusted(case.study.manifest),
     ]
 
 
@@ -219,4 +216,4 @@ def _size_of(texts: Sequence[str], inches: float) -> float:
     return size if size >= READABLE else 0.0
 
 
-KIND = Kind("interactions", "whether the effect of one factor depends on another", table, draw, most=2000)
+KIND = Kind("whether the effect of one factor depends on another", table, draw, most=2000)

@@ -57,7 +57,7 @@ def _caption(case: Case, effects: int, had: list[int], looks: list[int]) -> list
         f"simultaneous 95 % intervals at {format.counted(len(had), 'look')}, which allow for looks at {planned} seeds",
         "filled: decided",
         f"{PANELS} of {effects} effects shown, those with the smallest p" * (effects > PANELS),
-        captions.warning(case.study),
+        evidence.unadjusted(case.study.manifest),
     ]
 
 
@@ -88,4 +88,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.margins(x=0.15)
 
 
-KIND = Kind("looks", "how intervals narrowed from look to look", table, draw, most=1000)
+KIND = Kind("how intervals narrowed from look to look", table, draw, most=1000)

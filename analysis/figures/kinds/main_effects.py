@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
-from ablate.evidence import Estimate
 from ablate.results import naming
 from ablate.results.records import Cell
 from ablate.results.study import Study
@@ -62,25 +61,18 @@ def _levels(case: Case, factor: str, cells: list[Cell]) -> list[dict[str, Any]]:
     for cell in cells:
         levels.setdefault(cell.levels[factor], []).append(cell.id)
     known = case.cells.set_index("cell")
-    counts = ["runs", "diverged", "failed", "missing"]
-    rows = [{name: int(known.loc[ids, name].sum()) for name in counts} for ids in levels.values()]
-    level = len({row["diverged"] for row in rows}) == 1
-    groups = marginal(case.study, list(levels.values()), cells)
-    return [
-        {"factor": factor, "level": format.show(each), "name": naming.named(case.study.manifest, each)}
-        | _row(estimate, level)
-        | row
-        for each, estimate, row in zip(levels, groups, rows, strict=True)
-    ]
+    counts = [known.loc[ids, ["runs", "diverged", "failed", "missing"]].sum().to_dict() for ids in levels.values()]
+    comparable = len({lost["diverged"] for lost in counts}) == 1
+    groups, rows = marginal(case.study, list(levels.values()), cells), []
+    for level, estimate, lost in zip(levels, groups, counts, strict=True):
+        low, high = evidence.interval(estimate, evidence.ALPHA)
+        shown = {"mean": estimate.mean, "low": low, "high": high} if comparable else {}
+        named = {"level": format.show(level), "name": naming.named(case.study.manifest, level)}
+        rows.append({"factor": factor, **named, **shown, "n": estimate.n, **lost})
+    return rows
 
 
-def _row(estimate: Estimate, comparable: bool) -> dict[str, Any]:
-    low, high = evidence.interval(estimate, evidence.ALPHA)
-    shown = (estimate.mean, low, high) if comparable else (math.nan,) * 3
-    return {**dict(zip(("mean", "low", "high"), shown, strict=True)), "n": estimate.n}
-
-
-def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[Estimate]:
+def marginal(study: Study, groups: list[list[str]], cells: list[Cell]) -> list[evidence.Estimate]:
     """The mean over each group of cells, with the error of `table`; Welch's where the cells saw different batches."""
     metric = evidence.endpoints(study.manifest)[cells[0].id]  # one mean is of one metric
     values = evidence.scores(study, metric)[[cell.id for cell in cells]]
@@ -116,7 +108,7 @@ def _caption(study: Study, made: pandas.DataFrame, strata: int) -> list[str]:
         f"mean over all cells with the level; {interval_text(study, made['n'])}",
         "withheld: levels differ in how many of their runs diverged" * bool(withheld.any()),
         f"{shown} of {strata} strata shown" * (shown < strata),
-        captions.warning(study),
+        evidence.unadjusted(study.manifest),
     ]
 
 
@@ -154,4 +146,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page, inches: float) -> Non
         say(axis, why)
 
 
-KIND = Kind("main_effects", "the mean at each level of every factor", table, draw, most=200)
+KIND = Kind("the mean at each level of every factor", table, draw, most=200)

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from ablate import evidence, format
+from ablate.results.speed import is_timed
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
@@ -36,12 +37,12 @@ def table(case: Case) -> pandas.DataFrame | None:
     study, known = case.study, case.cells
     if len({cell.task for cell in study.manifest.cells}) > 1:
         return None  # metrics of several tasks stand on no common axis
-    costs = {title: _numbers(known[name]) for name, title in BUDGETS.items() if name in known}
+    costs = {title: known[name].astype(float) for name, title in BUDGETS.items()}
     costs = {title: cost for title, cost in costs.items() if _differ(cost)}
-    isolated = study.manifest.timing == "isolated"
-    seconds = _seconds(study, known)
+    isolated = is_timed(study.manifest)
+    seconds = _training_seconds(study, known) if isolated else _seconds(study, known)
     if seconds.notna().any() and (costs or (isolated and _differ(seconds))):
-        costs["seconds" if isolated else SHARED] = seconds
+        costs["seconds of training steps" if isolated else SHARED] = seconds
     if not costs or not known["mean"].notna().any():
         return None
     lower = evidence.lower_is_better(study.manifest, evidence.endpoint(study.manifest))
@@ -49,10 +50,6 @@ def table(case: Case) -> pandas.DataFrame | None:
     made["frontier"] &= ~made["facet"].eq(SHARED)
     made.attrs = {"y": captions.axis_label(study), "caption": _caption(made)}
     return made
-
-
-def _numbers(values: pandas.Series) -> pandas.Series:
-    return pandas.to_numeric(values, errors="coerce").astype(float)
 
 
 def _differ(cost: pandas.Series) -> bool:
@@ -69,6 +66,13 @@ def _seconds(study: Study, known: pandas.DataFrame) -> pandas.Series:
     done = study.runs.loc[study.runs["status"] == "done", ["cell", "seed"]]
     mean = last.merge(done, on=["cell", "seed"]).groupby("cell")["seconds"].mean()
     return known["cell"].map(mean).astype(float)
+
+
+def _training_seconds(study: Study, known: pandas.DataFrame) -> pandas.Series:
+    """The mean over done runs of the seconds of all of a run's training steps, where each was timed alone."""
+    runs = study.runs[study.runs["status"] == "done"]
+    seconds = runs["steps"].astype(float) * runs["train/step_seconds"].astype(float)
+    return known["cell"].map(seconds.groupby(runs["cell"]).mean()).astype(float)
 
 
 def _rows(known: pandas.DataFrame, title: str, cost: pandas.Series, lower: bool) -> pandas.DataFrame:
@@ -118,15 +122,8 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     for row in rows.itertuples():
         colour, _, marker = page.encodings[row.cell]
         inside = "white" if row.diverged + row.failed else colour
-        look: dict[str, Any] = {
-            "fmt": marker,
-            "color": colour,
-            "markerfacecolor": inside,
-            "ms": 4.5,
-            "lw": 0.9,
-            "zorder": 3,
-        }
-        axis.errorbar(row.cost, row.mean, row.sd if row.n > 1 else None, **look)
+        look: dict[str, Any] = {"color": colour, "markerfacecolor": inside, "ms": 4.5, "lw": 0.9, "zorder": 3}
+        axis.errorbar(row.cost, row.mean, row.sd if row.n > 1 else None, fmt=marker, **look)
     frontier = rows[rows["frontier"]].sort_values("cost", kind="stable")
     axis.plot(frontier["cost"], frontier["mean"], color=style.MUTED, lw=0.9, zorder=1)
     known = rows["cost"]
@@ -145,4 +142,4 @@ def _short(x: float, _: Any) -> str:
     return format.show(x)
 
 
-KIND = Kind("pareto", "the endpoint against parameters, FLOPs and seconds", table, draw)
+KIND = Kind("the endpoint against parameters, FLOPs and seconds", table, draw)

@@ -11,19 +11,17 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from ablate import evidence, format
-from ablate.evidence.noise_floor import Floor
+from ablate.evidence.noise_floor import KEY, SINGLE
 from ablate.results import naming
 from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks
 from analysis.figures.draw.marks import estimate
-from analysis.figures.draw.rows import name_x, rows_of, stacked
+from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
-KEY = "seed.placebo"
 TITLES = {"data": "data order", "init": "initialisation", "chaos": "chaos (1e-7)"}
-SINGLE = ("main", "step")  # kinds of effects that change one factor
 MOST = 18  # effects beside the placebos: those with the smallest p
 COLUMNS = ["role", "factor", "level", "name", "seed", "value", "mean", "low", "high", "sd", "floor", "n", "verdict"]
 
@@ -52,7 +50,7 @@ def table(case: Case) -> pandas.DataFrame | None:
     return made
 
 
-def _placebo(placebos: Study, kind: str, floor: Floor) -> list[dict[str, Any]]:
+def _placebo(placebos: Study, kind: str, floor: evidence.Floor) -> list[dict[str, Any]]:
     cells = {cell.levels[KEY]: cell.id for cell in placebos.manifest.cells}
     values = evidence.scores(placebos, evidence.endpoint(placebos.manifest))
     differences = (values[cells[kind]] - values[cells[None]]).dropna()
@@ -95,7 +93,7 @@ def _caption(case: Case, placebos: Study, made: pandas.DataFrame) -> list[str]:
         "grey: ± 2 SD of one placebo difference, of the factor's own draws, of chaos where it draws nothing"
         * bool(effects),
         f"{effects} of {there} effects shown, those with the smallest p; effects.csv has all" * (effects < there),
-        captions.warning(case.study),
+        evidence.unadjusted(case.study.manifest),
     ]
 
 
@@ -103,8 +101,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """Placebos on top, effects below, each over the noise it must stand out from."""
     rows = [row for row in table.itertuples() if row.role != "dot"]
     results = [_result(row, table.attrs["places"]) for row in rows]
-    text = rows_of([row.name for row in rows], results, page, 0.2)
-    drawn, (axis,) = stacked(table, page, [text])
+    drawn, (axis,) = stacked(table, page, [([row.name for row in rows], results)], 0.2)
     axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
     dots = table[table["role"] == "dot"]
     for y, row in enumerate(rows):
@@ -130,4 +127,4 @@ def _result(row: Any, places: int) -> str:
     return f"{format.span(row.mean, row.low, row.high, places)}  {row.verdict}"
 
 
-KIND = Kind("placebos", "every difference beside those that noise makes", table, draw, most=2000)
+KIND = Kind("every difference beside those that noise makes", table, draw, most=2000)

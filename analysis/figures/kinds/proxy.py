@@ -78,7 +78,7 @@ def _caption(study: Study, made: pandas.DataFrame) -> list[str]:
     return [
         f"our difference against the published one; {band if len(known) and known.max() > 1 else n + ', no interval'}",
         "published numbers have no interval here; ρ: Spearman's within seeds, with its interval among the claims",
-        captions.warning(study),
+        evidence.unadjusted(study.manifest),
     ]
 
 
@@ -107,4 +107,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.legend(loc="upper left", bbox_to_anchor=(1, 1), handlelength=1, borderpad=0)
 
 
-KIND = Kind("proxy", "small differences against published ones", table, draw, most=200)
+KIND = Kind("small differences against published ones", table, draw, most=200)

@@ -17,7 +17,7 @@ from analysis.case import Case
 from analysis.figures.draw import style
 from analysis.figures.draw.axes import say
 from analysis.figures.draw.marks import by_cell
-from analysis.figures.draw.rows import name_x, rows_of, stacked
+from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 
@@ -29,15 +29,11 @@ def table(case: Case) -> pandas.DataFrame:
     """
     study = case.study
     batches = {cell.id: cell.batches for cell in study.manifest.cells}
-    metrics = evidence.endpoints(study.manifest)
-    scores = {metric: evidence.scores(study, metric) for metric in dict.fromkeys(metrics.values())}
-    facets = {metric: metric + naming.unit(study.manifest, metric) for metric in scores}
-    rows = []
+    scores, rows = evidence.scores(study), []
     for cell in _ordered(case):
-        metric = metrics[cell.cell]
-        values = scores[metric][cell.cell]
-        about = {"cell": cell.cell, "name": cell.name, "facet": facets[metric]}
-        known = values.dropna()
+        values = scores[cell.cell]
+        known, facet = values.dropna(), cell.metric + naming.unit(study.manifest, cell.metric)
+        about = {"cell": cell.cell, "name": cell.name, "facet": facet}
         about |= {"mean": known.mean() if len(known) > 1 else math.nan, "lost": "; ".join(format.lost(cell))}
         kin = f"{cell.stratum}|{batches[cell.cell]}"
         rows += [about | {"seed": seed, "value": value, "kin": kin} for seed, value in values.items()]
@@ -73,8 +69,7 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A row per cell, a dot per run, lines that join the runs of a seed; what gave no number at the margin."""
     panels = [group for _, group in table.groupby("facet", sort=False)]
     firsts = [group.drop_duplicates("cell") for group in panels]
-    texts = [rows_of(list(first["name"]), list(first["lost"]), page, 0.22) for first in firsts]
-    drawn, axes = stacked(table, page, texts)
+    drawn, axes = stacked(table, page, [(first["name"], first["lost"]) for first in firsts], 0.22)
     for axis, group in zip(axes, panels, strict=True):
         _panel(axis, group, page)
     return drawn
@@ -107,4 +102,4 @@ def _joined(rows: pandas.DataFrame) -> pandas.DataFrame:
     return rows.assign(line=broken.cumsum())
 
 
-KIND = Kind("seeds", "every run's score, the runs of a seed joined", table, draw)
+KIND = Kind("every run's score, the runs of a seed joined", table, draw)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pandas
 
@@ -46,7 +45,7 @@ def _tuned(case: Case, tuning: Tuning) -> pandas.DataFrame | None:
     if not style.numeric(tuning.values):
         return None
     facets = {cell.id: manifest.tasks[cell.task].title for cell in manifest.cells}
-    metrics = {cell: "val/" + metric.split("/")[-1] for cell, metric in evidence.endpoints(manifest).items()}
+    metrics = evidence.validated(manifest)
     for row in case.cells.itertuples():
         for value, score in zip(values, tuning.cells[row.cell].scores, strict=True):
             lost = score is None
@@ -107,16 +106,12 @@ def _sensitivity(line: pandas.DataFrame, starts: dict[str, float]) -> float:
 
 def _starts(case: Case) -> dict[str, float]:
     """The loss at initialisation of each cell: the mean over its runs of the first validation, before any step."""
-    curves, metrics = case.study.curves, evidence.endpoints(case.study.manifest)
+    curves = case.study.curves
     if "step" not in curves:
         return {}
     first = curves[curves["step"] == 0]
-    found: dict[str, Any] = {}
-    for cell, rows in first.groupby("cell"):
-        name = "val/" + metrics[str(cell)].split("/")[-1]
-        if name in rows:
-            found[str(cell)] = float(pandas.to_numeric(rows[name], errors="coerce").mean())
-    return found
+    losses = evidence.values_of(first, evidence.validated(case.study.manifest))
+    return {str(cell): float(mean) for cell, mean in losses.groupby(first["cell"]).mean().items()}
 
 
-KIND = Kind("sensitivity", "the final metric against a number that was swept or tuned", table, draw_lines)
+KIND = Kind("the final metric against a number that was swept or tuned", table, draw_lines)

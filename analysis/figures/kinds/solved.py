@@ -28,8 +28,8 @@ def table(case: Case) -> pandas.DataFrame | None:
     that it is Kaplan & Meier's (1958) estimate; diverged runs count as unsolved.  None where no run solved its task.
     """
     study = case.study
-    metrics = {cell: metric.replace("test/", "val/") for cell, metric in evidence.endpoints(study.manifest).items()}
-    names, rows = case.cells.set_index("cell")["name"], []
+    metrics, rows = evidence.validated(study.manifest), []
+    names = case.cells.set_index("cell")["name"]
     for stratum, cells in evidence.strata(study.manifest)[:PANELS]:
         for cell in cells:
             metric, task = metrics[cell.id], study.manifest.tasks[cell.task]
@@ -85,4 +85,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
 
-KIND = Kind("solved", "how many runs have solved their task, over steps", table, draw, most=12)
+KIND = Kind("how many runs have solved their task, over steps", table, draw, most=12)

@@ -17,7 +17,7 @@ from ablate.results.study import Study
 from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.marks import reach
-from analysis.figures.draw.rows import name_x, rows_of, stacked
+from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 DESIGNS = ("cumulative", "one_at_a_time", "leave_one_out")
@@ -81,7 +81,7 @@ def _caption(case: Case, strata: int) -> list[str]:
     return [
         f"{what}; whiskers: {captions.simultaneous(case.effects)}{late}; filled: decided",
         f"{STRATA} of {strata} strata shown; effects.csv has all" * (strata > STRATA),
-        captions.warning(case.study),
+        evidence.unadjusted(case.study.manifest),
     ]
 
 
@@ -89,8 +89,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """Bars from where a change starts to where it ends, a panel per stratum."""
     strata = [rows for _, rows in table.groupby("facet", sort=False)]
     results = [[_result(row, table.attrs["places"]) for row in rows.itertuples()] for rows in strata]
-    texts = [rows_of(list(rows["name"]), told, page) for rows, told in zip(strata, results, strict=True)]
-    drawn, panels = stacked(table, page, texts)
+    names = [rows["name"] for rows in strata]
+    drawn, panels = stacked(table, page, list(zip(names, results, strict=True)))
     for axis, rows in zip(panels, strata, strict=True):
         _panel(axis, rows, page)
         axis.set_title(rows["facet"].iloc[0])
@@ -128,4 +128,4 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
     axis.margins(x=0.06)
 
 
-KIND = Kind("waterfall", "how each step or single change moves the endpoint", table, draw)
+KIND = Kind("how each step or single change moves the endpoint", table, draw)

@@ -18,4 +18,4 @@ def table(case: Case) -> pandas.DataFrame | None:
     return lines(case, WIDTH, others[:1])
 
 
-KIND = Kind("width", "the final metric against the model's width", table, draw_lines)
+KIND = Kind("the final metric against the model's width", table, draw_lines)

@@ -47,7 +47,7 @@ def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -
 
 def test_every_default_can_be_taken_out_of_its_comment(tmp_path: Path) -> None:
     case = made(tmp_path, factors={"norm": ["ln", "null", "yes", "a: b", "#c", "[d, e]"], "ffn.mult": [1e-5, 1, True]})
-    file, kinds = figures.edits_file(case), [kind.name for kind in figures.KINDS]
+    file, kinds = figures.edits_file(case), list(figures.KINDS)
     write_defaults(file, case.study.manifest, kinds, style.colours(case.study.manifest))
     lines = file.read_text().splitlines()
     file.write_text("\n".join(line.replace("# ", "", 1) if line.startswith("  #") else line for line in lines))
@@ -65,7 +65,7 @@ def test_figures_to_choose_from_are_those_that_the_study_has(tmp_path: Path) -> 
     case = made(tmp_path, factors={"ffn": ["mlp", "swiglu"]})
     figures.write(case, case.folder)
     (line,) = (line for line in figures.edits_file(case).read_text().splitlines() if "figures: [" in line)
-    drawn = [kind.name for kind in figures.KINDS if (case.folder / f"{kind.name}.png").exists()]
+    drawn = [name for name in figures.KINDS if (case.folder / f"{name}.png").exists()]
     assert line == f"  # figures: [{', '.join(drawn)}]" and "effects" in drawn and "sensitivity" not in drawn
 
 
@@ -129,7 +129,7 @@ def test_colours_and_width_reach_the_figure(tmp_path: Path) -> None:
     page = page_of(case.study.manifest, figures.edits(case))
     assert page.colour("ffn", "swiglu") == "#FF0000" and page.width == 6.9
     tables = figures.tables(case)
-    drawn = {kind.name: kind.draw(tables[kind.name], page) for kind in figures.KINDS if kind.name in tables}
+    drawn = {name: figures.KINDS[name].draw(tables[name], page) for name in tables}
     for name in ("curves", "seeds", "effects"):
         axis = drawn[name].axes[0]
         colours = [to_hex(line.get_color()) for line in axis.lines]

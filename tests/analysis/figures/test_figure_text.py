@@ -22,7 +22,7 @@ from analysis.figures.draw.legend import legend
 from analysis.figures.draw.page import page_of
 from analysis.figures.draw.wrap import SIZE, fold, width_of
 
-KINDS = {kind.name: kind for kind in figures.KINDS}
+KINDS = figures.KINDS
 TEXTS = [
     "val/loss: mean over 3 seeds, band ± 1 SD over seeds; enlarged: the end",
     "−0.0539 [−0.0595, −0.0482]  n = 5  better",

@@ -28,7 +28,7 @@ from analysis.figures.draw.page import page_of
 
 GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 MANY = GRID | {"residual": ["pre", "post"], "attention": ["mha", "gqa"], "init": ["gpt2", "small"], "optim.lr": [1, 2]}
-KINDS = {kind.name: kind for kind in figures.KINDS}
+KINDS = figures.KINDS
 FFN = ["mlp", "gelu", "silu", "glu", "bilinear", "reglu", "geglu", "swiglu"]
 
 

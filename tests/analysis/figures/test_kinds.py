@@ -51,7 +51,7 @@ def table_of(name: str, given: Case) -> pandas.DataFrame:
 
 
 def drawn(name: str, given: Case, **edits: Any) -> Figure:
-    kind = next(kind for kind in figures.KINDS if kind.name == name)
+    kind = figures.KINDS[name]
     wanted = Edits(figures=[name], caption=True, **edits)
     with matplotlib.rc_context(style.RC):
         return kind.draw(figures.tables(given, wanted)[name], page_of(given.study.manifest, wanted))

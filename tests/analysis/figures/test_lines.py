@@ -22,7 +22,7 @@ from analysis.case import Case, case_of
 from analysis.figures.draw.page import page_of
 
 RATES = [1e-4, 1e-3, 1e-2]
-KINDS = {kind.name: kind for kind in figures.KINDS}
+KINDS = figures.KINDS
 
 
 def valley(levels: dict[str, Any], seed: int) -> float:

@@ -329,7 +329,7 @@ def test_what_is_no_factor_is_left_out_and_said(tmp_path: Path) -> None:
         lines.append(f"h{i},{norm},{dim},{dim * 4},{seed},{2 + i / 100},{17 + i / 7}")
     study = read_csv(write(tmp_path / "a.csv", "\n".join(lines)), Asked())
     assert study.manifest.factors == {"norm": ["ln", "rms"], "dim": [32, 64]}
-    assert study.notes == ["columns that are neither factor nor metric, left out: hidden, elapsed"]
+    assert study.notes == ["columns that are neither factor nor metric, left out: host, hidden, elapsed"]
     assert study.manifest.design == "grid"
 
 

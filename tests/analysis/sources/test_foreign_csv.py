@@ -136,7 +136,7 @@ REFUSED = [
     (table("ffn,seed,loss,params", '{c},{s},{v},"1,234"'), "line 2: params is “1,234”, which is not a number"),
     (table("ffn,seed,step,loss", "{c},{s},inf,{v}"), "line 2: step is “inf”, which is not a number"),
     (table("ffn,seed,status,loss", "{c},{s},finished,{v}"), "“finished”, which is not one of done, diverged, failed"),
-    (table("lr,seed,loss", "{c},{s},{v}", ("1e-3", "1e-2")), "no column is a factor; name those that are with --fac"),
+    (table("epoch,seed,loss", "{c},{s},{v}", ("1", "2")), "no column is a factor; name those that are with --factors"),
     (table("ffn,seed,epoch,loss", "{c},{s},1,{v}\n{c},{s},2,{v}1"), "; if epoch counts what was trained, call it step"),
 ]
 
@@ -150,6 +150,12 @@ def test_what_cannot_be_meant_is_one_line(
     shown = capsys.readouterr()
     assert shown.out == "" and shown.err.count("\n") == 1 and said in shown.err, shown.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_column_is_a_factor_by_what_it_holds_whatever_its_name(tmp_path: Path) -> None:
+    study = read(tmp_path, table("lr,host,seed,loss", "{c},h{i}{s},{s},{v}", ("1e-3", "1e-2")))
+    assert study.manifest.factors == {"lr": [0.001, 0.01]}
+    assert study.notes == ["columns that are neither factor nor metric, left out: host"]
 
 
 def test_a_text_of_several_lines_is_one(tmp_path: Path) -> None:
@@ -172,7 +178,7 @@ def test_a_hundred_thousand_rows(tmp_path: Path) -> None:
     assert set(evidence.effects(study)["n"]) == {20}
 
 
-def wide(fields: tuple[str, ...], columns: int = 10_000) -> str:
+def wide(fields: tuple[str, ...], columns: int = 4_000) -> str:
     """A CSV of many columns beside a factor, a seed and a loss; each column takes these values in turn."""
     rows = [
         f"{c},{s},{value(i, s)},"
@@ -182,10 +188,10 @@ def wide(fields: tuple[str, ...], columns: int = 10_000) -> str:
     return "\n".join(["ffn,seed,test/loss," + ",".join(f"c{j}" for j in range(columns)), *rows])
 
 
-def test_ten_thousand_columns_cost_seconds_and_are_not_spelled_out(tmp_path: Path) -> None:
+def test_thousands_of_columns_cost_seconds_and_are_not_spelled_out(tmp_path: Path) -> None:
     start = time.process_time()
     study = read(tmp_path, wide(tuple(f".{i}" for i in range(10, 99))))
-    assert time.process_time() - start < 20  # of the processor, which others' work does not add to
+    assert time.process_time() - start < 8  # of the processor, which others' work does not add to
     assert list(study.manifest.factors) == ["ffn"] and max(map(len, study.notes)) < 300
 
 

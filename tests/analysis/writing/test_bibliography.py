@@ -87,7 +87,7 @@ def test_a_study_without_papers_has_no_references() -> None:
 def test_marks_become_citations_and_foreign_marks_stay_text() -> None:
     manifest = a_manifest(papers=ROOT_NORM)
     text = f"rms{mention(manifest, 'norm=rms')} and x [@other2020] and ffn{mention(manifest, 'ffn')}"
-    assert cite(manifest, text, lambda found: f" ({found[0].author_year})") == (
+    assert cite(manifest, text, lambda found: f" ({short(*found.values())})") == (
         "rms (Zhang & Sennrich 2019) and x [@other2020] and ffn"
     )
 

@@ -94,6 +94,7 @@ MISTAKES = {
     "seed.init=0 seed.data=0": ["seed", "all seeds would be one run"],
     "optim.schedule=constant optim.floor=0,0.5": ["is the same cell as"],
     "ffn.hidden=32 ffn.mult=2,4": ["is the same cell as"],
+    "train.compile=false,auto": ["is the same cell as", "train.compile=auto is decided", "the whole study"],
     "data=text data.path=[a]": ["data.path", "not of type str"],
     "data=text data.path=null": ["data.path", "not of type str"],
     "norm.eps=-1": ["norm.eps", "must be ≥ 0"],

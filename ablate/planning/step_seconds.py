@@ -1,0 +1,127 @@
+"""How long a training step of each cell takes, measured once per study: what match=seconds makes equal goes by it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from ablate.config.errors import PlanError, Problem
+from ablate.config.schema import COMPONENTS, Config
+from ablate.execution.machine import machine
+from ablate.planning.begun import begun
+from ablate.planning.cells import Cells, again
+from ablate.planning.checks.user_code import Failed, apart
+from ablate.planning.study import CheckedStudy
+from ablate.results.records import Cell, Manifest
+from ablate.results.run import Run
+from ablate.training.devices import cards, settle
+from ablate.training.trainer import Trainer
+
+ROUNDS = 3  # in which each distinct cell has its turn
+WARM_UP = 5  # steps
+EACH = 0.7  # seconds that a cell is measured for in its turn, at the least for one block
+BLOCK = 0.1  # seconds of steps that are timed together: to read the clock after each would hold up a GPU
+COSTLY = ("batch_size", "device", "precision", "products", "average", "diagnostics")  # of train
+
+
+def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
+    """The study with its steps set by how long they take, where its cells are to be equal in seconds: as its manifest
+    has that, else as measured on this machine.  Raises PlanError.
+    """
+    if study.settings.match != "seconds":
+        return study
+    known = of_manifest(study)
+    seconds = known or measured(study.cells.rows)
+    cells = again(dataclasses.replace(study.cells, step_seconds=seconds), study.settings, study.cells.raw)
+    return dataclasses.replace(study, cells=cells, notes=[*study.notes, told(cells, bool(known))])
+
+
+def of_manifest(study: CheckedStudy) -> list[float]:
+    """What a step of each cell took when the study was begun; nothing of a study that was not.
+
+    Raises PlanError for cells that came later: measured on another day, they would not compare with the others.
+    """
+    for manifest in begun(study):
+        found = [kept_of(row, manifest) for row in study.cells.rows]
+        known = [seconds for seconds in found if seconds is not None]
+        if known and len(known) < len(found):
+            label = study.cells.labels[found.index(None)]
+            message = f"{manifest.study} was begun without {label}, whose steps were not measured beside the others'"
+            raise PlanError([Problem("study", f"{message}; write another name")])
+        if known:
+            return known
+    return []
+
+
+def kept_of(row: Cell, manifest: Manifest) -> float | None:
+    """What a step of a cell took, which a manifest may hold at several values of what is tuned."""
+    alike = (cell for cell in manifest.cells if row.levels.items() <= cell.levels.items())
+    return next((float(cell.step_seconds) for cell in alike if cell.step_seconds is not None), None)
+
+
+def measured(rows: list[Cell]) -> list[float]:
+    """The median seconds of a training step of each cell, over rounds in which all distinct ones take their turn.
+
+    Raises PlanError where a step cannot be taken.
+    """
+    if any(row.config.train.device == "cuda" for row in rows) and not cards():
+        raise PlanError([Problem("match", "seconds are measured, and there is no GPU here; write another match")])
+    kinds = [json.dumps([shape_of(row.config), row.config.train.compile]) for row in rows]
+    order = dict(zip(kinds, rows, strict=True))
+    found: dict[str, list[float]] = {kind: [] for kind in order}
+    with machine(alone=True), tempfile.TemporaryDirectory() as folder:
+        for at in range(ROUNDS):
+            # As drift hits timed runs: every other round backwards.
+            for number, (kind, row) in enumerate(list(order.items())[:: -1 if at % 2 else 1]):
+                found[kind] += timed(row, Path(folder) / f"{at}-{number}")
+    return [statistics.median(found[kind]) for kind in kinds]
+
+
+def timed(row: Cell, folder: Path) -> list[float]:
+    """Seconds of a cell's step, block by block, from a process of its own.  Raises PlanError where that fails."""
+    try:
+        return [float(seconds) for seconds in apart(partial(blocks_of, row.config, folder))]
+    except Failed as error:
+        message = f"no step of {row.label} can be measured ({error}); write another match"
+        raise PlanError([Problem("match", message)]) from None
+
+
+def blocks_of(config: Config, folder: Path) -> list[float]:
+    """Mean seconds of a training step in each of some blocks of steps, after a few that are not counted."""
+    settle()
+    trainer = Trainer(Run(folder, "cell/run"), config, 0)
+    seconds_of(trainer, WARM_UP)
+    size = max(1, round(BLOCK / seconds_of(trainer, 1)))
+    ends, found = time.perf_counter() + EACH, [seconds_of(trainer, size)]
+    while time.perf_counter() < ends:
+        found.append(seconds_of(trainer, size))
+    return found
+
+
+def seconds_of(trainer: Trainer, count: int) -> float:
+    """Mean seconds of so many steps."""
+    start = time.perf_counter()
+    for _ in range(count):
+        loss = trainer.update(trainer.progress.step)[0]
+        trainer.progress.step += 1
+    loss.item()  # a GPU has done them by then
+    return (time.perf_counter() - start) / count
+
+
+def shape_of(config: Config) -> str:
+    """All that the time of a step and of an evaluation depends on."""
+    whole = config.as_json()
+    train = {key: whole["train"][key] for key in COSTLY}
+    return json.dumps([train, config.optim._target_, *(whole[key] for key in (*COMPONENTS, "model", "data", "eval"))])
+
+
+def told(cells: Cells, kept: bool) -> str:
+    """What to tell of the steps that cells get."""
+    each = [f"{label} {1000 * own:.3g} ms" for label, own in zip(cells.labels, cells.step_seconds, strict=True)]
+    when = "measured when the study was begun" if kept else "measured on this machine, and kept for the study"
+    return f"match=seconds: a step of {', '.join(each)}; {when}"

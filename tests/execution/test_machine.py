@@ -1,0 +1,50 @@
+"""Who has a machine: sweeps side by side, or one that times its runs, for itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from ablate.execution import machine as module
+from ablate.execution.machine import machine
+from ablate.results.lease import take
+
+
+@pytest.fixture(autouse=True)
+def alone_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path))
+
+
+def test_sweeps_train_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    with machine(alone=False), machine(alone=False):
+        assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("first", "second"), [(True, True), (True, False), (False, True)])
+def test_who_times_its_runs_waits_for_others_and_they_for_it(
+    first: bool, second: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting, entered = threading.Event(), threading.Event()
+
+    def asked(file: IO[str], wait: Callable[[], bool], how: int) -> bool | None:
+        if wait():
+            waiting.set()
+        return take(file, wait, how)
+
+    def enter() -> None:
+        with machine(second):
+            entered.set()
+
+    monkeypatch.setattr(module, "take", asked)
+    with machine(first):
+        other = threading.Thread(target=enter)
+        other.start()
+        assert waiting.wait(60) and not entered.is_set()
+        [said] = capsys.readouterr().err.splitlines()
+        assert "machine" in said and "timed" in said
+    other.join(60)
+    assert entered.is_set()

@@ -1,0 +1,154 @@
+"""match=seconds: steps by sums by hand, measured once in turn, and taken over by whoever continues the study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cli, latest
+
+from ablate.cli.preview import preview
+from ablate.config.errors import PlanError
+from ablate.planning import step_seconds
+from ablate.planning.checks.user_code import Failed
+from ablate.planning.units import record
+from ablate.results.records import Cell
+from ablate.results.run import Run
+from ablate.results.study import load_study
+from analysis.case import case_of
+from analysis.writing import methods
+
+MATCH = "match=seconds"
+Steps = Callable[..., list[str]]
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    """Say what a step of each cell takes, in each of its turns; returns whose turn it was."""
+
+    def given(**seconds: list[float]) -> list[str]:
+        asked: list[str] = []
+
+        def timed(row: Cell, folder: Path) -> list[float]:
+            asked.append(row.label)
+            return seconds[row.label.split()[0]]
+
+        monkeypatch.setattr(step_seconds, "timed", timed)
+        return asked
+
+    return given
+
+
+def problem_of(call: Any) -> tuple[str, str]:
+    with pytest.raises(PlanError) as error:
+        call()
+    [problem] = error.value.problems
+    return problem.key, problem.message
+
+
+def test_cells_get_the_steps_that_take_their_references_seconds(plan: Any, steps: Steps) -> None:
+    steps(mlp=[0.02, 0.5, 0.02], gelu=[0.01], swiglu=[0.03, 0.031, 0.9])
+    planned = plan("ffn=mlp,gelu,swiglu", MATCH, "train.steps=100", "optim.warmup=10")
+    found = {cell.label: cell for cell in planned.manifest.cells}
+    taken = {label: (cell.config.train.steps, cell.config.optim.warmup) for label, cell in found.items()}
+    assert taken == {"mlp": (100, 10), "gelu": (200, 20), "swiglu": (65, 7)}, "of medians .02, .01 and .031: 64.5"
+    matched = found["swiglu"].matched
+    assert matched and (matched.value, matched.reference) == pytest.approx((65 * 0.031, 2.0))
+    assert "seconds" in matched.quantity and matched.difference == pytest.approx(65 * 0.031 / 2 - 1)
+    said = preview(planned).splitlines()
+    assert said[0].split("  ")[-3:] == [MATCH, "to do", "done"] and "train.steps" in said[0]
+    assert [line for line in said if "31 ms" in line and "measured on this machine" in line]
+
+
+def test_each_distinct_cell_is_measured_in_turn(plan: Any, steps: Steps) -> None:
+    asked = steps(mlp=[0.02], swiglu=[0.04])
+    plan("ffn=mlp,swiglu", "optim.lr=1e-3,1e-2", MATCH)
+    one, other = asked[:2]
+    assert asked == [one, other, other, one, one, other] and {one.split()[0], other.split()[0]} == {"mlp", "swiglu"}
+
+
+@pytest.mark.parametrize("words", [(), ("confirm=2",), ("tune.key=optim.lr", "tune.values=[1e-3,1e-2]")], ids=" ".join)
+def test_who_continues_a_study_takes_its_seconds_over(plan: Any, steps: Steps, words: tuple[str, ...]) -> None:
+    steps(mlp=[0.02], swiglu=[0.04])
+    asked = ["ffn=mlp,swiglu", MATCH, "train.steps=60", *words]
+    first = plan(*asked)
+    record(first)
+    assert not steps(mlp=[0.01], swiglu=[0.07])
+    again = plan(*asked)
+    assert {run.path for run in again.manifest.runs} == {run.path for run in first.manifest.runs}
+    assert any("measured when the study was begun" in note for note in again.study.notes + again.notes) or words
+    steps(mlp=[], swiglu=[])  # neither is asked for more seeds
+    assert {run.path for run in first.manifest.runs} <= {run.path for run in plan(*asked, "seeds=5").manifest.runs}
+
+
+def test_no_name_depends_on_what_was_measured(plan: Any, steps: Steps) -> None:
+    names = set()
+    for slow in (0.04, 0.05):
+        steps(mlp=[0.02], swiglu=[slow])
+        names.add(plan("ffn=mlp,swiglu", MATCH, "train.steps=60").manifest.study)
+    assert len(names) == 1 and names != {plan("ffn=mlp,swiglu", "train.steps=60").manifest.study}
+
+
+def test_tuning_keeps_the_seconds_and_the_steps(plan: Any, steps: Steps) -> None:
+    steps(mlp=[0.02], swiglu=[0.04])
+    tuning = plan("ffn=mlp,swiglu", MATCH, "train.steps=60", "tune.key=optim.lr", "tune.values=[1e-3,1e-2]").manifest
+    assert tuning.tunes and [cell.config.train.steps for cell in tuning.cells] == [60, 30, 60, 30]
+    assert [cell.step_seconds for cell in tuning.cells] == [0.02, 0.04, 0.02, 0.04]
+
+
+def test_what_does_not_go_with_seconds_is_refused(plan: Any, steps: Steps) -> None:
+    steps(mlp=[0.02], swiglu=[0.04])
+    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "train.steps=6,60"))
+    assert key == "train.steps" and MATCH in message
+    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "exchange=true"))
+    assert key == "exchange" and MATCH in message
+    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "tune.key=model.dropout", "tune.values=[0,0.1]"))
+    assert key == "tune.key" and MATCH in message and "optim" in message
+    steps(mlp=[0.02], swiglu=[0.2])
+    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "train.steps=6"))
+    assert key == "match" and "train.steps=1" in message, "1 step takes 1.7 times the reference's seconds"
+
+
+def test_where_nothing_can_be_measured_it_says_so(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH, "train.device=cuda"))
+    assert key == "match" and "no GPU here" in message
+
+    def fails(call: Any) -> None:
+        raise Failed("out of memory")
+
+    monkeypatch.setattr(step_seconds, "apart", fails)
+    key, message = problem_of(lambda: plan("ffn=mlp,swiglu", MATCH))
+    assert key == "match" and "no step of mlp" in message and "out of memory" in message
+
+
+def test_cells_that_come_later_were_not_measured_beside_the_others(plan: Any, steps: Steps) -> None:
+    steps(mlp=[0.02], swiglu=[0.04], gelu=[0.02])
+    record(plan("ffn=mlp,swiglu", MATCH, "train.steps=60", "study=mine"))
+    key, message = problem_of(lambda: plan("ffn=mlp,swiglu,gelu", MATCH, "train.steps=60", "study=mine"))
+    assert key == "study" and "gelu" in message and "another name" in message
+
+
+def test_a_block_of_steps_is_measured(plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_seconds, "EACH", 0.0)
+    config = plan().manifest.cells[0].config
+    [seconds] = step_seconds.blocks_of(config, tmp_path)
+    assert seconds > 0
+
+
+def test_a_sweep_at_equal_seconds_from_the_command_line(cli: Cli, small: list[str], tmp_path: Path) -> None:
+    words = ["-m", *latest(*small, "ffn=mlp,swiglu", "seeds=2", MATCH, "train.steps=60", "train.eval_every=30")]
+    cache = {"ABLATE_CACHE": str(tmp_path / "cache")}  # or sweeps of other tests would be waited for
+    done = cli(*words, **cache)
+    assert done.returncode == 0 and "steps matched: seconds of training steps" in done.stdout, done.stderr
+    shown = cli(*words, "dry_run=true", **cache).stdout
+    assert "measured when the study was begun" in shown and "0 to do" in shown
+    results = tmp_path / "results"
+    [file] = results.glob("studies/*/manifest.json")
+    study = load_study(results, file.parent.name)
+    planned = {cell.id: cell for cell in study.manifest.cells}
+    for run in study.runs.itertuples():
+        found = Run(results, run.path).result()
+        assert found and found.steps == planned[run.cell].config.train.steps and planned[run.cell].step_seconds
+    assert "median seconds of a step" in methods.markdown(case_of(results, study))

@@ -1,0 +1,110 @@
+"""timing=isolated: runs of their own, one at a time and in turn, and what is refused because it could not hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Cli, latest
+from test_reuse import finish, notes
+
+import ablate
+from ablate import evidence
+from ablate.config.errors import PlanError
+from ablate.results.run import Run
+from ablate.results.run_key import run_key
+from ablate.results.study import load_study
+from analysis.stats import tables
+
+TIMED = "timing=isolated"
+
+
+def problem_of(call: Any) -> tuple[str, str]:
+    with pytest.raises(PlanError) as error:
+        call()
+    [problem] = error.value.problems
+    return problem.key, problem.message
+
+
+def test_the_cells_of_a_seed_are_trained_in_turn_and_every_other_seed_backwards(plan: Any) -> None:
+    planned = plan("norm=ln,rms,none", "seeds=[4,7,9]", TIMED)
+    labels = {cell.id: cell.label for cell in planned.manifest.cells}
+    runs = {run.path: f"{labels[run.cell]} {run.seed}" for run in planned.manifest.runs}
+    order = [runs[path] for paths in planned.manifest.units.values() for path in paths]
+    assert order == ["ln 4", "rms 4", "none 4", "none 7", "rms 7", "ln 7", "ln 9", "rms 9", "none 9"]
+    assert all(cell.config.train.parallel == 1 for cell in planned.manifest.cells)
+    assert planned.manifest.timing == "isolated" and plan("norm=ln,rms").manifest.timing is None
+
+
+def test_timed_runs_are_those_of_one_study_and_of_no_other(plan: Any) -> None:
+    shared, timed = plan("norm=ln,rms"), plan("norm=ln,rms", TIMED)
+    assert shared.manifest.study != timed.manifest.study
+    others = [plan("norm=ln,rms", TIMED, "study=other"), plan("norm=ln,rms,none", TIMED), shared]
+    paths = [{run.path for run in planned.manifest.runs} for planned in (timed, *others)]
+    assert not any(paths[0] & other for other in paths[1:])
+    config = shared.manifest.cells[0].config
+    assert "timing" in config.as_json() and run_key(config, 0, "f") == run_key(config.with_value("study", "x"), 0, "f")
+
+
+def test_shared_runs_are_said_to_be_trained_again_for_their_seconds(plan: Any) -> None:
+    finish(plan("norm=ln,rms", "seeds=2"))
+    timed = plan("norm=ln,rms", "seeds=3", TIMED)
+    assert len(timed.todo) == 6 and "4 runs" in notes(timed) and "shared timing" in notes(timed)
+    finish(timed)
+    again = plan("norm=ln,rms", "seeds=3", TIMED)
+    assert not again.todo and "shared timing" not in notes(again)
+
+
+def test_what_could_not_hold_is_refused(plan: Any, small: list[str]) -> None:
+    key, message = problem_of(lambda: plan(TIMED, "train.parallel=2"))
+    assert key == "train.parallel" and TIMED in message and "one run at a time" in message
+    key, message = problem_of(lambda: plan("timing=shared,isolated"))
+    assert "whole study" in message
+    _, message = problem_of(lambda: plan("timing=alone"))
+    assert "shared, isolated" in message
+    words = latest(*small, TIMED, "hydra/launcher=basic")
+    key, message = problem_of(lambda: ablate.plan(words))
+    assert key == "timing" and "hydra/launcher" in message
+    key, message = problem_of(lambda: plan("tune.key=timing", "tune.values=[shared,isolated]"))
+    assert key == "tune.key" and "whole study" in message
+
+
+def test_cells_that_come_later_are_not_timed_in_turn(plan: Any) -> None:
+    finish(plan("norm=ln,rms", "study=mine", TIMED))
+    assert plan("norm=ln,rms", "study=mine", "seeds=5", TIMED).todo, "further seeds are"
+    key, message = problem_of(lambda: plan("norm=ln,rms,none", "study=mine", TIMED))
+    assert key == "study" and "another name" in message
+    key, message = problem_of(lambda: plan("norm=ln,rms", "study=mine"))
+    assert key == "study" and "another name" in message
+
+
+def test_tuning_is_no_matter_of_speed(plan: Any) -> None:
+    tune = ["norm=ln,rms", "tune.key=optim.lr", "tune.values=[1e-3,1e-2]", "tune.seeds=1"]
+    shared, timed = plan(*tune), plan(*tune, TIMED)
+    assert timed.manifest.tunes and timed.manifest.timing is None
+    assert {run.path for run in timed.manifest.runs} == {run.path for run in shared.manifest.runs}
+
+
+def test_a_timed_sweep_compares_speed_and_leaves_losses_as_they_are(cli: Cli, small: list[str], tmp_path: Path) -> None:
+    words = ["-m", *small, "norm=ln,rms", "seeds=3"]
+    cache = {"ABLATE_CACHE": str(tmp_path / "cache")}  # or sweeps of other tests would be waited for
+    assert "speed not compared" in cli(*words, **cache).stdout
+    done = cli(*words, TIMED, **cache)
+    assert done.returncode == 0 and "seconds of a training step" in done.stdout, done.stderr
+    assert "not compared" not in done.stdout and done.stderr.count("timing=isolated: one run at a time") == 1
+    again = cli(*words, TIMED, **cache)
+    assert again.returncode == 0 and "seconds of a training step" in again.stdout
+    results = tmp_path / "results"
+    loaded = [load_study(results, file.parent.name) for file in results.glob("studies/*/manifest.json")]
+    shared, timed = sorted(loaded, key=lambda study: study.manifest.timing or "")
+    losses = [study.runs.set_index(["label", "seed"])["test/loss"].to_dict() for study in (shared, timed)]
+    assert losses[0] == losses[1] and "train/step_seconds" not in shared.runs and not timed.notes
+    assert (timed.runs["train/step_seconds"] > 0).all()
+    found = [Run(results, path).result() for study in (shared, timed) for path in study.runs["path"]]
+    told = [(run.timing, bool(run.sitting)) for run in found if run]
+    assert told == [("shared", False)] * 6 + [("isolated", True)] * 6
+    assert len({run.sitting for run in found if run and run.sitting}) == 1
+    table = evidence.speed(timed)
+    assert len(table) and evidence.speed(shared).empty and set(table["metric"]) == {"train/step_seconds"}
+    assert "speed" in tables(results, timed, evidence.effects(timed), None)  # type: ignore[arg-type]
