@@ -44,6 +44,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     torch._dynamo.reset = lambda: None  # or the last run would drop what the others were compiled to
+    torch._dynamo.config.recompile_limit = 32  # of all runs together
     common = ["scale=small", "seeds=1", "data=text", f"data.path={asked.text}", "track=none", *asked.more]
     with tempfile.TemporaryDirectory() as folder:
         steps = {name: step_of([*common, f"results_dir={folder}", *words]) for name, words in WAYS.items()}

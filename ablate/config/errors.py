@@ -58,7 +58,7 @@ def no_yaml(file: Path, error: Exception) -> str:
 
 
 class BadComponent(ValueError):
-    """A component that cannot be built as configured; `key` names the setting, the message says why."""
+    """A component, or a cell, that cannot be built as configured; `key` names the setting, the message says why."""
 
     def __init__(self, key: str, message: str):
         super().__init__(message)

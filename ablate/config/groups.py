@@ -6,6 +6,8 @@ import dataclasses
 import functools
 from pathlib import Path
 
+from ablate.config.plain_yaml import read_plain
+
 PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
 CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
@@ -57,9 +59,7 @@ def experiments(config_dir: str | None = None) -> dict[str, Path]:
 @functools.cache
 def defaults() -> dict[str, str]:
     """The variant of each group that the reference model has."""
-    import yaml
-
-    listed = yaml.safe_load((CONF / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    listed = read_plain(CONF / "config.yaml")["defaults"]
     return {group: variant for entry in listed if isinstance(entry, dict) for group, variant in entry.items()}
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.config.schema import Config
+from ablate.config.typed_json import Record, record
 from ablate.model.build import build_model
 from ablate.model.init import role_of
 
@@ -25,7 +26,8 @@ OTHER = re.compile(r"\bMIG\b|\b(RTX \d+) (Ti|D|SUPER|Laptop)\b")  # parts of a c
 MOST = 10**12  # parameters of a model
 
 
-class Budget(NamedTuple):
+@record
+class Budget(Record):
     """Counts of one cell.
 
     params           parameters, tied ones once

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
-from ablate.config.errors import PlanError, Problem
+from ablate.config.errors import BadComponent, PlanError, Problem, first_line
 from ablate.config.schema import BY_STEPS, COMPONENTS
 from ablate.config.study_keys import CHOSEN
 from ablate.format import first_of, percent
-from ablate.planning.checks.validate import Checked, Refused, Validator
+from ablate.planning.checks.validate import Checked, Validator
 from ablate.results.records import Matched
 
 STEP = 8  # widths that hardware likes
@@ -66,8 +66,8 @@ def match_cells(
         target = amount(how, cells[at[i]], each[at[i]])
         try:
             brought.append(cell if at[i] == i else bring(how, cell, each[i], cells[at[i]], target, validator))
-        except Refused as error:
-            problems.append(Problem(error.problem.key or "match", f"{names[i]}: {error.problem.message}"))
+        except BadComponent as error:
+            problems.append(Problem(error.key or "match", f"{names[i]}: {first_line(error)}"))
     if problems:
         raise PlanError(problems)
     targets = [amount(how, cells[place], each[place]) for place in at]
@@ -106,9 +106,9 @@ def left_over(matched: Matched) -> str:
 
 
 def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: float, validator: Validator) -> Checked:
-    """A cell with the width, or the steps, that come nearest to its reference's amount.  Raises Refused beyond FAR."""
+    """A cell with the width, or the steps, that come nearest to its reference's.  Raises BadComponent beyond FAR."""
     if cell.task.fingerprint != reference.task.fingerprint:
-        raise Refused("match", "its data are not its reference's, so nothing can be held equal; write match=none")
+        raise BadComponent("match", "its data are not its reference's, so nothing can be held equal; write match=none")
     found = lengthen(cell, of_step, target) if how in BY_STEPS else widen(how, cell, target, validator)
     left = remainder(how, found, of_step, target)
     config = found.config
@@ -116,7 +116,7 @@ def bring(how: str, cell: Checked, of_step: float, reference: Checked, target: f
     if abs(left.difference) > FAR or not 1 / EXTREME <= changed <= EXTREME:
         where = f"train.steps={config.train.steps}" if how in BY_STEPS else f"ffn.hidden={config.ffn['hidden']}"
         message = f"{left_over(left)} against its reference at best, with {where}"
-        raise Refused("match", f"{message}; leave it out or write match=none")
+        raise BadComponent("match", f"{message}; leave it out or write match=none")
     return found
 
 

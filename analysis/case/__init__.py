@@ -18,13 +18,12 @@ from analysis.case.figures_yaml import FILE, edits_of
 
 
 class Case(NamedTuple):
-    """A study, the folder it came from, its tables as `ablate.evidence` makes them, and where figures go.
+    """A study, its tables as `ablate.evidence` makes them, and the folder where figures go.
 
     `further` has the tables of `analysis.stats` that there are, `drawn` those of the written figures, by name.  With
     labels of the user in figures.yaml all are as they are shown, and `plain` is the case without labels, for machines.
     """
 
-    results: Path
     study: Study
     effects: pandas.DataFrame
     cells: pandas.DataFrame
@@ -49,4 +48,4 @@ def case_of(results: Path, study: Study, folder: Path | None = None) -> Case:
 def _computed(results: Path, study: Study, folder: Path) -> Case:
     effects, rng = evidence.effects(study), np.random.default_rng(0)
     further = stats.tables(results, study, effects, rng) if not naming.no_evidence(study.manifest) else {}
-    return Case(results, study, effects, evidence.cells(study), evidence.claims(study), folder, further, {})
+    return Case(study, effects, evidence.cells(study), evidence.claims(study), folder, further, {})

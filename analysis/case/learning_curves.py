@@ -15,8 +15,8 @@ AXES = ("step", "tokens", "seconds")
 def metrics_of(study: Study) -> dict[str, str]:
     """Of each cell the validation metric, or its endpoint where that alone was logged."""
     own, names = evidence.endpoints(study.manifest), evidence.validated(study.manifest)
-    alone = {cell for cell, name in names.items() if name not in study.curves and own[cell] in study.curves}
-    return {cell: own[cell] if cell in alone else name for cell, name in names.items()}
+    there = set(study.curves)
+    return {cell: own[cell] if name not in there and own[cell] in there else name for cell, name in names.items()}
 
 
 def logged(study: Study) -> pandas.DataFrame:

@@ -119,14 +119,9 @@ def _code(text: str) -> str:
     """The code of a module whatever its layout, comments and docstrings."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and isinstance(body[0], ast.Expr) and _is_text(body[0].value):
-            body[0].value = ast.Constant("")
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body[0] = ast.Expr(ast.Constant(""))
     return ast.dump(tree)
-
-
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
 def read_stamp(data: bytes) -> Stamp | None:

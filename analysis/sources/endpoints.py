@@ -40,14 +40,11 @@ def _counted(runs: pandas.DataFrame, metric: str) -> tuple[pandas.Series, list[s
     notes, status = list[str](), runs["status"].copy()
     value, last = runs[metric], runs.groupby("cell")["ended"].transform("max")
     early = f"that stopped before the last step of their cell and so have no final {metric}"
+    # To leave these out would compare the luck of one side with all of the other.
+    unsaid = f"with a last {metric} that is not finite and a status that does not say diverged"
     for lost, why, counts_as in (
         (value.isna(), f"without {metric}", "missing"),
-        # To leave these out would compare the luck of one side with all of the other.
-        (
-            np.isinf(value),
-            f"with a last {metric} that is not finite and a status that does not say diverged",
-            "diverged",
-        ),
+        (np.isinf(value), unsaid, "diverged"),
         (runs["ended"] < last, early, "missing"),
     ):
         found = runs[lost & (status == "done")]

@@ -25,6 +25,7 @@ from ablate.config.schema import COMPONENTS, Config, typed
 from ablate.model.build import initialised_model
 from ablate.model.dropout import rekey
 from ablate.model.norm import InstanceNorm, running_norms
+from ablate.training.compiling import FASTER, known
 
 VOCAB, CONTEXT = 13, 12
 SHAPE = {"layers": 2, "heads": 2, "dim": 16}
@@ -327,7 +328,7 @@ def check_compiled(cell: dict[str, str], form: tuple[str, str], backend: str, **
     eager = jitter(built(cell, form=form, dropout=0.2, **model), 0.05)
     compiled = copy.deepcopy(eager)
     torch._dynamo.reset()
-    compiled.compile(backend=backend, fullgraph=True)
+    compiled.compile(backend=backend, fullgraph=True, options=known(FASTER) if backend == "inductor" else None)
     assert list(dict(compiled.named_parameters())) == list(dict(eager.named_parameters()))
     losses = []
     for step in range(2):

@@ -8,10 +8,10 @@ import inspect
 from collections.abc import Callable
 
 import torch
-import yaml
 from torch import Tensor, nn
 
 from ablate.config.groups import defaults, groups
+from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import COMPONENTS
 from ablate.model.dropout import rekey
 from ablate.model.norm import running_norms
@@ -143,11 +143,8 @@ def settled(model: nn.Module, inputs: Inputs) -> nn.Module:
 
 def guilty(spec: Spec, check: Check) -> list[tuple[str, str]]:
     """Components with which a check fails beside the reference model's parts, as (group, words); or the whole model."""
-    nodes = {
-        group: yaml.safe_load(groups()[group][choice].read_text(encoding="utf-8"))
-        for group, choice in defaults().items()
-        if group in COMPONENTS
-    }
+    files, usual = groups(), defaults()
+    nodes = {group: read_plain(files[group][usual[group]]) for group in usual if group in COMPONENTS}
     found = []
     for group, node in nodes.items():
         own = getattr(spec.config, group)

@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import yaml
 from omegaconf import MISSING
 
 from ablate.config.components import SHAPE, WIRING, argument_problems, resolve
 from ablate.config.errors import BadComponent, Problem, first_line
 from ablate.config.frame_checks import check, plain
 from ablate.config.groups import PACKAGE, groups
+from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import COMPONENTS, Config, typed
 from ablate.config.targets import package_problem
+from ablate.config.typed_json import parse
 from ablate.data.build import build_task
 from ablate.model.build import build_init, ties
 from ablate.model.cost import MOST, Budget, count, estimate
@@ -71,7 +72,7 @@ class Validator:
         self.user_problems(config.user)
         importlib.import_module("torch._dynamo")  # counting loads it: a second of every such process
         if ours:  # made before, as what is known of packages is, or each such process would make it again
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(BadComponent):
                 self.task(resolve_auto(config))
         try:
             found = beside(config, partial(self.described, config))
@@ -82,7 +83,7 @@ class Validator:
             return problems, None
         task = self.task(resolve_auto(config)) if ours else Described(found["task"])
         checked = dataclasses.replace(typed(found["config"]), user=config.user)
-        return [], Checked(checked, task, budget_from(found["budget"]))
+        return [], Checked(checked, task, parse(Budget, found["budget"]))
 
     def described(self, config: Config) -> dict[str, Any]:
         """What `examine` finds, as plain data."""
@@ -90,7 +91,7 @@ class Validator:
         if problems or checked is None:
             return {"problems": problems}
         facts = facts_of(checked.task, checked.config)
-        return {"problems": [], "config": checked.config.as_json(), "budget": checked.budget._asdict(), "task": facts}
+        return {"problems": [], "config": checked.config.as_json(), "budget": checked.budget.as_json(), "task": facts}
 
     def examine(self, config: Config) -> tuple[list[Problem], Checked | None]:
         """All that is wrong with a cell, and the cell, checked and counted, where it can be built."""
@@ -106,8 +107,8 @@ class Validator:
                 config = config.with_value("data.context", task.context)
                 checked = self.checked(config, task)
                 found += [] if any(p.key == "eval.lengths" for p in found) else length_problems(config, task)
-            except Refused as error:
-                found.append(error.problem)
+            except BadComponent as error:
+                found.append(Problem(error.key, first_line(error)))
         return found + worker_problems(config), checked
 
     def user_problems(self, packages: list[str]) -> list[Problem]:
@@ -132,29 +133,30 @@ class Validator:
         return found
 
     def task(self, config: Config) -> Any:
-        """The cell's task.  Raises Refused when the data are not there or not enough."""
+        """The cell's task.  Raises BadComponent when the data are not there or not enough."""
         key = json.dumps([config.data, config.model._target_], sort_keys=True)
         if key not in self.tasks:
             try:
                 self.tasks[key] = build_task(config)
             except BadComponent as error:
-                raise Refused(error.key, f"{error}{fitting(config) if error.key == 'data' else ''}") from None
+                raise BadComponent(error.key, f"{error}{fitting(config) if error.key == 'data' else ''}") from None
             except (ValueError, OSError) as error:
-                raise Refused("" if str(error).startswith("data.") else "data", error) from None
+                raise BadComponent("" if str(error).startswith("data.") else "data", str(error)) from None
         return self.tasks[key]
 
     def checked(self, config: Config, task: Any) -> Checked:
-        """The cell with its budget, and with the width that its FFN was built with.  Raises Refused as `build` does."""
+        """The cell with its budget, and the width that its FFN was built with.  Raises BadComponent as `build` does."""
         budget = self.build(config, task)
         if "hidden" in config.ffn and budget.hidden is not None:  # one model, one configuration
             config = config.with_value("ffn.hidden", budget.hidden)
         return Checked(config, task, budget)
 
     def build(self, config: Config, task: Any) -> Budget:
-        """Build and count the cell's model.  Raises Refused when the pieces do not fit each other."""
+        """Build and count the cell's model.  Raises BadComponent when the pieces do not fit each other."""
         about = estimate(config, task.vocab)
         if about > MOST:
-            raise Refused("model", f"would have about {plain(about)} parameters; write a smaller model.dim or layers")
+            size = f"would have about {plain(about)} parameters"
+            raise BadComponent("model", f"{size}; write a smaller model.dim or layers")
         whole = config.as_json()
         parts = {group: whole[group] for group in (*COMPONENTS, "model")}
         key = json.dumps([parts, task.fingerprint, task.kind, task.context], sort_keys=True)
@@ -162,7 +164,7 @@ class Validator:
             make = partial(counted_or_refused, config, task)
             # What is not ours may depend on more than its code.
             found = make() if is_foreign(config) else kept_json("budget", [parts, facts_for_counting(task)], make)
-            self.budgets[key] = budget_from(found)
+            self.budgets[key] = parse(Budget, found)
         return self.budgets[key]
 
 
@@ -173,13 +175,13 @@ def facts_for_counting(task: Any) -> list[Any]:
 
 
 def counted_or_refused(config: Config, task: Any) -> dict[str, Any]:
-    """The budget of a cell's model as plain data.  Raises Refused where it cannot be built."""
+    """The budget of a cell's model as plain data.  Raises BadComponent where it cannot be built."""
     try:
         found = beside(config, partial(counted, config, task))
     except Failed as error:
-        raise Refused("", error) from None
+        raise BadComponent("", str(error)) from None
     if "problem" in found:
-        raise Refused(*found["problem"])
+        raise BadComponent(*found["problem"])
     return found
 
 
@@ -187,19 +189,13 @@ def counted(config: Config, task: Any) -> dict[str, Any]:
     """The budget of a cell's model, or the problem that keeps it from being built, as plain data."""
     try:
         build_init(config, task)
-        return count(config, task)._asdict()
+        return count(config, task).as_json()
     except BadComponent as error:
         return {"problem": [error.key, str(error)]}
     except ValueError as error:
         return {"problem": ["", str(error)]}
     except Exception as error:  # a component of the user's own can fail in any way
         return {"problem": ["", f"the model cannot be built ({type(error).__name__}: {error}){origin(error)}"]}
-
-
-def budget_from(found: dict[str, Any]) -> Budget:
-    """A budget from plain data."""
-    shapes = {name: (role, tuple(shape)) for name, (role, shape) in found["shapes"].items()}
-    return Budget(**found | {"shapes": shapes, "unused": tuple(found["unused"])})
 
 
 def origin(error: Exception) -> str:
@@ -223,15 +219,7 @@ def fitting(config: Config) -> str:
 
 def targets(group: str) -> list[tuple[str, str]]:
     """Every variant of a group of the project's own, and what it is made of."""
-    return [(name, yaml.safe_load(file.read_text())["_target_"]) for name, file in groups()[group].items()]
-
-
-class Refused(Exception):
-    """One problem that ends the checks of a cell."""
-
-    def __init__(self, key: str, message: object):
-        self.problem = Problem(key, first_line(message))
-        super().__init__(str(self.problem))
+    return [(name, read_plain(file)["_target_"]) for name, file in groups()[group].items()]
 
 
 def resolve_auto(config: Config) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +128,6 @@ def test_what_to_write_instead(small: list[str], monkeypatch: pytest.MonkeyPatch
     gpu = cell._replace(config=cell.config.with_value("train.device", "cuda").with_value("train.parallel", 1))
     monkeypatch.setattr(memory, "room", lambda device: 24e9)
     assert memory.say(gpu, 0, 1) == "write a smaller train.batch_size, or train.precision=bf16"
-    large = gpu._replace(budget=gpu.budget._replace(params=10**9))
+    large = gpu._replace(budget=dataclasses.replace(gpu.budget, params=10**9))
     assert memory.say(large, 2, 3).startswith("write a smaller train.batch_size or model.dim, or")
     assert memory.say(large, 2, 3).endswith("or train.parallel=6")

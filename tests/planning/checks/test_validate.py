@@ -104,7 +104,7 @@ MISTAKES = {
     "eval.tokens=128 eval.tokens=256": ["eval.tokens is given twice, as 128 and 256; write one"],
     "model.layers=2 model.layers=2": ["model.layers is given twice; write it once"],
     "norm=rms norm=ln,bn": ["norm=ln,bn", "write its values in one place"],
-    "match=seconds": ["match", "none, params, flops, flops_total"],
+    "match=hours": ["match", "none, params, flops, seconds, flops_total"],
     "match=params,flops": ["match", "takes one value"],
     "norm=glob(x*)": ["norm=glob(x*)", "matches no variant"],
 }
