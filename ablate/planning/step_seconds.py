@@ -36,10 +36,9 @@ def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
     """
     if study.settings.match != "seconds":
         return study
-    known = of_manifest(study)
-    seconds = known or measured(study.cells.rows)
+    seconds = of_manifest(study) or measured(study.cells.rows)
     cells = again(dataclasses.replace(study.cells, step_seconds=seconds), study.settings, study.cells.raw)
-    return dataclasses.replace(study, cells=cells, notes=[*study.notes, told(cells, bool(known))])
+    return dataclasses.replace(study, cells=cells, notes=[*study.notes, told(cells)])
 
 
 def of_manifest(study: CheckedStudy) -> list[float]:
@@ -121,8 +120,7 @@ def shape_of(config: Config) -> str:
     return json.dumps([train, config.optim._target_, *(whole[key] for key in (*COMPONENTS, "model", "data", "eval"))])
 
 
-def told(cells: Cells, kept: bool) -> str:
+def told(cells: Cells) -> str:
     """What to tell of the steps that cells get."""
     each = [f"{label} {1000 * own:.3g} ms" for label, own in zip(cells.labels, cells.step_seconds, strict=True)]
-    when = "measured when the study was begun" if kept else "measured on this machine, and kept for the study"
-    return f"match=seconds: a step of {', '.join(each)}; {when}"
+    return f"match=seconds: a step of {', '.join(each)}; measured when a study begins, and kept"

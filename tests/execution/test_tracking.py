@@ -175,7 +175,7 @@ def test_an_offline_run_reads_back_with_all_that_it_was(tmp_path: Path) -> None:
         "model": {**config["model"], "variant": "decoder"},
         **{name: config[name] for name in ("data", "train", "optim", "eval")},
         "optim.lr": 0.001,
-        **{"seed": 0, "seed_data": 7},
+        **{"seed": 0, "seed_data": 7, "timing": "shared"},
         "budget": {"params": 1000, "flops_per_token": 6000, "params_vs_reference": 0.0, "shared_draws": 1.0},
         "study": {"name": STUDY, "command": "python -m ablate -m norm=ln,rms"}
         | {name: config[name] for name in STUDY_KEYS if name not in ("study", "user")}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import importlib
 import json
 import os
@@ -55,7 +54,7 @@ class Validator:
     def __init__(self) -> None:
         self.tasks: dict[str, Any] = {}
         self.budgets: dict[str, Budget] = {}
-        self.package_problems = functools.cache(package_problems)
+        self.packages: dict[str, list[Problem]] = {}
 
     def validate(self, configs: Iterable[Config]) -> tuple[list[Checked], list[Problem]]:
         """The cells that pass, checked and counted, and everything that is wrong with the others, each problem once."""
@@ -114,7 +113,10 @@ class Validator:
     def user_problems(self, packages: list[str]) -> list[Problem]:
         """Packages of the user's own that cannot be imported, tried in a process of their own."""
         packages = [] if packages == MISSING else packages  # ??? is told as any key without a value
-        return [problem for package in packages for problem in self.package_problems(package)]
+        for package in packages:
+            if package not in self.packages:
+                self.packages[package] = package_problems(package)
+        return [problem for package in packages for problem in self.packages[package]]
 
     def arguments(self, config: Config) -> list[Problem]:
         """Problems of every component's target and arguments."""
