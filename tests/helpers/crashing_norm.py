@@ -77,6 +77,14 @@ def processes(session: int) -> list[int]:
     return [int(pid) for sid, pid, state in fields if sid == str(session) and not state.startswith("Z")]
 
 
+def workers(sweep: int) -> list[int]:
+    """The workers of a sweep: those of its children that lead a group of their own."""
+    listed = subprocess.run(["ps", "-eo", "pid,ppid,pgid"], capture_output=True, text=True).stdout.splitlines()[1:]
+    return [
+        pid for pid, parent, group in (map(int, line.split()) for line in listed) if (parent, group) == (sweep, pid)
+    ]
+
+
 def session_is_gone(session: int) -> bool:
     """Whether no process of a session is left."""
     return not processes(session)

@@ -1,6 +1,7 @@
 """`python -m module ...` by a copy of a process that has loaded the libraries, but nothing of ours: seconds sooner.
 
 A test whose subject is the process itself (what it imports, how it is killed) starts a new one: `conftest.run_fresh`.
+The first workers of a sweep are such copies too.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ LIBRARIES += ["matplotlib.backends.backend_agg", "matplotlib.backends.backend_pd
 LIBRARIES += ["hydra.experimental.callback", "hydra.core.override_parser.overrides_parser", "safetensors.torch"]
 LIMIT = 300.0  # seconds
 SIZE = 1 << 17  # bytes of a command and its environment
+SLOTS = 2  # copies that wait to be a sweep's workers
 
 
 class Copy:
@@ -136,6 +138,8 @@ def become(streams: list[int], command: list[str], cwd: str, environment: dict[s
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     sys.path[:] = [cwd, *filter(None, environment["PYTHONPATH"].split(os.pathsep)), *sys.path]
     sys.argv[:] = command
+    if command[0] == "ablate":
+        lend_workers()
     code: Any = 0
     try:
         runpy.run_module(command[0], run_name="__main__", alter_sys=True)
@@ -152,6 +156,53 @@ def become(streams: list[int], command: list[str], cwd: str, environment: dict[s
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code or 0)
+
+
+def lend_workers() -> None:
+    """Have a copy of this process be each of the first workers that `subprocess.Popen` is asked to start."""
+    waiting, start = [wait_to_work() for _ in range(SLOTS)], subprocess._fork_exec
+
+    def lent(args: list[str], *told: Any) -> int:
+        if not waiting or "from ablate.execution.worker import" not in args[-1]:
+            return start(args, *told)
+        pid, channel = waiting.pop(0)
+        code, environment, streams = args[-1], [os.fsdecode(pair) for pair in told[4]], [told[5], told[8]]
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        socket.send_fds(channel, [json.dumps([code, environment]).encode()], streams)
+        channel.close()
+        return pid
+
+    subprocess._fork_exec = lent
+
+
+def wait_to_work() -> tuple[int, socket.socket]:
+    """A copy of this process that becomes a worker once it is told its program, and ends where it is told nothing."""
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+    if pid := os.fork():
+        theirs.close()
+        return pid, ours
+    ours.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal's group, to which it belongs until it works
+    told, streams = socket.recv_fds(theirs, SIZE, 2)[:2]
+    if not told:
+        os._exit(0)
+    theirs.close()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    code, environment = json.loads(told)
+    os.environ.clear()
+    os.environ.update(pair.split("=", 1) for pair in environment)
+    sys.argv[:] = ["-c"]
+    try:
+        exec(code, {"__name__": "__main__"})
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ import json
 import os
 import pickle
 import signal
-import subprocess
 
 import pytest
 import torch
 from conftest import latest
-from crashing_norm import hazard, session_is_gone, start, training, wait_for
+from crashing_norm import hazard, session_is_gone, start, training, wait_for, workers
 from one_run import rows_of, train
 from units import run_unit
 
@@ -159,11 +158,9 @@ def test_a_request_to_stop_keeps_checkpoints_and_ends_children(number, code, sma
 
 
 def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):
-    process = start(*small, *MANY, "train.steps=1000", "seeds=1", "train.parallel=2", cwd=tmp_path)
+    process = start(*small, *MANY, "train.steps=600", "seeds=1", "train.parallel=2", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
-    listed = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
-    workers = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.execution.worker" in line]
-    os.kill(int(workers[0]), signal.SIGKILL)
+    os.kill(workers(process.pid)[0], signal.SIGKILL)
     out, _ = process.communicate(timeout=240)
     assert process.returncode == 1
     statuses = [json.loads(path.read_text())["status"] for path in tmp_path.glob("results/runs/*/*/result.json")]
@@ -175,9 +172,8 @@ def test_a_killed_worker_takes_only_its_run_with_it(small, tmp_path):
 def test_a_worker_that_is_told_to_stop_does_not_stop_the_sweep(small, tmp_path):
     process = start(*small, *MANY, "seeds=1", "train.parallel=1", cwd=tmp_path)
     wait_for(lambda: training(tmp_path / "results", 3))
-    listed = subprocess.run(["ps", "-ww", "-eo", "pid,ppid,args"], capture_output=True, text=True).stdout.splitlines()
-    [worker] = [line.split()[0] for line in listed if f" {process.pid} " in line and "ablate.execution.worker" in line]
-    os.kill(int(worker), signal.SIGTERM)
+    [worker] = workers(process.pid)
+    os.kill(worker, signal.SIGTERM)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, out + err
     results = [json.loads(path.read_text()) for path in tmp_path.glob("results/runs/*/*/result.json")]
