@@ -107,3 +107,9 @@ def test_other_rounds_than_the_studys_own_are_planned_anew(words: list[str], mor
     assert not place.exists()
     kept_study.keep(place, plan_study(words).asked)
     assert place.exists()
+
+
+def test_an_editors_link_to_nowhere_is_left_to_the_checks(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mine" / "norm").mkdir(parents=True)
+    (tmp_path / "mine" / "norm" / ".#x.yaml").symlink_to("me@host.1:2")
+    assert finished(words, str(tmp_path / "mine")) is None
