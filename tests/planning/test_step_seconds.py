@@ -139,7 +139,12 @@ def test_a_block_of_steps_is_measured(plan: Any, tmp_path: Path, monkeypatch: py
 
 
 def test_a_sweep_at_equal_seconds_from_the_command_line(cli: Cli, small: list[str], tmp_path: Path) -> None:
-    words = ["-m", *latest(*small, "ffn=mlp,swiglu", "seeds=2", MATCH, "train.steps=60", "train.eval_every=30")]
+    words = [
+        "-m",
+        *latest(
+            *small, "ffn=mlp,swiglu", "seeds=2", MATCH, "train.steps=20", "train.eval_every=10", "train.parallel=1"
+        ),
+    ]
     cache = {"ABLATE_CACHE": str(tmp_path / "cache")}  # or sweeps of other tests would be waited for
     done = cli(*words, **cache)
     assert done.returncode == 0 and "steps matched: seconds of training steps" in done.stdout, done.stderr
