@@ -28,7 +28,8 @@ assert not (loaded := {{"torch", "hydra"}} & sys.modules.keys()), loaded
 
 @pytest.fixture
 def words(small: list[str]) -> list[str]:
-    return latest(*small, "norm=ln,rms", "seeds=2", "train.steps=2", "train.eval_every=2", "margin=0.01")
+    steps = ["train.steps=2", "train.eval_every=2", "train.parallel=1"]
+    return latest(*small, "norm=ln,rms", "seeds=2", *steps, "margin=0.01")
 
 
 @pytest.fixture
