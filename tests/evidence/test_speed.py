@@ -83,6 +83,9 @@ def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
     assert f"did you mean {METRIC}?" in close.message
     [share] = metric_problems(claims, [{"loss": "min"}], [], timed=True)
     assert share.key == "claims.near" and "a number" in share.message
+    longer = {"faster": parse(Claim, said["faster"] | {"metric": f"{METRIC}@32"})}
+    [length] = metric_problems(longer, [{"loss": "min"}], [32], timed=True)
+    assert f"{METRIC}@32" in length.message, "no step is timed at another length"
     entry = {"claim": said["faster"], "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
     [row] = evidence.claims(timed(tmp_path, claims={"faster": entry})).itertuples()
     assert row.verdict == "supported" and "step seconds by 0.001997 s" in row.sentence
