@@ -60,6 +60,8 @@ def test_shared_runs_are_said_to_be_trained_again_for_their_seconds(plan: Any) -
 def test_what_could_not_hold_is_refused(plan: Any, small: list[str]) -> None:
     key, message = problem_of(lambda: plan(TIMED, "train.parallel=2"))
     assert key == "train.parallel" and TIMED in message and "one run at a time" in message
+    key, _ = problem_of(lambda: plan(TIMED, "data.path=null"))
+    assert key == "data.path", "the missing file alone: nobody wrote train.parallel"
     key, message = problem_of(lambda: plan("timing=shared,isolated"))
     assert "whole study" in message
     _, message = problem_of(lambda: plan("timing=alone"))
