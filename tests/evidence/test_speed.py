@@ -62,6 +62,13 @@ def test_seeds_whose_cells_were_not_timed_in_one_go_are_left_out(tmp_path: Path)
     assert evidence.effects(study)["n"].tolist() == [5], "the losses are as good as any"
 
 
+def test_so_are_those_of_a_run_that_was_continued_in_the_sitting_of_its_partners(tmp_path: Path) -> None:
+    path = timed(tmp_path).runs.query("seed == 3")["path"].iloc[0]
+    edit_json(Run(tmp_path, path).result_file, lambda told: told.update(resumed=1))
+    study = load_study(tmp_path, "fabricated")
+    assert len(study.notes) == 1 and evidence.speed(study)["n"].tolist() == [4]
+
+
 def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
     sides = [{"ffn": "mlp"}, {"ffn": "swiglu"}]
     said: dict[str, dict[str, Any]] = {"faster": {"less": sides}, "near": {"equivalent": sides, "margin": "2 %"}}
