@@ -69,7 +69,7 @@ def metric_problems(
             message = f"margin: {claim.margin} is a share of the training steps, which is worth no {plain}; {NUMBER}"
             found.append(Problem(f"claims.{name}", message))
         elif plain not in known or (length and plain in SPEED):
-            message = f"no such metric: {claim.metric}; {instead(plain, sorted(known))}"
+            message = f"no such metric: {claim.metric}; {instead(plain, sorted(known | SPEED.keys()))}"
             found.append(Problem(f"claims.{name}", message))
         elif length and length not in map(str, lengths):
             message = f"metric: nothing is tested at length {length}; add it to eval.lengths"
