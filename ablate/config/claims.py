@@ -68,8 +68,8 @@ def metric_problems(
         elif plain in SPEED and isinstance(claim.margin, str):
             message = f"margin: {claim.margin} is a share of the training steps, which is worth no {plain}; {NUMBER}"
             found.append(Problem(f"claims.{name}", message))
-        elif plain not in known:
-            message = f"no such metric: {claim.metric}; {instead(plain, sorted(known))}"
+        elif plain not in known or (length and plain in SPEED):
+            message = f"no such metric: {claim.metric}; {instead(plain, sorted(known | SPEED.keys()))}"
             found.append(Problem(f"claims.{name}", message))
         elif length and length not in map(str, lengths):
             message = f"metric: nothing is tested at length {length}; add it to eval.lengths"

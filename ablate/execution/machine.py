@@ -22,11 +22,22 @@ WAITING = {
 def machine(alone: bool) -> Iterator[None]:
     """Hold this machine, among sweeps of one's own account, alone or beside others; says so where it has to wait.
 
-    Other programs' work is nothing that a lock could keep off.
+    Other programs' work is nothing that a lock could keep off.  Where there can be none, who is alone is told.
     """
-    how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
-    with open(cache_folder() / f"machine-{socket.gethostname()}.lock", "a", opener=no_link) as file:
-        if take(file, lambda: False, how) is False:
-            print(f"ablate: {WAITING[alone]}", file=sys.stderr, flush=True)
-            take(file, lambda: True, how)
+    how, path = fcntl.LOCK_EX if alone else fcntl.LOCK_SH, cache_folder() / f"machine-{socket.gethostname()}.lock"
+    with contextlib.ExitStack() as held:
+        taken = None
+        with contextlib.suppress(OSError):  # of another account's file, in a cache that several share
+            file = held.enter_context(open(path, "a", opener=no_link))
+            taken = take(file, lambda: False, how)
+            if taken is False:
+                tell(WAITING[alone])
+                take(file, lambda: True, how)
+        if taken is None and alone:
+            tell(f"{path} cannot be locked, so other sweeps are not kept off; see that nothing else runs")
         yield
+
+
+def tell(said: str) -> None:
+    """Say something to whoever waits."""
+    print(f"ablate: {said}", file=sys.stderr, flush=True)

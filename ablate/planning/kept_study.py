@@ -122,13 +122,21 @@ def place(words: Sequence[str], config_dir: str | None) -> Path:
     """Where the study of a command is kept, by all that it depends on but its data."""
     folders = [CONF, EXPERIMENTS, *([Path(config_dir)] if config_dir else [])]
     files = sorted({file for folder in folders for pattern in READ for file in folder.glob(pattern)})
-    read = [[str(file), hashlib.sha256(file.read_bytes()).hexdigest()] for file in files]
+    read = [[str(file), content(file)] for file in files]
     libraries = [platform.python_version(), numpy.__version__, *map(version, ("hydra-core", "omegaconf", "msgspec"))]
     variables = (
         dict(os.environ) if any("${" in word for word in words) else {key: os.environ.get(key) for key in VARIABLES}
     )
     machine = [os.getcwd(), variables, *sorted(map(str, Path("/dev").glob("nvidia[0-9]*")))]
     return kept_file("study", [list(words), config_dir, read, libraries, machine])
+
+
+def content(file: Path) -> str | None:
+    """Hash of a file; None of one that cannot be read, such as an editor's link to nowhere, of which checks tell."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError:
+        return None
 
 
 def distinct(kept: KeptStudy) -> list[tuple[Cell, str]]:

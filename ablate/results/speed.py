@@ -19,12 +19,16 @@ def is_timed(manifest: Manifest) -> bool:
 
 
 def speed_of(manifest: Manifest, result: Result | None) -> dict[str, Any]:
-    """The columns of a run that its study is timed for: its speed, and its sitting; none of other studies."""
+    """The columns of a run that its study is timed for: its speed, and its sitting; none of other studies.
+
+    The steps of a run that was continued were timed in several sittings, which is none of its partners'.
+    """
     if not is_timed(manifest):
         return {}
     timed = result if result and result.timing == "isolated" else None
     found = {metric: getattr(timed, metric.removeprefix("train/"), None) for metric in SPEED}
-    return found | {"sitting": timed.sitting if timed else None}
+    own = ", continued" if timed and timed.resumed else ""
+    return found | {"sitting": f"{timed.sitting}{own}" if timed and timed.sitting else None}
 
 
 def in_one_sitting(runs: pandas.DataFrame) -> tuple[pandas.DataFrame, list[str]]:

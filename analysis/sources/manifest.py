@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas
 
 from ablate.config.errors import Refused
-from ablate.format import show
+from ablate.format import first_of, show
 from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Manifest, PlannedRun, TaskFacts, Way
 from ablate.results.study import Study
@@ -23,6 +23,7 @@ from analysis.sources.request import Asked
 from analysis.sources.study_file import judged
 
 TASK = "runs"
+NAMED = 6  # columns
 Levels = dict[str, Any]
 
 
@@ -92,7 +93,7 @@ def assemble(
         tasks={TASK: _task(origin, ways)},
         cells=cells,
         runs=[PlannedRun(cell=run.cell, seed=int(run.seed), path=run.path) for run in runs.itertuples()],
-        remarks=[_remark(origin, metrics[0], lower, plan.reference, pairing)],
+        remarks=[_remark(origin, metrics[0], lower, plan.reference, pairing), *_as_one(plan, factors, asked)],
         endpoint=metrics[0],
         **judged(asked.described, factors, plan.factors, cells, ways),
     )
@@ -208,3 +209,10 @@ def _task(origin: Origin, known: dict[str, bool | None]) -> TaskFacts:
 def _remark(origin: Origin, metric: str, lower: bool, reference: Levels, pairing: str) -> str:
     way, base = "lower" if lower else "higher", ", ".join(f"{name}={show(level)}" for name, level in reference.items())
     return f"runs from {origin.source}: {metric}, {way} is better; reference {base}; {pairing}"
+
+
+def _as_one(plan: Manifest, factors: list[str], asked: Asked) -> list[str]:
+    """What to say where columns that nobody named became one factor: one of them may be a host, or a user."""
+    together = len(factors) > 1 and not set(factors) & set(plan.factors) and not asked.factors
+    told = f"{first_of(factors, NAMED)} lay out no design, so that cells are compared whole"
+    return [f"{told}; --factors names those that are compared"] * together

@@ -43,14 +43,14 @@ def test_a_preset_says_what_it_is_and_chooses_a_whole_model(name):
     assert listed >= {*COMPONENTS, "model"} - {"init"}, "the rest would change with the reference model"
 
 
+@pytest.mark.parametrize("overrides", [pytest.param([], marks=pytest.mark.slow), ["scale=small"]], ids=" ".join)
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_leaves_sizes_and_training_alone(name, composer):
+def test_a_preset_leaves_sizes_and_training_alone(name, overrides, composer):
     def others(composed: Composed) -> dict:
         rest = {key: value for key, value in composed.config.as_json().items() if key not in (*COMPONENTS, "model")}
         return rest | {key: getattr(composed.config.model, key) for key in SIZED}
 
-    for overrides in ([], ["scale=small"]):
-        assert others(composer.compose([*overrides, f"+preset={name}"])) == others(composer.compose(overrides))
+    assert others(composer.compose([*overrides, f"+preset={name}"])) == others(composer.compose(overrides))
 
 
 def test_the_command_line_beats_a_preset(composer):

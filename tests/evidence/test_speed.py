@@ -17,6 +17,8 @@ from ablate.config.typed_json import parse
 from ablate.results.run import Run
 from ablate.results.study import Study, load_study
 from analysis.case import case_of
+from analysis.case.figures_yaml import Edits
+from analysis.figures.draw.page import page_of
 from analysis.figures.kinds import pareto
 from analysis.writing import methods, tables
 
@@ -62,6 +64,13 @@ def test_seeds_whose_cells_were_not_timed_in_one_go_are_left_out(tmp_path: Path)
     assert evidence.effects(study)["n"].tolist() == [5], "the losses are as good as any"
 
 
+def test_so_are_those_of_a_run_that_was_continued_in_the_sitting_of_its_partners(tmp_path: Path) -> None:
+    path = timed(tmp_path).runs.query("seed == 3")["path"].iloc[0]
+    edit_json(Run(tmp_path, path).result_file, lambda told: told.update(resumed=1))
+    study = load_study(tmp_path, "fabricated")
+    assert len(study.notes) == 1 and evidence.speed(study)["n"].tolist() == [4]
+
+
 def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
     sides = [{"ffn": "mlp"}, {"ffn": "swiglu"}]
     said: dict[str, dict[str, Any]] = {"faster": {"less": sides}, "near": {"equivalent": sides, "margin": "2 %"}}
@@ -69,8 +78,14 @@ def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
     claims = {name: parse(Claim, claim) for name, claim in said.items()}
     shared = metric_problems(claims, [{"loss": "min"}], [])
     assert [p.key for p in shared] == ["claims.faster", "claims.near"] and "timing=isolated" in shared[0].message
+    misspelt = {"faster": parse(Claim, said["faster"] | {"metric": METRIC[:-1]})}
+    [close] = metric_problems(misspelt, [{"loss": "min"}], [])
+    assert f"did you mean {METRIC}?" in close.message
     [share] = metric_problems(claims, [{"loss": "min"}], [], timed=True)
     assert share.key == "claims.near" and "a number" in share.message
+    longer = {"faster": parse(Claim, said["faster"] | {"metric": f"{METRIC}@32"})}
+    [length] = metric_problems(longer, [{"loss": "min"}], [32], timed=True)
+    assert f"{METRIC}@32" in length.message, "no step is timed at another length"
     entry = {"claim": said["faster"], "written": "2025-01-01T00:00:00+00:00", "registered": True, "earlier": []}
     [row] = evidence.claims(timed(tmp_path, claims={"faster": entry})).itertuples()
     assert row.verdict == "supported" and "step seconds by 0.001997 s" in row.sentence
@@ -86,3 +101,12 @@ def test_speed_is_shown_where_it_was_measured(tmp_path: Path) -> None:
     assert costs is not None and (costs["facet"] == "seconds of training steps").sum() == 2
     [mean] = costs.loc[costs["facet"].str.startswith("seconds") & costs["name"].eq("swiglu"), "cost"]
     assert mean == pytest.approx(800 * study.runs.loc[study.runs["label"] == "swiglu", METRIC].mean())
+    spread = costs.loc[costs["facet"].str.startswith("seconds") & costs["name"].eq("swiglu"), "cost_sd"]
+    assert spread.tolist() == pytest.approx([800 * study.runs.loc[study.runs["label"] == "swiglu", METRIC].std()])
+    assert costs.loc[~costs["facet"].str.startswith("seconds"), "cost_sd"].isna().all(), "sizes are known, not measured"
+    costs.attrs["title"] = "speed"
+    figure = pareto.draw(costs, page_of(study.manifest, Edits(figures=["pareto"])))
+    bars = [len(axis.collections) for axis in figure.axes]
+    assert bars == [4 if "seconds" in axis.get_xlabel() else 2 for axis in figure.axes], (
+        "measured costs have a bar, too"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -48,3 +49,12 @@ def test_who_times_its_runs_waits_for_others_and_they_for_it(
         assert "machine" in said and "timed" in said
     other.join(60)
     assert entered.is_set()
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_where_there_can_be_no_lock_only_timed_runs_are_told_so(
+    alone: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / f"machine-{socket.gethostname()}.lock").mkdir()
+    with machine(alone):
+        assert ("cannot be locked" in capsys.readouterr().err) == alone

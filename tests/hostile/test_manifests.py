@@ -132,7 +132,11 @@ def altered(manifest: Manifest, at: tuple[Any, ...], value: Any) -> Manifest:
     return changed
 
 
-@pytest.mark.parametrize("value", [None, 7, "x", [], {}, [[1]], {"a": {"b": 1}}], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [None, "x", [[1]], {"a": {"b": 1}}, *(pytest.param(plain, marks=pytest.mark.slow) for plain in (7, [], {}))],
+    ids=str,
+)
 def test_whatever_stands_anywhere_a_study_is_read_or_refused(value: Any, place: Path, results: Path) -> None:
     """Each place of the manifest in turn: no other error than Corrupt."""
     file = study_folder(results, STUDY) / "manifest.json"

@@ -50,7 +50,7 @@ def test_targets_in_a_results_folder_run_nothing(attack: str, place: Path, folde
         forget()
 
 
-@pytest.mark.parametrize("attack", ["stdlib", "package", "walk"])
+@pytest.mark.parametrize("attack", [pytest.param("stdlib", marks=pytest.mark.slow), "package", "walk"])
 def test_no_command_runs_what_a_configuration_names(
     attack: str, place: Path, results: Path, folders: list[Path], tried: Tried
 ) -> None:

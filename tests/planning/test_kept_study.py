@@ -28,7 +28,8 @@ assert not (loaded := {{"torch", "hydra"}} & sys.modules.keys()), loaded
 
 @pytest.fixture
 def words(small: list[str]) -> list[str]:
-    return latest(*small, "norm=ln,rms", "seeds=2", "train.steps=2", "train.eval_every=2", "margin=0.01")
+    steps = ["train.steps=2", "train.eval_every=2", "train.parallel=1"]
+    return latest(*small, "norm=ln,rms", "seeds=2", *steps, "margin=0.01")
 
 
 @pytest.fixture
@@ -106,3 +107,9 @@ def test_other_rounds_than_the_studys_own_are_planned_anew(words: list[str], mor
     assert not place.exists()
     kept_study.keep(place, plan_study(words).asked)
     assert place.exists()
+
+
+def test_an_editors_link_to_nowhere_is_left_to_the_checks(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "mine" / "norm").mkdir(parents=True)
+    (tmp_path / "mine" / "norm" / ".#x.yaml").symlink_to("me@host.1:2")
+    assert finished(words, str(tmp_path / "mine")) is None

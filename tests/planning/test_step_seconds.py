@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cli, latest
+from conftest import latest
+from one_run import sweep_here
 
 from ablate.cli.preview import preview
 from ablate.config.errors import PlanError
 from ablate.planning import step_seconds
 from ablate.planning.checks.user_code import Failed
+from ablate.planning.plan import plan_study
 from ablate.planning.units import record
 from ablate.results.records import Cell
 from ablate.results.run import Run
@@ -138,14 +140,19 @@ def test_a_block_of_steps_is_measured(plan: Any, tmp_path: Path, monkeypatch: py
     assert seconds > 0
 
 
-def test_a_sweep_at_equal_seconds_from_the_command_line(cli: Cli, small: list[str], tmp_path: Path) -> None:
-    words = ["-m", *latest(*small, "ffn=mlp,swiglu", "seeds=2", MATCH, "train.steps=60", "train.eval_every=30")]
-    cache = {"ABLATE_CACHE": str(tmp_path / "cache")}  # or sweeps of other tests would be waited for
-    done = cli(*words, **cache)
-    assert done.returncode == 0 and "steps matched: seconds of training steps" in done.stdout, done.stderr
-    shown = cli(*words, "dry_run=true", **cache).stdout
+def test_a_sweep_at_equal_seconds_trains_by_what_was_measured(
+    small: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(step_seconds, "EACH", 0.0)
+    monkeypatch.setenv("ABLATE_CACHE", str(tmp_path / "cache"))  # or sweeps of other tests would be waited for
+    brief = ["train.steps=20", "train.eval_every=10", "train.parallel=1"]
+    words = latest(*small, "ffn=mlp,swiglu", "seeds=2", MATCH, *brief)
+    assert sweep_here(*words) == 0
+    done = capsys.readouterr()
+    assert "steps matched: seconds of training steps" in done.out
+    shown = preview(plan_study([*words, "dry_run=true"]))
     [told] = re.findall("match=seconds: a step of .*", shown)
-    assert told in done.stderr and "0 to do" in shown
+    assert told in done.err and "0 to do" in shown
     results = tmp_path / "results"
     [file] = results.glob("studies/*/manifest.json")
     study = load_study(results, file.parent.name)

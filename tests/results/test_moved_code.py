@@ -48,7 +48,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the code, to be edited, beside a user's package, in the folder that commands are given in."""
     folder = tmp_path_factory.mktemp("moved")
     for name in ("ablate", "conf", "experiments", "hydra_plugins"):
-        shutil.copytree(ROOT / name, folder / "checkout" / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / "checkout" / name)
     for name, text in USERS.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -82,7 +82,8 @@ def rewrite(folder: Path, change: dict[str, str]) -> None:
     pattern = re.compile(r"(?<![\w.])(" + "|".join(map(re.escape, change)) + r")(?!\w)")
     for file in (file for kind in ("*.py", "*.yaml") for file in folder.rglob(kind)):
         text = file.read_text(encoding="utf-8")
-        file.write_text(pattern.sub(lambda match: change[match[1]], text), encoding="utf-8")
+        if (other := pattern.sub(lambda match: change[match[1]], text)) != text:  # the rest need not be compiled anew
+            file.write_text(other, encoding="utf-8")
 
 
 def rename(checkout: Path, old: str, new: str) -> None:

@@ -250,7 +250,7 @@ def worker_problems(config: Config) -> list[Problem]:
     whole = isinstance(train.parallel, int) and not isinstance(train.parallel, bool) and train.parallel >= 1
     if train.parallel != "auto" and not whole:
         found.append(Problem("train.parallel", f"must be auto or an integer ≥ 1, not {train.parallel!r}"))
-    elif config.timing == "isolated" and train.parallel != 1:
+    elif config.timing == "isolated" and train.parallel not in ("auto", 1):
         message = f"timing=isolated trains one run at a time, not {train.parallel}; leave one of them out"
         found.append(Problem("train.parallel", message))
     if train.compile != "auto" and not isinstance(train.compile, bool):

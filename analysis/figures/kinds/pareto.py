@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas
@@ -24,11 +24,15 @@ from analysis.figures.kind import Kind, Page
 LEAST = 1.05  # the largest cost over the smallest, below which cells count as equal
 BUDGETS = {"params": "parameters", "flops_per_token": "FLOPs per token"}
 SHARED = "seconds, shared machine"
-COLUMNS = ["facet", "cell", "name", "cost", "mean", "sd", "n", "frontier", "diverged", "failed", "missing", "runs"]
+TIMED = "seconds of training steps"
+COLUMNS = ["facet", "cell", "name", "cost", "cost_sd", "mean", "sd", "n", "frontier"]
+COLUMNS += ["diverged", "failed", "missing", "runs"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per cell and kind of cost (`facet`): the cost, mean and SD of the metric over done seeds.
+
+    `cost_sd`: the SD of a cost that was measured, seconds of runs timed alone; NaN of every other cost.
 
     Only kinds in which cells differ by 5 % or more; seconds only beside another, or where each run was timed alone.
     `frontier`, but of shared seconds: no other cell is as cheap and as good, and one of both strictly better; cells of
@@ -40,14 +44,17 @@ def table(case: Case) -> pandas.DataFrame | None:
     costs = {title: known[name].astype(float) for name, title in BUDGETS.items()}
     costs = {title: cost for title, cost in costs.items() if _differ(cost)}
     isolated = is_timed(study.manifest)
-    seconds = _training_seconds(study, known) if isolated else _seconds(study, known)
+    seconds = _training_seconds(study, known, "mean") if isolated else _seconds(study, known)
     if seconds.notna().any() and (costs or (isolated and _differ(seconds))):
-        costs["seconds of training steps" if isolated else SHARED] = seconds
+        costs[TIMED if isolated else SHARED] = seconds
     if not costs or not known["mean"].notna().any():
         return None
     lower = evidence.lower_is_better(study.manifest, evidence.endpoint(study.manifest))
     made = pandas.concat([_rows(known, title, cost, lower) for title, cost in costs.items()], ignore_index=True)
     made["frontier"] &= ~made["facet"].eq(SHARED)
+    if TIMED in costs:
+        spread = made["cell"].map(_training_seconds(study, known, "std").set_axis(known["cell"]))
+        made["cost_sd"] = spread.where(made["facet"].eq(TIMED))
     made.attrs = {"y": captions.axis_label(study), "caption": _caption(made)}
     return made
 
@@ -68,15 +75,15 @@ def _seconds(study: Study, known: pandas.DataFrame) -> pandas.Series:
     return known["cell"].map(mean).astype(float)
 
 
-def _training_seconds(study: Study, known: pandas.DataFrame) -> pandas.Series:
-    """The mean over done runs of the seconds of all of a run's training steps, where each was timed alone."""
+def _training_seconds(study: Study, known: pandas.DataFrame, what: Literal["mean", "std"]) -> pandas.Series:
+    """The mean or SD over done runs of the seconds of all of a run's training steps, where each was timed alone."""
     runs = study.runs[study.runs["status"] == "done"]
     seconds = runs["steps"].astype(float) * runs["train/step_seconds"].astype(float)
-    return known["cell"].map(seconds.groupby(runs["cell"]).mean()).astype(float)
+    return known["cell"].map(seconds.groupby(runs["cell"]).agg(what)).astype(float)
 
 
 def _rows(known: pandas.DataFrame, title: str, cost: pandas.Series, lower: bool) -> pandas.DataFrame:
-    shown = known.assign(facet=title, cost=cost)
+    shown = known.assign(facet=title, cost=cost, cost_sd=math.nan)
     shown = shown[shown["cost"].notna()]
     sign = 1 if lower else -1
     points = [(row.cost, sign * row.mean, row.diverged + row.failed == 0) for row in shown.itertuples()]
@@ -97,6 +104,7 @@ def _caption(made: pandas.DataFrame) -> list[str]:
     return [
         f"a point per cell: {spread}; line: cells that no other beats in both",
         "cells with runs that diverged or failed are hollow and not on the line" * bool(lost.any()),
+        "seconds: mean ± 1 SD, too; the effects on them say which differ" * bool(made["cost_sd"].notna().any()),
         "seconds: mean of a run with its evaluations, beside other runs: no claim about speed" * bool(shared),
     ]
 
@@ -123,7 +131,8 @@ def _panel(axis: Axes, rows: pandas.DataFrame, page: Page) -> None:
         colour, _, marker = page.encodings[row.cell]
         inside = "white" if row.diverged + row.failed else colour
         look: dict[str, Any] = {"color": colour, "markerfacecolor": inside, "ms": 4.5, "lw": 0.9, "zorder": 3}
-        axis.errorbar(row.cost, row.mean, row.sd if row.n > 1 else None, fmt=marker, **look)
+        across = row.cost_sd if math.isfinite(row.cost_sd) else None
+        axis.errorbar(row.cost, row.mean, row.sd if row.n > 1 else None, across, fmt=marker, **look)
     frontier = rows[rows["frontier"]].sort_values("cost", kind="stable")
     axis.plot(frontier["cost"], frontier["mean"], color=style.MUTED, lw=0.9, zorder=1)
     known = rows["cost"]

@@ -132,6 +132,9 @@ def test_cells_that_no_design_relates_are_compared_with_the_reference(tmp_path: 
     table = evidence.effects(study)
     assert list(table["label"]) == ["variant: rms + mlp − ln + mlp", "variant: rms + swiglu − ln + mlp"]
     assert table["family"].all() and list(study.runs["norm"].unique()) == ["ln", "rms"]
+    [_, told] = study.manifest.remarks
+    assert "norm, ffn" in told and "--factors" in told, "one of them may be no factor at all"
+    assert len(read_csv(tmp_path / "a.csv", Asked(factors=("norm", "ffn"))).manifest.remarks) == 1
 
 
 def test_higher_is_better_by_name_by_option_or_asked_for(tmp_path: Path) -> None:
