@@ -55,7 +55,7 @@ def wait_until(moment: str, process: subprocess.Popen, results: Path, pick: rand
     }[moment]
     while process.poll() is None and going():
         time.sleep(0.005)
-    time.sleep(pick.uniform(0, {"start": 5, "training": 1, "result": 0.1}[moment]))
+    time.sleep(pick.uniform(0, {"start": 2, "training": 1, "result": 0.1}[moment]))
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.slow)])
@@ -87,7 +87,7 @@ MORE = [(moment, number) for moment, number in STOPS * 4]
     [(*STOPS[0], 0), *(pytest.param(*stop, i + 1, marks=pytest.mark.slow) for i, stop in enumerate(MORE))],
 )
 def test_a_signal_at_any_moment_ends_a_sweep_with_its_exit_code(moment, number, seed, small, tmp_path):
-    process = start(*small, *SWEEP, cwd=tmp_path)
+    process = start(*small, *SWEEP, "train.steps=1000", cwd=tmp_path)
     time.sleep(0.5)  # for Python itself to start
     wait_until(moment, process, tmp_path / "results", random.Random(seed))
     os.kill(process.pid, number)

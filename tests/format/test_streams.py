@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 from fake_studies import fabricate
+from one_run import sweep_here
 
 from ablate.format.streams import Stream
 
@@ -94,7 +95,7 @@ def test_status_with_nobody_to_tell(way: str, tmp_path: Path) -> None:
     ("way", "environment"),
     [
         pytest.param(WAYS["all"], {}, id="all"),
-        pytest.param("", OLD, id="C"),
+        pytest.param("", OLD, id="C", marks=pytest.mark.slow),
         *(pytest.param(way, LATIN, id=name, marks=pytest.mark.slow) for name, way in WAYS.items()),
     ],
 )
@@ -106,6 +107,14 @@ def test_training_and_its_exit_code_do_not_depend_on_who_listens(
     results = [json.loads(file.read_text()) for file in tmp_path.glob("results/runs/*/*/result.json")]
     assert [result["status"] for result in results] == ["done"] * 2 and done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr and (b"rms - ln" in done.stdout or way)
+
+
+def test_a_sweep_in_an_encoding_that_lacks_our_characters(small: list[str], tmp_path: Path) -> None:
+    """Its runs were trained before: it has its summary to show."""
+    words = ["-m", "norm=ln,rms", *small, "seeds=1"]
+    assert sweep_here(*words) == 0
+    done = under("", "ablate", *words, cwd=tmp_path, **OLD)
+    assert done.returncode == 0 and b"rms - ln" in done.stdout and b"Traceback" not in done.stderr, done.stderr
 
 
 @pytest.mark.slow
