@@ -11,65 +11,21 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import read_terminal
 from crashing_norm import wait_for
-from fake_studies import a_cell, a_manifest, edit_json, whole
+from fake_studies import edit_json
+from followed import end, log, make_study
 from rich.console import Console, Group
 
 from ablate.cli.monitor import state, view
-from ablate.config.schema import stored
 from ablate.format import duration
-from ablate.results.atomic import write_json
-from ablate.results.manifest import read_manifest, write_manifest
-from ablate.results.metrics_writer import MetricsWriter
-from ablate.results.records import PlannedRun, TaskFacts
+from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = 100
-
-
-def make_study(results: Path, labels: tuple[str, ...] = ("ln + mlp", "ln + swiglu"), seeds: int = 2) -> list[str]:
-    """A study on disk with nothing trained; returns the paths of its runs."""
-    cells = [
-        a_cell(
-            id=f"c{i}",
-            name=f"cell{i}",
-            label=label,
-            task="text",
-            flops_per_token=6000,
-            config=stored(whole({"train": {"steps": STEPS}})),
-        )
-        for i, label in enumerate(labels)
-    ]
-    runs = [
-        PlannedRun(cell=f"c{i}", seed=seed, path=f"cell{i}/s{seed}-{i}{seed}")
-        for i in range(len(labels))
-        for seed in range(seeds)
-    ]
-    tasks = {"text": TaskFacts(metrics={"loss": "min"})}
-    write_manifest(results, a_manifest(study="s", cells=cells, runs=runs, seeds=[0, 1], tasks=tasks))
-    return [run.path for run in runs]
-
-
-def log(results: Path, path: str, until: int, **row: Any) -> None:
-    """Write a run's metrics, ten steps and a second a row."""
-    writer = MetricsWriter(Run(results, path).metrics_file)
-    for step in range(0, until + 1, 10):
-        writer.write({"step": step, "tokens": 640 * step, "seconds": step / 10, "train/loss": 4.5} | row)
-    writer.close()
-
-
-def end(results: Path, path: str, status: str = "done") -> None:
-    error = {"type": "ValueError", "message": "it \x1b[31mbroke\nbadly"} if status == "failed" else None
-    final = {"test/loss": 2.00712} if status == "done" else {}
-    result = {"status": status, "final": final, "steps": 40, "seconds": {"total": 8.1}, "error": error}
-    write_json(Run(results, path).result_file, result | {"ended": str(time.time())})
 
 
 def runs_of(results: Path, paths: list[str]) -> state.Runs:
@@ -254,8 +210,8 @@ def test_durations() -> None:
 SWEEP = """
 import sys, time
 from pathlib import Path
-sys.path[:0] = [{tests!r}, {tests!r} + '/../helpers', {tests!r} + '/..']
-import test_live_view as t
+sys.path.insert(0, {helpers!r})
+import followed as t
 from ablate.cli.monitor import view
 results = Path({results!r})
 paths = t.make_study(results)
@@ -273,7 +229,7 @@ print("the summary")
 
 
 def sweep(results: Path, raises: bool = False) -> list[str]:
-    program = SWEEP.format(tests=str(ROOT / "tests" / "cli"), results=str(results), raises=raises)
+    program = SWEEP.format(helpers=str(ROOT / "tests" / "helpers"), results=str(results), raises=raises)
     return [sys.executable, "-c", program]
 
 
@@ -313,8 +269,8 @@ def test_a_reader_that_goes_away_does_not_end_the_sweep(tmp_path: Path) -> None:
         [
             "import os, sys; from pathlib import Path; from ablate.cli.monitor import view",
             f"results, paths = Path({str(tmp_path)!r}), ['cell0/s0-00', 'cell0/s1-01']",
-            f"sys.path[:0] = {[str(ROOT / 'tests' / part) for part in ('', 'cli', 'helpers')]}",
-            "import test_live_view as t",
+            f"sys.path.insert(0, {str(ROOT / 'tests' / 'helpers')!r})",
+            "import followed as t",
             "with view.follow(results, 's', paths):",
             "    sys.stdout.close()",
             "    t.end(results, paths[1])",

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_module
 from fake_studies import fabricate
 from one_run import sweep_here
 
@@ -127,6 +127,6 @@ def test_the_analysis_writes_its_files_whoever_listens(way: str, tmp_path: Path)
 
 
 def test_a_mistake_shows_what_was_typed_and_moves_no_cursor(tmp_path: Path) -> None:
-    done = under("", "ablate", "norm=\x1b[2Jx\u202ey", "ffn=a\nb", cwd=tmp_path)
-    assert done.returncode == 2 and b"\x1b" not in done.stderr and "\u202e" not in done.stderr.decode()
-    assert all(line.startswith("ablate: ") for line in done.stderr.decode().splitlines()), done.stderr
+    done = run_module("ablate", "norm=\x1b[2Jx\u202ey", "ffn=a\nb", cwd=tmp_path)
+    assert done.returncode == 2 and "\x1b" not in done.stderr and "\u202e" not in done.stderr
+    assert done.stderr and all(line.startswith("ablate: ") for line in done.stderr.splitlines()), done.stderr
