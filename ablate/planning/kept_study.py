@@ -6,7 +6,6 @@ Its data are made anew each time, and its runs planned anew: where anything is l
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -30,6 +29,7 @@ from ablate.planning.checks.kept import kept_file, read_kept, write_kept
 from ablate.planning.rounds import has_other_cells, next_round
 from ablate.planning.runs import Plan
 from ablate.planning.study import CheckedStudy
+from ablate.results.checksum import digest
 from ablate.results.code_hash import KNOWN, Code, code_of
 from ablate.results.manifest import study_folder
 from ablate.results.records import Cell, TaskFacts
@@ -134,7 +134,7 @@ def place(words: Sequence[str], config_dir: str | None) -> Path:
 def content(file: Path) -> str | None:
     """Hash of a file; None of one that cannot be read, such as an editor's link to nowhere, of which checks tell."""
     try:
-        return hashlib.sha256(file.read_bytes()).hexdigest()
+        return digest(file.read_bytes())
     except OSError:
         return None
 
