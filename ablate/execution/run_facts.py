@@ -49,7 +49,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
         return found
     seconds = {phase: round(value, 4) for phase, value in trainer.seconds.items()}
     tokens = trainer.progress.step * trainer.loop.batch_size * trainer.task.positions
-    step = seconds_of_step(trainer.progress)
+    step = mean_step_seconds(trainer.progress)
     rate = trainer.loop.batch_size * trainer.task.positions / step if step else None
     name, texts = device_name(trainer.device), trainer.documents
     return dataclasses.replace(
@@ -70,7 +70,7 @@ def with_facts(result: Result, trainer: Trainer | None, cell: Cell) -> Result:
     )
 
 
-def seconds_of_step(progress: Progress) -> float | None:
+def mean_step_seconds(progress: Progress) -> float | None:
     """Mean seconds of a training step after the warm-up, without evaluations; None where no step was timed."""
     return progress.timed_seconds / progress.timed if progress.timed_seconds else None
 
