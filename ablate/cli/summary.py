@@ -130,7 +130,8 @@ def _others(study: Study, heading: str, metrics: dict[str, str]) -> list[str]:
     found = [[tables[0]["name"].iloc[i] for i in shown]]
     for tag, table in zip(metrics, tables, strict=True):
         places = format.decimals([table["sd"].max()])
-        found += [[tag] * len(shown), [_score(row, places, False) for row in table.iloc[shown].itertuples()]]
+        found += [[tag] * len(shown)] * bool(tag)
+        found.append([_score(row, places, False) for row in table.iloc[shown].itertuples()])
     return [heading, *_columns(zip(*found, strict=True))]
 
 
@@ -195,7 +196,7 @@ def _speed(study: Study) -> list[str]:
     if table.empty:
         return []
     shown = evidence.headline(table)
-    took = _others(study, "seconds of a training step, on this machine", {"s": STEP})
+    took = _others(study, "seconds of a training step, on this machine", {"": STEP})
     return [*took, "effects on the seconds of a training step, a family of their own", *_effect_rows(shown)]
 
 

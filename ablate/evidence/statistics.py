@@ -82,22 +82,26 @@ def holm(p: np.ndarray, alpha: float) -> np.ndarray:
 
 def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
     """p for the false discovery rate: min over ranks j ≥ i of m·p₍ⱼ₎/j (Benjamini & Hochberg 1995); NaN counts in m."""
-    from scipy import stats  # takes half a second to load, and few studies need it
-
-    known = np.where(np.isnan(p), 1.0, p)
-    adjusted = stats.false_discovery_control(known) if len(p) else known
+    m = len(p)
+    order = np.argsort(np.where(np.isnan(p), 1.0, p), kind="stable")
+    grown = np.where(np.isnan(p), 1.0, p)[order] * (m / np.arange(1, m + 1))
+    adjusted = np.empty(m)
+    adjusted[order] = np.minimum(np.minimum.accumulate(grown[::-1])[::-1], 1.0)
     return np.where(np.isnan(p), np.nan, adjusted)
 
 
 @functools.cache
 def wilson(count: int, n: int) -> tuple[float, float]:
-    """The 95 % interval of a proportion count/n (Wilson 1927), as fractions; [0, 1] when n is 0."""
+    """The 95 % interval of a proportion p = count/n, as fractions; [0, 1] when n is 0 (Wilson 1927):
+
+    (2np + z² ± z √(z² + 4np(1 − p))) / 2(n + z²)
+    """
     if n == 0:
         return 0.0, 1.0
-    from scipy import stats
-
-    found = stats.binomtest(count, n).proportion_ci(0.95, method="wilson")
-    return float(found.low), float(found.high)
+    p, z = count / n, float(special.ndtri(0.975))
+    middle, scale = 2 * n * p + z**2, 2 * (n + z**2)
+    delta = z / scale * math.sqrt(4 * n * p * (1 - p) + z**2)
+    return middle / scale - delta if count else 0.0, middle / scale + delta if count < n else 1.0
 
 
 FEW = 3  # values of a side; of fewer a correlation or a share of pairs says nothing

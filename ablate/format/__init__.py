@@ -74,7 +74,9 @@ def verdict(row: Any) -> str:
         named = row.metric.split("/")[-1]
         sides = {"interaction": "together than the two alone predict", "trend": f"{named} {row.level.split(', ')[-1]}"}
         side = sides.get(row.kind, named)
-        words = f"{row.verdict} ({'lower' if lower else 'higher'} {side})"
+        way = f"{'lower' if lower else 'higher'} {side}"
+        timed = row.metric.startswith("train/") and row.kind not in sides  # of training nothing else is compared
+        words = f"{row.verdict} ({('faster' if word == 'better' else 'slower') if timed else way})"
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"
     elif " among " in row.verdict:  # the note says first how many may not be among them

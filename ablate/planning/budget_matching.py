@@ -15,7 +15,7 @@ from ablate.config.schema import BY_STEPS, COMPONENTS
 from ablate.config.study_keys import CHOSEN
 from ablate.format import first_of, percent
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.results.records import Matched
+from ablate.results.records import Matched, StepSeconds
 
 STEP = 8  # widths that hardware likes
 CLOSE = 0.01  # of the reference: what STEP must reach, and what is left without a word
@@ -51,7 +51,7 @@ def match_cells(
     names: list[str],
     at: list[int],
     validator: Validator,
-    step_seconds: Sequence[float] = (),
+    step_seconds: Sequence[StepSeconds] = (),
 ) -> tuple[list[Checked], list[Matched | None]]:
     """The cells brought nearest to their references, `cells[at[i]]`, and what is left; as they are where their seconds
     are not measured yet.  Raises PlanError.
@@ -60,7 +60,7 @@ def match_cells(
         return cells, [None] * len(cells)
     if how not in BY_STEPS and (found := widthless(cells, names)):
         raise PlanError([found])
-    each = [*step_seconds] if how == "seconds" else [flops_per_step(cell) for cell in cells]
+    each = [float(own.median) for own in step_seconds] if how == "seconds" else [flops_per_step(cell) for cell in cells]
     brought, problems = list[Checked](), list[Problem]()
     for i, cell in enumerate(cells):
         target = amount(how, cells[at[i]], each[at[i]])

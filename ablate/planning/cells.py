@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.schema import Config
-from ablate.results.records import Cell, TaskFacts
+from ablate.results.records import Cell, StepSeconds, TaskFacts
 
 if TYPE_CHECKING:
     from ablate.planning.checks.validate import Checked
@@ -24,7 +24,7 @@ class Cells:
     at: list[int]  # which cell each one is compared with
     tasks: dict[str, TaskFacts]  # by fingerprint
     notes: list[str] = dataclasses.field(default_factory=list)  # what to tell the user before any of them trains
-    step_seconds: list[float] = dataclasses.field(default_factory=list)  # of each, where they are matched in seconds
+    step_seconds: list[StepSeconds] = dataclasses.field(default_factory=list)  # of each, if they are matched in those
 
     @property
     def labels(self) -> list[str]:

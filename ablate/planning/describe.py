@@ -14,7 +14,7 @@ from ablate.planning.budget_matching import match_cells, remark
 from ablate.planning.cells import Cells, describe_tasks
 from ablate.planning.checks.duplicate_cells import refuse_equal
 from ablate.planning.checks.validate import Checked, Validator
-from ablate.results.records import Cell, Matched
+from ablate.results.records import Cell, Matched, StepSeconds
 from ablate.results.run_key import batches, cell_id
 from ablate.training.length_eval import seen_in_training, seen_lengths
 
@@ -26,7 +26,7 @@ def describe_cells(
     labels: list[str],
     at: list[int],
     matched: list[Matched | None],
-    step_seconds: Sequence[float] = (),
+    step_seconds: Sequence[StepSeconds] = (),
 ) -> list[Cell]:
     """The manifest's rows of cells, each compared with the reference of its stratum, at `at`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 import tempfile
 import time
@@ -18,12 +19,14 @@ from ablate.planning.cells import Cells
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.describe import again
 from ablate.planning.study import CheckedStudy
-from ablate.results.records import Cell, Manifest
+from ablate.results.records import Cell, Manifest, StepSeconds
 from ablate.results.run import Run
 from ablate.training.devices import cards, settle
 from ablate.training.trainer import Trainer
 
-ROUNDS = 3  # in which each distinct cell has its turn
+ROUNDS = (3, 9)  # at least and at most, in which each distinct cell has its turn
+PRECISE = 0.02  # relative standard error of each ratio to the reference: with that no further round is begun
+VAGUE = 0.05  # beyond that, after the last round, nothing can be matched
 WARM_UP = 5  # steps
 EACH = 0.7  # seconds that a cell is measured for in its turn, at the least for one block
 BLOCK = 0.1  # seconds of steps that are timed together: to read the clock after each would hold up a GPU
@@ -36,12 +39,12 @@ def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
     """
     if study.settings.match != "seconds":
         return study
-    seconds = of_manifest(study) or measured(study.cells.rows)
+    seconds = of_manifest(study) or measured(study.cells)
     cells = again(dataclasses.replace(study.cells, step_seconds=seconds), study.settings, study.cells.raw)
     return dataclasses.replace(study, cells=cells, notes=[*study.notes, told(cells)])
 
 
-def of_manifest(study: CheckedStudy) -> list[float]:
+def of_manifest(study: CheckedStudy) -> list[StepSeconds]:
     """What a step of each cell took when the study was begun; nothing of a study that was not.
 
     Raises PlanError for cells that came later: measured on another day, they would not compare with the others.
@@ -58,34 +61,54 @@ def of_manifest(study: CheckedStudy) -> list[float]:
     return []
 
 
-def kept_of(row: Cell, manifest: Manifest) -> float | None:
+def kept_of(row: Cell, manifest: Manifest) -> StepSeconds | None:
     """What a step of a cell took, which a manifest may hold at several values of what is tuned."""
     alike = (cell for cell in manifest.cells if row.levels.items() <= cell.levels.items())
-    return next((float(cell.step_seconds) for cell in alike if cell.step_seconds is not None), None)
+    return next((cell.step_seconds for cell in alike if cell.step_seconds), None)
 
 
-def measured(rows: list[Cell]) -> list[float]:
-    """The median seconds of a training step of each cell, over rounds in which all distinct ones take their turn.
+def measured(cells: Cells) -> list[StepSeconds]:
+    """Seconds of a training step of each cell, over rounds in which all distinct ones take their turn.
 
-    Raises PlanError where a step cannot be taken.
+    Raises PlanError where a step cannot be taken, or where its time differs too much from round to round.
     """
+    rows = cells.rows
     if any(row.config.train.device == "cuda" for row in rows) and not cards():
         raise PlanError([Problem("match", "seconds are measured, and there is no GPU here; write another match")])
     kinds = [json.dumps([shape_of(row.config), row.config.train.compile]) for row in rows]
-    order = dict(zip(kinds, rows, strict=True))
-    found: dict[str, list[float]] = {kind: [] for kind in order}
+    distinct = dict(zip(kinds, rows, strict=True))
+    rounds: list[dict[str, float]] = []
     with machine(alone=True), tempfile.TemporaryDirectory() as folder:
-        for at in range(ROUNDS):
+        while len(rounds) < ROUNDS[1]:
             # As drift hits timed runs: every other round backwards.
-            for number, (kind, row) in enumerate(list(order.items())[:: -1 if at % 2 else 1]):
-                found[kind] += timed(row, Path(folder) / f"{at}-{number}")
-    return [statistics.median(found[kind]) for kind in kinds]
+            order = list(distinct.items())[:: -1 if len(rounds) % 2 else 1]
+            rounds.append({kind: timed(row, Path(folder) / f"{len(rounds)}-{row.id}") for kind, row in order})
+            found = [over(rounds, kind, kinds[at]) for kind, at in zip(kinds, cells.at, strict=True)]
+            if len(rounds) >= ROUNDS[0] and max(float(each.error) for each in found) <= PRECISE:
+                break
+    refuse_vague(found, cells.labels)
+    return found
 
 
-def timed(row: Cell, folder: Path) -> list[float]:
-    """Seconds of a cell's step, block by block, from a process of its own.  Raises PlanError where that fails."""
+def over(rounds: list[dict[str, float]], kind: str, reference: str) -> StepSeconds:
+    """The median over rounds, with the error of the ratio to the reference's, which had its turn in the same ones."""
+    ratios = [math.log(each[kind] / each[reference]) for each in rounds]
+    error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.inf
+    return StepSeconds(median=statistics.median(each[kind] for each in rounds), error=error)
+
+
+def refuse_vague(found: list[StepSeconds], labels: list[str]) -> None:
+    """Raises PlanError where seconds are known too badly to be made equal."""
+    worst, label = max((float(each.error), label) for each, label in zip(found, labels, strict=True))
+    if worst > VAGUE:
+        said = f"{label}'s step against its reference's is known to ±{100 * worst:.0f} % after {ROUNDS[1]} rounds"
+        raise PlanError([Problem("match", f"{said}: end what else runs on this machine, or write match=flops_total")])
+
+
+def timed(row: Cell, folder: Path) -> float:
+    """The median seconds of a cell's step, from a process of its own.  Raises PlanError where that fails."""
     try:
-        return [float(seconds) for seconds in apart(partial(blocks_of, row.config, folder))]
+        return statistics.median(float(seconds) for seconds in apart(partial(blocks_of, row.config, folder)))
     except Failed as error:
         message = f"no step of {row.label} can be measured ({error}); write another match"
         raise PlanError([Problem("match", message)]) from None
@@ -122,5 +145,8 @@ def shape_of(config: Config) -> str:
 
 def told(cells: Cells) -> str:
     """What to tell of the steps that cells get."""
-    each = [f"{label} {1000 * own:.3g} ms" for label, own in zip(cells.labels, cells.step_seconds, strict=True)]
+    each = [
+        f"{label} {1000 * float(own.median):.3g} ms{f' ± {100 * float(own.error):.1f} %' * (own.error != 0)}"
+        for label, own in zip(cells.labels, cells.step_seconds, strict=True)
+    ]
     return f"match=seconds: a step of {', '.join(each)}; measured when a study begins, and kept"

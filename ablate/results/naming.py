@@ -75,7 +75,9 @@ def matched(manifest: Manifest) -> str:
         return ""
     left = max(abs(each.difference) for each in found)
     chosen = "steps" if manifest.match in BY_STEPS else "widths"
-    return f"{chosen} matched: {quantity(manifest)} within {left * 100:.2g} %"
+    vague = max((float(cell.step_seconds.error) for cell in manifest.cells if cell.step_seconds), default=0.0)
+    measured = f", as far as they were measured (± {vague * 100:.2g} %)" if vague else ""
+    return f"{chosen} matched: {quantity(manifest)} within {left * 100:.2g} %{measured}"
 
 
 def unit(manifest: Manifest, metric: str) -> str:

@@ -49,12 +49,22 @@ class Matched(Record):
 
 
 @record
+class StepSeconds(Record):
+    """Seconds of a cell's training step, measured before its study began: median, and the relative standard error of
+    the ratio to its reference's.
+    """
+
+    median: Number
+    error: Number
+
+
+@record
 class Cell(Record):
     """One resolved configuration without its seed, with what it costs and what it shares with its reference.
 
     batches          cells with equal values see the same batches, and their seeds pair
     task             fingerprint of its data
-    step_seconds     of a training step, measured before the study began, where cells are equal in seconds
+    step_seconds     where cells are equal in seconds
     shared_draws     share of its parameters that start from its reference's draws
     seen_lengths     of `eval.lengths` those whose examples training has seen, with the share of them
     defaults         arguments that no YAML sets and constructors fill in, by dotted name
@@ -71,7 +81,7 @@ class Cell(Record):
     flops_per_token: Number
     shared_draws: Number | None = None
     matched: Matched | None = None
-    step_seconds: Number | None = later(default=None)
+    step_seconds: StepSeconds | None = later(default=None)
     tokens_per_step: Number | None = None
     batches: str
     task: str

@@ -17,6 +17,8 @@ from ablate.config.subcommands import Parser, conclude
 from analysis.cli import arguments as arguments_
 
 if TYPE_CHECKING:
+    import pandas
+
     from analysis.case import Case
 
 COMMANDS = {"export": "analysis.cli.export", "verify": "analysis.cli.verify"}
@@ -71,17 +73,26 @@ def _said(case: Case) -> list[str]:
     from ablate import evidence
     from analysis.writing import tables
 
-    shown = evidence.headline(case.effects)
+    speed = evidence.speed(case.study)
+    timed = ["effects on the seconds of a training step", *_effects(speed)] if len(speed) else []
+    together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
+    remarks = [*filter(None, [together]), *tables.remarks(case.study)]
+    said = [*remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
+    return [*evidence.claim_lines(case.study.manifest, case.claims), *_effects(case.effects), *timed, *said]
+
+
+def _effects(table: pandas.DataFrame) -> list[str]:
+    """The verdicts of a table of effects, the first of many."""
+    from ablate import evidence
+
+    shown = evidence.headline(table)
     places = format.decimals((shown["high"] - shown["low"]) / 2)
     lines = [
         f"{row.label}  {format.span(row.mean, row.low, row.high, places)}  {format.over(row)}  "
         + "; ".join(filter(None, (format.verdict(row) + evidence.assuming(row), evidence.also_words(row.also))))
         for row in shown.head(LINES).itertuples()
     ]
-    together = evidence.families(case.study.manifest, int(case.effects["family"].sum()))
-    remarks = [*filter(None, [together]), *tables.remarks(case.study)]
-    lines += [*_more(len(shown) - LINES, "effect"), *remarks[:NOTES], *_more(len(remarks) - NOTES, "remark")]
-    return [*evidence.claim_lines(case.study.manifest, case.claims), *lines]
+    return [*lines, *_more(len(shown) - LINES, "effect")]
 
 
 def _more(count: int, noun: str) -> list[str]:

@@ -38,9 +38,8 @@ DEEDS = {
     "talk": 'print(\'{"status": "done"}\', flush=True)',
 }
 HARMLESS = ("threads", "environ", "chdir", "stdin", "child", "talk", "daemon", "fork")  # to the run that does it
-TOGETHER = {  # but for the fork: its second answer may come before the first one's daemon is ended
-    "fork": DEEDS["fork"],
-    "calmly": "; ".join(DEEDS[name] for name in HARMLESS[:-1]),
+TOGETHER = {
+    "calmly": "; ".join(DEEDS[name] for name in HARMLESS),
     "badly": "; ".join(deed for name, deed in DEEDS.items() if name not in HARMLESS),
 }
 CODE = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -81,13 +82,15 @@ def apart(call: Callable[[], Any], seconds: float = math.inf) -> Any:
 
 def answer(call: Callable[[], Any], channel: socket.socket) -> None:
     """Call, and send what comes of it, as JSON; whatever was started is ended."""
-    Place.own = True
+    Place.own, own = True, os.getpid()
     torch.set_num_threads(1)  # the threads of the process that this is a copy of are not there
     adopt()
     try:
         found = {"value": call()}
     except BaseException as error:  # SystemExit, KeyboardInterrupt: the signals of a terminal do not come here
         found = {"error": one_line(error)}
+    if os.getpid() != own:  # a copy that a component made of this process
+        os._exit(1)
     clear([])  # before anybody hears of it, and ends this process
     channel.sendall(json.dumps(found, default=plain).encode() + b"\n")
 
