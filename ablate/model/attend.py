@@ -1,4 +1,7 @@
-"""The product at the heart of attention, by three backends that give the same numbers."""
+"""Scaled dot-product attention by three backends that give the same numbers but for rounding, and which is chosen.
+
+`attend` chooses: explicit products, torch's fused kernel (scaled_dot_product_attention), or FlexAttention.
+"""
 
 from __future__ import annotations
 
