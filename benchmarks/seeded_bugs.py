@@ -8,7 +8,7 @@ per bug and the share caught; exit code 1 where one survives, or no longer fits 
 
 from __future__ import annotations
 
-import re
+import functools
 import shutil
 import subprocess
 import sys
@@ -201,8 +201,8 @@ BUGS = [
     ),
     Bug(
         "one-sided intervals",
-        "half = float(stats.t.isf(alpha / 2, estimate.df))",
-        "half = float(stats.t.isf(alpha, estimate.df))",
+        "half = float(t_limit(alpha / 2, estimate.df))",
+        "half = float(t_limit(alpha, estimate.df))",
         "test_main_effect_is_the_paired_t_over_seeds_of_the_average_over_the_other_factor",
     ),
     Bug(
@@ -249,8 +249,8 @@ BUGS = [
     ),
     Bug(
         "the bound on collapsing seeds from below",
-        "stats.beta.isf(level, count + 1, n - count)",
-        "stats.beta.ppf(level, count + 1, n - count)",
+        "special.betainccinv(count + 1, n - count, level)",
+        "special.betaincinv(count + 1, n - count, level)",
         "test_a_share_that_so_few_seeds_rule_out",
     ),
     Bug(
@@ -343,18 +343,24 @@ BUGS = [
 ]
 
 
+@functools.cache
+def texts(folder: Path) -> dict[Path, str]:
+    """The modules below a folder, as they were when it was first asked for."""
+    return {file: file.read_text(encoding="utf-8") for file in sorted(folder.rglob("*.py"))}
+
+
 def place_of(text: str, folder: Path) -> Path | None:
     """The one file of the code that holds a text, once; None where there is none such."""
-    files = [file for name in ("ablate", "analysis") for file in sorted((folder / name).rglob("*.py"))]
-    found = [file for file in files if text in file.read_text(encoding="utf-8")]
-    return found[0] if len(found) == 1 and found[0].read_text(encoding="utf-8").count(text) == 1 else None
+    ours = texts(folder / "ablate") | texts(folder / "analysis")
+    counts = {file: whole.count(text) for file, whole in ours.items()}
+    found = [file for file, count in counts.items() if count]
+    return found[0] if len(found) == 1 and counts[found[0]] == 1 else None
 
 
 def nodes_of(names: str, folder: Path) -> list[str]:
     """The pytest nodes of tests by these names; nothing where one is not there."""
-    files = {file: file.read_text(encoding="utf-8") for file in sorted((folder / "tests").rglob("test_*.py"))}
     found = {
-        name: [f"{file}::{name}" for file, text in files.items() if re.search(rf"^def {name}\(", text, re.M)]
+        name: [f"{file}::{name}" for file, text in texts(folder / "tests").items() if f"\ndef {name}(" in text]
         for name in names.split()
     }
     return [node for nodes in found.values() for node in nodes] if all(found.values()) else []

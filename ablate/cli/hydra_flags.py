@@ -8,6 +8,7 @@ from typing import Any
 from hydra import compose
 from omegaconf import OmegaConf
 
+from ablate.config.blame import blame
 from ablate.config.compose import COMPOSING, Composer
 from ablate.config.errors import Problem, first_line
 from ablate.config.groups import Groups, read_groups
@@ -64,4 +65,4 @@ def misasked(options: list[tuple[str, str]], overrides: list[str], groups: Group
         with contextlib.suppress(*COMPOSING):
             composer.compose(command.fixed)
             return command.problems
-        return command.problems + composer.blame(command, [command.fixed])[0]
+        return command.problems + blame(composer, command, [command.fixed])[0]

@@ -1,13 +1,8 @@
-"""The command line composed into resolved configurations, with every mistake in it found at once.
-
-Hydra composes; when it refuses, each override is tried alone, so that all bad ones are named together, one line each.
-"""
+"""The command line composed into resolved configurations, by Hydra; what it refuses, `blame` explains."""
 
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +13,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ablate.config.errors import Problem, first_line
 from ablate.config.groups import CONF, Groups
-from ablate.config.overrides import KINDS, Overrides, refuse_misshapen
-from ablate.config.plain_yaml import read_plain
-from ablate.config.schema import KEYS, Config, register, typed, writable
+from ablate.config.overrides import refuse_misshapen
+from ablate.config.schema import Config, register, typed, writable
 from ablate.config.settable import Settable, copied, overlapping, refers, set_keys, sets_a_value
-from ablate.format.suggest import instead, nearest
 
 # What composing a bad override can raise: Hydra also raises ValueError, for a group that is null.
 COMPOSING = (HydraException, OmegaConfBaseException, ValueError)
@@ -127,7 +119,7 @@ class Composer:
         """The choices that set nothing but their own group, and the rest; none, where Hydra must see them together."""
         alone = [text for text in groups if self.stands_alone(text)]
         rest = tuple(text for text in groups if text not in alone)
-        once = len({self._group(text) for text in groups}) == len(groups)
+        once = len({self.group_of(text) for text in groups}) == len(groups)
         return (alone, rest) if once and all(map(self.sets_all, rest)) else ([], groups)
 
     def chosen(self, groups: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
@@ -203,7 +195,7 @@ class Composer:
 
     def drop_idle(self, config: DictConfig, choices: dict[str, str], groups: tuple[str, ...]) -> None:
         """Take out of a group what a preset sets for its own variant and the variant chosen instead does not have."""
-        preset = tuple(text for text in groups if self._group(text) == "preset")
+        preset = tuple(text for text in groups if self.group_of(text) == "preset")
         if not preset or preset == groups:
             return
         own, plain = self.chosen(preset)[1], self.chosen(tuple(text for text in groups if text not in preset))[0]
@@ -214,101 +206,9 @@ class Composer:
 
     def _shapes(self, text: str) -> bool:
         key = text.partition("=")[0]
-        return self._group(text) is not None or key.startswith(("~", "hydra.")) or "/" in key or "@" in key
+        return self.group_of(text) is not None or key.startswith(("~", "hydra.")) or "/" in key or "@" in key
 
-    def blame(self, command: Overrides, cells: Iterable[list[str]]) -> tuple[list[Problem], Overrides]:
-        """The overrides that cannot be composed, and the command without them; `cells` has those of every cell."""
-        problems: list[Problem] = []
-        chosen: list[str] = []
-        fixed, swept = [], dict[str, list[str]]()
-        entries = [(None, [text]) for text in command.fixed] + list(command.swept.items())
-        # A variant decides which keys exist, so groups are judged first and the good ones kept while keys are.
-        for key, levels in sorted(entries, key=lambda entry: self._group(entry[1][0]) is None):
-            good = []
-            for text in levels:
-                problem = self.judge(text, chosen)
-                problems += [self.elsewhere(problem, text, command)] if problem else []
-                good += [] if problem else [text]
-            if good and self._group(good[0]):
-                chosen.append(good[0])
-            if key is None:
-                fixed += good
-            elif good:
-                swept[key] = good
-        return problems or self.clashes(command, cells), Overrides(fixed, swept, [])
-
-    def elsewhere(self, problem: Problem, text: str, command: Overrides) -> Problem:
-        """The problem, unless it is a key that another of the variants swept does have: then which."""
-        levels = command.swept.get(text.lstrip("+").partition(".")[0], [])
-        having = [level for level in levels if self._group(level) and self.judge(text.lstrip("+"), [level]) is None]
-        if not having or len(having) == len(levels):
-            return problem
-        without = ", ".join(level for level in levels if level not in having)
-        told = f"only {', '.join(having)} has this key, not {without}; sweep those that have it, or set it in a YAML"
-        return problem._replace(message=f"{told} of your own")
-
-    def clashes(self, command: Overrides, cells: Iterable[list[str]]) -> list[Problem]:
-        """Keys that some of the variants swept do not have, though the first ones do."""
-        for overrides in cells:
-            groups = [text for text in overrides if self._group(text)]
-            for text in overrides:
-                found = self.judge(text, groups) if text not in groups else None
-                if found:
-                    return [self.elsewhere(found, text, command)]
-        return []
-
-    def judge(self, text: str, chosen: list[str]) -> Problem | None:
-        """What is wrong with one override, beside the groups chosen so far."""
-        key, _, value = text.partition("=")
-        group = self._group(text)
-        if group and value not in self.known[group] and not text.startswith("~"):
-            return Problem(text, f"no such {group}; {instead(value, self.known[group])}")
-        if group and text.startswith(group) and group not in self.defaults:
-            return Problem(text, f"the reference model has no {group}; write +{text}")
-        try:
-            self.compose([*chosen, text])
-        except COMPOSING as error:
-            return Problem(text, self.explain(key.lstrip("+~"), error, chosen))
-        return None
-
-    def explain(self, key: str, error: Exception, chosen: list[str]) -> str:
-        """One line for Hydra's or OmegaConf's refusal of a key beside the groups chosen so far."""
-        message, head = str(error.__cause__ or error), key.rpartition(".")[0]
-        if head and re.search(r"Cannot convert 'dict'|Value '\{\}'", message):  # what OmegaConf makes to hold a key
-            return f"{head} takes one value; write {head}=VALUE"
-        if "Cannot convert" in message:
-            return "takes one value"
-        if match := re.search(r"Value '(.*)' (?:of type '.*' could not be converted to|is not a valid) (\w+)", message):
-            return f"{match[1]!r} is not {KINDS.get(match[2].lower(), match[2])}"
-        if "is not Optional" in message:
-            return "cannot be null; write a value"
-        if "Invalid value assigned" in message:
-            return "takes a list; write [...]"
-        if "Invalid type assigned" in message:
-            section = f"is a section of keys; set one of them, as in {key}.KEY=VALUE"
-            return section + "; or did you mean seeds?" * (key == "seed")
-        if "not in struct" in message or "not in '" in message or "Could not override" in str(error):
-            head, _, last = key.rpartition(".")
-            if told := self.whereabouts(head, last, tuple(chosen)):
-                return told
-            node = OmegaConf.select(self.chosen(tuple(chosen))[0], head) if head else None
-            top = {*KEYS, *self.known}
-            names = list(node) if isinstance(node, DictConfig) else list(top - {"unit"})
-            return f"no such key; {instead(last, sorted(str(name) for name in names if not str(name).startswith('_')))}"
-        return first_line(message).rstrip(".")
-
-    def whereabouts(self, head: str, last: str, chosen: tuple[str, ...]) -> str | None:
-        """Where a key is that is not where it was looked for: in other variants of its group, or in another section."""
-        having = [name for name, file in self.known.get(head, {}).items() if last in (read_plain(file) or {})]
-        if having:
-            return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
-        config = self.chosen(chosen)[0]
-        sections = {str(name): node for name, node in config.items() if isinstance(node, DictConfig)}
-        known = [f"{name}.{key!s}" for name, node in sections.items() for key in node if not str(key).startswith("_")]
-        same = [key for key in known if key.rpartition(".")[2] == last]
-        near = same[0] if same else nearest(f"{head}.{last}", known)
-        return f"no such key; did you mean {near}?" if near else None
-
-    def _group(self, text: str) -> str | None:
+    def group_of(self, text: str) -> str | None:
+        """The group that an override chooses a variant of; None for a key."""
         key = text.partition("=")[0].lstrip("+~").partition("@")[0]
         return key if key in self.known else None

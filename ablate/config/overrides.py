@@ -1,4 +1,4 @@
-"""The words of a command line taken apart: what is fixed, what is swept, and what is misspelt."""
+"""The words of a command line taken apart: what is fixed, what is swept, what cannot be read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from ablate.config.frame_checks import misshapen
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import read_plain
 from ablate.config.schema import COMPONENTS, SECTIONS, WHOLE, Config
-
-KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
 
 
 class Overrides(NamedTuple):

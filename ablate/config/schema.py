@@ -94,12 +94,11 @@ class Optim:
 
 @dataclass(frozen=True)
 class Eval:
-    """Held-out tokens of the last evaluation, on the test split; the share of so many that each one during training, on
-    the validation split, has; and the lengths besides training's that a trained model is tested at."""
+    """How much of the held-out splits a model is measured on."""
 
-    tokens: int = at_least(1)
-    val_share: float = at_least(1e-6, 1)
-    lengths: list[int] = MISSING
+    tokens: int = at_least(1)  # of the test split, at the last step
+    val_share: float = at_least(1e-6, 1)  # of so many, of the validation split, at each evaluation during training
+    lengths: list[int] = MISSING  # besides training's, that a trained model is tested at
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ import pandas
 
 from ablate.evidence.contrasts import NAMES, contrasts
 from ablate.evidence.estimates import groups
-from ablate.evidence.family import worded
+from ablate.evidence.family import ALPHA, worded
 from ablate.evidence.statistics import benjamini_hochberg, holm, wilson
 from ablate.format import CROSSED
 from ablate.results.study import Study
 
-LEVEL = 0.05
 COUNTS = [f"{name}{side}" for side in ("", "_reference") for name in ("diverged", "ended", "low", "high")]
 TESTED = ["n", "paired", "p", "p_holm", "p_bh", "family", "verdict"]
 
@@ -39,7 +38,7 @@ def divergence(study: Study) -> pandas.DataFrame:
     family = table["family"].to_numpy(bool)
     p = table["p"].to_numpy(float)
     table["p_holm"], table["p_bh"] = np.full((2, len(table)), math.nan)
-    table.loc[family, "p_holm"] = holm(p[family], LEVEL)  # over all, also those in which nothing diverged
+    table.loc[family, "p_holm"] = holm(p[family], ALPHA)  # over all, also those in which nothing diverged
     table.loc[~family, "p_bh"] = benjamini_hochberg(p[~family])
     table["verdict"] = [_verdict(row) for row in table.itertuples()]
     seen = table["diverged"].astype(int) + table["diverged_reference"].astype(int) > 0
@@ -154,7 +153,7 @@ def _ways(values: tuple[int, ...], take: int) -> dict[int, int]:
 
 def _verdict(row: Any) -> str:
     p = row.p_holm if row.family else row.p_bh
-    if not p <= LEVEL:
+    if not p <= ALPHA:
         return "undecided"
     more = row.diverged * row.ended_reference > row.diverged_reference * row.ended
     return worded("more" if more else "less", row.family)

@@ -9,7 +9,7 @@ from ablate.format import LOOKS, OPEN, counted
 from ablate.results.naming import no_evidence
 from ablate.results.records import ClaimEntry, Manifest
 
-ALPHA = 0.05
+ALPHA = 0.05  # tests, intervals and docs say 5 % and 95 % in words, too: who changes this changes those
 
 
 def worded(verdict: str, family: bool) -> str:

@@ -18,6 +18,7 @@ from ablate import format
 from ablate.evidence.contrasts import Contrast, strata
 from ablate.evidence.distributions import t_limit
 from ablate.evidence.estimates import groups
+from ablate.evidence.family import ALPHA
 from ablate.evidence.scores import endpoints, scores
 from ablate.evidence.statistics import interval, p_value, paired
 from ablate.evidence.step_wording import BEYOND
@@ -227,7 +228,7 @@ def exchange_lines(study: Study) -> list[str]:
     references = {name: next(cell for cell in cells if cell.reference) for name, cells in strata(study.manifest)}
     for stratum, curve in slopes(exchange).items():
         change, reference = paired(curve.all.to_numpy() * math.log(MOST)), references[stratum]
-        low, high = interval(change, 0.05)
+        low, high = interval(change, ALPHA)
         text = format.span(change.mean, low, high, format.decimals([(high - low) / 2]))
         n = f"{metrics[reference.id]} (n = {change.n})"
         said = "; ".join(filter(None, [f"{text} {n}", bent(curve)]))

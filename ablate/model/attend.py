@@ -1,4 +1,7 @@
-"""The product at the heart of attention, by three backends that give the same numbers."""
+"""Scaled dot-product attention by three backends that give the same numbers but for rounding, and which is chosen.
+
+`attend` chooses: explicit products, torch's fused kernel (scaled_dot_product_attention), or FlexAttention.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +43,12 @@ def attend(
     dropped = dropout is not None and dropout.p > 0 and dropout.training
     rules = slopes is not None or (window is not None and bias is None)
     if rules and not dropped and mask is None and takes_rules(query):
-        return attend_flex(query, key, value, causal, slopes, scale, window)
+        return attend_flex(query, key, value, causal, slopes=slopes, scale=scale, window=window)
     if dropped or (query.device.type == "cpu" and (bias is not None or few_scores(query, key))):
-        return attend_explicit(query, key, value, causal, bias, mask, dropout, scale, window)
-    return attend_fused(query, key, value, causal, bias, mask, None, scale, window)
+        return attend_explicit(
+            query, key, value, causal, bias=bias, mask=mask, dropout=dropout, scale=scale, window=window
+        )
+    return attend_fused(query, key, value, causal, bias=bias, mask=mask, scale=scale, window=window)
 
 
 def few_scores(query: Tensor, key: Tensor) -> bool:
@@ -109,7 +114,6 @@ def attend_fused(
     causal: bool,
     bias: Tensor | None = None,
     mask: Tensor | None = None,
-    dropout: Dropout | None = None,
     scale: float | None = None,
     window: int | None = None,
 ) -> Tensor:

@@ -48,32 +48,42 @@ class GQA(nn.Module):
     def find(self, x: Tensor, places: Places, causal: bool, mask: Tensor | None, memory: Tensor | None) -> Tensor:
         """The values that each query finds, heads side by side: (B, T, H · D)."""
         query, key, value = self.project(x, x if memory is None else memory, places)
-        window = self.window if memory is None else None
-        how = self.dropout, self.scale, window, places.slopes
-        return self.merge(attend(query, key, value, causal, places.bias, mask, *how))
+        found = attend(
+            query,
+            key,
+            value,
+            causal,
+            bias=places.bias,
+            mask=mask,
+            dropout=self.dropout,
+            scale=self.scale,
+            window=self.window if memory is None else None,
+            slopes=places.slopes,
+        )
+        return self.merge_heads(found)
 
     def project(self, x: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, D), keys and values (B, H, S, D), as their products are taken."""
         query, key = (rotate(part, places.rotation) for part in (self.queries(x), self.keys(memory)))
-        return query, self.spread(key), self.spread(self.split(self.value(memory)))
+        return query, self.repeat_kv(key), self.repeat_kv(self.split_heads(self.value(memory)))
 
     def queries(self, x: Tensor) -> Tensor:
         """Queries before they are turned: (B, T, C) -> (B, H, T, D)."""
-        return self.split(self.query(x))
+        return self.split_heads(self.query(x))
 
     def keys(self, memory: Tensor) -> Tensor:
         """Keys of each group before they are turned: (B, S, C) -> (B, G, S, D)."""
-        return self.split(self.key(memory))
+        return self.split_heads(self.key(memory))
 
-    def split(self, x: Tensor) -> Tensor:
+    def split_heads(self, x: Tensor) -> Tensor:
         """(B, T, H · D) -> (B, H, T, D)."""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(-3, -2)
 
-    def spread(self, x: Tensor) -> Tensor:
+    def repeat_kv(self, x: Tensor) -> Tensor:
         """(B, G, S, D) -> (B, H, S, D): each group's keys or values for all of its queries."""
         return x if self.groups == 1 else x.repeat_interleave(self.groups, -3)
 
-    def merge(self, x: Tensor) -> Tensor:
+    def merge_heads(self, x: Tensor) -> Tensor:
         """(B, H, T, D) -> (B, T, H · D)."""
         return x.transpose(-3, -2).flatten(-2)
 
@@ -123,7 +133,7 @@ class QKNorm(GQA):
 
     def normed(self, x: Tensor, norm: nn.Module) -> Tensor:  # (B, T, H · D) -> (B, H, T, D)
         """Normalise, before or after the heads are split."""
-        return self.split(norm(x)) if self.over == "all" else norm(self.split(x))
+        return self.split_heads(norm(x)) if self.over == "all" else norm(self.split_heads(x))
 
 
 class Window(GQA):

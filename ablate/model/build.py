@@ -17,29 +17,11 @@ from ablate.model.shape import ModelShape, Shape
 from ablate.model.transformer import Parts
 
 
-def shape(config: Config, task: Any) -> ModelShape:
-    """The numbers that a resolved configuration and its task give a model.  Raises ValueError for unequal heads."""
-    model = config.model
-    if model.dim % model.heads:
-        raise ValueError(f"model.dim={model.dim} must be divisible by model.heads={model.heads}")
-    stacks = getattr(resolve("model", model._target_, config.user), "stacks", ("decoder",))
-    return ModelShape(
-        **{key: value for key, value in vars(model).items() if key not in RESERVED}
-        | {"tie_embeddings": ties(config, task)},
-        head_dim=model.dim // model.heads,
-        context=task.context,
-        encoder_layers=model.layers * ("encoder" in stacks),
-        decoder_layers=model.layers * ("decoder" in stacks),
-        vocab=task.vocab,
-        outputs=task.outputs,
-        features=task.features,
-        pool=task.kind == "classification",
-    )
-
-
-def offered(shape: Shape) -> dict[str, Any]:
-    """What every component may ask for by name."""
-    return {"shape": shape} | {name: getattr(shape, name) for name in NUMBERS}
+def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:
+    """The model of a resolved configuration with its parameters drawn from a seed, on the CPU."""
+    model = build_model(config, task)
+    initialise_as(config.seed.placebo, model, build_init(config, task), seed)
+    return model
 
 
 def build_model(config: Config, task: Any) -> nn.Module:
@@ -73,6 +55,31 @@ def build_model(config: Config, task: Any) -> nn.Module:
     return model
 
 
+def build_init(config: Config, task: Any) -> Any:
+    """The initialisation of a resolved configuration's model for a task."""
+    return bind("init", config.init, offered(shape(config, task)), config.user)()
+
+
+def shape(config: Config, task: Any) -> ModelShape:
+    """The numbers that a resolved configuration and its task give a model.  Raises ValueError for unequal heads."""
+    model = config.model
+    if model.dim % model.heads:
+        raise ValueError(f"model.dim={model.dim} must be divisible by model.heads={model.heads}")
+    stacks = getattr(resolve("model", model._target_, config.user), "stacks", ("decoder",))
+    return ModelShape(
+        **{key: value for key, value in vars(model).items() if key not in RESERVED}
+        | {"tie_embeddings": ties(config, task)},
+        head_dim=model.dim // model.heads,
+        context=task.context,
+        encoder_layers=model.layers * ("encoder" in stacks),
+        decoder_layers=model.layers * ("decoder" in stacks),
+        vocab=task.vocab,
+        outputs=task.outputs,
+        features=task.features,
+        pool=task.kind == "classification",
+    )
+
+
 def ties(config: Config, task: Any) -> bool:
     """Whether embedding and head are one matrix; where the model leaves it open, if targets are input tokens, too."""
     if config.model.tie_embeddings is not None:
@@ -80,13 +87,6 @@ def ties(config: Config, task: Any) -> bool:
     return task.kind != "classification" and task.features is None and task.outputs == task.vocab
 
 
-def build_init(config: Config, task: Any) -> Any:
-    """The initialisation of a resolved configuration's model for a task."""
-    return bind("init", config.init, offered(shape(config, task)), config.user)()
-
-
-def initialised_model(config: Config, task: Any, seed: int) -> nn.Module:
-    """The model of a resolved configuration with its parameters drawn from a seed, on the CPU."""
-    model = build_model(config, task)
-    initialise_as(config.seed.placebo, model, build_init(config, task), seed)
-    return model
+def offered(shape: Shape) -> dict[str, Any]:
+    """What every component may ask for by name."""
+    return {"shape": shape} | {name: getattr(shape, name) for name in NUMBERS}

@@ -14,8 +14,9 @@ class Dropout(nn.Module):
     """y = x · m / (1 − p), m ~ Bernoulli(1 − p), while training (Srivastava 2014).
 
     The mask is a counter-based hash, so it does not depend on what else a program draws: `rekey` sets its key for each
-    step, and a run in a pack has the masks that it has alone.  Where a batch is taken in parts, `first` is the row of
-    the whole batch that x begins with, so that each row keeps its mask; x has the rows in its first dimension.
+    step, and models stacked under vmap have the masks that each has alone.  Where a batch is taken in parts, `first` is
+    the row of the whole batch that x begins with, so that each row keeps its mask; x has the rows in its first
+    dimension.
     """
 
     def __init__(self, p: float):

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
+from ablate.config.blame import blame
 from ablate.config.claims import metric_problems
 from ablate.config.command import Command
 from ablate.config.compose import COMPOSING, Composed, Composer
@@ -50,7 +51,7 @@ def compose_cells(design: Design) -> Composition:
         try:
             cells, problems = [composer.compose(each) for each in design.overrides()], design.problems
         except COMPOSING as error:
-            found, rest = composer.blame(design.command.parsed, design.overrides())
+            found, rest = blame(composer, design.command.parsed, design.overrides())
             cells = compose_rest(composer, dataclasses.replace(design.command, parsed=rest))
             problems = design.problems + (found or [Problem("", first_line(error))])
     if problems:  # what can be composed is checked all the same, so that every mistake is told at once

@@ -1,4 +1,7 @@
-"""How a study's models are computed where that is left open: decided once per study, and kept by who continues it."""
+"""`train.compile` and `train.products` where they are `auto`: chosen once per study, and kept by who continues it.
+
+Which kernel computes attention is chosen anew in every forward pass, by what it is given: `ablate.model.attend`.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ablate.config.schema import Config
 from ablate.execution.fork import start
 from ablate.execution.launcher_words import is_local
-from ablate.execution.schedule import makespan
+from ablate.execution.makespan import makespan
 from ablate.format import counted, duration
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.runs import Plan, lacks_device

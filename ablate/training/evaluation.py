@@ -29,16 +29,14 @@ from ablate.training.scoring import (
 
 
 class Setting(NamedTuple):
-    """How models are measured: about how many positions of a split, where, in which precision, how many at once; the
-    share of them for evaluations during training; how many examples at once, where the model is compiled for so many.
-    """
+    """How models are measured."""
 
-    tokens: int
+    tokens: int  # positions of the test split, about
     device: torch.device
     precision: str
-    chunk: int = CHUNK
-    val_share: float = 1.0
-    rows: int | None = None
+    chunk: int = CHUNK  # positions of one forward pass
+    val_share: float = 1.0  # of `tokens`, on the validation split during training
+    rows: int | None = None  # examples of one forward pass, where the model is compiled for so many
 
     def of(self, split: str) -> int:
         """Positions of a split."""

@@ -122,17 +122,9 @@ class Trainer:
                 saved = time.monotonic()
             loss, norm, lr = self.update(progress.step)
             progress.step += 1
-            logged = progress.step % self.loop.log_every == 0 or progress.step == steps
-            evaluated = progress.step % self.loop.eval_every == 0
-            with self.timed("wait"):
-                # Reading the loss waits for the device: only where something is logged, or is to be timed from.
-                if progress.step == 1:
-                    progress.first_loss = loss.item()
-                elif evaluated or progress.step == warm:
-                    loss.item()
-                update = {"train/loss": loss.item(), "lr": lr, "grad_norm": norm.item()} if logged else {}
+            update = self.read(loss, norm, lr, warm)
             self.count(warm)
-            if update or evaluated:
+            if update or progress.step % self.loop.eval_every == 0:
                 row = self.log(update)
         if not row:  # continued from the checkpoint of the last step, which keep=all keeps
             row = self.evaluate(steps, steps) | self.run.metrics()[0][-1]
@@ -140,6 +132,20 @@ class Trainer:
             self.save()
         self.metrics.close()
         return {key: value for key, value in row.items() if "/" in key}
+
+    def read(self, loss: Tensor, norm: Tensor, lr: float, warm: int) -> Row:
+        """What is logged of an update, if it is one to log.
+
+        Reading the loss waits for the device: only where something is logged, or is to be timed from.
+        """
+        progress, loop = self.progress, self.loop
+        logged = progress.step % loop.log_every == 0 or progress.step == loop.steps
+        with self.timed("wait"):
+            if progress.step == 1:
+                progress.first_loss = loss.item()
+            elif progress.step % loop.eval_every == 0 or progress.step == warm:
+                loss.item()
+            return {"train/loss": loss.item(), "lr": lr, "grad_norm": norm.item()} if logged else {}
 
     def count(self, warm: int) -> None:
         """Count a step, and the seconds since the one before it, where it is beyond the warm-up of this process."""

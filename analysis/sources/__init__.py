@@ -1,4 +1,8 @@
-"""Which runs to analyse, and whether they can be: whatever cannot be read is refused in one line."""
+"""Which runs to analyse: a study's, a CSV's or a tracking service's; what cannot be read is refused in one line.
+
+A study of our own is `read` here.  Runs of other programs become one: `csv_file` and `tracked_runs` (`wandb_*`) read
+them, `endpoints`, `columns` and `design` say what they are, `manifest` writes down what a plan would have.
+"""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _against(times: dict[str, pandas.DataFrame], cell: Cell, reference: Cell | N
     else:
         found["logrank"] = logrank(own, base)
         estimate = evidence.welch([steps[0].to_numpy(float), -steps[1].to_numpy(float)])
-    low, high = evidence.interval(estimate, 0.05)
+    low, high = evidence.interval(estimate, evidence.ALPHA)
     return found | {"saved": estimate.mean, "saved_low": low, "saved_high": high}
 
 

@@ -95,7 +95,7 @@ def test_scales_and_windows_are_those_of_the_naive_loop(
     backend: Any, causal: bool, scale: float | None, window: int | None, loaded: bool
 ) -> None:
     bias, mask = (some(H, T, S, seed=4), some_mask("right")) if loaded else (None, None)
-    got = backend(*triple(), causal, bias, mask, None, scale, window)
+    got = backend(*triple(), causal, bias, mask, scale=scale, window=window)
     assert_naive(got, *triple(), causal, bias, mask, scale, window, at_least=B * H * T // 2)
 
 
@@ -106,7 +106,7 @@ def test_scales_and_windows_are_those_of_the_naive_loop(
 def test_queries_and_keys_of_different_number(backend, biased: bool, keys: int, window: int | None) -> None:  # type: ignore[no-untyped-def]
     given, bias = triple(keys=keys), some(H, T, keys, seed=4) if biased else None
     for causal in (False, True):
-        got = backend(*given, causal, bias, None, None, None, window)
+        got = backend(*given, causal, bias, window=window)
         assert_naive(got, *given, causal, bias, None, None, window, at_least=B * H * T // 2)
 
 

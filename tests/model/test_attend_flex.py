@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -74,9 +75,9 @@ def test_a_model_that_is_told_rules_computes_the_same(
     eager = jitter(built(cell, form=form, layers=1).double(), 0.05)
     by_rules, calls, inputs = copy.deepcopy(eager), [], some_inputs(form)
 
-    def counted(*args: object) -> Tensor:
+    def counted(*args: Any, **how: Any) -> Tensor:
         calls.append(args)
-        return attend_flex(*args)  # type: ignore[arg-type]
+        return attend_flex(*args, **how)
 
     monkeypatch.setattr(module, "attend_flex", counted)
     monkeypatch.setattr(module, "takes_rules", lambda query: torch.compiler.is_compiling())
@@ -107,7 +108,7 @@ def test_rules_are_for_gpus_and_compiled_models(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_padding_dropout_and_trained_biases_keep_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*args: object) -> Tensor:
+    def never(*args: object, **how: object) -> Tensor:
         raise AssertionError("by rules")
 
     monkeypatch.setattr(module, "takes_rules", lambda query: True)
@@ -115,8 +116,8 @@ def test_padding_dropout_and_trained_biases_keep_other_kernels(monkeypatch: pyte
     told = ALiBi(HEADS).places(torch.zeros(1, T, 1), True)
     everything = [x.detach() for x in given()]
     attend(*everything, True)
-    attend(*everything, True, told.bias, None, None, None, 3)  # of such a bias, as T5's, nothing is known
-    attend(*everything, True, told.bias, torch.ones(2, T), None, None, None, told.slopes)
-    attend(*everything, True, told.bias, None, Dropout(0.5), None, None, told.slopes)
+    attend(*everything, True, told.bias, window=3)  # of such a bias, as T5's, nothing is known
+    attend(*everything, True, told.bias, mask=torch.ones(2, T), slopes=told.slopes)
+    attend(*everything, True, told.bias, dropout=Dropout(0.5), slopes=told.slopes)
     with pytest.raises(AssertionError, match="by rules"):
-        attend(*everything, True, told.bias, None, None, None, None, told.slopes)
+        attend(*everything, True, told.bias, slopes=told.slopes)

@@ -13,7 +13,7 @@ import pytest
 
 from ablate.cli.preview import preview
 from ablate.execution.fork import children
-from ablate.execution.schedule import makespan
+from ablate.execution.makespan import makespan
 from ablate.planning import sweep_time
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.sweep_time import Speed, expected_time, flops_of, speed_of

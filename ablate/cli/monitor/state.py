@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.config.errors import Corrupt
-from ablate.execution.schedule import makespan
+from ablate.execution.makespan import makespan
 from ablate.format import duration
 from ablate.results.lease import Holder
 from ablate.results.records import Cell, Manifest, PlannedRun

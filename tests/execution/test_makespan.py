@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablate.execution.schedule import makespan
+from ablate.execution.makespan import makespan
 
 
 def test_each_job_is_begun_by_the_first_worker_that_is_free() -> None:

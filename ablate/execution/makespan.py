@@ -1,4 +1,4 @@
-"""How long jobs take side by side.  Nothing here needs torch."""
+"""The makespan of jobs: how long they take side by side.  Nothing here needs torch."""
 
 from __future__ import annotations
 

@@ -1,0 +1,131 @@
+"""What is wrong with a command line that cannot be composed: its misspelt keys, variants and values, one line each.
+
+Each override is tried alone, so that all bad ones are named together, with what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from omegaconf import DictConfig, OmegaConf
+
+from ablate.config.compose import COMPOSING, Composer
+from ablate.config.errors import Problem, first_line
+from ablate.config.overrides import Overrides
+from ablate.config.plain_yaml import read_plain
+from ablate.config.schema import KEYS
+from ablate.format.suggest import instead, nearest
+
+KINDS = {"integer": "a whole number", "float": "a number", "bool": "true or false", "boolean": "true or false"}
+
+
+def blame(composer: Composer, command: Overrides, cells: Iterable[list[str]]) -> tuple[list[Problem], Overrides]:
+    """The overrides that cannot be composed, and the command without them; `cells` has those of every cell."""
+    problems: list[Problem] = []
+    chosen: list[str] = []
+    fixed, swept = [], dict[str, list[str]]()
+    entries = [(None, [text]) for text in command.fixed] + list(command.swept.items())
+    # A variant decides which keys exist, so groups are judged first and the good ones kept while keys are.
+    for key, levels in sorted(entries, key=lambda entry: composer.group_of(entry[1][0]) is None):
+        good = []
+        for text in levels:
+            problem = judge(composer, text, chosen)
+            problems += [elsewhere(composer, problem, text, command)] if problem else []
+            good += [] if problem else [text]
+        if good and composer.group_of(good[0]):
+            chosen.append(good[0])
+        if key is None:
+            fixed += good
+        elif good:
+            swept[key] = good
+    return problems or clashes(composer, command, cells), Overrides(fixed, swept, [])
+
+
+def elsewhere(composer: Composer, problem: Problem, text: str, command: Overrides) -> Problem:
+    """The problem, unless it is a key that another of the variants swept does have: then which."""
+    levels = command.swept.get(text.lstrip("+").partition(".")[0], [])
+    having = [
+        level for level in levels if composer.group_of(level) and judge(composer, text.lstrip("+"), [level]) is None
+    ]
+    if not having or len(having) == len(levels):
+        return problem
+    without = ", ".join(level for level in levels if level not in having)
+    told = f"only {', '.join(having)} has this key, not {without}; sweep those that have it, or set it in a YAML"
+    return problem._replace(message=f"{told} of your own")
+
+
+def clashes(composer: Composer, command: Overrides, cells: Iterable[list[str]]) -> list[Problem]:
+    """Keys that some of the variants swept do not have, though the first ones do."""
+    for overrides in cells:
+        groups = [text for text in overrides if composer.group_of(text)]
+        for text in overrides:
+            found = judge(composer, text, groups) if text not in groups else None
+            if found:
+                return [elsewhere(composer, found, text, command)]
+    return []
+
+
+def judge(composer: Composer, text: str, chosen: list[str]) -> Problem | None:
+    """What is wrong with one override, beside the groups chosen so far."""
+    key, _, value = text.partition("=")
+    group = composer.group_of(text)
+    if group and value not in composer.known[group] and not text.startswith("~"):
+        return Problem(text, f"no such {group}; {instead(value, composer.known[group])}")
+    if group and text.startswith(group) and group not in composer.defaults:
+        return Problem(text, f"the reference model has no {group}; write +{text}")
+    try:
+        composer.compose([*chosen, text])
+    except COMPOSING as error:
+        return Problem(text, explain(composer, key.lstrip("+~"), error, chosen))
+    return None
+
+
+def explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -> str:
+    """One line for Hydra's or OmegaConf's refusal of a key beside the groups chosen so far."""
+    message, head = str(error.__cause__ or error), key.rpartition(".")[0]
+    if head and re.search(r"Cannot convert 'dict'|Value '\{\}'", message):  # what OmegaConf makes to hold a key
+        return f"{head} takes one value; write {head}=VALUE"
+    if "Cannot convert" in message:
+        return "takes one value"
+    if match := re.search(r"Value '(.*)' (?:of type '.*' could not be converted to|is not a valid) (\w+)", message):
+        return f"{match[1]!r} is not {KINDS.get(match[2].lower(), match[2])}"
+    if "is not Optional" in message:
+        return "cannot be null; write a value"
+    if "Invalid value assigned" in message:
+        return "takes a list; write [...]"
+    if "Invalid type assigned" in message:
+        section = f"is a section of keys; set one of them, as in {key}.KEY=VALUE"
+        return section + "; or did you mean seeds?" * (key == "seed")
+    if "not in struct" in message or "not in '" in message or "Could not override" in str(error):
+        return no_such_key(composer, key, tuple(chosen))
+    return first_line(message).rstrip(".")
+
+
+def no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
+    """What to say of a key that there is not: which variants have it, or the one that was meant, or what there is."""
+    head, _, last = key.rpartition(".")
+    having = [name for name, file in composer.known.get(head, {}).items() if last in (read_plain(file) or {})]
+    if having:
+        return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
+    config = composer.chosen(chosen)[0]
+    top = sorted({*KEYS, *composer.known} - {"unit"})
+    if near := meant(config, head, last, top):
+        return f"no such key; did you mean {near}?"
+    node = OmegaConf.select(config, head) if head else None
+    return f"no such key; {instead(last, sorted(keys_of(node)) if isinstance(node, DictConfig) else top)}"
+
+
+def meant(config: DictConfig, head: str, last: str, top: list[str]) -> str | None:
+    """The key that a misspelt one stands for: of its name in another section, else the nearest one."""
+    sections = {str(name): node for name, node in config.items() if isinstance(node, DictConfig)}
+    known = [f"{name}.{key}" for name, node in sections.items() for key in keys_of(node)]
+    same = [key for key in known if key.rpartition(".")[2] == last]
+    if same:
+        return same[0]
+    return (None if head else nearest(last, top)) or nearest(f"{head}.{last}", known)
+
+
+def keys_of(node: DictConfig) -> list[str]:
+    """The keys of a section that people type."""
+    return [str(key) for key in node if not str(key).startswith("_")]
