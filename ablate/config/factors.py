@@ -190,7 +190,8 @@ def name_cell(cell: Composed, factors: dict[str, list[str]]) -> str:
     """A cell's levels of some factors: variants by their name, other values with their key."""
 
     def part(key: str) -> str:
-        return str(level_of(cell, key)) if key in cell.choices else f"{key}={level_of(cell, key)}"
+        level = spell(level_of(cell, key))
+        return level if key in cell.choices else f"{key}={level}"
 
     return " + ".join(", ".join(map(part, keys)) for keys in factors.values()) or cell_name(cell.choices)
 
