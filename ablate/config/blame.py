@@ -83,7 +83,11 @@ def judge(composer: Composer, text: str, chosen: list[str]) -> Problem | None:
 
 def explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -> str:
     """One line for Hydra's or OmegaConf's refusal of a key beside the groups chosen so far."""
-    message = str(error.__cause__ or error)
+    message, head = str(error.__cause__ or error), key.rpartition(".")[0]
+    if head and re.search(r"Cannot convert 'dict'|Value '\{\}'", message):  # what OmegaConf makes to hold a key
+        return f"{head} takes one value; write {head}=VALUE"
+    if "Cannot convert" in message:
+        return "takes one value"
     if match := re.search(r"Value '(.*)' (?:of type '.*' could not be converted to|is not a valid) (\w+)", message):
         return f"{match[1]!r} is not {KINDS.get(match[2].lower(), match[2])}"
     if "is not Optional" in message:
