@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import COMPONENTS, Config
-from ablate.execution.machine import machine
+from ablate.execution.machine import machine, tell
+from ablate.format import counted
 from ablate.planning.begun import begun, damaged
 from ablate.planning.cells import Cells
 from ablate.planning.checks.user_code import Failed, apart
@@ -25,7 +26,7 @@ from ablate.results.run_key import settings
 from ablate.training.devices import cards, settle
 from ablate.training.trainer import Trainer
 
-ROUNDS = (3, 9)  # at least and at most, in which each distinct cell has its turn
+ROUNDS = (5, 11)  # at least and at most, in which each distinct cell has its turn; an SE of three is a poor guess
 PRECISE = 0.02  # relative standard error of each ratio to the reference: with that no further round is begun
 VAGUE = 0.05  # beyond that, after the last round, nothing can be matched
 WARM_UP = 5  # steps
@@ -93,6 +94,7 @@ def measured(cells: Cells) -> list[StepSeconds]:
     distinct = dict(zip(kinds, rows, strict=True))
     rounds: list[dict[str, float]] = []
     with machine(alone=True), tempfile.TemporaryDirectory() as folder:
+        tell(f"match=seconds: measuring steps of {counted(len(distinct), 'model')}, {ROUNDS[0]} to {ROUNDS[1]} times each")
         while len(rounds) < ROUNDS[1]:
             # As drift hits timed runs: every other round backwards.
             order = list(distinct.items())[:: -1 if len(rounds) % 2 else 1]

@@ -43,6 +43,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
             return each[(len(asked) - 1) // len(seconds) % len(each)]
 
         monkeypatch.setattr(step_seconds, "timed", timed)
+        monkeypatch.setattr(step_seconds, "ROUNDS", (3, 9))
         return asked
 
     return given
