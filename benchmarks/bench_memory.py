@@ -23,8 +23,12 @@ from ablate.planning.checks.memory import needed, PROCESS
 torch.set_num_threads(1)
 cell = check_study(sys.argv[1:], None).cells.checked[0]
 estimated = needed(cell) - PROCESS["cpu"]
-loose = torch.nn.Linear(2, 2)
-adamw(loose, 1e-3, [0.9, 0.99], 0.1)  # what the optimiser imports is no memory of the cell's
+# What a first batch, product, backward pass and optimiser load is no memory of the cell's.
+cell.task.batch(0, 0, 1)
+loose = torch.nn.Linear(64, 64)
+first = adamw(loose, 1e-3, [0.9, 0.99], 0.1)
+F.cross_entropy(loose(torch.randn(64, 64)), torch.zeros(64, dtype=torch.long)).backward()
+first.step()
 open("/proc/self/clear_refs", "w").write("5")  # the peak so far is forgotten
 before = int([line for line in open("/proc/self/status") if line.startswith("VmRSS")][0].split()[1]) * 1024
 model = initialised_model(cell.config, cell.task, 0)

@@ -84,10 +84,10 @@ def test_everything_works_from_the_wheel_alone(wheel: Path, text: Path, tmp_path
 
 
 def own_norm(folder: Path) -> None:
-    """The norm that README.md writes, as a user's package and folder of variants."""
-    chapter = (ROOT / "README.md").read_text(encoding="utf-8").partition("## A norm of your own")[2]
+    """The norm that the how-to page writes, as a user's package and folder of variants."""
+    page = (ROOT / "docs" / "how-to" / "own-component.md").read_text(encoding="utf-8")
     for language, name in (("python", "my_package/norms.py"), ("yaml", "my_conf/norm/max.yaml")):
-        code = re.search(rf"```{language}\n(.*?)```", chapter, re.DOTALL)
+        code = re.search(rf"```{language}\n(.*?)```", page, re.DOTALL)
         assert code
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text(code[1], encoding="utf-8")

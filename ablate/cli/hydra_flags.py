@@ -25,7 +25,7 @@ ASKED = ("runtime", "overrides", "searchpath", "job")  # Hydra's settings that h
 def question_problems(options: list[tuple[str, str]], overrides: list[str]) -> list[Problem]:
     """What is wrong with a question, and what in a folder of variants would change how Hydra answers it."""
     groups = read_groups(dict(options).get("--config-dir"))
-    if unread := list(damaged(groups)):
+    if unread := list(damaged(groups, groups.own)):
         return unread
     return misasked(options, overrides, groups) or (meddling(groups, overrides) if groups.folder else [])
 

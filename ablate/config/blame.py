@@ -83,7 +83,11 @@ def judge(composer: Composer, text: str, chosen: list[str]) -> Problem | None:
 
 def explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -> str:
     """One line for Hydra's or OmegaConf's refusal of a key beside the groups chosen so far."""
-    message = str(error.__cause__ or error)
+    message, head = str(error.__cause__ or error), key.rpartition(".")[0]
+    if head and re.search(r"Cannot convert 'dict'|Value '\{\}'", message):  # what OmegaConf makes to hold a key
+        return f"{head} takes one value; write {head}=VALUE"
+    if "Cannot convert" in message:
+        return "takes one value"
     if match := re.search(r"Value '(.*)' (?:of type '.*' could not be converted to|is not a valid) (\w+)", message):
         return f"{match[1]!r} is not {KINDS.get(match[2].lower(), match[2])}"
     if "is not Optional" in message:
@@ -99,23 +103,29 @@ def explain(composer: Composer, key: str, error: Exception, chosen: list[str]) -
 
 
 def no_such_key(composer: Composer, key: str, chosen: tuple[str, ...]) -> str:
-    """What to say of a key that there is not: where one of its name is, else the nearest name in its section."""
+    """What to say of a key that there is not: which variants have it, or the one that was meant, or what there is."""
     head, _, last = key.rpartition(".")
-    if told := whereabouts(composer, head, last, chosen):
-        return told
-    node = OmegaConf.select(composer.chosen(chosen)[0], head) if head else None
-    names = list(node) if isinstance(node, DictConfig) else list({*KEYS, *composer.known} - {"unit"})
-    return f"no such key; {instead(last, sorted(str(name) for name in names if not str(name).startswith('_')))}"
-
-
-def whereabouts(composer: Composer, head: str, last: str, chosen: tuple[str, ...]) -> str | None:
-    """Where a key is that is not where it was looked for: in other variants of its group, or in another section."""
     having = [name for name, file in composer.known.get(head, {}).items() if last in (read_plain(file) or {})]
     if having:
         return f"no such key here; {head}={', '.join(having)} {'has' if len(having) == 1 else 'have'} it"
     config = composer.chosen(chosen)[0]
+    top = sorted({*KEYS, *composer.known} - {"unit"})
+    if near := meant(config, head, last, top):
+        return f"no such key; did you mean {near}?"
+    node = OmegaConf.select(config, head) if head else None
+    return f"no such key; {instead(last, sorted(keys_of(node)) if isinstance(node, DictConfig) else top)}"
+
+
+def meant(config: DictConfig, head: str, last: str, top: list[str]) -> str | None:
+    """The key that a misspelt one stands for: of its name in another section, else the nearest one."""
     sections = {str(name): node for name, node in config.items() if isinstance(node, DictConfig)}
-    known = [f"{name}.{key!s}" for name, node in sections.items() for key in node if not str(key).startswith("_")]
+    known = [f"{name}.{key}" for name, node in sections.items() for key in keys_of(node)]
     same = [key for key in known if key.rpartition(".")[2] == last]
-    near = same[0] if same else nearest(f"{head}.{last}", known)
-    return f"no such key; did you mean {near}?" if near else None
+    if same:
+        return same[0]
+    return (None if head else nearest(last, top)) or nearest(f"{head}.{last}", known)
+
+
+def keys_of(node: DictConfig) -> list[str]:
+    """The keys of a section that people type."""
+    return [str(key) for key in node if not str(key).startswith("_")]

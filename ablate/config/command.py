@@ -55,7 +55,8 @@ def read_command(words: Sequence[str], config_dir: str | None) -> Command:
     if config_dir is not None and not (config_dir and Path(config_dir).is_dir()):
         raise PlanError([Problem("--config-dir", f"{config_dir!r} is not a folder")])
     groups = read_groups(config_dir)
-    if unread := list(damaged(groups)):
+    variants = [file for file in groups.own if file.parent.name != "experiment"]  # the study file is read by itself
+    if unread := list(damaged(groups, variants)):
         raise PlanError(unread)
     asked = read_study(list(words), groups)
     parsed = parse(asked.overrides, groups)

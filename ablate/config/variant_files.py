@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ablate.config.errors import Corrupt, Problem
 from ablate.config.groups import Groups
 from ablate.config.plain_yaml import calls, read_plain, unread
 
 
-def damaged(groups: Groups) -> Iterator[Problem]:
-    """The files of a user's folder that cannot be read, or that ask for more than a variant may."""
+def damaged(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]:
+    """What a user's folder may not hold, and which of these files of it cannot be read, or ask for more than a variant
+    may.
+    """
     if groups.folder is None:
         return
     folder = Path(groups.folder)
@@ -20,7 +24,7 @@ def damaged(groups: Groups) -> Iterator[Problem]:
     for file in (folder / "schema.yaml", folder / "config.yaml"):
         if file.exists():
             yield Problem(str(file), "has the name of a file of ablate's; give it another")
-    for file in groups.own:
+    for file in files:
         try:
             found = read_plain(file)
         except Corrupt as error:
@@ -30,3 +34,19 @@ def damaged(groups: Groups) -> Iterator[Problem]:
             yield Problem(str(file), f"{call!r} calls a resolver; write the value")
         if isinstance(found, dict) and "hydra" in found and file.parent.name != "experiment":
             yield Problem(str(file), "sets hydra; Hydra's own settings belong on the command line")
+        if isinstance(found, dict) and (entry := elsewhere(found.get("defaults"))):
+            yield Problem(str(file), f"takes {entry!r} from where no variants lie; name a file of its own folder")
+
+
+def elsewhere(defaults: Any) -> str | None:
+    """The first entry of a list of defaults that names no variant of a group, NAME or /GROUP: NAME, so that nobody
+    would check its file or see that it has changed; or None.
+    """
+    for entry in defaults if isinstance(defaults, list) else [defaults] * (defaults is not None):
+        key, name = next(iter(entry.items()), ("", "")) if isinstance(entry, dict) else ("", entry)
+        words = [
+            str(part).removeprefix("override ").removeprefix("optional ").partition("@")[0] for part in (key, name)
+        ]
+        if not re.fullmatch(r"(/\w+/)?\w[\w.-]*", "/".join(filter(None, words))):
+            return f"{key}: {name}" if key else str(name)
+    return None

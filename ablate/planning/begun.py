@@ -14,6 +14,22 @@ from ablate.results.records import Manifest
 
 def begun(study: CheckedStudy) -> Iterator[Manifest]:
     """The manifests that there are of a study and of its rounds: it may have been begun with any of them."""
-    for name in (study.name, study.base, f"{tuning_name(study)}-tune", f"{study.base}-aa"):
+    for name in names(study):
         with contextlib.suppress(OSError, Corrupt, ValueError):
             yield read_manifest(study.results, name)
+
+
+def damaged(study: CheckedStudy) -> Iterator[str]:
+    """What is wrong with those of them that cannot be read."""
+    for name in names(study):
+        try:
+            read_manifest(study.results, name)
+        except FileNotFoundError:
+            continue
+        except (OSError, Corrupt) as error:
+            yield str(error)
+
+
+def names(study: CheckedStudy) -> list[str]:
+    """The names of a study and of its rounds."""
+    return [study.name, study.base, f"{tuning_name(study)}-tune", f"{study.base}-aa"]

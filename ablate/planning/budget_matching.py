@@ -60,7 +60,9 @@ def match_cells(
         return cells, [None] * len(cells)
     if how not in BY_STEPS and (found := widthless(cells, names)):
         raise PlanError([found])
-    each = [float(own.median) for own in step_seconds] if how == "seconds" else [flops_per_step(cell) for cell in cells]
+    each = (
+        [float(own.seconds) for own in step_seconds] if how == "seconds" else [flops_per_step(cell) for cell in cells]
+    )
     brought, problems = list[Checked](), list[Problem]()
     for i, cell in enumerate(cells):
         target = amount(how, cells[at[i]], each[at[i]])

@@ -14,13 +14,14 @@ from pathlib import Path
 from ablate.config.errors import PlanError, Problem
 from ablate.config.schema import COMPONENTS, Config
 from ablate.execution.machine import machine
-from ablate.planning.begun import begun
+from ablate.planning.begun import begun, damaged
 from ablate.planning.cells import Cells
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.describe import again
 from ablate.planning.study import CheckedStudy
 from ablate.results.records import Cell, Manifest, StepSeconds
 from ablate.results.run import Run
+from ablate.results.run_key import settings
 from ablate.training.devices import cards, settle
 from ablate.training.trainer import Trainer
 
@@ -39,7 +40,11 @@ def with_step_seconds(study: CheckedStudy) -> CheckedStudy:
     """
     if study.settings.match != "seconds":
         return study
-    seconds = of_manifest(study) or measured(study.cells)
+    seconds = of_manifest(study)
+    if not seconds:
+        refuse_damaged(study)
+        own = measured(study.cells)
+        seconds = of_manifest(study) or own  # the same command may have begun the study meanwhile
     cells = again(dataclasses.replace(study.cells, step_seconds=seconds), study.settings, study.cells.raw)
     return dataclasses.replace(study, cells=cells, notes=[*study.notes, told(cells)])
 
@@ -61,10 +66,19 @@ def of_manifest(study: CheckedStudy) -> list[StepSeconds]:
     return []
 
 
+def refuse_damaged(study: CheckedStudy) -> None:
+    """Raises PlanError where a manifest that should say what steps took cannot be read: measured anew, they would be
+    others, and every run would be trained again beside those that ended.
+    """
+    for wrong in damaged(study):
+        told = f"{wrong}; with it is lost what its steps took: restore the file, or write another name"
+        raise PlanError([Problem("study", told)])
+
+
 def kept_of(row: Cell, manifest: Manifest) -> StepSeconds | None:
     """What a step of a cell took, which a manifest may hold at several values of what is tuned."""
-    alike = (cell for cell in manifest.cells if row.levels.items() <= cell.levels.items())
-    return next((cell.step_seconds for cell in alike if cell.step_seconds), None)
+    alike = (cell for cell in manifest.cells if cell.step_seconds and row.levels.items() <= cell.levels.items())
+    return next((cell.step_seconds for cell in alike if step_of(cell) == step_of(row)), None)
 
 
 def measured(cells: Cells) -> list[StepSeconds]:
@@ -75,7 +89,7 @@ def measured(cells: Cells) -> list[StepSeconds]:
     rows = cells.rows
     if any(row.config.train.device == "cuda" for row in rows) and not cards():
         raise PlanError([Problem("match", "seconds are measured, and there is no GPU here; write another match")])
-    kinds = [json.dumps([shape_of(row.config), row.config.train.compile]) for row in rows]
+    kinds = [step_of(row) for row in rows]
     distinct = dict(zip(kinds, rows, strict=True))
     rounds: list[dict[str, float]] = []
     with machine(alone=True), tempfile.TemporaryDirectory() as folder:
@@ -91,10 +105,14 @@ def measured(cells: Cells) -> list[StepSeconds]:
 
 
 def over(rounds: list[dict[str, float]], kind: str, reference: str) -> StepSeconds:
-    """The median over rounds, with the error of the ratio to the reference's, which had its turn in the same ones."""
+    """The reference's median times the mean ratio to it within rounds, as exp(mean log), and the error of that ratio.
+
+    Of two medians each could be of another round, and their ratio be off by what the machine drifts.
+    """
     ratios = [math.log(each[kind] / each[reference]) for each in rounds]
+    seconds = statistics.median(each[reference] for each in rounds) * math.exp(statistics.mean(ratios))
     error = statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.inf
-    return StepSeconds(median=statistics.median(each[kind] for each in rounds), error=error)
+    return StepSeconds(seconds=seconds, error=error)
 
 
 def refuse_vague(found: list[StepSeconds], labels: list[str]) -> None:
@@ -136,6 +154,14 @@ def seconds_of(trainer: Trainer, count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
+def step_of(cell: Cell) -> str:
+    """All that the time of a step depends on, wherever the data lie."""
+    kept = settings(cell.config)
+    train = {key: kept["train"].get(key) for key in (*COSTLY, "compile")}
+    parts = [kept.get(key) for key in (*COMPONENTS, "model", "data")]
+    return json.dumps([cell.task, train, kept["optim"]["_target_"], *parts], sort_keys=True)
+
+
 def shape_of(config: Config) -> str:
     """All that the time of a step and of an evaluation depends on."""
     whole = config.as_json()
@@ -146,7 +172,7 @@ def shape_of(config: Config) -> str:
 def told(cells: Cells) -> str:
     """What to tell of the steps that cells get."""
     each = [
-        f"{label} {1000 * float(own.median):.3g} ms{f' ± {100 * float(own.error):.1f} %' * (own.error != 0)}"
+        f"{label} {1000 * float(own.seconds):.3g} ms{f' ± {100 * float(own.error):.1f} %' * (own.error != 0)}"
         for label, own in zip(cells.labels, cells.step_seconds, strict=True)
     ]
     return f"match=seconds: a step of {', '.join(each)}; measured when a study begins, and kept"

@@ -50,11 +50,11 @@ class Matched(Record):
 
 @record
 class StepSeconds(Record):
-    """Seconds of a cell's training step, measured before its study began: median, and the relative standard error of
-    the ratio to its reference's.
+    """Seconds of a cell's training step, measured before its study began, and the relative standard error of the ratio
+    to its reference's.
     """
 
-    median: Number
+    seconds: Number
     error: Number
 
 

@@ -97,7 +97,7 @@ def _matching(case: Case) -> Iterator[str]:
     held = naming.matched(manifest)
     if held:
         chosen = "numbers of steps" if manifest.match in BY_STEPS else "FFN widths"
-        how = ", by the median seconds of a step, measured before the study began" * (manifest.match == "seconds")
+        how = ", by the seconds of a step, measured before the study began" * (manifest.match == "seconds")
         quantity, _, within = held.partition(": ")[2].partition(" within ")
         yield f"The cells' {chosen} were chosen so that {quantity} are within {within} of the reference's{how}."
 

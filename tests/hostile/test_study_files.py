@@ -146,6 +146,27 @@ def test_a_variant_reaches_hydra_in_no_other_way(
         assert "ablate: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("entry", ["deep/evil@_here_", "/ffn/deep/evil@_here_", {"deep@_here_": "evil"}, "../x"])
+def test_a_variant_takes_nothing_from_where_none_lie(entry: object, place: Path, theirs: Path) -> None:
+    """Of such a file nobody would check what it asks for, nor see that it has changed since its study ended."""
+    (theirs / "ffn" / "deep").mkdir(parents=True)
+    (theirs / "ffn" / "deep" / "evil.yaml").write_text("mult: ${oc.env:SECRET}\n")
+    (theirs / "ffn" / "mine.yaml").write_text(yaml.safe_dump({"defaults": ["mlp", entry]}))
+    [found] = problems(theirs, "ffn=mine")
+    assert "mine.yaml" in found and "its own folder" in found
+    for allowed in ("mlp@_here_", "_self_", {"/norm": "rms"}):
+        (theirs / "ffn" / "mine.yaml").write_text(yaml.safe_dump({"defaults": ["mlp", allowed]}))
+        assert not any("its own folder" in found for found in problems(theirs, "ffn=mine", "norm=nil"))
+
+
+def test_a_study_file_that_cannot_be_read_stops_no_other_sweep(place: Path, theirs: Path) -> None:
+    (theirs / "experiment" / "broken.yaml").write_text("norm: [")
+    [found] = problems(theirs, "norm=nil")
+    assert "nil" in found
+    [found] = problems(theirs, "+experiment=broken")
+    assert "broken.yaml" in found and "cannot be read" in found
+
+
 @pytest.mark.parametrize(
     "key", ["hydra", "hydra/launcher", "hydra.callbacks.x._target_", "hydra.searchpath", "defaults"]
 )

@@ -125,6 +125,14 @@ def test_a_cell_column_alone_is_one_factor(tmp_path: Path) -> None:
     assert list(other["label"][other["family"]]) == ["cell: 0 − 2", "cell: 1 − 2"]
 
 
+def test_what_other_programs_log_of_training_is_not_called_fast(tmp_path: Path) -> None:
+    text = "cell,seed,train/acc\n" + "".join(
+        f"{i},{s},{0.5 + 0.1 * i + 1e-3 * s * i}\n" for i in (0, 1) for s in range(4)
+    )
+    [said] = verdicts(evidence.effects(read_csv(write(tmp_path / "a.csv", text), Asked(lower=False))))
+    assert said.startswith("better (higher acc)")
+
+
 def test_cells_that_no_design_relates_are_compared_with_the_reference(tmp_path: Path) -> None:
     cells = {"ln,mlp": 2.0, "rms,mlp": 2.1, "rms,swiglu": 1.9}
     text = rows(cells, 3, "norm,ffn,seed,loss", "{cell},{seed},{loss}")
