@@ -62,7 +62,7 @@ def _check_fields(section: Any, prefix: str) -> list[Problem]:
             most = "" if high == math.inf else f" and ≤ {plain(high)}"
             problems.append(Problem(key, f"must be ≥ {low:g}{most}, not {plain(value)}"))
         elif value not in choices and (value is not None or field.default is not None):
-            problems.append(Problem(key, f"must be one of {', '.join(choices)}; not {show(value)}"))
+            problems.append(Problem(key, f"must be one of {', '.join(choices)}; not {show(value) or 'nothing'}"))
     return problems
 
 

@@ -55,7 +55,8 @@ def is_full(error: BaseException) -> bool:
 def heeding_signals() -> Iterator[None]:
     """Raise KeyboardInterrupt or Terminated at the first signal, and end the process should it not end by itself.
 
-    For the main thread.  A signal that is ignored (as under nohup) stays so; further ones change nothing.
+    For the main thread.  A signal that is ignored (as under nohup) stays so; further ones change nothing.  Nor does
+    what a library makes of being interrupted in its midst, an error of its own or nothing at all.
     """
     before = {n: signal.getsignal(n) for n in SIGNALS}
     if threading.current_thread() is not threading.main_thread() or _raise in before.values():
@@ -72,6 +73,12 @@ def heeding_signals() -> Iterator[None]:
             signal.signal(number, _raise)
     try:
         yield
+        if received:
+            raise ending()
+    except Exception:
+        if received:
+            raise ending() from None
+        raise
     finally:
         for number, handler in before.items():
             if signal.getsignal(number) is _raise:
@@ -105,7 +112,12 @@ def requested(event: threading.Event) -> Callable[[int, Any], None]:
 def _raise(number: int, frame: Any) -> None:
     if not received:  # what is being put away must not be interrupted
         received.append(number)
-        raise KeyboardInterrupt if number == signal.SIGINT else Terminated
+        raise ending()
+
+
+def ending() -> BaseException:
+    """What ends the command, by the signal that was received."""
+    return KeyboardInterrupt() if received[0] == signal.SIGINT else Terminated()
 
 
 def _watch(reading: int) -> None:

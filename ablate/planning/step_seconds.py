@@ -119,7 +119,7 @@ def refuse_vague(found: list[StepSeconds], labels: list[str]) -> None:
     """Raises PlanError where seconds are known too badly to be made equal."""
     worst, label = max((float(each.error), label) for each, label in zip(found, labels, strict=True))
     if worst > VAGUE:
-        said = f"{label}'s step against its reference's is known to ±{100 * worst:.0f} % after {ROUNDS[1]} rounds"
+        said = f"{label}'s step against its reference's is known to ± {100 * worst:.0f} % SE after {ROUNDS[1]} rounds"
         raise PlanError([Problem("match", f"{said}: end what else runs on this machine, or write match=flops_total")])
 
 
@@ -172,7 +172,7 @@ def shape_of(config: Config) -> str:
 def told(cells: Cells) -> str:
     """What to tell of the steps that cells get."""
     each = [
-        f"{label} {1000 * float(own.seconds):.3g} ms{f' ± {100 * float(own.error):.1f} %' * (own.error != 0)}"
+        f"{label} {1000 * float(own.seconds):.3g} ms{f' ± {100 * float(own.error):.1f} % SE' * (own.error != 0)}"
         for label, own in zip(cells.labels, cells.step_seconds, strict=True)
     ]
     return f"match=seconds: a step of {', '.join(each)}; measured when a study begins, and kept"

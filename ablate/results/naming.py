@@ -76,7 +76,7 @@ def matched(manifest: Manifest) -> str:
     left = max(abs(each.difference) for each in found)
     chosen = "steps" if manifest.match in BY_STEPS else "widths"
     vague = max((float(cell.step_seconds.error) for cell in manifest.cells if cell.step_seconds), default=0.0)
-    measured = f", as far as they were measured (± {vague * 100:.2g} %)" if vague else ""
+    measured = f", as far as they were measured (± {vague * 100:.2g} % SE)" if vague else ""
     return f"{chosen} matched: {quantity(manifest)} within {left * 100:.2g} %{measured}"
 
 

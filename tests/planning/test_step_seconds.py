@@ -68,8 +68,8 @@ def test_cells_get_the_steps_that_take_their_references_seconds(plan: Any, steps
     said = preview(planned).splitlines()
     assert said[0].split("  ")[-3:] == [MATCH, "to do", "done"] and "train.steps" in said[0]
     error = np.std(np.log([0.03, 0.031, 0.0311]), ddof=1) / 3**0.5
-    assert [line for line in said if f"swiglu 30.7 ms ± {error:.1%}; measured when".replace("%", " %") in line]
-    assert f"± {error * 100:.2g} %" in matched_text(planned.manifest)
+    assert [line for line in said if f"swiglu 30.7 ms ± {error:.1%} SE; measured when".replace("%", " %") in line]
+    assert f"± {error * 100:.2g} % SE" in matched_text(planned.manifest)
 
 
 def test_what_differs_from_round_to_round_is_measured_longer_and_at_last_refused(plan: Any, steps: Steps) -> None:

@@ -81,6 +81,7 @@ MISTAKES = {
     "data.tokenizer=word": ["data.tokenizer", "byte, char"],
     "foo": ["foo", "must be key=value"],
     "study=a,b": ["study=a,b", "takes one value"],
+    "match=": ["match", "not nothing"],
     "match.x=1": ["match.x=1", "write match=VALUE"],
     "train.steps.x=1": ["train.steps.x=1", "write train.steps=VALUE"],
     "study.x=1": ["study.x=1", "write study=VALUE"],
