@@ -41,7 +41,7 @@ from ablate.results.code_hash import code_of
 from ablate.results.lease import Lost
 from ablate.results.lengths import lacking
 from ablate.results.records import Cell, UnitRun
-from ablate.results.result import Result
+from ablate.results.result import Result, Status
 from ablate.results.run import Run, now
 from ablate.results.run_key import provenance, run_key
 from ablate.results.stored_targets import is_foreign
@@ -108,48 +108,71 @@ def put_aside(run: Run, error: Corrupt) -> None:
     print(f"ablate: {error}; set aside as {aside.name}, trained again", file=sys.stderr)
 
 
+@dataclasses.dataclass
+class Attempt:
+    """What of a run there is so far, however it ends."""
+
+    result: Result
+    trainer: Trainer | None = None
+    files: dict[str, Sum] = dataclasses.field(default_factory=dict)  # that the result vouches for
+
+    def end(self, status: Status, error: BaseException) -> None:
+        """The run has ended otherwise than done; the traceback goes to disk."""
+        self.result = dataclasses.replace(self.result, status=status, error=describe(error))
+
+
 def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
     """Train a run and write its result, whatever happens but a request to stop."""
-    config, started = cell.config, now()
-    trainer: Trainer | None = None
-    result, files = Result(status="done", final={}), dict[str, Sum]()
+    made = Attempt(Result(status="done", final={}, started=now()))
     try:
-        run.result_file.unlink(missing_ok=True)
-        run.evaluation_file.unlink(missing_ok=True)
-        written = yaml.safe_dump(config.with_value("seeds", [seed]).as_json(), sort_keys=False).encode()
-        write_atomic(run.config_file, written, run.check)
-        # Before a user's package is imported: what is hashed is what will run.
-        if not run.path.endswith(run_key(config, seed, cell.task)):
-            raise RuntimeError("code or libraries changed after the plan was made; give the command again")
-        write_json(run.provenance_file, provenance(config, seed, cell.task).as_json(), run.check)
-        with contextlib.nullcontext() if is_foreign(config) else unchanged():
-            trainer = new_trainer(run, config, seed)
-            if trainer.task.fingerprint != cell.task:
-                raise RuntimeError("the data changed after the plan was made; give the command again")
-            files[run.config_file.name] = sum_of(written)
-            result = dataclasses.replace(result, final={**trainer.train(stop)})
-            result = dataclasses.replace(result, overfits=overfits(run.metrics()[0]))
-            with trainer.timed("checkpoint"):
-                files |= keep_weights(run, trainer.average.model, config.keep)
-            with trainer.timed("evaluate"):
-                test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
+        train(made, run, cell, seed, stop)
     except Interrupted:
         return "interrupted"
     except (Lost, DiskFull):
         raise
     except Diverged as error:
-        result = dataclasses.replace(result, status="diverged", error=describe(error))
+        made.end("diverged", error)
     except Changed as error:
-        result = dataclasses.replace(result, status="failed", error=describe(error))
+        made.end("failed", error)
         for file in (run.checkpoint_file, run.weights_file):
             file.unlink(missing_ok=True)
-    except BaseException as error:  # a component can raise SystemExit, too; the traceback goes to disk
+    except BaseException as error:  # a component can raise SystemExit, too
         if is_full(error):
             raise
-        result = dataclasses.replace(result, status="failed", error=describe(error))
+        made.end("failed", error)
+    return conclude(made, run, cell)
+
+
+def train(made: Attempt, run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> None:
+    """Train a run to its last step, keep its weights, and test it at other lengths.  Raises whatever happens."""
+    config = cell.config
+    run.result_file.unlink(missing_ok=True)
+    run.evaluation_file.unlink(missing_ok=True)
+    written = yaml.safe_dump(config.with_value("seeds", [seed]).as_json(), sort_keys=False).encode()
+    write_atomic(run.config_file, written, run.check)
+    # Before a user's package is imported: what is hashed is what will run.
+    if not run.path.endswith(run_key(config, seed, cell.task)):
+        raise RuntimeError("code or libraries changed after the plan was made; give the command again")
+    write_json(run.provenance_file, provenance(config, seed, cell.task).as_json(), run.check)
+    with contextlib.nullcontext() if is_foreign(config) else unchanged():
+        made.trainer = trainer = new_trainer(run, config, seed)
+        if trainer.task.fingerprint != cell.task:
+            raise RuntimeError("the data changed after the plan was made; give the command again")
+        made.files[run.config_file.name] = sum_of(written)
+        made.result = dataclasses.replace(made.result, final={**trainer.train(stop)})
+        made.result = dataclasses.replace(made.result, overfits=overfits(run.metrics()[0]))
+        with trainer.timed("checkpoint"):
+            made.files |= keep_weights(run, trainer.average.model, config.keep)
+        with trainer.timed("evaluate"):
+            test_lengths(run, config, lambda: (trainer.average.model, trainer.task))
+
+
+def conclude(made: Attempt, run: Run, cell: Cell) -> str:
+    """Write the result of a run that has ended, and leave no more files than are to be kept: its status."""
+    trainer, files = made.trainer, made.files
     if trainer and files:
         files[run.metrics_file.name] = trainer.metrics.written()
-    result = dataclasses.replace(result, files=files or None, started=started, ended=now())
+    result = dataclasses.replace(made.result, files=files or None, ended=now())
     try:
         write_json(run.result_file, with_facts(result, trainer, cell).as_json(), run.check)
     except OSError as error:
@@ -157,7 +180,7 @@ def attempt(run: Run, cell: Cell, seed: int, stop: Callable[[], bool]) -> str:
             raise
         print(f"ablate: {run.result_file} cannot be written ({error.strerror})", file=sys.stderr)
         return "failed"
-    if result.status != "failed" and config.keep != "all":
+    if result.status != "failed" and cell.config.keep != "all":
         run.checkpoint_file.unlink(missing_ok=True)
     return result.status
 
