@@ -19,7 +19,6 @@ from ablate.config.citations import cited, entries
 from ablate.config.groups import CONF, groups
 from ablate.config.schema import COMPONENTS
 from ablate.config.targets import NEEDED
-from ablate.format.suggest import instead
 
 # What each package may import, in the order in which data flow; what it is for, its docstring says.
 ABLATE = {
@@ -180,9 +179,11 @@ def test_a_variant_is_one_yaml_that_names_its_source(group):
             f"{file} names no paper: write a line # cite: KEY below the first, and the entry KEY in conf/papers.bib"
         )
         for key in keys:
-            assert key in known, f"{file}: {instead(key, list(known))}; or write the entry {key} in conf/papers.bib"
+            wanted = f"write @misc{{{key}, author = …, title = …, year = …}} there"
+            assert key in known, f"{file} cites {key}, but conf/papers.bib has no such entry: {wanted}"
         module = f"ablate.model.{group}"
         assert f"_target_: {module}." in text, f"{file}: its class belongs in {module}; write _target_: {module}.NAME"
+        assert "\n_partial_: true\n" in text, f"{file}: write _partial_: true below _target_"
 
 
 def test_files_and_functions_stay_small():

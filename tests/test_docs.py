@@ -17,6 +17,7 @@ from ablate.config.groups import groups
 from ablate.results import load_study
 from analysis.case import case_of
 from analysis.case.figures_yaml import Edits
+from analysis.figures import KINDS
 from analysis.figures.draw.page import page_of
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -38,6 +39,25 @@ def test_the_catalogue_names_every_variant() -> None:
     shown = pages()["catalogue.md"]
     for group in SHOWN:
         assert f"`{group}=`" in shown and all(f"| `{name}`" in shown for name in groups()[group])
+
+
+def test_the_table_of_forms_names_every_task() -> None:
+    page = "docs/models-and-tasks.md"
+    table = (ROOT / page).read_text(encoding="utf-8").partition("| task | forms |")[2].partition("\n\n")[0]
+    tasks = {name.removeprefix("data=") for row in table.splitlines() for name in re.findall(r"`([\w=]+)`", row)}
+    missing = sorted(groups()["data"].keys() - tasks)
+    assert not missing, f"{page}: write {', '.join(missing)} in the table of forms, beside tasks of the same forms"
+
+
+def test_every_kind_of_figure_is_drawn_and_told() -> None:
+    there = {file.stem for file in (ROOT / "analysis" / "figures" / "kinds").glob("[!_]*.py")}
+    unplaced = sorted(there - KINDS.keys())
+    assert not unplaced, f"analysis/figures/__init__.py: write {', '.join(unplaced)} in ORDER, where a reader wants it"
+    page = "docs/how-to/figures-and-papers.md"
+    table = (ROOT / page).read_text(encoding="utf-8").partition("| has the figures |")[2].partition("\n\n")[0]
+    told = set(re.findall(r"\w+", " ".join(row.split("|")[2] for row in table.strip().splitlines()[1:])))
+    missing = sorted(KINDS.keys() - told)
+    assert not missing, f"{page}: write {', '.join(missing)} in the table of figures, beside the studies that have it"
 
 
 @each_page
@@ -147,6 +167,10 @@ def test_the_figure_of_the_how_to_page_draws(tmp_path: Path) -> None:
     case = case_of(tmp_path, study)
     table = scope["KIND"].table(case)
     assert list(table["name"]) == ["ln (reference)", "rms"]
+    ranges = study.runs.groupby("cell")["test/loss"].agg(["min", "median", "max"])
+    assert (table[["low", "median", "high"]].to_numpy() == ranges.to_numpy()).all()
+    missing = fabricate(tmp_path, {"norm": ["ln", "rms"]}, status=lambda levels, seed: "missing", study="missing")
+    assert scope["KIND"].table(case_of(tmp_path, load_study(tmp_path, missing))) is None
     table.attrs["title"] = "ranges"
     scope["KIND"].draw(table, page_of(study.manifest, Edits())).savefig(tmp_path / "ranges.pdf")
 

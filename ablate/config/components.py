@@ -141,7 +141,7 @@ def argument_problems(
             problems.append((f"{group}.{key}", f"{value!r} is not of type {type_name(hints[key])}"))
     for name in own:
         if name not in given and parameters[name].default is inspect.Parameter.empty:
-            problems.append((f"{group}.{name}", f"{target.__name__} needs it; {where(group, name)}"))
+            problems.append((f"{group}.{name}", f"{target.__name__} needs {name}; {where(group, name)}"))
     return problems
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import rich.style  # noqa: F401 (draws one of Python's random numbers when it is loaded: with scikit-learn, amid a run)
 import torch
 import torch.nn.functional as F
 from torch import nn

@@ -48,9 +48,11 @@ def test_the_tasks_of_the_catalogue_are_there() -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_yaml_says_what_it_is_and_holds_every_setting(name: str) -> None:
-    assert FILES[name].read_text().startswith("# ")
+    file = FILES[name]
+    assert file.read_text().startswith("# "), f"{file}: write a first line such as: # Copy: the source again."
     parameters = inspect.signature(resolve("data", read(name)["_target_"])).parameters
-    assert read(name).keys() - {"_target_"} == parameters.keys() - {"kind", "context"}
+    said, taken = read(name).keys() - {"_target_"}, parameters.keys() - {"kind", "context"}
+    assert said == taken, f"{file}: write every setting of its class: {', '.join(sorted(taken))}"
     offers = resolve("data", read(name)["_target_"]).kinds
     assert ("kind" in parameters) or len(offers) == 1
 
@@ -210,6 +212,9 @@ def test_fingerprints_tell_parameters_apart(name: str) -> None:
     offers = resolve("data", read(name)["_target_"]).kinds
     found = [task(name, kind).fingerprint for kind in offers]
     for key in read(name).keys() - set(NOT_CONTENT):
+        assert key in OTHER, (
+            f'data.{key} of {name}: write another value of it in OTHER of {Path(__file__).name}: "{key}": …'
+        )
         found.append(build(name, offers[0], **{key: OTHER[key]}).fingerprint)
     assert len(set(found)) == len(found)
     assert build(name, offers[0], context=63 if name in ("copy", "digits") else 64).fingerprint == found[0]

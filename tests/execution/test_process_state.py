@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import run_fresh
 from one_run import train
 from torch import nn
 
@@ -54,6 +56,12 @@ def test_each_change_of_a_process_is_named(name: str) -> None:
 
 def test_what_changes_nothing_is_no_change() -> None:
     assert apart(lambda: said(lambda: torch.ones(1, 2).relu())) == ""
+
+
+def test_loading_the_libraries_of_a_task_is_no_change(tmp_path: Path) -> None:
+    sizes = ["model.dim=16", "model.layers=1", "model.heads=2", "train.steps=2", "optim.warmup=1", "eval.tokens=64"]
+    done = run_fresh("ablate", "model=encoder", "data=digits", "seeds=1", *sizes, "track=none", cwd=tmp_path)
+    assert done.returncode == 0 and "0 failed" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_run_that_changes_its_process_has_failed(plan: Callable[..., Any]) -> None:

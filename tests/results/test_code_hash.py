@@ -19,6 +19,8 @@ from ablate.config.components import resolve
 from ablate.config.groups import groups
 from ablate.config.schema import COMPONENTS
 from ablate.config.targets import MOVED
+from ablate.data.synthetic import Synthetic
+from ablate.model.norm import RunningNorm
 from ablate.results.code_hash import LOOP, NEUTRAL, PACKAGE, Sources, code_of
 from ablate.results.code_index import WHOLE
 
@@ -124,7 +126,7 @@ def test_comments_docstrings_and_formatting_change_nothing():
 
 
 TEXTS = {("data", name) for name in ("stdlib", "text", "hf", "mlm")}
-SYNTHETIC = {("data", n) for n in ("copy", "reverse", "sort", "selective_copy", "addition", "mqar", "memorisation")}
+SYNTHETIC = users(Synthetic)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ SYNTHETIC = {("data", n) for n in ("copy", "reverse", "sort", "selective_copy", 
         ("largest_logit", CELLS),
         ("initialise", CELLS),
         ("Dropout", CELLS),
-        ("RunningNorm", {("norm", name) for name in ("bn", "instance", "powernorm")}),
+        ("RunningNorm", users(RunningNorm)),
         ("QuadraticMean", {("norm", "powernorm")}),
         ("NoNorm", {("norm", "none")}),
         ("angles", {("position", name) for name in ("sinusoidal", "rope", "partial_rope")}),
