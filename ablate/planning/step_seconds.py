@@ -94,7 +94,8 @@ def measured(cells: Cells) -> list[StepSeconds]:
     distinct = dict(zip(kinds, rows, strict=True))
     rounds: list[dict[str, float]] = []
     with machine(alone=True), tempfile.TemporaryDirectory() as folder:
-        tell(f"match=seconds: measuring steps of {counted(len(distinct), 'model')}, {ROUNDS[0]} to {ROUNDS[1]} times each")
+        models = counted(len(distinct), "model")
+        tell(f"match=seconds: measuring steps of {models}, {ROUNDS[0]} to {ROUNDS[1]} times each")
         while len(rounds) < ROUNDS[1]:
             # As drift hits timed runs: every other round backwards.
             order = list(distinct.items())[:: -1 if len(rounds) % 2 else 1]
