@@ -23,7 +23,8 @@ class Claim(Record):
     """One relation between two sides, as in {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}]}.
 
     rank_correlates  several levels of one factor, and the number that was published for each
-    margin           of `equivalent`: in the metric's unit, or "2 %" of the training steps
+    margin           of `equivalent`: in the metric's unit, or "2 %" of the training steps; of `less` and `greater`: by
+                     how much at least, in the metric's unit
     at               levels of factors that no side names
     """
 
@@ -66,6 +67,8 @@ class Claim(Record):
             return "does not rank one factor's levels by as many published numbers"
         if self.equivalent and not (is_number(self.margin) or fraction_of(self.margin)):
             return f"has the margin {self.margin!r}, which is no number and no share of the steps"
+        if (self.less or self.greater) and not (self.margin is None or is_number(self.margin)):
+            return f"has the margin {self.margin!r}, which is no number"
         return None
 
     @property

@@ -142,9 +142,12 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
 
 def _margin(relation: str, margin: Any) -> Iterator[str]:
     number = fraction_of(margin) if isinstance(margin, str) else margin
-    if relation != "equivalent":
-        if margin is not None:
-            yield f"margin: {relation} takes none; it goes with equivalent"
+    if margin is None and relation != "equivalent":
+        return
+    if relation in ("diverges_more", "rank_correlates"):
+        yield f"margin: {relation} takes none; it goes with equivalent, less and greater"
+    elif relation != "equivalent" and (not is_number(margin) or not 0 < margin < float("inf")):
+        yield f"margin: {margin} must be a number above 0: by how much {relation} at least"
     elif margin is None:
         yield "equivalent needs a margin, the largest difference that does not matter: margin: 0.01, or margin: 2 %"
     elif not is_number(number) or not 0 < number < float("inf"):

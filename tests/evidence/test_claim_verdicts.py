@@ -81,6 +81,22 @@ def test_a_difference_is_that_of_the_means_of_both_sides_within_seeds(tmp_path):
     assert not table["sentence"].str.contains("refuted").any()
 
 
+def test_a_difference_may_be_claimed_to_be_no_smaller_than_a_margin(tmp_path):
+    """Against SciPy's test of the differences beyond it: p, and verdicts by where the whole interval lies."""
+    margins = {"well": 0.01, "near": 0.05, "far": 0.2}
+    claims = {name: entry({"less": SIDES, "margin": margin}) for name, margin in margins.items()}
+    claims |= {"turned": entry({"greater": SIDES[::-1], "margin": 0.2})}
+    study = made(tmp_path, claims)
+    table = evidence.claims(study)
+    one, other = scores_of(study, ffn="swiglu"), (scores_of(study, ffn="mlp") + scores_of(study, ffn="gelu")) / 2
+    for name, margin in margins.items():
+        assert row(table, name).p == pytest.approx(stats.ttest_1samp(one - other, -margin).pvalue)
+    assert list(table["verdict"]) == ["supported", "undecided", "contradicted", "contradicted"]
+    said = ["all below −0.01", "not all below −0.05", "none of it below −0.2", "none of it above +0.2"]
+    assert all(words in sentence for words, sentence in zip(said, table["sentence"], strict=True))
+    assert table["sentence"].str.contains("absent at this scale").tolist() == [False, False, True, True]
+
+
 def test_at_fixes_levels_and_a_side_may_fix_its_own(tmp_path):
     claim = {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "at": {"norm": "rms"}}
     own = {"less": [{"ffn": "swiglu", "norm": "ln"}, {"ffn": "mlp", "norm": "rms"}]}
@@ -294,11 +310,14 @@ def test_corrections_agree_with_the_intervals():
         assert ((np.where(family, first, second) <= 0.05) == (p <= level)).all()
 
 
-@pytest.mark.parametrize(("relation", "shift"), [("less", 0.0), ("greater", 0.0), ("equivalent", 1.0)])
+EDGES = [("less", 0.0, math.nan), ("greater", 0.0, math.nan), ("less", -1.0, 1.0), ("equivalent", 1.0, 1.0)]
+
+
+@pytest.mark.parametrize(("relation", "shift", "margin"), EDGES)
 @pytest.mark.parametrize("n", [5, 8])
-def test_rules_are_wrong_as_seldom_as_promised(relation, shift, n):
+def test_rules_are_wrong_as_seldom_as_promised(relation, shift, margin, n):
     """At the edge of what a claim says, each verdict is wrong half of the level's times; 40,000 studies."""
-    studies, level, margin = 40_000, 0.05, 1.0
+    studies, level = 40_000, 0.05
     values = np.random.default_rng(n).normal(shift, 0.3, (studies, n))
     half = stats.t.isf(level / 2, n - 1) * values.std(1, ddof=1) / math.sqrt(n)
     found = rule_of(relation, margin)(values.mean(1) - half, values.mean(1) + half, n)

@@ -63,12 +63,13 @@ class Finding:
 def rule_of(relation: str, margin: float) -> Rule:
     """From interval and n to 1 (supported), −1 (contradicted) or 0: entirely on the claimed side, or on the other.
 
-    `less` and `greater` are about the sign of side one − side two; `equivalent`: inside ±margin with n >= 5, or all
-    outside.  Works on arrays; an interval of NaN says nothing.
+    `less` and `greater` are about side one − side two beyond −margin and margin, beyond zero where there is none;
+    `equivalent`: inside ±margin with n >= 5, or all outside.  Works on arrays; an interval of NaN says nothing.
     """
+    beyond = 0.0 if math.isnan(margin) else margin
     return {
-        "less": lambda low, high, n: (high < 0) * 1 - (low > 0) * 1,
-        "greater": lambda low, high, n: (low > 0) * 1 - (high < 0) * 1,
+        "less": lambda low, high, n: (high < -beyond) * 1 - (low > -beyond) * 1,
+        "greater": lambda low, high, n: (low > beyond) * 1 - (high < beyond) * 1,
         "equivalent": lambda low, high, n: (
             ((-margin < low) & (high < margin)) * (n >= SEEDS) - ((low > margin) | (high < -margin)) * 1
         ),
@@ -79,7 +80,8 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     """`less`, `greater`, `equivalent`: mean of side one − mean of side two, within seeds or by Welch.
 
     p is that of the interval: the largest level at which it decides nothing.  For `equivalent` it is twice Student's
-    P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987), at half the level each.
+    P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987), at half the level each; `less` and `greater`
+    with a margin test Δ against it instead of zero.
     """
     contrast, all_scores = contrast_of(claim, study), scored(study, claim.metric)
     row = SimpleNamespace(**estimate_row(all_scores, contrast))
@@ -89,7 +91,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     why, final = _blocked(row, claim, told is None)
     fallen = collapse_of(all_scores, contrast)
     estimate, relation = row.estimate, claim.relation
-    tested = estimate._replace(mean=abs(estimate.mean) - margin) if relation == "equivalent" else estimate
+    tested = estimate._replace(mean=apart_from(estimate.mean, relation, margin))
     rule = rule_of(relation, margin)
     # Of differences that hold collapsed seeds no interval says that two sides are equal.
     most = 0 if relation == "equivalent" and fallen.seen else 1
@@ -125,6 +127,13 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         unless if relation == "equivalent" else None,
         assumed(row.n),
     )
+
+
+def apart_from(mean: float, relation: str, margin: float) -> float:
+    """How far a mean difference lies from where the verdict turns; below zero inside the margin of `equivalent`."""
+    if math.isnan(margin):
+        return mean
+    return {"less": mean + margin, "greater": mean - margin, "equivalent": abs(mean) - margin}[relation]
 
 
 def _p(row: SimpleNamespace, tested: Estimate, relation: str) -> float:

@@ -136,7 +136,11 @@ def spread(manifest: Manifest, row: Any) -> str:
 
 
 def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
-    """`less`, `greater`: which way the metric moves, or the interval."""
+    """`less`, `greater`: which way the metric moves, or the interval; with a margin where it lies."""
+    if claim.margin is not None:
+        edge = float(claim.margin) * (1 if claim.relation == "greater" else -1)
+        held = {"supported": "all", "contradicted": "none of it", "undecided": "not all"}[leaning(row.verdict)]
+        return f"{_differs(manifest, row)}, {held} {'above' if edge > 0 else 'below'} {plus(edge, 'g')}"
     if row.verdict == "undecided":
         return _differs(manifest, row)
     several = any(isinstance(level, list) and len(level) > 1 for level in claim.sides[0].values())

@@ -85,7 +85,8 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 def _panel(axis: Axes, rows: pandas.DataFrame) -> None:
     low, high = limits([0.0, *rows[["mean", "low", "high"]].to_numpy().ravel(), *rows["margin"], *-rows["margin"]])
     for y, row in enumerate(rows.itertuples()):
-        edge = {-1: (low, 0.0), 1: (0.0, high)}.get(row.wanted, (-row.margin, row.margin))
+        beyond = row.margin if np.isfinite(row.margin) else 0.0
+        edge = {-1: (low, -beyond), 1: (beyond, high)}.get(row.wanted, (-row.margin, row.margin))
         if np.isfinite(edge).all():
             axis.fill_betweenx([y - 0.4, y + 0.4], *edge, color=style.FAINT, lw=0, zorder=0)
         estimate(axis, y, row, style.INK)
