@@ -14,12 +14,12 @@ from ablate.config.claim_relations import RELATIONS, Claim, Leveled, Side, holds
 from ablate.config.errors import Problem
 from ablate.config.margin import fraction_of
 from ablate.config.typed_json import parse
+from ablate.format import SPEED
 from ablate.format.settings import is_number
 from ablate.format.suggest import instead
 
 BESIDE = ("metric", "margin", "at")
 NUMBER = "write a number"
-SPEED = {"train/step_seconds": "min", "train/tokens_per_second": "max"}  # of studies with timing=isolated
 
 
 def read_claims(claims: Any, factors: dict[str, list[Any]], at: Any = None) -> tuple[dict[str, Claim], list[Problem]]:
@@ -141,17 +141,16 @@ def _levels(side: Any, factors: dict[str, list[Any]], where: str) -> Iterator[st
 
 
 def _margin(relation: str, margin: Any) -> Iterator[str]:
-    number = fraction_of(margin) if isinstance(margin, str) else margin
-    if margin is None and relation != "equivalent":
-        return
-    if relation in ("diverges_more", "rank_correlates"):
+    equal = relation == "equivalent"
+    number = fraction_of(margin) if equal and isinstance(margin, str) else margin
+    if margin is None:
+        if equal:
+            yield "equivalent needs a margin, the largest difference that does not matter: margin: 0.01, or margin: 2 %"
+    elif relation in ("diverges_more", "rank_correlates"):
         yield f"margin: {relation} takes none; it goes with equivalent, less and greater"
-    elif relation != "equivalent" and (not is_number(margin) or not 0 < margin < float("inf")):
-        yield f"margin: {margin} must be a number above 0: by how much {relation} at least"
-    elif margin is None:
-        yield "equivalent needs a margin, the largest difference that does not matter: margin: 0.01, or margin: 2 %"
     elif not is_number(number) or not 0 < number < float("inf"):
-        yield f"margin: {margin} must be a number above 0, or a share of the training steps as in 2 %"
+        rest = ", or a share of the training steps as in 2 %" if equal else f": by how much {relation} at least"
+        yield f"margin: {margin} must be a number above 0{rest}"
 
 
 def _twice(at: Any, sides: Any) -> Iterator[str]:

@@ -34,11 +34,11 @@ def damaged(groups: Groups, files: Iterable[Path]) -> Iterator[Problem]:
             yield Problem(str(file), f"{call!r} calls a resolver; write the value")
         if isinstance(found, dict) and "hydra" in found and file.parent.name != "experiment":
             yield Problem(str(file), "sets hydra; Hydra's own settings belong on the command line")
-        if isinstance(found, dict) and (entry := elsewhere(found.get("defaults"))):
+        if isinstance(found, dict) and (entry := no_variant(found.get("defaults"))):
             yield Problem(str(file), f"takes {entry!r} from where no variants lie; name a file of its own folder")
 
 
-def elsewhere(defaults: Any) -> str | None:
+def no_variant(defaults: Any) -> str | None:
     """The first entry of a list of defaults that names no variant of a group, NAME or /GROUP: NAME, so that nobody
     would check its file or see that it has changed; or None.
     """

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas
 
-from ablate.config.claims import SPEED
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.normality import normality
 from ablate.evidence.scores import endpoints, is_share, lower_is_better, scores
 from ablate.evidence.sequential import sizes
 from ablate.evidence.statistics import Estimate, correlated, paired, superiority, welch
-from ablate.format import CROSSED
+from ablate.format import CROSSED, SPEED
 from ablate.results.records import Cell, Manifest
 from ablate.results.study import Study
 

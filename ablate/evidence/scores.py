@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.config.claims import SPEED
 from ablate.config.schema import BY_STEPS
 from ablate.evidence.contrasts import strata
 from ablate.evidence.sequential import planned
 from ablate.evidence.statistics import correlated, paired, wilson
 from ablate.evidence.tuned import tuned
+from ablate.format import SPEED
 from ablate.format.settings import flat
 from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Look, Manifest, TaskFacts

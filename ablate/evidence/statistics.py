@@ -82,9 +82,9 @@ def holm(p: np.ndarray, alpha: float) -> np.ndarray:
 
 def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
     """p for the false discovery rate: min over ranks j ≥ i of m·p₍ⱼ₎/j (Benjamini & Hochberg 1995); NaN counts in m."""
-    m = len(p)
-    order = np.argsort(np.where(np.isnan(p), 1.0, p), kind="stable")
-    grown = np.where(np.isnan(p), 1.0, p)[order] * (m / np.arange(1, m + 1))
+    known, m = np.where(np.isnan(p), 1.0, p), len(p)
+    order = np.argsort(known, kind="stable")
+    grown = known[order] * (m / np.arange(1, m + 1))
     adjusted = np.empty(m)
     adjusted[order] = np.minimum(np.minimum.accumulate(grown[::-1])[::-1], 1.0)
     return np.where(np.isnan(p), np.nan, adjusted)

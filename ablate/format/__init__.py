@@ -24,7 +24,7 @@ ACTING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2
 OPEN = ("undecided", "withheld", "none")  # verdicts that say nothing
 CROSSED = ("interaction", "trend")  # kinds of effects that are differences of differences
 PER = "per "  # how the unit of a trend begins
-TIMED = ("train/step_seconds", "train/tokens_per_second")  # metrics of speed
+SPEED = {"train/step_seconds": "min", "train/tokens_per_second": "max"}  # metrics of studies with timing=isolated
 LOOKS = "looks "  # what a verdict begins with that is exploratory
 
 
@@ -76,7 +76,7 @@ def verdict(row: Any) -> str:
         sides = {"interaction": "together than the two alone predict", "trend": f"{named} {row.level.split(', ')[-1]}"}
         side = sides.get(row.kind, named)
         way = f"{'lower' if lower else 'higher'} {side}"
-        timed = row.metric in TIMED and row.kind not in sides
+        timed = row.metric in SPEED and row.kind not in sides
         words = f"{row.verdict} ({('faster' if word == 'better' else 'slower') if timed else way})"
     elif word in ("equivalent", "negligible"):
         words = f"{row.verdict} ({'' if word == 'equivalent' else 'a difference '}within {margin(row)})"

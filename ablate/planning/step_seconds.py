@@ -165,13 +165,6 @@ def step_of(cell: Cell) -> str:
     return json.dumps([cell.task, train, kept["optim"]["_target_"], *parts], sort_keys=True)
 
 
-def shape_of(config: Config) -> str:
-    """All that the time of a step and of an evaluation depends on."""
-    whole = config.as_json()
-    train = {key: whole["train"][key] for key in COSTLY}
-    return json.dumps([train, config.optim._target_, *(whole[key] for key in (*COMPONENTS, "model", "data", "eval"))])
-
-
 def told(cells: Cells) -> str:
     """What to tell of the steps that cells get."""
     each = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import tempfile
 import time
@@ -9,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ablate.config.schema import Config
+from ablate.config.schema import COMPONENTS, Config
 from ablate.execution.fork import start
 from ablate.execution.launcher_words import is_local
 from ablate.execution.makespan import makespan
 from ablate.format import counted, duration
 from ablate.planning.checks.user_code import Failed, apart
 from ablate.planning.runs import Plan, lacks_device
-from ablate.planning.step_seconds import shape_of
+from ablate.planning.step_seconds import COSTLY
 from ablate.results.records import Cell
 from ablate.results.run import Run
 from ablate.results.tables import as_planned
@@ -112,6 +113,13 @@ def speeds_of(cells: list[Cell], others: int) -> list[Speed | None]:
             if shape not in found:
                 found[shape] = measured(cell, Path(folder) / str(len(found)), others, left + EACH) if left > 0 else None
     return [found[shape] for shape in shapes]
+
+
+def shape_of(config: Config) -> str:
+    """All that the time of a step and of an evaluation depends on."""
+    whole = config.as_json()
+    train = {key: whole["train"][key] for key in COSTLY}
+    return json.dumps([train, config.optim._target_, *(whole[key] for key in (*COMPONENTS, "model", "data", "eval"))])
 
 
 def measured(cell: Cell, folder: Path, others: int, seconds: float) -> Speed | None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablate.config.claim_relations import weighed
-from ablate.config.claims import SPEED
 from ablate.config.designs import DESIGNS
 from ablate.config.margin import fraction_of
+from ablate.format import SPEED
 from ablate.results.naming import measured_as
 from ablate.results.records import Cell, Manifest, PlannedRun, UnitRun
 

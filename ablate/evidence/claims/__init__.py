@@ -30,14 +30,14 @@ COLUMNS = [
 def claims(study: Study) -> pandas.DataFrame:
     """A row per claim of a study: side one minus side two, in the metric's unit, and its verdict.
 
-    Registered claims are the family: intervals of level 1 − 0.05/m, Bonferroni-t, over all m that were registered, Holm
-    p.  Claims that were written or edited after results are exploratory: p after Benjamini & Hochberg over all that
-    there were, intervals of 5 % false coverage rate, verdicts that begin with "looks".  The interval decides; `less`
-    and `greater` are about the number itself, whether or not less is better, by more than their margin if they have
-    one.  With `seeds=auto` all levels allow for
-    the looks; `waits` marks what more seeds may decide.  `says` is the finding alone, `sentence` all of it.  A study's
-    tuning, placebo and exchange runs judge no claims.  An interval inside the margin supports `equivalent` "among
-    solved seeds" (of a loss: "among seeds that trained") only, where too many may collapse: see evidence.collapse.
+    Registered claims are the family: intervals of level 1 − 0.05/m, Bonferroni-t, over all m that were registered,
+    Holm p.  Claims that were written or edited after results are exploratory: p after Benjamini & Hochberg over all
+    that there were, intervals of 5 % false coverage rate, verdicts that begin with "looks".  The interval decides;
+    `less` and `greater` are about the number itself, whether or not less is better, by more than their margin if
+    they have one.  With `seeds=auto` all levels allow for the looks; `waits` marks what more seeds may decide.
+    `says` is the finding alone, `sentence` all of it.  A study's tuning, placebo and exchange runs judge no claims.
+    An interval inside the margin supports `equivalent` "among solved seeds" (of a loss: "among seeds that trained")
+    only, where too many may collapse: see evidence.collapse.
     """
     entries = {} if no_evidence(study.manifest) else study.manifest.claims or {}
     found = {name: _found(study, name, entry.claim) for name, entry in entries.items()}

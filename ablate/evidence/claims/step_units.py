@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ablate.config.claims import SPEED
 from ablate.evidence.contrasts import Contrast
 from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.estimates import Scored
 from ablate.evidence.step_equivalents import Slope, Worth, shares, slopes, within, worth
+from ablate.format import SPEED
 from ablate.results.study import Study
 
 
