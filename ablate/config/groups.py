@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
 CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
 EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
+FIGURES = PACKAGE.parent / "analysis" / "figures" / "kinds"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,12 @@ def experiments(config_dir: str | None = None) -> dict[str, Path]:
     """Every study file by name, the project's and those of `experiment/` in a folder of the user's."""
     folders = [EXPERIMENTS, *([Path(config_dir) / "experiment"] if config_dir else [])]
     return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}
+
+
+@functools.cache
+def figures() -> list[str]:
+    """The kinds of figures that the analysis draws, by the files that hold them: nothing of it is imported here."""
+    return sorted(file.stem for file in FIGURES.glob("[!_]*.py"))
 
 
 @functools.cache

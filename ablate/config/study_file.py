@@ -1,4 +1,4 @@
-"""Study files: `+experiment=NAME` turned into plain overrides; question, claims and tier are kept for the manifest.
+"""Study files: `+experiment=NAME` turned into plain overrides; texts, claims and tier are kept for the manifest.
 
 Order: the file, then its tier, then the command line, which wins; a key given alone beats what a group sets.
 """
@@ -18,12 +18,17 @@ from yaml import YAMLError
 from ablate.config.claim_relations import Claim
 from ablate.config.claims import read_claims
 from ablate.config.errors import Corrupt, Problem
-from ablate.config.groups import Groups
+from ablate.config.groups import Groups, figures
 from ablate.config.plain_yaml import calls, read_plain, unread
 from ablate.config.schema import KEYS
 from ablate.format.suggest import instead, nearest
 
-OWN = ("question", "factors", "claims", "at", "tiers")
+TEXTS = {  # of a study file, for its readers alone: what each must be
+    "question": "must be a sentence",
+    "published": "must be a line of text, the published numbers as people read them",
+    "figure": "must be the name of a kind of figure",
+}
+OWN = (*TEXTS, "factors", "claims", "at", "tiers")
 REFUSED = {
     "hydra": "Hydra's own settings belong on the command line",
     "defaults": "a study file lists none; write groups as keys, such as norm: rms",
@@ -114,19 +119,27 @@ def _merged(name: str, file: str, content: dict[str, Any], rest: list[str], read
     made = entries | (own if tier or other or "study" not in entries else {}) | tiered
     placed = [text for key, text in made.items() for text in given.get(key, [text])]
     typed = [text for key, texts in given.items() if key not in made for text in texts]
-    kept = {"experiment": name, "question": content.get("question")}
-    if not isinstance(kept["question"], str | None):
-        problems.append(Problem(f"{file}: question", "must be a sentence"))
+    kept, unfit = _texts(file, content)
     return Asked(
         [*placed, *typed],
         name,
         file,
-        kept,
+        {"experiment": name, **kept},
         claims,
         bool((given.keys() | tiered.keys()) & (levels.keys() | {"zip", "design"})),
-        reader.problems + problems + found,
+        reader.problems + problems + unfit + found,
         frozenset(made.keys() - given.keys()),
     )
+
+
+def _texts(file: str, content: dict[str, Any]) -> tuple[dict[str, str | None], list[Problem]]:
+    """The texts of a file, each as one line, and what is wrong with them."""
+    given = {key: content[key] for key in TEXTS if content.get(key) is not None}
+    problems = [Problem(f"{file}: {key}", TEXTS[key]) for key, text in given.items() if not isinstance(text, str)]
+    found = {key: " ".join(text.split()) for key, text in given.items() if isinstance(text, str)}
+    if (figure := found.get("figure")) and figure not in figures():
+        problems.append(Problem(f"{file}: figure", f"{figure}: no such figure; {instead(figure, figures())}"))
+    return dict.fromkeys(TEXTS) | found, problems
 
 
 def _digest(changes: list[str]) -> str:

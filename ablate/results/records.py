@@ -239,6 +239,8 @@ class Manifest(Record):
     units: dict[str, list[str]]
     experiment: str | None = later(default=None)
     question: str | None = later(default=None)
+    published: str | None = later(default=None)  # the numbers that the study tests again, as people read them
+    figure: str | None = later(default=None)  # the kind that mirrors the paper's
     placebo_of: str | None = later(default=None)
     exchange_of: str | None = later(default=None)
     aliases: Aliases = dataclasses.field(default_factory=Aliases)

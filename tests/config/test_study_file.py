@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
-from ablate.config.groups import experiments, first_line, groups, read_groups
+from ablate.config.groups import experiments, figures, first_line, groups, read_groups
 from ablate.config.study_file import read_study, value_text
 from ablate.config.typed_json import plain
 from ablate.planning.plan import Plan, PlanError, plan_study
@@ -22,6 +22,7 @@ from ablate.planning.units import record
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
+from analysis.figures import KINDS
 
 BASE: dict[str, Any] = {
     "study": "glu",
@@ -110,6 +111,21 @@ def test_the_manifest_and_the_plan_say_what_was_asked(folder):
     shown = preview(planned)
     for line in (f"question: {BASE['question']}", "tier: tall", "1 claim, registered: written before any result"):
         assert line in shown.splitlines()
+
+
+def test_a_file_names_published_numbers_and_the_figure_that_mirrors_the_papers(folder):
+    study = folder.plan().study.name
+    folder.write(published="table 1: GLU 1.95,\n\nReGLU 1.94", figure="effects")
+    planned = folder.plan()
+    assert planned.study.name == study, "what only people read makes no other study"
+    record(planned)
+    manifest = read_manifest(folder.results, "glu")
+    assert (manifest.published, manifest.figure) == ("table 1: GLU 1.95, ReGLU 1.94", "effects")
+    assert "published: table 1: GLU 1.95, ReGLU 1.94" in preview(planned).splitlines()
+
+
+def test_the_figures_that_a_file_may_name_are_those_that_are_drawn():
+    assert set(figures()) == set(KINDS)
 
 
 def test_presets_nested_keys_references_and_awkward_words_reach_the_configuration(folder):
@@ -256,6 +272,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"defaults": ["norm"]}, "mine.yaml: defaults: a study file lists none"),
     ({"tier": "tall"}, "mine.yaml: tier: belongs on the command line: tier=NAME"),
     ({"question": 3}, "mine.yaml: question: must be a sentence"),
+    ({"published": {"ffn": 1.6}}, "mine.yaml: published: must be a line of text"),
+    ({"figure": ["effects"]}, "mine.yaml: figure: must be the name of a kind of figure"),
+    ({"figure": "efects"}, "mine.yaml: figure: efects: no such figure; did you mean effects?"),
+    ({"figure": "__init__"}, "mine.yaml: figure: __init__: no such figure"),
     ({"tiers": {"tall": 3}}, "mine.yaml: tiers: must be a mapping of mappings"),
     ({"tiers": {"tall": {"scael": "base"}}}, "mine.yaml: tiers.tall.scael: no such key; did you mean scale?"),
     ({"claims": {"a": {"less": [{"ffn": "mlp"}, {"ffn": "glu"}]}}}, "mine.yaml: claims.a: less: ffn has no level glu"),
