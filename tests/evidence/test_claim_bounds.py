@@ -67,6 +67,10 @@ def test_what_stays_below_a_margin_allows_for_collapses(tmp_path):
     for fallen in ("ln", "rms"):
         for found in judged(fallen, 8, fallen=fallen):
             assert found.verdict == "undecided", "of a difference that holds a collapsed run nothing is small"
+            assert "1 of 8 seeds collapsed" in found.note
+    few = judged("few", 4)
+    assert "all above −0.1" in few[0].says and "all below +0.1" in few[1].says
+    assert judged("one", 1)[1].says.endswith(", to be below +0.1")
 
 
 def by_length(study: Study) -> Study:

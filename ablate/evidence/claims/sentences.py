@@ -144,17 +144,21 @@ def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
     """`less`, `greater`, and their like: which way the metric moves, or the interval; with a margin where it lies."""
     if claim.margin is not None:
         sign, side = EDGES[claim.relation]
-        held = {"supported": "all", "contradicted": "none of it", "undecided": "not all"}[_held(row)]
-        return f"{_differs(manifest, claim, row)}, {held} {side} {plus(sign * float(claim.margin), 'g')}"
+        edge = sign * float(claim.margin)
+        return f"{_differs(manifest, claim, row)}, {_lies(row, edge, side)} {side} {plus(edge, 'g')}"
     if row.verdict == "undecided" or len(claim.metrics) > 1:
         return _differs(manifest, claim, row)
     several = any(isinstance(level, list) and len(level) > 1 for level in claim.sides[0].values())
     return moved(manifest, row, row.side, f" against {row.against}", several)
 
 
-def _held(row: Any) -> str:
-    """The verdict alone; whom it holds for stands beside."""
-    return leaning(row.verdict).partition(" ")[0]
+def _lies(row: Any, edge: float, side: str) -> str:
+    """How much of an interval lies on a side of a number, whatever else keeps a claim from being supported."""
+    if not math.isfinite(row.low):
+        return "to be"
+    below, above = row.high < edge, row.low > edge
+    own, other = (below, above) if side == "below" else (above, below)
+    return "all" if own else "none of it" if other else "not all"
 
 
 def _differs(manifest: Manifest, claim: Claim, row: Any) -> str:
@@ -170,7 +174,8 @@ def _equivalent(manifest: Manifest, claim: Claim, row: Any) -> str:
     share = f"{asked} of the training steps" if fraction_of(asked) is not None else ""
     known = bounds(float(f"{row.margin:.3g}"), math.nan)
     margin = f"{known} ({share})" if known and share else known or f"±{share}"
-    how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[_held(row)]
+    held = leaning(row.verdict).partition(" ")[0]  # whom it holds for stands beside
+    how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[held]
     how = how if math.isfinite(row.low) else "to be inside"
     return f"{_differs(manifest, claim, row)}, {how} {margin}"
 
