@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
     from analysis.case import Case
 
-COMMANDS = {"export": "analysis.cli.export", "verify": "analysis.cli.verify"}
+COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify", "gallery")}
 EPILOG = """also:
   ablate analyse export [STUDY]     runs.csv and curves.parquet, to go on with elsewhere
   ablate analyse verify FILE        whether a figure still matches the results on disk
+  ablate analyse gallery [FOLDER]   figures, findings and gallery of the studies in experiments/results, anew
 """
 LINES = 16  # effects that are printed; all are in the files
 NOTES = 12
@@ -84,15 +85,10 @@ def _said(case: Case) -> list[str]:
 def _effects(table: pandas.DataFrame) -> list[str]:
     """The verdicts of a table of effects, the first of many."""
     from ablate import evidence
+    from analysis.writing.sentences import effect_lines
 
-    shown = evidence.headline(table)
-    places = format.decimals((shown["high"] - shown["low"]) / 2)
-    lines = [
-        f"{row.label}  {format.span(row.mean, row.low, row.high, places)}  {format.over(row)}  "
-        + "; ".join(filter(None, (format.verdict(row) + evidence.assuming(row), evidence.also_words(row.also))))
-        for row in shown.head(LINES).itertuples()
-    ]
-    return [*lines, *_more(len(shown) - LINES, "effect")]
+    lines = effect_lines(evidence.headline(table))
+    return [*lines[:LINES], *_more(len(lines) - LINES, "effect")]
 
 
 def _more(count: int, noun: str) -> list[str]:

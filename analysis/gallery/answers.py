@@ -1,0 +1,43 @@
+"""What a figure answers, in one line: from the verdicts on claims, or on effects where nothing was claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ablate import evidence, format
+from analysis.case import Case
+from analysis.writing.sentences import finding
+
+ORDER = ("supported", "contradicted", "better", "worse", "equivalent", "negligible", "undecided", "withheld")
+
+
+def answer(case: Case, figure: str = "") -> str:
+    """The answer of a figure of a study; of one that is neither of claims nor of effects, that of the study."""
+    return (of_claims(case) if figure != "effects" else "") or of_effects(case)
+
+
+def of_claims(case: Case) -> str:
+    """The first decided claim, else the first, with its verdict, and how all of them stand; "" without claims."""
+    rows = list(case.claims.itertuples(index=False))
+    if not rows:
+        return ""
+    first = next((row for row in rows if format.leaning(row.verdict) in evidence.DECIDED), rows[0])
+    return f"{first.says}: {first.verdict}{_standing('claims', [row.verdict for row in rows])}."
+
+
+def of_effects(case: Case) -> str:
+    """The decided effect that is the least likely by chance, else any, and how all of them stand."""
+    shown = evidence.headline(case.effects)
+    known = shown.sort_values("p", kind="stable")
+    rows = [*known[known["verdict"].map(format.leaning).isin(evidence.DECIDED)].itertuples(), *known.itertuples()]
+    if not rows:
+        return "nothing is compared."
+    return f"{finding(case.study.manifest, rows[0])}{_standing('effects', shown['verdict'])}."
+
+
+def _standing(noun: str, verdicts: Iterable[str]) -> str:
+    """How many there are of each verdict, in parentheses; nothing of a single one."""
+    words = [format.leaning(word) for word in verdicts]
+    counts = {word: words.count(word) for word in sorted(set(words), key=lambda word: (*ORDER, *words).index(word))}
+    told = format.listed(f"{count} {word}" for word, count in counts.items())
+    return f" (of {len(words)} {noun} {told})" * (len(words) > 1)
