@@ -85,10 +85,15 @@ def _said(case: Case) -> list[str]:
 def _effects(table: pandas.DataFrame) -> list[str]:
     """The verdicts of a table of effects, the first of many."""
     from ablate import evidence
-    from analysis.writing.sentences import effect_lines
 
-    lines = effect_lines(evidence.headline(table))
-    return [*lines[:LINES], *_more(len(lines) - LINES, "effect")]
+    shown = evidence.headline(table)
+    places = format.decimals((shown["high"] - shown["low"]) / 2)
+    lines = [
+        f"{row.label}  {format.span(row.mean, row.low, row.high, places)}  {format.over(row)}  "
+        + "; ".join(filter(None, (format.verdict(row) + evidence.assuming(row), evidence.also_words(row.also))))
+        for row in shown.head(LINES).itertuples()
+    ]
+    return [*lines, *_more(len(shown) - LINES, "effect")]
 
 
 def _more(count: int, noun: str) -> list[str]:

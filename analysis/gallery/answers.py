@@ -6,8 +6,10 @@ from collections.abc import Iterable
 
 from ablate import evidence, format
 from analysis.case import Case
+from analysis.gallery.verdicts import is_decided
 from analysis.writing.sentences import finding
 
+MANY = 8  # effects of which no single one is the answer
 ORDER = ("supported", "contradicted", "better", "worse", "equivalent", "negligible", "undecided", "withheld")
 
 
@@ -21,18 +23,22 @@ def of_claims(case: Case) -> str:
     rows = list(case.claims.itertuples(index=False))
     if not rows:
         return ""
-    first = next((row for row in rows if format.leaning(row.verdict) in evidence.DECIDED), rows[0])
+    first = next((row for row in rows if is_decided(row.verdict)), rows[0])
     return f"{first.says}: {first.verdict}{_standing('claims', [row.verdict for row in rows])}."
 
 
 def of_effects(case: Case) -> str:
-    """The decided effect that is the least likely by chance, else any, and how all of them stand."""
+    """The decided effect with the smallest p, else any, and how all of them stand; of many, which are better."""
     shown = evidence.headline(case.effects)
     known = shown.sort_values("p", kind="stable")
-    rows = [*known[known["verdict"].map(format.leaning).isin(evidence.DECIDED)].itertuples(), *known.itertuples()]
+    rows = [*known[known["verdict"].map(is_decided)].itertuples(), *known.itertuples()]
     if not rows:
         return "nothing is compared."
-    return f"{finding(case.study.manifest, rows[0])}{_standing('effects', shown['verdict'])}."
+    if len(shown) <= MANY:
+        return f"{finding(case.study.manifest, rows[0])}{_standing('effects', shown['verdict'])}."
+    better = shown[shown["verdict"].map(format.leaning) == "better"].sort_values("p", kind="stable")["label"]
+    named = f"; better: {format.first_of(better, MANY)}" * bool(len(better))
+    return f"{_standing('effects', shown['verdict']).strip(' ()')}{named}."
 
 
 def _standing(noun: str, verdicts: Iterable[str]) -> str:

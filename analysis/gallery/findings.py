@@ -11,8 +11,8 @@ from analysis.gallery import verdicts
 from analysis.gallery.kept import BY_HAND, FIGURES, RESULTS, StudyFile, Trained
 from analysis.writing import tables
 from analysis.writing.sections import counts
-from analysis.writing.sentences import effect_lines, where
-from analysis.writing.sheet import inline, paragraph
+from analysis.writing.sentences import where
+from analysis.writing.sheet import Sheet, inline, markdown, paragraph
 
 SHEETS = ("claims", "effects", "cells")
 
@@ -51,7 +51,7 @@ def _section(file: StudyFile, trained: Trained) -> Iterator[str]:
     yield trained.words or f"(In words: nothing yet; they belong into `{missing}`.)"
 
 
-def sheets(case: Case) -> list[tables.Sheet]:
+def sheets(case: Case) -> list[Sheet]:
     """The tables for reading that stand beside the figures."""
     return [each for each in tables.sheets(case) if each.name in SHEETS]
 
@@ -71,10 +71,13 @@ def cost(case: Case) -> str:
 def _effects(case: Case) -> str:
     """The decided effects, and how many there are in all."""
     every = evidence.headline(case.effects)
-    told = every[every["verdict"].map(format.leaning).isin(evidence.DECIDED)]
+    told = every[every["verdict"].map(verdicts.is_decided)]
+    how = next(iter(told["assumes"]), "") if told["assumes"].nunique() == 1 else ""  # said once for all
     standing = evidence.standing(case.study, case.effects, case.claims)
-    said = f"Effects, {len(told)} of {len(every)} decided" + f"; {standing}" * bool(standing)
-    return _listed(said, effect_lines(told))
+    said = ", ".join(filter(None, [f"Effects, {len(told)} of {len(every)} decided", how]))
+    shown = tables.effects_sheet(case._replace(effects=told.assign(assumes="") if how else told))
+    rows = markdown(shown._replace(notes=[])).rstrip("\n") if len(told) else ""
+    return "\n\n".join(filter(None, [f"**{inline('; '.join(filter(None, [said, standing])))}**", rows]))
 
 
 def _fact(name: str, text: str) -> str:
@@ -82,5 +85,4 @@ def _fact(name: str, text: str) -> str:
 
 
 def _listed(heading: str, lines: list[str]) -> str:
-    end = ":" if lines else "."
-    return "\n".join([f"**{inline(heading)}**{end}", "", *(f"- {paragraph(line.strip())}" for line in lines)]).strip()
+    return "\n".join([f"**{inline(heading)}**", "", *(f"- {paragraph(line.strip())}" for line in lines)])

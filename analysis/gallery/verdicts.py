@@ -49,9 +49,14 @@ def _judged(kind: str, rows: pandas.DataFrame) -> Judged:
     return Judged(kind, words, not rows["unadjusted"].any(), assumed)
 
 
+def is_decided(verdict: str) -> bool:
+    """Whether a verdict says something, be it of the seeds that trained alone."""
+    return format.leaning(verdict).partition(" among ")[0] in evidence.DECIDED
+
+
 def decided(verdicts: Iterable[str]) -> int:
     """How many verdicts say something."""
-    return sum(word in evidence.DECIDED for word in verdicts)
+    return sum(map(is_decided, verdicts))
 
 
 def page(cases: Iterable[Case]) -> str:
@@ -82,15 +87,15 @@ def _words(found: list[Judged]) -> list[str]:
 
 def _expected(kept: list[Judged]) -> str:
     level, said = evidence.ALPHA, sum(decided(each.verdicts) for each in kept)
-    most = f"{level * len(kept):.2g}"
+    most, families = f"{level * len(kept):.2g}", "family" if len(kept) == 1 else "families"
     return (
-        f"In a family the chance of any false verdict is at most {level:.0%}, however many it holds: each of its m "
-        f"intervals misses the truth with a chance of at most {level:g}/m, and a verdict is false only where its "
-        f"interval misses. So of {format.counted(len(kept), 'family').replace('familys', 'families')} at most {level:g} "
-        f"× {len(kept)} = {most} are to be expected with a false verdict in them, and at most {most} false ones among "
-        f"all {format.counted(said, 'decided verdict')} of these families together. What is undecided or withheld "
-        f"says nothing, and cannot be false; it is no evidence of equality either."
-    ).replace("5%", "5 %")
+        f"In a family the chance of any false verdict is at most {format.rough(level)}, however many it holds: each of "
+        f"its m intervals misses the truth with a chance of at most {level:g}/m, and a verdict is false only where its "
+        f"interval misses. So of {len(kept)} {families} at most {level:g} × {len(kept)} = {most} are to be expected "
+        f"with a false verdict in them, and at most {most} false ones among all "
+        f"{format.counted(said, 'decided verdict')} of these families together. What is undecided or withheld says "
+        f"nothing, and cannot be false; it is no evidence of equality either."
+    )
 
 
 def _unadjusted(open_: list[Judged]) -> str:
@@ -115,7 +120,7 @@ def _grounds(found: list[Judged]) -> str:
     assumed = sum(each.assumed for each in found)
     normal = (
         f" {format.counted(assumed, 'verdict')} hold{'s' * (assumed == 1)} only if differences over seeds are roughly "
-        f"normal: of so few seeds that cannot be checked."
+        f"normal, which so few seeds cannot show, or about which the check raised a doubt."
     ) * bool(assumed)
     return (
         f"These are errors by the chance of seeds alone, at the sizes, steps and data that each study names.{normal} "

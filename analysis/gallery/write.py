@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas
+
 from ablate.config.errors import Refused
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
@@ -55,7 +57,7 @@ def texts(root: Path, files: list[StudyFile]) -> dict[Path, str]:
     }
 
 
-def study_texts(case: Case, tables: dict[str, pictures.pandas.DataFrame]) -> dict[Path, str]:
+def study_texts(case: Case, tables: dict[str, pandas.DataFrame]) -> dict[Path, str]:
     """Beside a study's figures: what they plot, and the tables for reading."""
     plotted = {f"{name}.csv": pictures.plotted(table) for name, table in tables.items()}
     sheets = {f"{each.name}.md": markdown(each) for each in findings.sheets(case)}

@@ -26,16 +26,6 @@ def sentences(case: Case, table: pandas.DataFrame | None = None) -> list[str]:
     return [sentence(manifest, row, sides.get(row.label)) for row in shown.itertuples()]
 
 
-def effect_lines(table: pandas.DataFrame) -> list[str]:
-    """A line per row of effects: "norm: rms − ln  +0.0036 [+0.0021, +0.0052]  n = 64  worse (higher loss)"."""
-    places = format.decimals((table["high"] - table["low"]) / 2)
-    return [
-        f"{row.label}  {format.span(row.mean, row.low, row.high, places)}  {format.over(row)}  "
-        + "; ".join(filter(None, (format.verdict(row) + evidence.assuming(row), evidence.also_words(row.also))))
-        for row in table.itertuples()
-    ]
-
-
 def sentence(manifest: Manifest, row: Any, contrast: evidence.Contrast | None = None) -> str:
     """One row of effects in words: "swiglu in place of mlp lowers the test loss by 0.053 nats per byte [0.027, …] (…)."
 

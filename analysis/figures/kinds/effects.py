@@ -19,6 +19,7 @@ from analysis.figures.kind import MOST, Kind, Page
 
 PAGE = 48  # rows that one page holds, where each factor is named once, above its rows
 CLOSE = 0.155  # inches between so many rows
+REASON = 40  # characters of one line there
 
 COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
 
@@ -45,7 +46,8 @@ def _results(rows: pandas.DataFrame) -> list[str]:
     found = []
     for row in rows.itertuples():
         if not row.drawn:
-            found.append(f"{row.verdict}: {row.note}")
+            told = f"{row.verdict}: {row.note}"
+            found.append(told if len(rows) <= MOST or len(told) <= REASON else row.verdict)
             continue
         n = f"  n = {row.n}" * several
         note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
@@ -70,6 +72,7 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
     grey = grey or "".join(f"; margin: {format.bounds(math.nan, size)}" for size in steps)
     grey += "; arrow: the effect lies beyond the axis" * bool((rows["mean"].abs() > _cap(rows[rows["drawn"]])).any())
+    grey += "; withheld without a reason: effects.csv has it" * bool(rows["result"].eq("withheld").any())
     told = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest)]
     return [f"{how}{seeds}, {pairing}; filled: decided{captions.assuming(known)}{grey}", *told]
 
@@ -135,15 +138,16 @@ def _cap(known: pandas.DataFrame) -> float:
 
 
 def _effect(axis: Axes, y: float, row: Any, cap: float, colour: str) -> None:
+    if abs(row.mean) > cap:
+        axis.plot(math.copysign(cap, row.mean), y, "<" if row.mean < 0 else ">", color=colour, ms=4.5, clip_on=False)
+        return
     if math.isfinite(row.low):
         ends = np.clip([row.low, row.high], -cap, cap)
         axis.plot(ends, [y, y], color=colour, lw=1.4, solid_capstyle="butt")
         for end, true, arrow in zip(ends, (row.low, row.high), "<>", strict=True):
             axis.plot(end, y, marker="|" if end == true else arrow, color=colour, ms=4, clip_on=False)
     inside = colour if row.verdict in evidence.DECIDED else "white"
-    at = min(max(row.mean, -cap), cap)
-    shape = "o" if at == row.mean else "<" if at < 0 else ">"
-    axis.plot(at, y, shape, ms=4.5, color=colour, markerfacecolor=inside, zorder=3, clip_on=shape == "o")
+    axis.plot(row.mean, y, "o", ms=4.5, color=colour, markerfacecolor=inside, zorder=3)
 
 
 KIND = Kind("every effect with its interval and verdict", table, draw, PAGE)
