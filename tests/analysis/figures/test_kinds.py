@@ -130,6 +130,8 @@ CLAIMS = {
     "lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}]),
     "near": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
     "late": claim(False, greater=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
+    "no_more": claim(not_greater=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
+    "no_less": claim(not_less=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
     "safe": claim(diverges_more=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
     "theirs": claim(rank_correlates=[{"ffn": FFN}, PUBLISHED]),
 }
@@ -434,7 +436,7 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     given = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims=CLAIMS)
     table, judged = table_of("claims", given), evidence.claims(given.study)
     assert np.allclose(table[["mean", "low", "high"]], judged[["mean", "low", "high"]], equal_nan=True)
-    assert list(table["wanted"]) == [-1, 0, 1, 1, 1] and table["facet"].nunique() == 3
+    assert list(table["wanted"]) == [-1, 0, 1, -1, 1, 1, 1] and table["facet"].nunique() == 3
     change = score(given, ffn="swiglu") - score(given, ffn="mlp")
     assert np.isclose(table["mean"][0], change.mean())
     figure = drawn("claims", given)
@@ -444,6 +446,8 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     bands = [each.get_paths()[0].get_extents() for each in grey]
     assert bands[0].x1 == 0 and bands[0].x0 < table["low"][0]  # less: all below zero
     assert np.allclose([bands[1].x0, bands[1].x1], [-0.02, 0.02]) and bands[2].x0 == 0
+    assert bands[3].x1 == 0.02 and bands[3].x0 == bands[0].x0  # not greater: all below the margin
+    assert bands[4].x0 == -0.02 and bands[4].x1 == bands[2].x1
     assert "late: gelu − mlp, post hoc" in texts(figure) and table["verdict"][0] in texts(figure)
 
 
