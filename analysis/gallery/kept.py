@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from ablate.config.errors import Refused
 from ablate.config.groups import by_value
 from ablate.config.plain_yaml import read_plain
-from ablate.results.kept_tables import read_tables
+from ablate.results.choose import refusing
+from ablate.results.kept_tables import holds_tables, read_tables
 from ablate.results.records import Manifest
 from analysis.case import Case, case_of
 
@@ -77,13 +78,12 @@ def _study_file(name: str, content: dict[str, Any], every: list[Trained]) -> Stu
 
 
 def _trained(folder: Path) -> Trained:
-    if not (folder / "manifest.json").is_file():
-        raise Refused(f"{folder} is no study: it has no manifest.json; remove it, or train its study again")
+    if not holds_tables(folder):
+        raise Refused(f"{folder} holds no tables of a study; remove it, or write them anew with ablate studies")
     words = folder / BY_HAND
     try:
         text = words.read_text(encoding="utf-8").strip() if words.exists() else ""
-        return Trained(case_of(read_tables(folder), folder), text)
     except UnicodeDecodeError:
         raise Refused(f"{words} is no text in UTF-8") from None
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise Refused(f"{folder} is damaged ({type(error).__name__}: {error})") from None
+    with refusing(folder):
+        return Trained(case_of(read_tables(folder), folder), text)
