@@ -1,4 +1,4 @@
-"""`ablate analyse gallery`: what the committed tables say, drawn and written; on small studies whose numbers are known."""
+"""`ablate analyse gallery`: what committed tables say, drawn and written; on small studies whose numbers are known."""
 
 from __future__ import annotations
 
