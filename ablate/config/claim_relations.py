@@ -9,7 +9,9 @@ from ablate.config.margin import fraction_of
 from ablate.config.typed_json import Record, later, record
 from ablate.format.settings import is_number
 
-RELATIONS = ("less", "greater", "equivalent", "diverges_more", "rank_correlates")
+BOUNDED = ("equivalent", "not_greater", "not_less")  # a difference within a margin, which each of them needs
+DIFFERENCES = ("less", "greater", *BOUNDED)  # of two means
+RELATIONS = (*DIFFERENCES, "diverges_more", "rank_correlates")
 
 Number = int | float
 Level = str | int | float | bool | None  # of a factor
@@ -23,17 +25,20 @@ class Claim(Record):
     """One relation between two sides, as in {less: [{ffn: swiglu}, {ffn: [mlp, gelu]}]}.
 
     rank_correlates  several levels of one factor, and the number that was published for each
-    margin           of `equivalent`: in the metric's unit, or "2 %" of the training steps; of `less` and `greater`: by
-                     how much at least, in the metric's unit
+    metric           that of both sides, or of two, in this order
+    margin           in the metric's unit: of `less` and `greater` by how much at least, of `not_greater` and `not_less`
+                     by how much at most, of `equivalent` either way, which takes "2 %" of the training steps, too
     at               levels of factors that no side names
     """
 
     less: Sides | None = later()
     greater: Sides | None = later()
     equivalent: Sides | None = later()
+    not_greater: Sides | None = later()
+    not_less: Sides | None = later()
     diverges_more: Sides | None = later()
     rank_correlates: tuple[Side, list[Number]] | None = later()
-    metric: str | None = later()
+    metric: str | tuple[str, str] | None = later()
     margin: Number | str | None = later()
     at: Side = later(default={})
 
@@ -57,6 +62,11 @@ class Claim(Record):
         return [{factor: level} for level in levels_of(levels)]
 
     @property
+    def metrics(self) -> list[str]:
+        """The metrics that it names: none, one, or side one's and side two's."""
+        return [self.metric] if isinstance(self.metric, str) else list(self.metric or ())
+
+    @property
     def flaw(self) -> str | None:
         """What it has and cannot have, whatever study it is of, as the end of a sentence; None where it is sound."""
         if len(self.relations) != 1:
@@ -65,10 +75,12 @@ class Claim(Record):
             len(self.published)
         ]:
             return "does not rank one factor's levels by as many published numbers"
-        if self.equivalent and not (is_number(self.margin) or fraction_of(self.margin)):
-            return f"has the margin {self.margin!r}, which is no number and no share of the steps"
-        if (self.less or self.greater) and not (self.margin is None or is_number(self.margin)):
-            return f"has the margin {self.margin!r}, which is no number"
+        if self.relation not in DIFFERENCES:
+            return "has two metrics, which only differences have" if len(self.metrics) > 1 else None
+        share = self.equivalent and fraction_of(self.margin)
+        if not (is_number(self.margin) or share or (self.margin is None and self.relation not in BOUNDED)):
+            told = "which is no number" + " and no share of the steps" * bool(self.equivalent)
+            return f"has the margin {self.margin!r}, {told}"
         return None
 
     @property

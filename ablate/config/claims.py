@@ -10,11 +10,22 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ablate.config.claim_relations import RELATIONS, Claim, Leveled, Side, holds, levels_of, sides_of, weighed
+from ablate.config.claim_relations import (
+    BOUNDED,
+    DIFFERENCES,
+    RELATIONS,
+    Claim,
+    Leveled,
+    Side,
+    holds,
+    levels_of,
+    sides_of,
+    weighed,
+)
 from ablate.config.errors import Problem
 from ablate.config.margin import fraction_of
 from ablate.config.typed_json import parse
-from ablate.format import SPEED
+from ablate.format import SPEED, listed
 from ablate.format.settings import is_number
 from ablate.format.suggest import instead
 
@@ -60,21 +71,30 @@ def metric_problems(
     known |= SPEED.keys() if timed else set()
     found = []
     for name, claim in claims.items():
-        if claim.metric is None:
-            continue
-        plain, _, length = claim.metric.partition("@")
-        if plain in SPEED and not timed:
-            found.append(Problem(f"claims.{name}", f"{plain} is compared of runs with timing=isolated alone; write it"))
-        elif plain in SPEED and isinstance(claim.margin, str):
-            message = f"margin: {claim.margin} is a share of the training steps, which is worth no {plain}; {NUMBER}"
-            found.append(Problem(f"claims.{name}", message))
-        elif plain not in known or (length and plain in SPEED):
-            message = f"no such metric: {claim.metric}; {instead(plain, sorted(known | SPEED.keys()))}"
-            found.append(Problem(f"claims.{name}", message))
-        elif length and length not in map(str, lengths):
-            message = f"metric: nothing is tested at length {length}; add it to eval.lengths"
-            found.append(Problem(f"claims.{name}", message))
+        wrong = [message for metric in claim.metrics for message in _metric_of(claim, metric, known, lengths, timed)]
+        wrong = wrong or _unlike(claim.metrics)
+        found += [Problem(f"claims.{name}", message) for message in wrong]
     return found
+
+
+def _metric_of(claim: Claim, metric: str, known: set[str], lengths: list[int], timed: bool) -> Iterator[str]:
+    """What is wrong with a metric that a claim names."""
+    plain, _, length = metric.partition("@")
+    if plain in SPEED and not timed:
+        yield f"{plain} is compared of runs with timing=isolated alone; write it"
+    elif plain in SPEED and isinstance(claim.margin, str):
+        yield f"margin: {claim.margin} is a share of the training steps, which is worth no {plain}; {NUMBER}"
+    elif plain not in known or (length and plain in SPEED):
+        yield f"no such metric: {metric}; {instead(plain, sorted(known | SPEED.keys()))}"
+    elif length and length not in map(str, lengths):
+        yield f"metric: nothing is tested at length {length}; add it to eval.lengths"
+
+
+def _unlike(metrics: list[str]) -> list[str]:
+    """Why two metrics cannot be subtracted; nothing of one metric at two lengths, whose unit and direction is one."""
+    names = [metric.partition("@")[0] for metric in metrics]
+    told = f"metric: {' and '.join(metrics)} are not one metric at two lengths, and have no difference"
+    return [told] if len(set(names)) > 1 else []
 
 
 def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
@@ -89,16 +109,31 @@ def _claim(claim: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
         many = f"has {' and '.join(relations)}; make two claims of them"
         yield many if relations else f"has no relation; write one of {', '.join(RELATIONS)}"
         return
-    yield from _sides(relations[0], claim[relations[0]], factors)
+    pair = isinstance(claim.get("metric"), list)
+    yield from _sides(relations[0], claim[relations[0]], factors, pair)
     yield from _margin(relations[0], claim.get("margin"))
     if "at" in claim:
         yield from _levels(claim["at"], factors, "at")
         yield from _twice(claim["at"], claim[relations[0]])
     if "metric" in claim and relations[0] == "diverges_more":
         yield "metric: diverges_more counts runs that diverge; leave it out"
+    elif pair:
+        yield from _pair(relations[0], claim["metric"], claim.get("margin"))
 
 
-def _sides(relation: str, sides: Any, factors: dict[str, list[Any]]) -> Iterator[str]:
+def _pair(relation: str, metrics: list[Any], margin: Any) -> Iterator[str]:
+    """What is wrong with the metrics of side one and of side two."""
+    if relation not in DIFFERENCES:
+        yield f"metric: {relation} ranks by one metric; two go with {listed(DIFFERENCES)}"
+    elif len(metrics) != 2 or not all(isinstance(metric, str) for metric in metrics):
+        yield f"metric: {metrics} must be one metric, or that of side one and that of side two: [ONE, OTHER]"
+    elif metrics[0] == metrics[1]:
+        yield f"metric: both are {metrics[0]}; write it once"
+    elif fraction_of(margin) is not None:
+        yield f"margin: {margin} is a share of the training steps, which is worth more of one metric; {NUMBER}"
+
+
+def _sides(relation: str, sides: Any, factors: dict[str, list[Any]], pair: bool) -> Iterator[str]:
     if not isinstance(sides, list) or len(sides) != 2:
         yield f"{relation} compares two sides; write {relation}: [SIDE, SIDE]"
     elif relation == "rank_correlates":
@@ -106,7 +141,7 @@ def _sides(relation: str, sides: Any, factors: dict[str, list[Any]]) -> Iterator
     else:
         for side in sides:
             yield from _levels(side, factors, relation)
-        if sides[0] == sides[1]:
+        if sides[0] == sides[1] and not pair:  # the same cells may differ in a metric
             yield f"{relation}: both sides are {sides[0]}; write what differs"
 
 
@@ -144,12 +179,14 @@ def _margin(relation: str, margin: Any) -> Iterator[str]:
     equal = relation == "equivalent"
     number = fraction_of(margin) if equal and isinstance(margin, str) else margin
     if margin is None:
-        if equal:
-            yield "equivalent needs a margin, the largest difference that does not matter: margin: 0.01, or margin: 2 %"
-    elif relation in ("diverges_more", "rank_correlates"):
-        yield f"margin: {relation} takes none; it goes with equivalent, less and greater"
+        if relation in BOUNDED:
+            share = ", or margin: 2 %" * equal
+            yield f"{relation} needs a margin, the largest difference that does not matter: margin: 0.01{share}"
+    elif relation not in DIFFERENCES:
+        yield f"margin: {relation} takes none; it goes with {listed(DIFFERENCES)}"
     elif not is_number(number) or not 0 < number < float("inf"):
-        rest = ", or a share of the training steps as in 2 %" if equal else f": by how much {relation} at least"
+        rest = f": by how much {relation.removeprefix('not_')} at {'most' if relation in BOUNDED else 'least'}"
+        rest = ", or a share of the training steps as in 2 %" if equal else rest
         yield f"margin: {margin} must be a number above 0{rest}"
 
 
@@ -166,7 +203,8 @@ def applicable(claims: dict[str, Claim], cells: Sequence[Leveled]) -> tuple[dict
     problems: list[Problem] = []
     for name, claim in claims.items():
         sides, absent = sides_of(claim, cells), _absent(claim, cells)
-        both = set[str]().union(*(one & other for one, other in itertools.combinations(sides, 2)))
+        same = len(claim.metrics) > 1 and sides[0] == sides[1]
+        both = set[str]().union(*(one & other for one, other in itertools.combinations(sides, 2) if not same))
         if absent:
             problems.append(Problem(f"claims.{name}", f"{absent} has no cell in this study"))
         elif both:

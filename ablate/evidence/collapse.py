@@ -121,10 +121,10 @@ def bounds(collapse: Collapse, level: float) -> list[float]:
     return [bound(count, n, level / len(collapse.counts)) for count, n in collapse.counts]
 
 
-def affordable(collapse: Collapse, level: float, margin: float, low: float, high: float) -> bool:
-    """Whether an interval stays inside ±margin with as many collapses, in either direction, as there may be."""
+def affordable(collapse: Collapse, level: float, margin: float, far: float) -> bool:
+    """Whether an interval that reaches `far` stays within the margin with as many collapses as there may be."""
     cost = sum(share * size for share, size in zip(bounds(collapse, level), collapse.sizes, strict=True))
-    return max(abs(low), abs(high)) + cost < margin
+    return far + cost < margin
 
 
 def bound_words(collapse: Collapse, level: float) -> str:
@@ -136,11 +136,12 @@ def bound_words(collapse: Collapse, level: float) -> str:
     return f"collapse in fewer than {math.ceil(100 * share - 1e-9)} % of seeds (95 %, {count} of {n}){sides}"
 
 
-def condition(
-    collapse: Collapse, level: float, margin: float, span: tuple[float, float], lower_is_better: bool
-) -> tuple[str, str]:
-    """Whom an interval inside the margin says something of, and why only those; "", "" where of all seeds."""
-    if affordable(collapse, level, margin, *span):
+def condition(collapse: Collapse, level: float, margin: float, far: float, lower_is_better: bool) -> tuple[str, str]:
+    """Whom an interval that reaches `far`, and no margin, says something of, and why only those; "", "" of all seeds.
+
+    far: its end on the side of the margin that it could reach, of two margins the farther one, as a distance from zero.
+    """
+    if affordable(collapse, level, margin, far):
         return "", ""
     return among(lower_is_better), bound_words(collapse, level)
 
@@ -168,7 +169,7 @@ def within_margin(row: Any) -> tuple[str, str] | None:
     if not (-row.in_units < low and high < row.in_units if some else inside(row)):
         return None
     word = "equivalent" if low <= 0 <= high else "negligible"
-    whom, why = condition(fallen, row.alpha, row.in_units, (low, high), row.lower_is_better)
+    whom, why = condition(fallen, row.alpha, row.in_units, max(abs(low), abs(high)), row.lower_is_better)
     why = why or seen_words(fallen)
     others = format.span(fallen.solved.mean, low, high, format.decimals([(high - low) / 2]))
     return f"{word} {whom}".strip(), f"{why}; the others {others}" if some else why

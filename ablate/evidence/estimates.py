@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +62,30 @@ def scored(study: Study, metric: str | None = None) -> Scored:
     ends: Ends = study.runs.groupby(["cell", "status"]).size().to_dict()
     cells, at = {cell.id: cell for cell in manifest.cells}, {cell: i for i, cell in enumerate(values)}
     return Scored(study, cells, metrics, lower, values, ranked, ends, at)
+
+
+def beside(cell: str, metric: str) -> str:
+    """The name of a cell's scores by the second of two metrics."""
+    return f"{cell} by {metric}"
+
+
+def scored_by_two(study: Study, one: str, other: str) -> Scored:
+    """A study's scores by one metric and, as if there were each cell twice, by another under the names of `beside`.
+
+    Both numbers of a cell are those of the same runs, so that their difference is within seeds.
+    """
+    first, second = scored(study, one), scored(study, other)
+    new = {cell: beside(cell, other) for cell in first.cells}
+    cells = first.cells | {name: replace(first.cells[cell], id=name) for cell, name in new.items()}
+    values, ranked = (
+        pandas.concat([table, more.rename(columns=new)], axis=1)
+        for table, more in ((first.values, second.values), (first.ranked, second.ranked))
+    )
+    metrics = first.metrics | {new[cell]: metric for cell, metric in second.metrics.items()}
+    lower = first.lower | {new[cell]: less for cell, less in second.lower.items()}
+    ends = first.ends | {(new[cell], status): count for (cell, status), count in first.ends.items()}
+    both = replace(study, manifest=replace(study.manifest, cells=[*cells.values()]))
+    return Scored(both, cells, metrics, lower, values, ranked, ends, {cell: i for i, cell in enumerate(values)})
 
 
 def estimate_row(found: Scored, contrast: Contrast) -> dict[str, Any]:

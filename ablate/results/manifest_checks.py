@@ -87,11 +87,11 @@ def _of_claims(manifest: Manifest) -> Iterator[str]:
     for name, entry in [*manifest.claims.items(), *manifest.withdrawn.items()]:
         for claim in (entry.claim, *(old.claim for old in entry.earlier)):
             yield from [f"has a claim {name} that {claim.flaw}"] if claim.flaw else []
-        metric = entry.claim.metric
         if name in manifest.claims and not all(weighed(entry.claim, manifest.cells)):
             yield f"has a claim {name} of which its cells say nothing"
-        if metric is not None and measured_as(metric) not in measured and metric not in SPEED:
-            yield f"has a claim {name} about {metric}, which none of its tasks measures"
+        for metric in entry.claim.metrics:
+            if measured_as(metric) not in measured and metric not in SPEED:
+                yield f"has a claim {name} about {metric}, which none of its tasks measures"
 
 
 def _of_cell(manifest: Manifest, cell: Cell) -> Iterator[str]:

@@ -189,12 +189,15 @@ def judged(
 
 def _unmeasured(name: str, claim: Claim, metrics: dict[str, bool | None]) -> list[Problem]:
     """What is wrong with the metric and the margin of a claim, since they are of runs that are not ours."""
-    metric, margin, key = claim.metric, claim.margin, f"claims.{name}"
-    if metric is not None and metric not in metrics:
-        return [Problem(key, f"metric: no column {metric}: {instead(metric, list(metrics))}")]
-    if metric is not None and metrics[metric] is None:
-        told = f"metric: the name of {metric} does not say whether less of it is better"
-        return [Problem(key, f"{told}; make it the endpoint, with --metric {metric} and --lower or --higher")]
+    margin, key = claim.margin, f"claims.{name}"
+    for metric in claim.metrics:
+        if metric not in metrics:
+            return [Problem(key, f"metric: no column {metric}: {instead(metric, list(metrics))}")]
+        if metrics[metric] is None:
+            told = f"metric: the name of {metric} does not say whether less of it is better"
+            return [Problem(key, f"{told}; make it the endpoint, with --metric {metric} and --lower or --higher")]
+    if len({metrics[metric] for metric in claim.metrics}) > 1:
+        return [Problem(key, f"metric: of {' and '.join(claim.metrics)} less is better of one, and more of the other")]
     return [Problem(key, f"margin: {_share(margin)}")] if evidence.fraction_of(margin) is not None else []
 
 
@@ -210,7 +213,8 @@ def wanted_factors(asked: Asked, columns: list[str]) -> list[str]:
 def claimed_metrics(described: Described) -> list[str]:
     """The metrics that claims name, whatever else they say."""
     claims = described.claims.values() if isinstance(described.claims, dict) else ()
-    named = [claim.get("metric") for claim in claims if isinstance(claim, dict)]
+    said = [claim.get("metric") for claim in claims if isinstance(claim, dict)]
+    named = [metric for each in said for metric in (each if isinstance(each, list) else [each])]
     return [metric for metric in named if isinstance(metric, str)]
 
 

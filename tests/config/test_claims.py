@@ -18,6 +18,8 @@ from ablate.results.records import Cell, ClaimEntry, ClaimText
 
 FACTORS = {"ffn": ["mlp", "gelu", "swiglu"], "norm": ["ln", "rms"], "optim.lr": [1e-3, 2e-3]}
 GOOD = {"less": [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}], "metric": "test/loss"}
+ALIKE = [{"ffn": "mlp"}, {"ffn": "mlp"}]
+PAIR = ["test/loss@512", "test/loss@64"]
 CELLS = [
     a_cell(id=f"{ffn}-{norm}-{rate}", label=f"{ffn} + {norm}", levels={"ffn": ffn, "norm": norm, "optim.lr": rate})
     for ffn in FACTORS["ffn"]
@@ -42,6 +44,10 @@ RANKED = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9
         {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": 0.01, "metric": "test/loss@128"},
         {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": "2 %"},
         GOOD | {"margin": 0.3},
+        {"not_greater": GOOD["less"], "margin": 0.3},
+        {"not_less": GOOD["less"], "metric": "test/accuracy", "margin": 0.01},
+        GOOD | {"metric": ["test/loss@512", "test/loss@64"]},
+        {"not_greater": ALIKE, "metric": ["test/loss@512", "test/loss@64"], "margin": 0.02},
         {"equivalent": [{"norm": "ln"}, {"norm": "rms"}], "margin": "0.5%"},
         {"diverges_more": [{"norm": "ln"}, {"norm": "rms"}]},
         RANKED,
@@ -55,7 +61,7 @@ def test_what_claims_may_say(claim):
 
 MISTAKES: list[tuple[Any, str]] = [
     ("swiglu wins", "'swiglu wins' must be a mapping; write {less: [SIDE, SIDE]}"),
-    ({}, "has no relation; write one of less, greater, equivalent, diverges_more, rank_correlates"),
+    ({}, "has no relation; write one of less, greater, equivalent, not_greater, not_less, diverges_more, rank_corr"),
     (GOOD | {"greater": GOOD["less"]}, "has less and greater; make two claims of them"),
     (GOOD | {"metrik": 1}, "no such key: metrik; did you mean metric?"),
     ({"less": [{"ffn": "mlp"}]}, "less compares two sides; write less: [SIDE, SIDE]"),
@@ -68,9 +74,21 @@ MISTAKES: list[tuple[Any, str]] = [
     (GOOD | {"margin": -0.1}, "margin: -0.1 must be a number above 0"),
     (
         {"diverges_more": GOOD["less"], "margin": 0.1},
-        "margin: diverges_more takes none; it goes with equi",
+        "margin: diverges_more takes none; it goes with less, gr",
     ),
     ({"equivalent": GOOD["less"]}, "equivalent needs a margin"),
+    ({"not_greater": GOOD["less"]}, "not_greater needs a margin"),
+    ({"not_less": GOOD["less"], "margin": "2 %"}, "margin: 2 % must be a number above 0: by how much less at most"),
+    ({"not_less": GOOD["less"], "margin": float("inf")}, "margin: inf must be a number above 0"),
+    ({"less": ALIKE, "metric": "test/loss"}, "less: both sides are {'ffn': 'mlp'}; write what differs"),
+    (GOOD | {"metric": PAIR[:1]}, "metric: ['test/loss@512'] must be one metric, or that of side one and that of side"),
+    (GOOD | {"metric": [*PAIR, "test/loss"]}, "must be one metric, or that of side one and that of side two"),
+    (GOOD | {"metric": [*PAIR[:1], 64]}, "must be one metric, or that of side one and that of side two"),
+    (GOOD | {"metric": PAIR[:1] * 2}, "metric: both are test/loss@512; write it once"),
+    (GOOD | {"metric": {"a": 1}}, "has metric that cannot be read"),
+    ({"diverges_more": GOOD["less"], "metric": PAIR}, "metric: diverges_more counts runs that diverge"),
+    (RANKED | {"metric": PAIR}, "metric: rank_correlates ranks by one metric; two go with less"),
+    ({"equivalent": ALIKE, "metric": PAIR, "margin": "2 %"}, "margin: 2 % is a share of the training steps"),
     ({"equivalent": GOOD["less"], "margin": 0}, "margin: 0 must be a number above 0"),
     ({"equivalent": GOOD["less"], "margin": True}, "margin: True must be a number above 0"),
     ({"equivalent": GOOD["less"], "margin": "0 %"}, "margin: 0 % must be a number above 0, or a share of the training"),
@@ -109,6 +127,31 @@ def test_metrics_are_those_of_the_tasks_at_lengths_that_are_tested():
     for metric, said in (("val/loss", known), ("test/loss@64", "nothing is tested at length 64")):
         (found,) = metric_problems({"a": typed(GOOD | {"metric": metric})}, tasks, [128])
         assert found.key == "claims.a" and said in found.message
+
+
+def test_two_metrics_are_one_at_two_lengths():
+    tasks, asked = [{"loss": "min"}, {"accuracy": "max"}], [64, 512]
+
+    def wrong(*metrics: str) -> list[str]:
+        return [found.message for found in metric_problems({"a": typed(GOOD | {"metric": metrics})}, tasks, asked)]
+
+    assert wrong(*PAIR) == wrong("test/loss", "test/loss@64") == wrong("test/accuracy@512", "test/accuracy") == []
+    for other in ("test/accuracy@64", "test/bpb"):
+        assert wrong("test/loss@512", other) == [
+            f"metric: test/loss@512 and {other} are not one metric at two lengths, and have no difference"
+        ]
+    assert wrong("test/loss@512", "test/loss@32") == ["metric: nothing is tested at length 32; add it to eval.lengths"]
+    assert len(wrong("test/los", "test/loss@32")) == 2
+    assert "timing=isolated" in wrong("train/step_seconds", "test/loss")[0]
+
+
+def test_sides_of_two_metrics_may_be_the_same_cells_or_none_in_common():
+    same = typed({"not_greater": ALIKE, "metric": PAIR, "margin": 0.02})
+    assert applicable({"a": same}, CELLS) == ({"a": same}, [])
+    one, other = weighed(same, CELLS)
+    assert one == other and sum(one.values()) == pytest.approx(1)
+    part = typed({"not_greater": [{"ffn": "mlp"}, {"norm": "ln"}], "metric": PAIR, "margin": 0.02})
+    assert "both sides hold mlp + ln" in str(applicable({"a": part}, CELLS)[1][0])
 
 
 def test_sides_are_all_cells_that_have_their_levels_and_what_at_fixes():
@@ -153,6 +196,9 @@ def test_a_claim_is_registered_while_no_seed_has_both_sides_scored():
         assert entry({"a": GOOD}, None, scored, "t").claims["a"].registered == registered
     assert not entry({"a": GOOD}, None, {0: one_side, 1: both}, "t").claims["a"].registered
     assert entry({"a": GOOD | {"at": {"norm": "ln"}}}, None, {1: both}, "t").claims["a"].registered
+    alone = {"not_greater": ALIKE, "metric": PAIR, "margin": 0.02}
+    assert entry({"a": alone}, None, {0: {"swiglu-ln-0.001"}}, "t").claims["a"].registered
+    assert not entry({"a": alone}, None, {0: one_side}, "t").claims["a"].registered, "a run has both numbers"
     ranked = {"rank_correlates": [{"ffn": ["mlp", "gelu", "swiglu"]}, [2.1, 2.0, 1.9]]}
     assert not entry({"a": ranked}, None, {0: one_side}, "t").claims["a"].registered
 

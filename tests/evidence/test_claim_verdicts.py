@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from claimed_studies import FFN, NOISE, NORMAL, SIDES, TRAINED, entry, made, row, scores_of
 from fake_studies import TASK, Levels, a_manifest, fabricate, with_cells, with_manifest
 from scipy import stats
 
@@ -24,44 +25,6 @@ from ablate.evidence.family import corrected, exploratory, registered
 from ablate.planning.rounds.sequential import decided
 from ablate.results.records import ClaimEntry
 from ablate.results.study import Study, load_study
-
-NOISE = np.random.default_rng(20).normal(0, 0.004, (40, 12))
-FFN = ["mlp", "gelu", "silu", "glu", "reglu", "swiglu"]
-
-
-def entry(claim: dict[str, Any], registered: bool = True, earlier: Sequence[Any] = ()) -> dict[str, Any]:
-    """What a manifest holds of a claim."""
-    old = [{"claim": claim, "written": "2025-01-01T00:00:00+00:00", "registered": each} for each in earlier]
-    return {"claim": claim, "written": "2025-01-02T00:00:00+00:00", "registered": registered, "earlier": old}
-
-
-def noisy(levels: Levels, seed: int) -> float:
-    """swiglu lowers the loss by 0.05; seeds share noise, and each cell has its own."""
-    own = NOISE[seed, 2 * FFN.index(levels.get("ffn", "mlp")) + (levels.get("norm") == "rms")]
-    return float(2.0 - 0.05 * (levels.get("ffn") == "swiglu") + NOISE[seed].sum() + own)
-
-
-def made(folder: Path, claims: dict[str, Any], **kwargs: Any) -> Study:
-    """A study of norm × ffn with claims."""
-    kwargs = {"score": noisy, "seeds": range(8), "factors": {"norm": ["ln", "rms"], "ffn": FFN}} | kwargs
-    return load_study(folder, fabricate(folder, kwargs.pop("factors"), claims=claims, **kwargs))
-
-
-def row(table: Any, name: str) -> Any:
-    return table.set_index("name").loc[name]
-
-
-def scores_of(study: Study, **levels: Any) -> np.ndarray:
-    """Mean over the cells with these levels, by seed."""
-    runs = study.runs
-    for name, level in levels.items():
-        runs = runs[runs[name] == level]
-    return np.asarray(runs.groupby("seed")["test/loss"].mean())
-
-
-NORMAL = "if differences are roughly normal"
-TRAINED = "supported among seeds that trained"  # of a loss: too many seeds may collapse to say more
-SIDES = [{"ffn": "swiglu"}, {"ffn": ["mlp", "gelu"]}]
 
 
 def test_a_difference_is_that_of_the_means_of_both_sides_within_seeds(tmp_path):
@@ -311,6 +274,7 @@ def test_corrections_agree_with_the_intervals():
 
 
 EDGES = [("less", 0.0, math.nan), ("greater", 0.0, math.nan), ("less", -1.0, 1.0), ("equivalent", 1.0, 1.0)]
+EDGES += [("not_greater", 1.0, 1.0), ("not_less", -1.0, 1.0)]
 
 
 @pytest.mark.parametrize(("relation", "shift", "margin"), EDGES)
@@ -324,7 +288,7 @@ def test_rules_are_wrong_as_seldom_as_promised(relation, shift, margin, n):
     error = 3 * math.sqrt(level / 2 / studies)
     assert np.mean(found > 0) == pytest.approx(level / 2, abs=error)
     assert np.mean(found < 0) == pytest.approx(level / 2, abs=error)
-    if relation == "equivalent":
+    if relation in ("equivalent", "not_greater", "not_less"):
         assert not (rule_of(relation, margin)(np.array([-0.1]), np.array([0.1]), 4) > 0).any()
 
 

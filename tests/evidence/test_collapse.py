@@ -158,7 +158,7 @@ def verdicts(
             plain.append(False)
             continue
         known = Collapse(((k, n),), (size,), (0, k), Estimate(0, 0, len(left), 0, 0), math.nan)
-        plain.append(affordable(known, level, margin, *ends(left, level)))
+        plain.append(affordable(known, level, margin, max(map(abs, ends(left, level)))))
     return np.array(inside), np.array(plain)
 
 

@@ -57,6 +57,11 @@ MISTAKES: dict[str, Callable[[Manifest], object]] = {
     "a claim of two relations": lambda m: m.update(claims={"a": said(dict.fromkeys(("less", "greater"), SIDES))}),
     "a claim about no cell": lambda m: m.update(claims={"a": said({"less": [{"norm": "ln"}, {"norm": "nothing"}]})}),
     "a claim about what nothing measures": lambda m: m.update(claims={"a": said({"less": SIDES, "metric": "x"})}),
+    "a claim that stays below no margin": lambda m: m.update(claims={"a": said({"not_less": SIDES})}),
+    "a claim of half a pair": lambda m: m.update(claims={"a": said({"less": SIDES, "metric": ["test/loss"]})}),
+    "a claim about what one side lacks": lambda m: m.update(
+        claims={"a": said({"less": SIDES, "metric": ["test/loss", "x"]})}
+    ),
     "a claim without its margin": lambda m: m.update(withdrawn={"a": said({"equivalent": SIDES})}),
     "published numbers for other levels": lambda m: m.update(
         withdrawn={"a": said({"rank_correlates": [{"norm": ["ln", "rms"]}, [1, 2, 3]]})}

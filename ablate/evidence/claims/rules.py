@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas
 
-from ablate.config.claim_relations import Claim, weighed
+from ablate.config.claim_relations import BOUNDED, DIFFERENCES, Claim, weighed
 from ablate.config.margin import fraction_of
 from ablate.evidence.claims.rank_correlation import Ranked, rank_correlation
 from ablate.evidence.claims.sentences import at_words, side_words
@@ -21,15 +21,17 @@ from ablate.evidence.contrasts import Contrast
 from ablate.evidence.divergence import divergence_of
 from ablate.evidence.effects import barred, too_few
 from ablate.evidence.equivalence import SEEDS
-from ablate.evidence.estimates import Scored, estimate_row, scored
+from ablate.evidence.estimates import Scored, beside, estimate_row, scored, scored_by_two
 from ablate.evidence.normality import alarmed, assumed
 from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.step_equivalents import Worth
-from ablate.format import counted, number, p_words, ranks
+from ablate.format import counted, number, p_words, ranks, said_metric
 from ablate.results.study import Study
 
 RANKS_ASSUMED = "if correlations over seeds are roughly normal"  # they are bounded, and checked by nothing
+# What too few seeds cannot show, by the relation that claims it.
+WITHIN = {"equivalent": "equivalence", "not_greater": "that it is not greater", "not_less": "that it is not less"}
 Span = tuple[float, float]
 Rule = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
@@ -64,7 +66,8 @@ def rule_of(relation: str, margin: float) -> Rule:
     """From interval and n to 1 (supported), −1 (contradicted) or 0: entirely on the claimed side, or on the other.
 
     `less` and `greater` are about side one − side two beyond −margin and margin, beyond zero where there is none;
-    `equivalent`: inside ±margin with n >= 5, or all outside.  Works on arrays; an interval of NaN says nothing.
+    `equivalent`: inside ±margin with n >= 5, or all outside; `not_greater`, `not_less`: below margin, above −margin,
+    with n >= 5, or entirely beyond.  Works on arrays; an interval of NaN says nothing.
     """
     beyond = 0.0 if math.isnan(margin) else margin
     return {
@@ -73,17 +76,19 @@ def rule_of(relation: str, margin: float) -> Rule:
         "equivalent": lambda low, high, n: (
             ((-margin < low) & (high < margin)) * (n >= SEEDS) - ((low > margin) | (high < -margin)) * 1
         ),
+        "not_greater": lambda low, high, n: (high < margin) * (n >= SEEDS) - (low > margin) * 1,
+        "not_less": lambda low, high, n: (low > -margin) * (n >= SEEDS) - (high < -margin) * 1,
     }[relation]
 
 
 def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
-    """`less`, `greater`, `equivalent`: mean of side one − mean of side two, within seeds or by Welch.
+    """The `DIFFERENCES`: mean of side one − mean of side two, each by its metric, within seeds or by Welch.
 
     p is that of the interval: the largest level at which it decides nothing.  For `equivalent` it is twice Student's
-    P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987), at half the level each; `less` and `greater`
-    with a margin test Δ against it instead of zero.
+    P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987), at half the level each, of which `not_greater`
+    and `not_less` are one; `less` and `greater` with a margin test Δ against it instead of zero.
     """
-    contrast, all_scores = contrast_of(claim, study), scored(study, claim.metric)
+    contrast, all_scores = contrast_of(claim, study), scores_of(claim, study)
     row = SimpleNamespace(**estimate_row(all_scores, contrast))
     told, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.margin)
     given = math.nan if claim.margin is None else claim.margin
@@ -93,8 +98,8 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     estimate, relation = row.estimate, claim.relation
     tested = estimate._replace(mean=apart_from(estimate.mean, relation, margin))
     rule = rule_of(relation, margin)
-    # Of differences that hold collapsed seeds no interval says that two sides are equal.
-    most = 0 if relation == "equivalent" and fallen.seen else 1
+    # Of differences that hold collapsed seeds no interval says that they are small.
+    most = 0 if relation in BOUNDED and fallen.seen else 1
 
     def span(level: float) -> Span:
         if barred(row):
@@ -111,7 +116,8 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         return min(int(rule(low, high, row.n)), most)
 
     def unless(level: float) -> tuple[str, str]:
-        return condition(fallen, nominal(row.looks, level), margin, span(level), row.lower_is_better)
+        far = reach(span(level), relation)
+        return condition(fallen, nominal(row.looks, level), margin, far, row.lower_is_better)
 
     p = _p(row, tested, relation) if share is None or told is None else least_level(told, share, row.n)
     p = 1.0 if not most and tested.mean < 0 else p
@@ -124,21 +130,29 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
         final,
         [*_notes(row, relation), *[seen_words(fallen)] * bool(fallen.seen and not row.diverged)],
         None if why or told is None else lambda level: told(nominal(row.looks, level)),
-        unless if relation == "equivalent" else None,
+        unless if relation in BOUNDED else None,
         assumed(row.n),
     )
 
 
 def apart_from(mean: float, relation: str, margin: float) -> float:
-    """How far a mean difference lies from where the verdict turns; below zero inside the margin of `equivalent`."""
+    """How far a mean difference lies from where the verdict turns; below zero inside the margin of those `BOUNDED`."""
     if math.isnan(margin):
         return mean
-    return {"less": mean + margin, "greater": mean - margin, "equivalent": abs(mean) - margin}[relation]
+    if relation in BOUNDED:
+        return reach((mean, mean), relation) - margin
+    return mean + margin if relation == "less" else mean - margin
+
+
+def reach(span: Span, relation: str) -> float:
+    """How far an interval goes towards the margin of a relation: below zero where it lies on zero's other side."""
+    low, high = span
+    return {"equivalent": max(-low, high), "not_greater": high, "not_less": -low}[relation]
 
 
 def _p(row: SimpleNamespace, tested: Estimate, relation: str) -> float:
     """Student's p of what is tested; 1 where too few seeds bar the only verdict that there could be."""
-    few = relation == "equivalent" and row.n < SEEDS and tested.mean < 0
+    few = relation in BOUNDED and row.n < SEEDS and tested.mean < 0
     return 1.0 if few else p_value(tested)
 
 
@@ -155,19 +169,28 @@ def _blocked(row: SimpleNamespace, claim: Claim, untold: bool) -> tuple[str, boo
 
 
 def _notes(row: SimpleNamespace, relation: str) -> list[str]:
-    few = relation == "equivalent" and 1 < row.n < SEEDS
+    few = relation in WITHIN and 1 < row.n < SEEDS
     even = row.diverged and not row.uneven
-    return [f"{counted(row.diverged, 'run')} diverged on side one, the same share of side two"] * bool(even) + [
-        f"fewer than {SEEDS} seeds cannot show equivalence"
-    ] * few
+    found = [f"{counted(row.diverged, 'run')} diverged on side one, the same share of side two"] * bool(even)
+    return [*found, f"fewer than {SEEDS} seeds cannot show {WITHIN[relation]}"] if few else found
 
 
 def contrast_of(claim: Claim, study: Study) -> Contrast:
     """The difference that a claim is about."""
     one, other = weighed(claim, study.manifest.cells)
     sides = [side_words(study.manifest, side) for side in claim.sides]
+    if len(claim.metrics) > 1:
+        sides = [f"{said_metric(metric)} of {side}" for metric, side in zip(claim.metrics, sides, strict=True)]
+        other = {beside(cell, claim.metrics[1]): weight for cell, weight in other.items()}
     weights = one | {cell: -weight for cell, weight in other.items()}
     return Contrast("claim", "", sides[0], sides[1], at_words(study.manifest, claim), " against ".join(sides), weights)
+
+
+def scores_of(claim: Claim, study: Study) -> Scored:
+    """What the sides of a difference are scored by."""
+    if len(claim.metrics) > 1:
+        return scored_by_two(study, *claim.metrics)
+    return scored(study, *claim.metrics)
 
 
 def _columns(row: SimpleNamespace) -> dict[str, Any]:
@@ -210,7 +233,7 @@ def ranking(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     with higher numbers: published scores for which more is better stand with a minus against a loss.
     """
     sides = weighed(claim, study.manifest.cells)
-    all_scores = scored(study, claim.metric)
+    all_scores = scored(study, *claim.metrics)
     values = _level_scores(all_scores.values, sides)
     n = len(values)
     looks = planned_looks(study.manifest)
@@ -269,9 +292,7 @@ def _level_scores(values: pandas.DataFrame, sides: list[dict[str, float]]) -> pa
 
 
 FINDERS: dict[str, Callable[[Study, Claim, np.random.Generator], Finding]] = {
-    "less": difference,
-    "greater": difference,
-    "equivalent": difference,
+    **dict.fromkeys(DIFFERENCES, difference),
     "diverges_more": divergence,
     "rank_correlates": ranking,
 }

@@ -49,7 +49,8 @@ def claim_words(claim: Claim) -> str:
         " with ".join(_pairs(show, side)) if isinstance(side, dict) else ", ".join(map(str, side))
         for side in getattr(claim, claim.relation)
     ]
-    rest = [f"{key} {value}" for key in ("metric", "margin") if (value := getattr(claim, key)) is not None]
+    rest = [f"metric {' against '.join(claim.metrics)}"] * bool(claim.metrics)
+    rest += [f"margin {claim.margin}"] * (claim.margin is not None)
     rest += [f"at {' with '.join(_pairs(show, claim.at))}"] if claim.at else []
     return "; ".join([f"{claim.relation}: {sides[0]} against {sides[1]}", *rest])
 
@@ -130,27 +131,42 @@ def sized(manifest: Manifest, row: Any) -> str:
 
 def spread(manifest: Manifest, row: Any) -> str:
     """A difference as it is: "test loss −0.053 nats per byte [−0.079, −0.027]", alone where there is no interval."""
+    return f"{said_metric(row.metric)} {_signed(manifest, row)}"
+
+
+def _signed(manifest: Manifest, row: Any) -> str:
     measure = unit(manifest, row.metric).removeprefix(",")
     mean, bracket, rest = span(row.mean, row.low, row.high, decimals([(row.high - row.low) / 2])).partition(" [")
-    return f"{said_metric(row.metric)} {mean}{measure}{bracket}{rest}"
+    return f"{mean}{measure}{bracket}{rest}"
 
 
 def _directed(manifest: Manifest, claim: Claim, row: Any) -> str:
-    """`less`, `greater`: which way the metric moves, or the interval; with a margin where it lies."""
+    """`less`, `greater`, and their like: which way the metric moves, or the interval; with a margin where it lies."""
     if claim.margin is not None:
-        edge = float(claim.margin) * (1 if claim.relation == "greater" else -1)
-        held = {"supported": "all", "contradicted": "none of it", "undecided": "not all"}[leaning(row.verdict)]
-        return f"{_differs(manifest, row)}, {held} {'above' if edge > 0 else 'below'} {plus(edge, 'g')}"
-    if row.verdict == "undecided":
-        return _differs(manifest, row)
+        sign, side = EDGES[claim.relation]
+        edge = sign * float(claim.margin)
+        return f"{_differs(manifest, claim, row)}, {_lies(row, edge, side)} {side} {plus(edge, 'g')}"
+    if row.verdict == "undecided" or len(claim.metrics) > 1:
+        return _differs(manifest, claim, row)
     several = any(isinstance(level, list) and len(level) > 1 for level in claim.sides[0].values())
     return moved(manifest, row, row.side, f" against {row.against}", several)
 
 
-def _differs(manifest: Manifest, row: Any) -> str:
+def _lies(row: Any, edge: float, side: str) -> str:
+    """How much of an interval lies on a side of a number, whatever else keeps a claim from being supported."""
+    if not math.isfinite(row.low):
+        return "to be"
+    below, above = row.high < edge, row.low > edge
+    own, other = (below, above) if side == "below" else (above, below)
+    return "all" if own else "none of it" if other else "not all"
+
+
+def _differs(manifest: Manifest, claim: Claim, row: Any) -> str:
     between = f"{row.side} against {row.against}"
-    # Withheld, or of one seed: a number alone would be taken for a finding.
-    return f"{between}: {spread(manifest, row)}" if math.isfinite(row.low) else between
+    if not math.isfinite(row.low):  # withheld, or of one seed: a number alone would be taken for a finding
+        return between
+    of_two = len(claim.metrics) > 1  # which its sides name
+    return f"{between}: {_signed(manifest, row) if of_two else spread(manifest, row)}"
 
 
 def _equivalent(manifest: Manifest, claim: Claim, row: Any) -> str:
@@ -161,7 +177,7 @@ def _equivalent(manifest: Manifest, claim: Claim, row: Any) -> str:
     held = leaning(row.verdict).partition(" ")[0]  # whom it holds for stands beside
     how = {"supported": "inside", "contradicted": "all outside", "undecided": "not all inside"}[held]
     how = how if math.isfinite(row.low) else "to be inside"
-    return f"{_differs(manifest, row)}, {how} {margin}"
+    return f"{_differs(manifest, claim, row)}, {how} {margin}"
 
 
 def _diverges(manifest: Manifest, claim: Claim, row: Any) -> str:
@@ -178,9 +194,10 @@ def _ranks(manifest: Manifest, claim: Claim, row: Any) -> str:
     return f"{ranked}: Spearman {span(row.mean, row.low, row.high, 2)} over the seeds" if known else ranked
 
 
+# The sign of the margin that a relation is about, and on which side of it the difference is claimed to lie.
+EDGES = {"less": (-1, "below"), "greater": (1, "above"), "not_greater": (1, "below"), "not_less": (-1, "above")}
 SAID: dict[str, Callable[[Manifest, Claim, Any], str]] = {
-    "less": _directed,
-    "greater": _directed,
+    **dict.fromkeys(EDGES, _directed),
     "equivalent": _equivalent,
     "diverges_more": _diverges,
     "rank_correlates": _ranks,

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ablate import evidence, format
+from ablate.config.claim_relations import BOUNDED
 from ablate.results import naming
 from analysis.case import Case
 from analysis.figures.draw import captions, style
@@ -20,14 +21,15 @@ from analysis.figures.draw.rows import name_x, stacked
 from analysis.figures.kind import Kind, Page
 
 RANKS, SHARES = "Spearman's ρ with the published numbers", "difference in the share of diverged runs"
-WANTED = {"less": -1, "greater": 1, "diverges_more": 1, "rank_correlates": 1}  # the side of zero that is claimed
+# The side of zero, or of a margin, that is claimed.
+WANTED = {"less": -1, "greater": 1, "not_greater": -1, "not_less": 1, "diverges_more": 1, "rank_correlates": 1}
 COLUMNS = ["facet", "label", "relation", "mean", "low", "high", "margin", "wanted", "n", "verdict", "result", "note"]
 
 
 def table(case: Case) -> pandas.DataFrame | None:
     """A row per claim: estimate, interval, margin, verdict, in panels of one unit (`facet`).
 
-    wanted: the side of zero that is claimed, −1 or 1; 0 where it is the band ±margin.
+    wanted: the side of zero, or of the margin, that is claimed, −1 or 1; 0 where it is the band ±margin.
     """
     found = case.claims
     if found.empty:
@@ -85,13 +87,19 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 def _panel(axis: Axes, rows: pandas.DataFrame) -> None:
     low, high = limits([0.0, *rows[["mean", "low", "high"]].to_numpy().ravel(), *rows["margin"], *-rows["margin"]])
     for y, row in enumerate(rows.itertuples()):
-        beyond = row.margin if np.isfinite(row.margin) else 0.0
-        edge = {-1: (low, -beyond), 1: (beyond, high)}.get(row.wanted, (-row.margin, row.margin))
+        edge = _claimed(row, low, high)
         if np.isfinite(edge).all():
             axis.fill_betweenx([y - 0.4, y + 0.4], *edge, color=style.FAINT, lw=0, zorder=0)
         estimate(axis, y, row, style.INK)
     axis.axvline(0, color=style.INK, lw=0.6, zorder=1)
     axis.set_xlim(low, high)
+
+
+def _claimed(row: Any, low: float, high: float) -> tuple[float, float]:
+    """From where to where a claim wants its difference, within the limits of an axis; NaN where nothing says so."""
+    beyond = row.margin if np.isfinite(row.margin) else 0.0
+    beyond = -beyond if row.relation in BOUNDED else beyond  # what may not be greater may be so by less than that
+    return {-1: (low, -beyond), 1: (beyond, high)}.get(row.wanted, (-row.margin, row.margin))
 
 
 KIND = Kind("every claim of the study file, what was found and the verdict", table, draw)

@@ -44,7 +44,7 @@ def table(case: Case) -> pandas.DataFrame | None:
 def _claim(study: Study, name: str, claim: Claim, judged: Any) -> list[dict[str, Any]]:
     ((factor, _),) = claim.sides[0].items()
     levels, numbers = [side[factor] for side in claim.sides], claim.published
-    metric = claim.metric or evidence.endpoint(study.manifest)
+    metric = next(iter(claim.metrics), evidence.endpoint(study.manifest))
     values = evidence.scores(study, metric)
     cells = [[name for name in values if name in side] for side in sides_of(claim, study.manifest.cells)]
     means = [values[each].mean(axis=1, skipna=False) for each in cells]

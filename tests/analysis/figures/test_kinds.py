@@ -38,7 +38,7 @@ AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
 
 
 def case(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
-    return case_of(results, load_study(results, fabricate(results, factors, **options)))
+    return case_of(load_study(results, fabricate(results, factors, **options)), results)
 
 
 def tables(given: Case, **edits: Any) -> dict[str, pandas.DataFrame]:
@@ -108,7 +108,7 @@ def with_sizes(results: Path, **options: Any) -> Case:
     factors = {"ffn": FFN, "model.dim": [32, 64]}
     name = fabricate(results, factors, score=lambda v, s: plain_score(v, s) - 0.002 * v["model.dim"], **options)
     sizes = lambda i, cell: {"params": 1000 * cell.levels["model.dim"] + 10 * FFN.index(cell.levels["ffn"])}  # noqa: E731
-    return case_of(results, with_cells(load_study(results, name), sizes))
+    return case_of(with_cells(load_study(results, name), sizes), results)
 
 
 def with_solved(results: Path) -> Case:
@@ -130,6 +130,8 @@ CLAIMS = {
     "lower": claim(less=[{"ffn": "swiglu"}, {"ffn": "mlp"}]),
     "near": claim(equivalent=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
     "late": claim(False, greater=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
+    "no_more": claim(not_greater=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
+    "no_less": claim(not_less=[{"ffn": "gelu"}, {"ffn": "silu"}], margin=0.02),
     "safe": claim(diverges_more=[{"ffn": "gelu"}, {"ffn": "mlp"}]),
     "theirs": claim(rank_correlates=[{"ffn": FFN}, PUBLISHED]),
 }
@@ -182,9 +184,7 @@ def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
     digests = []
     for name in ("one", "two"):
         given, folder = with_placebos(tmp_path / name), tmp_path / name
-        (folder / "figures" / "fabricated").mkdir(parents=True)
-        wanted = "subset: {figures: [placebos]}\n"
-        (folder / "figures" / "fabricated" / "figures.yaml").write_text(wanted)
+        (folder / "figures.yaml").write_text("subset: {figures: [placebos]}\n")
         files = figures.write(given, folder)
         digests.append({file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files})
     assert digests[0] == digests[1] and len(digests[0]) == 3
@@ -434,7 +434,7 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     given = case(tmp_path, {"ffn": FFN}, seeds=range(6), claims=CLAIMS)
     table, judged = table_of("claims", given), evidence.claims(given.study)
     assert np.allclose(table[["mean", "low", "high"]], judged[["mean", "low", "high"]], equal_nan=True)
-    assert list(table["wanted"]) == [-1, 0, 1, 1, 1] and table["facet"].nunique() == 3
+    assert list(table["wanted"]) == [-1, 0, 1, -1, 1, 1, 1] and table["facet"].nunique() == 3
     change = score(given, ffn="swiglu") - score(given, ffn="mlp")
     assert np.isclose(table["mean"][0], change.mean())
     figure = drawn("claims", given)
@@ -444,6 +444,8 @@ def test_claims_stand_on_what_they_claim(tmp_path: Path) -> None:
     bands = [each.get_paths()[0].get_extents() for each in grey]
     assert bands[0].x1 == 0 and bands[0].x0 < table["low"][0]  # less: all below zero
     assert np.allclose([bands[1].x0, bands[1].x1], [-0.02, 0.02]) and bands[2].x0 == 0
+    assert bands[3].x1 == 0.02 and bands[3].x0 == bands[0].x0  # not greater: all below the margin
+    assert bands[4].x0 == -0.02 and bands[4].x1 == bands[2].x1
     assert "late: gelu − mlp, post hoc" in texts(figure) and table["verdict"][0] in texts(figure)
 
 
@@ -489,9 +491,7 @@ def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:
 
 
 def test_names_and_colours_of_the_user_reach_every_kind(tmp_path: Path) -> None:
-    file = tmp_path / "figures" / "fabricated" / "figures.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text("labels: {swiglu: SwiGLU}\n")
+    (tmp_path / "figures.yaml").write_text("labels: {swiglu: SwiGLU}\n")
     given = with_placebos(tmp_path)
     for name in ("main_effects", "interactions", "placebos"):
         figure = drawn(name, given, colours={("ffn", "swiglu"): "#ff00ff"})

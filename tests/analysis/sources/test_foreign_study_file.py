@@ -35,6 +35,7 @@ CLAIMS = {
     "gated": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"},
     "same_norm": {"equivalent": [{"norm": "rms"}, {"norm": "ln"}], "margin": 0.02},
     "no_worse": {"greater": [{"ffn": "swiglu"}, {"ffn": "mlp"}]},
+    "no_more": {"not_greater": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "margin": 0.02},
     "steady": {"diverges_more": [{"norm": "rms"}, {"norm": "ln"}]},
 }
 
@@ -99,7 +100,7 @@ def test_a_native_study_with_claims_and_margin_reads_back_equal(
         assert list(left["name"]) == list(claims) and not right["registered"].any()
         assert list(evidence.cells(native)["name"]) == list(evidence.cells(foreign)["name"])
         assert foreign.manifest.design == design and foreign.manifest.factors == native.manifest.factors
-    kinds = [set(figures.tables(case_of(tmp_path, study))) for study in (native, foreign)]
+    kinds = [set(figures.tables(case_of(study, tmp_path))) for study in (native, foreign)]
     assert kinds[0] == kinds[1] and "claims" in kinds[0]
     assert ("waterfall" in kinds[0]) == (design not in ("grid", "fractional"))
 
@@ -264,6 +265,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("claims: {a: {less: [{fn: mlp}, {ffn: no}]}}", "claims.a: less: fn is not a factor of this study; did you mean"),
     ("claims: {a: {less: [{ffn: no}, {ffn: mlp}], metric: test/los}}", "no column test/los: did you mean test/loss"),
     ("claims: {a: {less: [{ffn: no}, {ffn: mlp}], metric: quality}}", "the name of quality does not say whether less"),
+    ("claims: {a: {less: [{ffn: no}, {ffn: no}], metric: [test/loss, test/los]}}", "no column test/los: did you"),
     ("claims: {a: {equivalent: [{ffn: no}, {ffn: mlp}], margin: 3 %}}", "claims.a: margin: 3 % is a share of the tr"),
     ("claims: {a: {equivalent: [{ffn: no}, {ffn: mlp}]}}", "claims.a: equivalent needs a margin"),
     ("claims: {a: {wins: no}, b: 1}", "claims.a: no such key: wins; there are less, greater"),
