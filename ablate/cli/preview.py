@@ -28,6 +28,7 @@ def preview(plan: Plan, time: str = "") -> str:
     asked = [*about(plan.manifest), *plan.manifest.remarks]
     totals = [f"{tasks}; {runs}", *([time] if time else []), where]
     table = columns([head, *(row(plan, cell) for cell in cells)], numeric=True)
+    asked += evidence.noise_lines(plan.manifest)
     end = "dry run: nothing was trained or written"
     return "\n".join([*table, "", *totals, *asked, *held, *notes, *plan.notes, end])
 
