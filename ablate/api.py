@@ -27,7 +27,7 @@ from ablate.execution.launcher_words import is_hydras, is_local
 from ablate.execution.signals import refusing_full_disks
 from ablate.execution.tracking.process import mirrored
 from ablate.planning.kept_study import finished, keep, place
-from ablate.planning.runs import Plan, lacks_device
+from ablate.planning.runs import Plan, device_problem
 from ablate.planning.units import job_overrides, record
 from ablate.results.manifest import log_look
 from ablate.results.run import now
@@ -72,9 +72,8 @@ def plan(words: Sequence[str], config_dir: str | None = None) -> Plan:
     ours, hydras = [word for word in words if not is_hydras(word)], [word for word in words if is_hydras(word)]
     folder = os.path.abspath(config_dir) if config_dir else config_dir
     planned = (None if hydras else finished(ours, folder)) or plan_anew(ours, hydras, folder)
-    if is_local(hydras) and lacks_device(planned):
-        said = "cuda is not available here; write train.device=cpu, or hydra/launcher=… for jobs where it is"
-        raise PlanError([Problem("train.device", said)])
+    if is_local(hydras) and (problem := device_problem(planned)):
+        raise PlanError([problem])
     if not is_local(hydras) and planned.manifest.timing:
         said = "isolated runs are trained one after another on one machine; leave hydra/launcher out"
         raise PlanError([Problem("timing", said)])

@@ -9,6 +9,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
+from ablate.config.errors import Problem
 from ablate.config.schema import is_component
 from ablate.planning.cells import slow_starts
 from ablate.planning.earlier_runs import Earlier, choose_seeds, read_earlier, status_of, to_test, without_weights
@@ -28,6 +29,8 @@ from ablate.results.run import now
 from ablate.results.run_key import FORMAT, run_key
 from ablate.results.tables import as_planned
 from ablate.results.versions import torch_version
+
+GPU_TIER = "gpu"  # what study files call the tier that is too large for a CPU
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,11 +75,32 @@ class Plan:
 
 def lacks_device(plan: Plan) -> bool:
     """Whether some cell is to be trained on a GPU and this machine has none."""
-    if not any(cell.config.train.device == "cuda" for cell in plan.manifest.cells):
+    if not (on_cuda(plan) or of_gpu_tier(plan)):
         return False
     from ablate.training.devices import cards  # asks torch
 
     return not cards()
+
+
+def on_cuda(plan: Plan) -> bool:
+    """Whether the configuration of some cell says that it is trained on a GPU."""
+    return any(cell.config.train.device == "cuda" for cell in plan.manifest.cells)
+
+
+def of_gpu_tier(plan: Plan) -> bool:
+    """Whether a study file's tier for GPUs is to be trained on whatever device there is, which a CPU takes days for."""
+    return plan.manifest.tier == GPU_TIER and plan.study.settings.train.device == "auto" and bool(plan.todo)
+
+
+def device_problem(plan: Plan) -> Problem | None:
+    """What is wrong with training a plan on the devices of this machine; its tier for GPUs can be planned on any."""
+    if not lacks_device(plan):
+        return None
+    if on_cuda(plan):
+        said = "cuda is not available here; write train.device=cpu, or hydra/launcher=… for jobs where it is"
+        return Problem("train.device", said)
+    said = "there is no GPU here; run it where one is, plan it with dry_run=true, or write train.device=cpu"
+    return None if plan.dry_run else Problem(f"tier={GPU_TIER}", said)
 
 
 def plan_runs(study: CheckedStudy) -> Plan:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 from analysis.sources import read
 
 
-def case(results: Path, study: Study, folder: Path | None = None) -> Case:
-    """The case of a study.  Raises `Refused` where its manifest is none that can be computed with."""
+def case(results: Path, study: Study, folder: Path) -> Case:
+    """The case of a study of `results`, its figures in `folder`.  Raises `Refused` where it cannot be computed with."""
     from analysis.case import case_of
 
     if study.manifest.source:
-        return case_of(results, study, folder)
+        return case_of(study, folder)
     with refusing(results, study.manifest.study):
-        return case_of(results, study, folder)
+        return case_of(study, folder)
 
 
 def add_arguments(parser: Parser) -> None:

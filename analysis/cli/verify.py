@@ -37,7 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _verify(file: Path, results: Path | None, usual: Path) -> int:
     stamped = _stamped(file)
     results = results or _around(file, str(stamped["study"])) or usual
-    case = _case(stamped, results, file.parent if (file.parent / "figures.yaml").exists() else None)
+    edited = (file.parent / "figures.yaml").exists()
+    case = _case(stamped, results, file.parent if edited else results / "figures" / str(stamped["study"]))
     now = _today(stamped, case)
     differences = _differences(stamped, now, case)
     print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
@@ -62,7 +63,7 @@ def _stamped(file: Path) -> Stamp:
     return found
 
 
-def _case(stamped: Stamp, results: Path, folder: Path | None) -> Case:
+def _case(stamped: Stamp, results: Path, folder: Path) -> Case:
     """The study that the figure is of, as it is now, with the edits of `folder`.  Raises `Refused` where it is gone."""
     if not stamped.get("source"):
         return arguments_.case(results, sources.read(results, choose_study(results, str(stamped["study"]))), folder)

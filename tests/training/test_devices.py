@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from ablate.config.errors import PlanError
 from ablate.execution import jobs
 from ablate.planning.checks import memory
 from ablate.planning.plan import Plan
+from ablate.planning.sweep_time import expected_time
 from ablate.training import devices
 from ablate.training.devices import Card, cards, environments, share
 
@@ -106,6 +108,27 @@ def test_a_gpu_study_is_planned_where_there_is_none(machine: Callable[..., None]
     planned = api.plan(words)
     assert memory.UNASKED not in planned.notes
     assert planned.manifest.cells[0].config.train.precision == "fp32", "a card that does not compute in bf16"
+
+
+def test_a_tier_for_gpus_is_planned_where_there_is_none_and_trained_where_one_is(
+    machine: Callable[..., None], small: list[str], tmp_path: Path
+) -> None:
+    machine(0)
+    (tmp_path / "own" / "experiment").mkdir(parents=True)
+    file = tmp_path / "own" / "experiment" / "mine.yaml"
+    file.write_text("# Mine.\nfactors: {norm: [ln, rms]}\ntiers: {gpu: {model.layers: 2}, tall: {model.layers: 3}}\n")
+
+    def planned(*words: str) -> Plan:
+        return api.plan(["+experiment=mine", *small, *words], str(tmp_path / "own"))
+
+    with pytest.raises(PlanError, match=r"^tier=gpu: there is no GPU here; run it where one is, plan it with dry_run"):
+        planned("tier=gpu")
+    assert expected_time(planned("tier=gpu", "dry_run=true")) == "no estimate of the time: there is no GPU here"
+    assert planned("tier=gpu", "train.device=cpu").todo and planned("tier=tall").todo
+    assert planned("tier=gpu", "hydra/launcher=basic").todo
+    machine(1, answer="[[80000000000, 70000000000, true]]")
+    assert planned("tier=gpu").manifest.cells[0].config.train.device == "cuda"
+    assert not (tmp_path / "results").exists()
 
 
 def test_a_cell_that_no_visible_gpu_can_hold_is_refused(machine: Callable[..., None], small: list[str]) -> None:
