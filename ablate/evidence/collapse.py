@@ -86,7 +86,7 @@ def collapsed(found: Scored, cells: Sequence[str]) -> np.ndarray:
 
 
 def _fallen_runs(found: Scored, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, float]:
-    """The values of some cells (seeds, cells), which of them have fallen, and how far it is from the best to a guess."""
+    """The values of some cells (seeds, cells), which of them fell, and how far it is from the best to a guess."""
     sign = 1 if found.lower[names[0]] else -1
     values = found.of(names, ranked=True)  # what diverged has collapsed, too
     best, guess = _best(sign * values), sign * _guess(found, names)

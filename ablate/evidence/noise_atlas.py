@@ -22,6 +22,7 @@ from ablate.evidence.distributions import chi2_quantile
 from ablate.evidence.estimates import Scored, estimate_row, scored, sums
 from ablate.evidence.family import ALPHA
 from ablate.evidence.statistics import Estimate, paired
+from ablate.format import MINUS
 from ablate.results.naming import measured_as, no_evidence
 from ablate.results.study import Study
 
@@ -37,7 +38,7 @@ TEXTS = ("study", "task", "task_kind", "scale", "metric", "kind", "factor", "cha
 def atlas(studies: list[Study]) -> pandas.DataFrame:
     """A row per contrast of each study and test metric that its runs have; studies that serve others are left out.
 
-    scale             preset with the model's layers, heads and width, else these; params, steps: of the reference's side
+    scale             preset with the layers, heads and width of the reference's side, whose are params and steps, too
     squares           Σ w² of the contrast's weights: where cells' own noise is independent and alike, its SD is
                       proportional to √squares, so that a plain difference, of squares 2, tells of main effects, too
     n, seeds          seeds with a number for every cell of the contrast, and seeds of the study
@@ -46,6 +47,8 @@ def atlas(studies: list[Study]) -> pandas.DataFrame:
                       s·√(ν/χ²_{0.975, ν}) to s·√(ν/χ²_{0.025, ν})
     sd_level          SD over the same seeds of the level's side, sd_reference of the reference's
     correlation       Pearson's, of the two sides over seeds
+
+    Numbers have six digits, which any machine finds alike.
     """
     rows = [row for study in studies if not no_evidence(study.manifest) for row in _of_study(study)]
     return pandas.DataFrame(rows, columns=COLUMNS)
@@ -73,23 +76,30 @@ def _row(found: Scored, metric: str, contrast: Contrast) -> Iterator[dict[str, A
     if row["n"] < 2 and not lost:
         return
     sides = [_spread(left, contrast, contrast.side(sign)) for sign in (1, -1)]
-    where = f" at {contrast.stratum}" * bool(contrast.stratum)
+    numbers = dict(zip(("sd_low", "sd_high"), sd_interval(row["estimate"]), strict=True))
+    numbers |= {"sd": row["sd"], "sd_level": sides[0], "sd_reference": sides[1], "correlation": row["correlation"]}
     yield {
         "study": found.study.manifest.study,
         **_place(found, next(iter(contrast.side(-1)))),
         "metric": metric,
         "kind": contrast.kind,
         "factor": contrast.factor,
-        "change": contrast.label.removesuffix(where),
+        "change": change_of(contrast),
         "stratum": contrast.stratum,
         "squares": round(sum(weight**2 for weight in contrast.weights.values()), 12),
+        "paired": row["paired"],
+        "n": row["n"],
         "seeds": len(found.study.manifest.seeds),
         "left_out": lost,
-        "sd_level": sides[0],
-        "sd_reference": sides[1],
-        **dict(zip(("sd_low", "sd_high"), sd_interval(row["estimate"]), strict=True)),
-        **{name: row[name] for name in ("paired", "n", "sd", "correlation")},
+        **{name: float(f"{value:.6g}") for name, value in numbers.items()},
     }
+
+
+def change_of(contrast: Contrast) -> str:
+    """What a contrast changes, wherever that is: "norm: rms − ln", of a step, too."""
+    if contrast.kind == "step":
+        return f"{contrast.factor}: {contrast.level} {MINUS} {contrast.reference}"
+    return contrast.label.removesuffix(f" at {contrast.stratum}")
 
 
 def _without_collapsed(found: Scored, contrast: Contrast) -> tuple[Scored, int]:
@@ -122,9 +132,13 @@ def scale_of(config: Config) -> str:
     """The preset whose model a configuration has, else its shape: "tiny", "4 layers of 64"."""
     model = config.model
     shape = {"layers": model.layers, "heads": model.heads, "dim": model.dim}
-    presets = groups().get("scale", {})
-    named = [name for name, file in presets.items() if shape.items() <= read_plain(file).get("model", {}).items()]
+    named = [name for name, file in scales().items() if shape.items() <= read_plain(file).get("model", {}).items()]
     return named[0] if named else f"{model.layers} layers of {model.dim}"
+
+
+def scales() -> dict[str, Path]:
+    """The presets of sizes, by name."""
+    return groups().get("scale", {})
 
 
 def sd_interval(estimate: Estimate) -> tuple[float, float]:
