@@ -86,11 +86,18 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
     runs, parted = in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[order + [column for column in runs if column not in order]]
-    logged_steps = steps.frame(whose) if whose else pandas.DataFrame(columns=["cell", "seed", "step"])
+    logged_steps = steps.frame(whose) if whose else nothing_logged()
     beside, lost = _beside(results, manifest)
     notes += [*parted, *unsealed(old), *[f"{counted(bare, 'ended run')} {BARE}"] * bool(bare)]
     notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
     return Study(manifest, runs, logged_steps, notes, beside, documents.by_document(tested))
+
+
+def nothing_logged() -> pandas.DataFrame:
+    """The curves of a study of which no step was logged, or read."""
+    import pandas
+
+    return pandas.DataFrame(columns=["cell", "seed", "step"])
 
 
 def _once(planned: list[PlannedRun]) -> tuple[list[PlannedRun], list[str]]:
