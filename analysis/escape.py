@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import Any
 
 import pandas
 
 from ablate.format import ACTING as ACTING
 from ablate.format import visible as visible
+from ablate.format.formulas import quoted as quoted
+from ablate.format.formulas import unquoted as unquoted
 from ablate.results.atomic import write_atomic
-
-RISKY = re.compile(r"[=+\-@\t\r]")
-NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def written(table: pandas.DataFrame, file: Path) -> Path:
@@ -23,18 +20,3 @@ def written(table: pandas.DataFrame, file: Path) -> Path:
         safe[name] = safe[name].map(quoted)
     write_atomic(file, safe.to_csv(index=False, lineterminator="\n").encode())
     return file
-
-
-def quoted(value: Any) -> Any:
-    """A text that would be read as a formula, with an apostrophe before it; all else as it is.
-
-    Numbers stay numbers.  A text that has such an apostrophe of its own gets another, so that `unquoted` is exact.
-    """
-    if not isinstance(value, str) or NUMBER.fullmatch(value):
-        return value
-    return f"'{value}" if RISKY.match(value.lstrip("'")) else value
-
-
-def unquoted(value: Any) -> Any:
-    """What `quoted` was given."""
-    return value[1:] if isinstance(value, str) and value.startswith("'") and RISKY.match(value.lstrip("'")) else value

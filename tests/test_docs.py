@@ -173,13 +173,13 @@ def test_the_figure_of_the_how_to_page_draws(tmp_path: Path) -> None:
     scope: dict[str, Any] = {}
     exec(code("own-figure.md", "python")[1], scope)
     study = load_study(tmp_path, fabricate(tmp_path, {"norm": ["ln", "rms"]}))
-    case = case_of(tmp_path, study)
+    case = case_of(study, tmp_path)
     table = scope["KIND"].table(case)
     assert list(table["name"]) == ["ln (reference)", "rms"]
     ranges = study.runs.groupby("cell")["test/loss"].agg(["min", "median", "max"])
     assert (table[["low", "median", "high"]].to_numpy() == ranges.to_numpy()).all()
     missing = fabricate(tmp_path, {"norm": ["ln", "rms"]}, status=lambda levels, seed: "missing", study="missing")
-    assert scope["KIND"].table(case_of(tmp_path, load_study(tmp_path, missing))) is None
+    assert scope["KIND"].table(case_of(load_study(tmp_path, missing), tmp_path)) is None
     table.attrs["title"] = "ranges"
     scope["KIND"].draw(table, page_of(study.manifest, Edits())).savefig(tmp_path / "ranges.pdf")
 

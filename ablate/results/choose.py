@@ -31,11 +31,11 @@ def choose_study(results: Path, name: str | None, more: Iterable[str] = ()) -> s
 
 
 @contextlib.contextmanager
-def refusing(results: Path, study: str) -> Iterator[Path]:
-    """The path of a study's manifest; what reading it and its results raises becomes `Refused`."""
-    manifest = study_folder(results, study) / "manifest.json"
+def refusing(folder: Path) -> Iterator[None]:
+    """What reading the manifest in a study's folder, and its results, raises becomes `Refused`."""
+    manifest = folder / "manifest.json"
     try:
-        yield manifest
+        yield
     except Corrupt as error:
         raise Refused(str(error)) from None
     except OSError as error:
@@ -46,5 +46,5 @@ def refusing(results: Path, study: str) -> Iterator[Path]:
 
 def manifest_of(results: Path, study: str) -> Manifest:
     """A study's manifest.  Raises Refused."""
-    with refusing(results, study):
+    with refusing(study_folder(results, study)):
         return read_manifest(results, study)

@@ -12,13 +12,16 @@ from ablate.results.result import Result
 
 def verify(result: Result, file: Path) -> None:
     """Raise `Corrupt` unless a file beside a result is the one that it was written with, where it names one."""
-    written = _written(result, file)
-    if written is None:
-        return
+    if written := _written(result, file):
+        verify_sum(file, written, "the run is damaged")
+
+
+def verify_sum(file: Path, written: Sum, without: str) -> None:
+    """Raise `Corrupt` unless a file is what was written; `without` says what is amiss where it is gone."""
     try:
         how = wrong(file, written)
     except FileNotFoundError:
-        raise Corrupt(f"{file} is gone: the run is damaged") from None
+        raise Corrupt(f"{file} is gone: {without}") from None
     except OSError as error:
         raise Corrupt(f"{file} cannot be read ({error.strerror})") from None
     if how:

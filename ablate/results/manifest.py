@@ -21,15 +21,21 @@ def study_folder(results: Path, study: str) -> Path:
 def read_manifest(results: Path, study: str) -> Manifest:
     """A study's manifest, checked.  Raises FileNotFoundError and `Corrupt`."""
     path = study_folder(results, study) / "manifest.json"
-    try:
-        manifest = parse(Manifest, read_json(path))
-    except ValueError as error:
-        raise Corrupt(f"{path} {error}") from None
-    for wrong in flaws(manifest):
-        raise Corrupt(f"{path} {wrong}")
+    manifest = manifest_in(path)
     if leading := outside(Path(results), [run.path for run in manifest.runs]):
         raise Corrupt(f"{path} has a run {leading}, which a link leads out of {results}")
     return dataclasses.replace(manifest, study=study)  # a copy of a study goes by the name of its folder
+
+
+def manifest_in(file: Path) -> Manifest:
+    """The manifest that a file holds, checked in itself.  Raises FileNotFoundError and `Corrupt`."""
+    try:
+        manifest = parse(Manifest, read_json(file))
+    except ValueError as error:
+        raise Corrupt(f"{file} {error}") from None
+    for wrong in flaws(manifest):
+        raise Corrupt(f"{file} {wrong}")
+    return manifest
 
 
 def newer(manifest: Manifest) -> list[str]:

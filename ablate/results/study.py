@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from ablate.config.errors import Corrupt
 from ablate.format import counted
+from ablate.results import documents
 from ablate.results.damage import unsealed
 from ablate.results.manifest import newer, read_manifest
 from ablate.results.records import Cell, Manifest, PlannedRun
-from ablate.results.result import Result
+from ablate.results.result import Documents, Result
 from ablate.results.run import Run, noted
 from ablate.results.speed import in_one_sitting, speed_of
 from ablate.results.tables import Columns, Planned, as_planned, mixed, run_row
@@ -42,7 +43,9 @@ class Study:
             (`test/loss@128`); of a study that is timed also `train/step_seconds` and `train/tokens_per_second`
     curves  one row per logged step: cell, label, seed, path, and what was logged (step, tokens, `val/loss`, ...)
     notes   what was found damaged or missing, a sentence each
-    beside  the studies that belong to it, by what they are to it (`placebos`, `exchange`), without curves
+    beside  the studies that belong to it, by what they are to it (`placebos`, `exchange`), without the other tables
+
+    documents  one row per held-out document, one column per run that is done, by cell and seed: mean test losses
     """
 
     manifest: Manifest
@@ -50,17 +53,21 @@ class Study:
     curves: pandas.DataFrame
     notes: list[str]
     beside: dict[str, Study] = dataclasses.field(default_factory=dict)
+    documents: pandas.DataFrame = dataclasses.field(default_factory=documents.none)
 
 
 def load_study(results: Path, study: str, manifest: Manifest | None = None, curves: bool = True) -> Study:
-    """Read a study from disk, by its manifest there, or by another.  Raises FileNotFoundError and `Corrupt`."""
+    """Read a study from disk, by its manifest there, or by another.  Raises FileNotFoundError and `Corrupt`.
+
+    Without `curves` neither they nor the losses by document are read.
+    """
     import pandas
 
     manifest = manifest or read_manifest(results, study)
     cells = {cell.id: cell for cell in manifest.cells}
     planned, notes = _once(manifest.runs)
     rows, whose, steps, checked = [], [], Columns(), Planned()
-    bare = old = 0
+    tested, bare, old = dict[documents.Whose, Documents](), 0, 0
     for one in planned:
         cell, run = as_planned(cells[one.cell], one), Run(results, one.path)
         result, wrong = noted(functools.partial(_own, checked, run, cell, one.seed))
@@ -71,17 +78,26 @@ def load_study(results: Path, study: str, manifest: Manifest | None = None, curv
         rows.append(who | run_row(cell, result, later) | speed_of(manifest, result))
         old += not run.sealed
         bare += bool(curves and not logged and result and result.status != "failed")
+        if curves and (found := documents.tested_on(result)):
+            tested[one.cell, one.seed] = found
         if logged:
             whose.append(who)
             steps.add(logged)
     runs, parted = in_one_sitting(pandas.DataFrame(rows))
     order = ["cell", "label", "seed", "status", *manifest.factors]
     runs = runs[order + [column for column in runs if column not in order]]
-    logged_steps = steps.frame(whose) if whose else pandas.DataFrame(columns=["cell", "seed", "step"])
+    logged_steps = steps.frame(whose) if whose else nothing_logged()
     beside, lost = _beside(results, manifest)
     notes += [*parted, *unsealed(old), *[f"{counted(bare, 'ended run')} {BARE}"] * bool(bare)]
     notes += [*checked.notes, *mixed(runs), *lost, *newer(manifest)]
-    return Study(manifest, runs, logged_steps, notes, beside)
+    return Study(manifest, runs, logged_steps, notes, beside, documents.by_document(tested))
+
+
+def nothing_logged() -> pandas.DataFrame:
+    """The curves of a study of which no step was logged, or read."""
+    import pandas
+
+    return pandas.DataFrame(columns=["cell", "seed", "step"])
 
 
 def _once(planned: list[PlannedRun]) -> tuple[list[PlannedRun], list[str]]:

@@ -16,6 +16,7 @@ from ablate.config.targets import allowed_packages
 from ablate.format.suggest import instead
 from ablate.results.choose import studies
 from ablate.results.damage import unsealed, verify, why_without
+from ablate.results.kept_tables import holds_tables, read_tables
 from ablate.results.metrics_writer import Row
 from ablate.results.result import Result
 from ablate.results.run import Run, noted
@@ -111,7 +112,8 @@ def misfits(wanted: dict[str, Tensor], kept: dict[str, Tensor]) -> str:
 
 
 def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
-    """A run by its folder, or a study by its folder or its name in `results` (or ABLATE_RESULTS).
+    """A run by its folder, or a study by its folder, that of its kept tables, or its name in `results`, or where
+    ABLATE_RESULTS says.
 
     `user` names the packages of your own that a run's model may be built from: files allow none.
     A study has `runs` and `curves` as DataFrames; `ablate.evidence.effects(study)` gives its effects.  Raises
@@ -121,8 +123,8 @@ def load(path: str | Path, user: Iterable[str] = ()) -> LoadedRun | Study:
     for folder in (Path(path).resolve(), (results / "studies" / path).resolve()):
         if any((folder / name).exists() for name in ("config.yaml", "result.json")):
             return load_run(folder, user)
-        if (folder / "manifest.json").exists():
-            study = load_study(folder.parents[1], folder.name)
+        if holds_tables(folder) or (folder / "manifest.json").exists():
+            study = read_tables(folder) if holds_tables(folder) else load_study(folder.parents[1], folder.name)
             for note in study.notes:
                 warnings.warn(note, stacklevel=2)
             return study

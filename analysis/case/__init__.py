@@ -34,18 +34,17 @@ class Case(NamedTuple):
     plain: Case | None = None
 
 
-def case_of(results: Path, study: Study, folder: Path | None = None) -> Case:
-    """The case of a study that was read from `results`; figures go to `<results>/figures/<study>` or to `folder`.
+def case_of(study: Study, folder: Path) -> Case:
+    """The case of a study whose figures go to `folder`.
 
     The labels in the folder's figures.yaml are put in place of names.  Raises `Refused` where that is none.
     """
-    folder = folder or results / "figures" / study.manifest.study
     labels = edits_of(folder / FILE, study.manifest).labels
-    plain = _computed(results, study, folder)
-    return _computed(results, names.shown(study, labels), folder)._replace(plain=plain) if labels else plain
+    plain = _computed(study, folder)
+    return _computed(names.shown(study, labels), folder)._replace(plain=plain) if labels else plain
 
 
-def _computed(results: Path, study: Study, folder: Path) -> Case:
+def _computed(study: Study, folder: Path) -> Case:
     effects, rng = evidence.effects(study), np.random.default_rng(0)
-    further = stats.tables(results, study, effects, rng) if not naming.no_evidence(study.manifest) else {}
+    further = stats.tables(study, effects, rng) if not naming.no_evidence(study.manifest) else {}
     return Case(study, effects, evidence.cells(study), evidence.claims(study), folder, further, {})

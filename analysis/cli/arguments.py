@@ -9,27 +9,32 @@ from typing import TYPE_CHECKING, Any
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Parser
 from ablate.results.choose import refusing
+from ablate.results.kept_tables import holds_tables
 from ablate.results.study import Study
 from analysis.sources.request import Asked
 
 if TYPE_CHECKING:
     from analysis.case import Case
-from analysis.sources import read
+from analysis.sources import place_of, read
 
 
-def case(results: Path, study: Study, folder: Path | None = None) -> Case:
-    """The case of a study.  Raises `Refused` where its manifest is none that can be computed with."""
+def case(place: Path, study: Study, folder: Path) -> Case:
+    """The case of a study whose manifest is in `place` and whose figures go to `folder`.
+
+    Raises `Refused` where its manifest is none that can be computed with.
+    """
     from analysis.case import case_of
 
     if study.manifest.source:
-        return case_of(results, study, folder)
-    with refusing(results, study.manifest.study):
-        return case_of(results, study, folder)
+        return case_of(study, folder)
+    with refusing(place):
+        return case_of(study, folder)
 
 
 def add_arguments(parser: Parser) -> None:
     """The arguments that say which runs are meant: a study, or runs that no sweep of ours has left."""
-    parser.add_argument("study", nargs="?", metavar="STUDY", help="its name; without one the newest")
+    said = "its name, or a folder with its tables; without one the newest"
+    parser.add_argument("study", nargs="?", metavar="STUDY", help=said)
     runs = parser.add_argument_group("runs of other programs")
     runs.add_argument(
         "--runs", metavar="FILE", type=Path, help="a CSV: cell or factors, seed, metrics [, status, step]"
@@ -78,6 +83,11 @@ def study_of(given: argparse.Namespace) -> Study:
     return read(given.results_dir, given.study)
 
 
+def manifest_folder(given: argparse.Namespace, study: Study) -> Path:
+    """Where the manifest of a study lies that a command's arguments name."""
+    return place_of(given.results_dir, given.study or study.manifest.study)
+
+
 def folder_of(given: argparse.Namespace, study: Study) -> Path:
     """Where a command writes.  Raises `Refused`.
 
@@ -87,6 +97,8 @@ def folder_of(given: argparse.Namespace, study: Study) -> Path:
     folder: Path = given.to or given.results_dir / "figures" / name
     if study.manifest.source and not given.to and (given.results_dir / "studies" / name).is_dir():
         raise Refused(f"{folder} is for the study {name} itself, not for runs of other programs; write --to FOLDER")
+    if holds_tables(folder):
+        raise Refused(f"{folder} holds a study's tables, which must stay as they are; write --to another FOLDER")
     if not given.to and not folder.resolve().is_relative_to(given.results_dir.resolve()):
         raise Refused(f"{folder} is a link that leads out of {given.results_dir}; write --to FOLDER")
     return folder

@@ -52,7 +52,7 @@ def _analyse(given: argparse.Namespace) -> int:
     from analysis.writing import tables  # slow to load, and a refusal needs none of it
 
     folder = arguments_.folder_of(given, study)
-    case = arguments_.case(given.results_dir, study, folder)
+    case = arguments_.case(arguments_.manifest_folder(given, study), study, folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [*figures.write(case, folder), *tables.write(case, folder), *paper.write(case, folder)]

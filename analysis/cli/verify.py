@@ -15,6 +15,8 @@ from ablate import format
 from ablate.config.errors import Refused
 from ablate.config.subcommands import Parser, conclude
 from ablate.results.choose import choose_study
+from ablate.results.kept_tables import holds_tables
+from ablate.results.manifest import study_folder
 from analysis import figures, sources
 from analysis.case import Case
 from analysis.cli import arguments as arguments_
@@ -28,7 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Verify one file; the exit code."""
     parser = Parser("ablate analyse verify", "Whether a figure still is what the results on disk give.")
     parser.add_argument("file", metavar="FILE", type=Path, help="a PDF or PNG that ablate analyse has made")
-    parser.epilog = "A figure in RESULTS/figures/STUDY is held against RESULTS, unless --results-dir says otherwise."
+    held = "A figure in RESULTS/figures/STUDY is held against RESULTS, one beside a study's tables against those"
+    parser.epilog = f"{held}, unless --results-dir says otherwise."
     usual = Path(parser.get_default("results_dir"))
     given = parser.parse_args(arguments, argparse.Namespace(results_dir=None))
     return conclude(parser.prog, lambda: _verify(given.file, given.results_dir, usual))
@@ -36,8 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _verify(file: Path, results: Path | None, usual: Path) -> int:
     stamped = _stamped(file)
-    results = results or _around(file, str(stamped["study"])) or usual
-    case = _case(stamped, results, file.parent if (file.parent / "figures.yaml").exists() else None)
+    case = (None if results else _kept(stamped, file.parent)) or _case(stamped, file, results, usual)
     now = _today(stamped, case)
     differences = _differences(stamped, now, case)
     print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
@@ -62,10 +64,22 @@ def _stamped(file: Path) -> Stamp:
     return found
 
 
-def _case(stamped: Stamp, results: Path, folder: Path | None) -> Case:
-    """The study that the figure is of, as it is now, with the edits of `folder`.  Raises `Refused` where it is gone."""
+def _kept(stamped: Stamp, folder: Path) -> Case | None:
+    """The study that the figure is of, where its tables are beside it.  Raises `Refused` where they are damaged."""
+    if not holds_tables(folder):
+        return None
+    study = sources.read_kept(folder)
+    return arguments_.case(folder, study, folder) if study.manifest.study == stamped["study"] else None
+
+
+def _case(stamped: Stamp, file: Path, results: Path | None, usual: Path) -> Case:
+    """The study that the figure is of, as it is now, with its edits.  Raises `Refused` where it is gone."""
+    study = str(stamped["study"])
+    results = results or _around(file, study) or usual
+    folder = file.parent if (file.parent / "figures.yaml").exists() else results / "figures" / study
     if not stamped.get("source"):
-        return arguments_.case(results, sources.read(results, choose_study(results, str(stamped["study"]))), folder)
+        place = study_folder(results, choose_study(results, study))
+        return arguments_.case(place, sources.read(results, study), folder)
     parser = Parser("ablate analyse", "")
     arguments_.add_arguments(parser)
     words = shlex.split(str(stamped["command"]))  # ablate analyse --runs FILE …; before: python -m analysis --runs …

@@ -9,14 +9,37 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ablate.results.choose import choose_study, refusing
+from ablate.results.choose import choose_study, refusing, studies
+from ablate.results.kept_tables import holds_tables, read_tables
+from ablate.results.manifest import study_folder
 from ablate.results.study import Study, load_study
 
 
+def is_kept(results: Path, name: str) -> bool:
+    """Whether `name` is a folder of kept tables, and no study of `results`."""
+    return holds_tables(Path(name)) and name not in studies(results)
+
+
+def place_of(results: Path, name: str) -> Path:
+    """The folder of a study's manifest, of one in `results` or of a kept one."""
+    return Path(name) if is_kept(results, name) else study_folder(results, name)
+
+
 def read(results: Path, name: str | None) -> Study:
-    """The study called `name`, the newest one without a name.  Raises `Refused`."""
+    """The study called `name`, or whose tables are kept in the folder `name`; the newest one without a name.
+
+    Raises `Refused`.
+    """
+    if name and is_kept(results, name):
+        return read_kept(Path(name))
     chosen = choose_study(results, name)
-    with refusing(results, chosen):
+    with refusing(study_folder(results, chosen)):
         study = load_study(results, chosen)
     notes = [note.replace(f"{results}/", "") for note in study.notes]  # reports are passed on
     return dataclasses.replace(study, notes=notes)
+
+
+def read_kept(folder: Path) -> Study:
+    """The study whose tables are kept in a folder.  Raises `Refused`."""
+    with refusing(folder):
+        return read_tables(folder)

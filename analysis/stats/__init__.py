@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas
 
@@ -16,12 +14,10 @@ from analysis.stats.solve_times import solved
 __all__ = ["aggregate", "documents", "interactions", "ranks", "solved", "tables"]
 
 
-def tables(
-    results: Path, study: Study, effects: pandas.DataFrame, rng: np.random.Generator
-) -> dict[str, pandas.DataFrame]:
+def tables(study: Study, effects: pandas.DataFrame, rng: np.random.Generator) -> dict[str, pandas.DataFrame]:
     """Those tables for which the study has anything; `rng` draws the bootstrap of the aggregate over tasks."""
     found = {
-        "documents": documents(results, study, effects),
+        "documents": documents(study, effects),
         "tasks": interactions(study),
         "ranks": ranks(study),
         "aggregate": aggregate(study, rng),

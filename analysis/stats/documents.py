@@ -4,32 +4,28 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas
 from scipy import stats
 
 from ablate import evidence
-from ablate.config.errors import Corrupt
-from ablate.results.run import Run
 from ablate.results.study import Study
 
 METRIC = "test/loss"  # the only one that is kept by document
 LEAST = 2  # documents
-Text = tuple[tuple[str, ...], tuple[int, ...]]  # names and tokens of documents
 
 
-def documents(results: Path, study: Study, effects: pandas.DataFrame) -> pandas.DataFrame | None:
+def documents(study: Study, effects: pandas.DataFrame) -> pandas.DataFrame | None:
     """Each effect with an interval over documents, at the level of its interval over seeds.
 
     Columns label, documents, tokens, mean, low, high.  None of a study without documents.
     """
     wanted = effects[(effects["metric"] == METRIC) & effects["low"].notna()]
-    if wanted.empty or not _kept(results, study):
+    if wanted.empty or study.documents.empty:
         return None
-    kept = _losses(results, study)
+    kept = _losses(study)
     weights = {contrast.label: contrast.weights for contrast in evidence.contrasts(study.manifest)}
     rows = []
     for row in wanted.itertuples():
@@ -98,41 +94,19 @@ def by_document(kept: list[Kept], weights: dict[str, float], paired: bool) -> tu
     return np.array(list(weights.values())) @ means * one.tokens, one.tokens
 
 
-def _kept(results: Path, study: Study) -> bool:
-    """Whether runs of this study keep losses by document, judged by the first that is done."""
-    done = study.runs.loc[study.runs["status"] == "done", "path"]
-    return bool(len(done)) and bool(_document(results, done.iloc[0])[0])
-
-
-def _losses(results: Path, study: Study) -> list[Kept]:
+def _losses(study: Study) -> list[Kept]:
     """The losses by document of all done runs; cells whose runs were tested on different documents are left out."""
-    texts: dict[Text, dict[str, dict[int, list[float]]]] = {}
-    for run in study.runs[study.runs["status"] == "done"].itertuples():
-        names, tokens, losses = _document(results, run.path)
-        if names:
-            texts.setdefault((names, tokens), {}).setdefault(run.cell, {})[run.seed] = losses
-    seeds = {seed: i for i, seed in enumerate(study.runs["seed"].unique())}
-    found, owners = [], Counter(cell for cells in texts.values() for cell in cells)
-    for (_, tokens), cells in texts.items():
-        places = {cell: i for i, cell in enumerate(cell for cell in cells if owners[cell] == 1)}
+    done = study.runs.loc[study.runs["status"] == "done", ["cell", "seed"]].itertuples(index=False, name=None)
+    losses = study.documents[[whose for whose in done if whose in study.documents]]
+    texts = [text.dropna(axis=1, how="all") for _, text in losses.groupby(level="text", sort=False)]
+    owners = Counter(cell for text in texts for cell in text.columns.unique("cell"))
+    seeds, found = {seed: i for i, seed in enumerate(study.runs["seed"].unique())}, []
+    for text in texts:
+        tokens = text.index.get_level_values("tokens").to_numpy(float)
+        places = {cell: i for i, cell in enumerate(cell for cell in text.columns.unique("cell") if owners[cell] == 1)}
         values = np.full((len(places), len(seeds), len(tokens)), math.nan)
-        for cell, i in places.items():
-            for seed, losses in cells[cell].items():
-                values[i, seeds[seed]] = losses
-        found.append(Kept(np.array(tokens, dtype=float), places, values))
+        for (cell, seed), column in text.items():
+            if cell in places:
+                values[places[cell], seeds[seed]] = column
+        found.append(Kept(tokens, places, values))
     return found
-
-
-def _document(results: Path, path: Any) -> tuple[tuple[str, ...], tuple[int, ...], list[float]]:
-    """Names, tokens and mean losses of a run's documents; empty where it keeps none, or cannot be read."""
-    nothing: tuple[tuple[str, ...], tuple[int, ...], list[float]] = ((), (), [])
-    if not isinstance(path, str):
-        return nothing
-    try:
-        result = Run(results, path).result()
-    except (Corrupt, OSError):
-        return nothing
-    test = ((result and result.documents) or {}).get("test")
-    if not test or not len(test.name) == len(test.tokens) == len(test.loss):
-        return nothing
-    return tuple(test.name), tuple(test.tokens), [math.nan if loss is None else loss for loss in test.loss]

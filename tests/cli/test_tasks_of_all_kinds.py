@@ -34,7 +34,7 @@ def made(results: Path, score: Callable[[dict[str, Any], int], float], **options
 
 def everything_said(study: Study, folder: Path) -> str:
     """The summary and the tables, written."""
-    case = case_of(folder, study)
+    case = case_of(study, folder)
     assert figures.tables(case)
     files = tables.write(case, folder)
     assert all(file.stat().st_size for file in files)

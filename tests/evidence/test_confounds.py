@@ -86,7 +86,7 @@ def test_summary_tables_methods_and_sentences_say_it(tmp_path: Path) -> None:
     assert table["norm: rms − ln"] == table["norm × ffn"] == table["rms + mlp against ln + mlp"] == ""
     said = [line for line in summary(loaded, tmp_path).splitlines() if "also:" in line]
     assert len(said) == 1 and said[0].startswith("  ffn: swiglu − mlp") and said[0].endswith(f"; also: {BIAS}")
-    case = case_of(tmp_path, loaded)
+    case = case_of(loaded, tmp_path)
     assert sum(line.endswith(f"; also: {BIAS}") for line in printed(case)) == 1
     sheet = tables.effects_sheet(case)
     assert [row[sheet.head.index("also")] for row in sheet.rows][:2] in (["", BIAS], [BIAS, ""])

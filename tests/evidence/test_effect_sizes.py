@@ -87,7 +87,7 @@ def test_one_or_two_seeds_say_nothing_of_how_often_a_level_is_better(tmp_path: P
     for n in (1, 2, 3):
         study = made(tmp_path / str(n), {"norm": ["ln", "rms"]}, seeds=range(n), batches=batches)
         assert math.isnan(of(study, "norm: rms − ln").superiority) == (n < 3)
-        sheet = particulars_sheet(case_of(tmp_path / str(n), study))
+        sheet = particulars_sheet(case_of(study, tmp_path / str(n)))
         assert sheet and ("P(A>B)" in sheet.head) == (n > 2) == any("P(A>B): how often" in note for note in sheet.notes)
 
 

@@ -100,7 +100,7 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 def case(folder: Path, seeds: int = 5, registered: bool = False, **manifest: Any) -> Case:
     claims = claimed(registered)
     study = fabricate(folder, GRID, range(seeds), shifted, claims=claims, **manifest)
-    return case_of(folder, load_study(folder, study))
+    return case_of(load_study(folder, study), folder)
 
 
 def test_what_is_exploratory_looks_better_in_every_output(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def design_lost(folder: Path) -> Case:
     """A cell of the grid has diverged, so that single cells are all that can be compared."""
     both = {"norm": "rms", "ffn": "swiglu"}
     study = fabricate(folder, GRID, range(5), shifted, status=lambda v, s: "diverged" if v == both else "done")
-    return case_of(folder, load_study(folder, study))
+    return case_of(load_study(folder, study), folder)
 
 
 @pytest.mark.parametrize("registered", [True, False])

@@ -52,7 +52,7 @@ def test_below_twelve_seeds_a_verdict_names_what_it_assumes(tmp_path: Path, n: i
 def sentences_of(folder: Path, found: Study) -> list[str]:
     from analysis.writing.sentences import sentences
 
-    return sentences(case_of(folder, found))
+    return sentences(case_of(found, folder))
 
 
 def test_from_twelve_seeds_on_normal_differences_need_no_assumption(tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_unpaired_sides_are_checked_each(tmp_path: Path) -> None:
 
 def test_methods_name_the_assumption_and_the_check(tmp_path: Path) -> None:
     few = study(tmp_path / "few", 0.05 + 0.01 * QUANTILES[8])
-    assert "assume that differences over seeds are roughly normal" in markdown(case_of(tmp_path / "few", few))
+    assert "assume that differences over seeds are roughly normal" in markdown(case_of(few, tmp_path / "few"))
     many = study(tmp_path / "many", 0.05 + 0.01 * QUANTILES[20])
-    text = markdown(case_of(tmp_path / "many", many))
+    text = markdown(case_of(many, tmp_path / "many"))
     assert "Shapiro and Wilk" in text and "assume" not in text
 
 

@@ -136,7 +136,7 @@ def test_overfitting_stands_in_summary_tables_and_methods(tmp_path: Path) -> Non
     loaded = load_study(tmp_path, study)
     line = "overfits: 2 runs: ln (2): val/loss ends up to 1.31 times its lowest while train/loss fell"
     assert line in evidence.overfitting(loaded) and line in summary(loaded, tmp_path)
-    case = case_of(tmp_path, loaded)
+    case = case_of(loaded, tmp_path)
     assert any(line in note for note in tables.remarks(loaded))
     assert "Overfitting was seen in 2 runs: ln (2)" in markdown(case)
     assert evidence.cells(loaded)["diverged"].sum() == 0

@@ -171,7 +171,7 @@ def test_unequal_divergence_withholds_an_interaction(tmp_path: Path) -> None:
 
 def test_interactions_and_trends_reach_every_output(tmp_path: Path) -> None:
     study = made(tmp_path, RATES, rated)
-    given = case_of(tmp_path, study)
+    given = case_of(study, tmp_path)
     said = summary(study, tmp_path)
     assert "residual × optim.lr: post, per doubling" in said and "n = 6  better (lower loss per doubling)" in said
     sheet = tables.effects_sheet(given)

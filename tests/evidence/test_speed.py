@@ -94,7 +94,7 @@ def test_claims_about_speed_need_runs_that_are_timed(tmp_path: Path) -> None:
 
 def test_speed_is_shown_where_it_was_measured(tmp_path: Path) -> None:
     study = timed(tmp_path)
-    said, case = summary(study), case_of(tmp_path, study)
+    said, case = summary(study), case_of(study, tmp_path)
     assert "seconds of a training step" in said and "speed not compared" not in said
     for told in (said, "\n".join(_said(case))):
         assert "worse (slower)" in told.split("seconds of a training step")[-1] and "step_seconds" not in told

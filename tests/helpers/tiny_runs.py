@@ -223,7 +223,7 @@ def tables(folder: Path) -> dict[str, dict[str, list[Any]]]:
     """Every table of every study, by the two names, and the decimals that its summary says."""
     found: dict[str, dict[str, list[Any]]] = {}
     for study, given in STUDIES.items():
-        case = case_of(folder / study, load_study(folder / study, fabricate(folder / study, **given)))
+        case = case_of(load_study(folder / study, fabricate(folder / study, **given)), folder / study)
         made = {"effects": case.effects, "cells": case.cells, "claims": case.claims} | dict(case.further)
         found |= {f"{study} {name}": told(table) for name, table in made.items() if len(table)}
         said = re.findall(r"[−+-]?\d*\.\d+", summary(case.study, folder).replace("−", "-"))

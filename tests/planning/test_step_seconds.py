@@ -228,4 +228,4 @@ def test_a_sweep_at_equal_seconds_trains_by_what_was_measured(
     for run in study.runs.itertuples():
         found = Run(results, run.path).result()
         assert found and found.steps == planned[run.cell].config.train.steps and planned[run.cell].step_seconds
-    assert "by the seconds of a step" in methods.markdown(case_of(results, study))
+    assert "by the seconds of a step" in methods.markdown(case_of(study, results))

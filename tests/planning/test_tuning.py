@@ -106,7 +106,7 @@ def test_edges_are_flagged_in_every_text(plan, capsys):
     from analysis.writing.tables import cells_sheet
 
     read = load_study(done[-1].results, study.study)
-    assert flag in preview(done[-1]) and flag in markdown(cells_sheet(case_of(done[-1].results, read)))
+    assert flag in preview(done[-1]) and flag in markdown(cells_sheet(case_of(read, done[-1].results)))
     low = rounds(plan, "norm=ln,rms", "tune.key=optim.lr", "tune.values=[3e-3,1e-2,3e-2]")[1][-1].manifest
     assert "ln: the best optim.lr (0.003) is the smallest tried" in low.cells[0].notes[-1]
 
@@ -387,7 +387,7 @@ def test_every_verdict_after_shared_tuning_says_that_it_is_given_these_values(pl
     about = [line for line in lines if line.startswith(("  norm: ", "  ffn: ", "  norm × ffn")) and "1e-3" not in line]
     assert len(about) == 3 and all("given these tuned values" in line for line in about)
     study = load_study(done[-1].results, done[-1].manifest.study)
-    case = case_of(done[-1].results, study)
+    case = case_of(study, done[-1].results)
     sheet = effects_sheet(case)
     place = sheet.head.index("verdict")
     assert all("given these tuned values" in row[place] for row in sheet.rows)

@@ -16,7 +16,7 @@ from ablate.config.errors import Corrupt, first_line
 from ablate.config.groups import groups
 from ablate.format import counted
 from ablate.results.choose import manifest_of, refusing, studies
-from ablate.results.manifest import read_manifest
+from ablate.results.manifest import read_manifest, study_folder
 from ablate.results.records import Manifest
 
 NAMED = 4  # failed and damaged runs that are spelled out
@@ -57,7 +57,7 @@ def rounds_of(results: Path, base: str) -> list[Round]:
         manifest = manifest_of(results, name) if name == base else readable(results, name)
         if manifest and base_of(manifest) == base:
             kind = next((words for key, words in ROUNDS.items() if getattr(manifest, key)), "study")
-            with refusing(results, name):
+            with refusing(study_folder(results, name)):
                 found.append(Round(kind, manifest, runs_of(results, manifest)))
     return sorted(found, key=lambda one: [*ROUNDS.values(), "study"].index(one.kind))
 

@@ -29,7 +29,7 @@ def made(results: Path, text: str | None = None, factors: dict[str, list[object]
         file = results / "figures" / study.manifest.study / "figures.yaml"
         file.parent.mkdir(parents=True)
         file.write_text(text)
-    return case_of(results, study)
+    return case_of(study, results / "figures" / study.manifest.study)
 
 
 def test_the_defaults_change_nothing_and_are_never_overwritten(tmp_path: Path) -> None:

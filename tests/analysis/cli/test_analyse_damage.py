@@ -123,7 +123,7 @@ def test_a_torn_configuration_is_not_compared_and_said(results: Path) -> None:
 
 def test_what_is_damaged_is_in_the_report(results: Path) -> None:
     torn_result(first(results))
-    text = " ".join(line for section in sections(case_of(results, read(results, None))) for line in section.items)
+    text = " ".join(line for section in sections(case_of(read(results, None), results)) for line in section.items)
     assert "is not readable as JSON" in text
 
 
@@ -158,7 +158,7 @@ def test_a_metric_that_is_no_number_counts_for_nothing(results: Path) -> None:
         run.write_text(json.dumps(told | {"final": {"test/loss": value}}))  # without a checksum
     study = read(results, None)
     assert int(evidence.scores(study).notna().sum().sum()) == 9
-    assert case_of(results, study).cells["n"].sum() == 9
+    assert case_of(study, results).cells["n"].sum() == 9
 
 
 @pytest.mark.slow
@@ -182,7 +182,7 @@ def test_no_runs_at_all(results: Path) -> None:
     shutil.rmtree(results / "runs")
     study = read(results, None)
     assert any("12 runs missing: " in line for line in remarks(study)) and study.curves.empty
-    assert set(case_of(results, study).effects["note"]) == {"no seed has every run it needs"}
+    assert set(case_of(study, results).effects["note"]) == {"no seed has every run it needs"}
 
 
 def test_manifests_of_other_versions(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_manifests_of_other_versions(tmp_path: Path) -> None:
 def outcome(results: Path, what: str) -> None:
     """Tables, or a refusal in one line."""
     try:
-        arguments.case(results, sources.read(results, "fabricated"))
+        arguments.case(study_folder(results, "fabricated"), sources.read(results, "fabricated"), results)
     except Refused as error:
         assert "manifest.json" in str(error) and "\n" not in str(error), what
     except Exception as error:

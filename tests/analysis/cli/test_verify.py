@@ -28,7 +28,7 @@ def drawn(tmp_path: Path) -> Path:
     folder = tmp_path / "figures" / name
     folder.mkdir(parents=True)
     (folder / "figures.yaml").write_text("subset: {figures: [effects]}\n")
-    figures.write(case_of(tmp_path, load_study(tmp_path, name)), folder)
+    figures.write(case_of(load_study(tmp_path, name), folder), folder)
     return folder
 
 
@@ -122,7 +122,7 @@ def test_figures_of_a_csv(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_the_hash_of_a_table_is_of_all_that_is_drawn(tmp_path: Path) -> None:
-    case = case_of(tmp_path, load_study(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})))
+    case = case_of(load_study(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})), tmp_path)
     table, page = figures.tables(case)["seeds"], page_of(case.study.manifest, figures.Edits())
     first = stamp.table_hash(table, page)
     assert first == stamp.table_hash(table.copy(), page)

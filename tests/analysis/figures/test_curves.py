@@ -29,7 +29,7 @@ def evaluated(folder: Path, steps: list[int], tokens: int | None = 1024) -> Case
     place = study.curves["step"].rank(method="dense").astype(int) - 1
     rows = study.curves[place < len(steps)].assign(step=[steps[i] for i in place if i < len(steps)])
     rows = rows.assign(tokens=rows["step"] * tokens) if tokens else rows.drop(columns="tokens")
-    return case_of(folder, dataclasses.replace(study, curves=rows))
+    return case_of(dataclasses.replace(study, curves=rows), folder)
 
 
 def drawn(case: Case) -> Figure:
@@ -43,7 +43,7 @@ def texts(figure: Figure) -> list[str]:
 
 
 def test_runs_that_shared_the_machine_are_not_drawn_over_seconds(tmp_path: Path) -> None:
-    shared = case_of(tmp_path, load_study(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})))
+    shared = case_of(load_study(tmp_path, fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})), tmp_path)
     figure, table = drawn(shared), curves.table(shared)
     assert len(figure.axes) == 2 and not any("seconds" in text for text in texts(figure))
     assert table is not None and table["seconds"].isna().all()

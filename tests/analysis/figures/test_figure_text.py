@@ -70,7 +70,7 @@ def test_long_words_are_broken_behind_hyphens_first() -> None:
 
 
 def made(tmp_path: Path, **options: Any) -> Case:
-    return case_of(tmp_path, load_study(tmp_path, fabricate(tmp_path, {"ffn": FFN}, seeds=range(5), **options)))
+    return case_of(load_study(tmp_path, fabricate(tmp_path, {"ffn": FFN}, seeds=range(5), **options)), tmp_path)
 
 
 def drawn(case: Case, name: str, width: float) -> Figure:
@@ -125,7 +125,7 @@ def test_entries_of_a_legend_fit_the_page_in_even_columns(tmp_path: Path) -> Non
 
 def test_names_below_the_maps_of_interactions_stand_apart(tmp_path: Path) -> None:
     factors = {"norm": ["no norm at all", "RMSNorm", "LayerNorm"], "ffn": ["a gated unit", "none"]}
-    case = case_of(tmp_path, load_study(tmp_path, fabricate(tmp_path, factors)))
+    case = case_of(load_study(tmp_path, fabricate(tmp_path, factors)), tmp_path)
     with matplotlib.rc_context(style.RC):
         figure = drawn(case, "interactions", 3.3)
         for axis in figure.axes:

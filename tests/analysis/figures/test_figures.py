@@ -42,7 +42,7 @@ def texts(drawn: Figure) -> str:
 
 
 def case(study: Study) -> Case:
-    return case_of(Path("nowhere"), study)
+    return case_of(study, Path("nowhere"))
 
 
 def figure(name: str, study: Study, **edits: Any) -> Figure:
@@ -122,7 +122,7 @@ def test_the_same_tables_give_the_same_bytes(tmp_path: Path) -> None:
         folder = tmp_path / name
         folder.mkdir()
         (folder / "figures.yaml").write_text("subset: {figures: [effects]}\n")
-        files = figures.write(case_of(tmp_path, study, folder), folder)
+        files = figures.write(case_of(study, folder), folder)
         digests.append([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
     assert digests[0] == digests[1] and len(digests[0]) == 3
     pdf = (tmp_path / "one" / "effects.pdf").read_bytes()
@@ -274,7 +274,7 @@ def test_a_caption_is_a_text_of_its_own_and_in_the_image_only_where_it_is_asked_
         folder = tmp_path / str(wanted)
         folder.mkdir()
         (folder / "figures.yaml").write_text(f"caption: {str(wanted).lower()}\nsubset: {{figures: [effects]}}\n")
-        shown = case_of(tmp_path, study, folder)
+        shown = case_of(study, folder)
         assert [file.suffix for file in figures.write(shown, folder)] == [".pdf", ".png", ".txt"]
         title, *lines = (folder / "effects.txt").read_text().splitlines()
         given = figures.edits(shown)

@@ -38,7 +38,7 @@ AUTO = {"looks": [5, 8, 12, 20], "at": 8, "max": 20}
 
 
 def case(results: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
-    return case_of(results, load_study(results, fabricate(results, factors, **options)))
+    return case_of(load_study(results, fabricate(results, factors, **options)), results)
 
 
 def tables(given: Case, **edits: Any) -> dict[str, pandas.DataFrame]:
@@ -108,7 +108,7 @@ def with_sizes(results: Path, **options: Any) -> Case:
     factors = {"ffn": FFN, "model.dim": [32, 64]}
     name = fabricate(results, factors, score=lambda v, s: plain_score(v, s) - 0.002 * v["model.dim"], **options)
     sizes = lambda i, cell: {"params": 1000 * cell.levels["model.dim"] + 10 * FFN.index(cell.levels["ffn"])}  # noqa: E731
-    return case_of(results, with_cells(load_study(results, name), sizes))
+    return case_of(with_cells(load_study(results, name), sizes), results)
 
 
 def with_solved(results: Path) -> Case:
@@ -184,9 +184,7 @@ def test_the_same_study_gives_the_same_bytes(tmp_path: Path) -> None:
     digests = []
     for name in ("one", "two"):
         given, folder = with_placebos(tmp_path / name), tmp_path / name
-        (folder / "figures" / "fabricated").mkdir(parents=True)
-        wanted = "subset: {figures: [placebos]}\n"
-        (folder / "figures" / "fabricated" / "figures.yaml").write_text(wanted)
+        (folder / "figures.yaml").write_text("subset: {figures: [placebos]}\n")
         files = figures.write(given, folder)
         digests.append({file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files})
     assert digests[0] == digests[1] and len(digests[0]) == 3
@@ -493,9 +491,7 @@ def test_a_look_is_the_study_as_it_stood(tmp_path: Path) -> None:
 
 
 def test_names_and_colours_of_the_user_reach_every_kind(tmp_path: Path) -> None:
-    file = tmp_path / "figures" / "fabricated" / "figures.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text("labels: {swiglu: SwiGLU}\n")
+    (tmp_path / "figures.yaml").write_text("labels: {swiglu: SwiGLU}\n")
     given = with_placebos(tmp_path)
     for name in ("main_effects", "interactions", "placebos"):
         figure = drawn(name, given, colours={("ffn", "swiglu"): "#ff00ff"})

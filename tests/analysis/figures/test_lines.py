@@ -32,7 +32,7 @@ def valley(levels: dict[str, Any], seed: int) -> float:
 
 
 def made(results: Path, factors: dict[str, list[Any]], **options: Any) -> Case:
-    return case_of(results, load_study(results, fabricate(results, factors, **options)))
+    return case_of(load_study(results, fabricate(results, factors, **options)), results)
 
 
 def draw(name: str, case: Case) -> Figure:
@@ -124,7 +124,7 @@ def test_lengths_are_lines_with_the_training_length_marked(tmp_path: Path) -> No
         far = 0.5 if run.path.startswith("ln-mlp-pre-rope") else 0.0
         metrics = {f"test/loss@{n}": 2 + far * (n > 64) + 0.01 * run.seed for n in (32, 64, 128, 256)}
         Run(tmp_path, run.path).evaluation_file.write_text(json.dumps({"metrics": metrics}))
-    case = case_of(tmp_path, load_study(tmp_path, name))
+    case = case_of(load_study(tmp_path, name), tmp_path)
     table, axis = figures.tables(case)["extrapolation"], draw("extrapolation", case).axes[0]
     rope = table[table["label"].str.startswith("rope")]
     assert rope["x"].tolist() == [32, 64, 128, 256]

@@ -55,7 +55,7 @@ class Parsed(HTMLParser):
 
 
 def case(results: Path, study: str) -> Case:
-    return case_of(results, load_study(results, study))
+    return case_of(load_study(results, study), results / "figures" / study)
 
 
 def written(results: Path, study: str) -> str:
@@ -217,7 +217,7 @@ def foreign(results: Path) -> Case:
     cells = [replace(cell, config=Config(), **sizes) for cell in found.manifest.cells]
     manifest = replace(found.manifest, source="runs.csv", units={}, tasks=tasks, cells=cells)
     runs = found.runs.assign(path=None, params=np.nan, flops_per_token=np.nan)
-    return case_of(results, type(found)(manifest, runs, found.curves.head(0), []))
+    return case_of(type(found)(manifest, runs, found.curves.head(0), []), results)
 
 
 def test_a_study_from_elsewhere_has_its_report(tmp_path: Path) -> None:

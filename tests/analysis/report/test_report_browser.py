@@ -31,7 +31,7 @@ def written(results: Path, study: str) -> Path:
     """The report of a study, without its figures."""
     folder = results / "figures" / study
     folder.mkdir(parents=True)
-    (file,) = report.write(case_of(results, load_study(results, study)), folder)
+    (file,) = report.write(case_of(load_study(results, study), results / "figures" / study), folder)
     return file
 
 

@@ -230,7 +230,7 @@ def test_a_metric_without_a_split_is_drawn_like_any_other(tmp_path: Path) -> Non
     told = itertools.product("ab", range(4), (0, 10))
     lines = [f"{cell},{seed},{step},{0.5 + 0.01 * step + 0.02 * seed}" for cell, seed, step in told]
     study = read_csv(write(tmp_path / "a.csv", "\n".join(["cell,seed,step,accuracy", *lines])), Asked())
-    case = case_of(tmp_path, study)
+    case = case_of(study, tmp_path)
     drawn = figures.tables(case)
     assert set(drawn["seeds"]["facet"]) == {"accuracy"} and sorted(drawn["seeds"]["value"]) == sorted(
         study.runs["accuracy"]

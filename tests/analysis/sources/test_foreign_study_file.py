@@ -100,7 +100,7 @@ def test_a_native_study_with_claims_and_margin_reads_back_equal(
         assert list(left["name"]) == list(claims) and not right["registered"].any()
         assert list(evidence.cells(native)["name"]) == list(evidence.cells(foreign)["name"])
         assert foreign.manifest.design == design and foreign.manifest.factors == native.manifest.factors
-    kinds = [set(figures.tables(case_of(tmp_path, study))) for study in (native, foreign)]
+    kinds = [set(figures.tables(case_of(study, tmp_path))) for study in (native, foreign)]
     assert kinds[0] == kinds[1] and "claims" in kinds[0]
     assert ("waterfall" in kinds[0]) == (design not in ("grid", "fractional"))
 

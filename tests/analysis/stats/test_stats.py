@@ -108,10 +108,9 @@ def with_documents(results, name: str, names=None) -> None:
 def test_effects_over_documents_have_the_means_of_effects_over_seeds(tmp_path):
     lost = lambda levels, seed: "failed" if (levels["ffn"], seed) == ("swiglu", 1) else "done"  # noqa: E731
     name = fabricate(tmp_path, {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}, range(4), status=lost)
-    study = load_study(tmp_path, name)
-    assert "documents" not in case_of(tmp_path, study).further
+    assert "documents" not in case_of(load_study(tmp_path, name), tmp_path).further
     with_documents(tmp_path, name)
-    case = case_of(tmp_path, study)
+    case = case_of(load_study(tmp_path, name), tmp_path)
     table = case.further["documents"].set_index("label")
     for row in case.effects.itertuples():
         assert table.loc[row.label, "mean"] == pytest.approx(row.mean, abs=1e-9)
@@ -124,15 +123,13 @@ def test_effects_over_documents_have_the_means_of_effects_over_seeds(tmp_path):
 def test_cells_that_were_tested_on_other_documents_have_no_such_interval(tmp_path):
     name = fabricate(tmp_path, {"ffn": ["mlp", "swiglu"]})
     with_documents(tmp_path, name)
-    study = load_study(tmp_path, name)
-    path = study.runs["path"].iloc[0]
-    file = Run(tmp_path, path).result_file
+    file = Run(tmp_path, load_study(tmp_path, name).runs["path"].iloc[0]).result_file
     result = json.loads(file.read_text())
     result["documents"]["test"]["name"][0] = "another"
     write_json(file, result)
-    assert stats.documents(tmp_path, study, evidence.effects(study)) is None
-    study.runs["path"] = None  # of runs that lie nowhere, read from a file say
-    assert stats.documents(tmp_path, study, evidence.effects(study)) is None
+    study = load_study(tmp_path, name)
+    assert study.documents.index.unique("text").tolist() == [0, 1]
+    assert stats.documents(study, evidence.effects(study)) is None
 
 
 TASKS = {
@@ -207,7 +204,7 @@ def test_below_five_seeds_tasks_have_no_interval_and_unequal_divergence_no_gain(
 
 
 def test_ranks_and_one_number_over_three_tasks(tmp_path):
-    case = case_of(tmp_path, several(tmp_path, ["lm", "copy", "recall"], 4))
+    case = case_of(several(tmp_path, ["lm", "copy", "recall"], 4), tmp_path)
     ranks = case.further["ranks"]
     assert list(ranks["variant"]) == ["swiglu", "mlp"] and list(ranks["mean_rank"]) == [1, 2]
     table = case.further["aggregate"].set_index("variant")
@@ -232,7 +229,7 @@ def test_the_interval_of_few_runs_over_all_tasks_is_wide_enough(monkeypatch, mea
 
 
 def test_runs_of_several_tasks_are_listed_with_the_score_of_their_own(tmp_path):
-    case = case_of(tmp_path, several(tmp_path, ["lm", "copy"], 2))
+    case = case_of(several(tmp_path, ["lm", "copy"], 2), tmp_path)
     sheet = sections.runs(case).sheets[0]
     assert sheet.head[3] == "test/loss or test/accuracy" and "–" not in [row[3] for row in sheet.rows]
 

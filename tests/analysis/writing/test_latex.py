@@ -127,7 +127,7 @@ def test_a_hostile_sheet_is_a_table_all_the_same() -> None:
 )
 def test_the_tables_of_studies_parse(tmp_path: Path, options: dict[str, Any]) -> None:
     factors = {"norm": ["ln", "50%{x}"], "ffn": ["mlp", "a_b&c"]}
-    found = case_of(tmp_path, load_study(tmp_path, fabricate(tmp_path, factors, **options)))
+    found = case_of(load_study(tmp_path, fabricate(tmp_path, factors, **options)), tmp_path)
     written = tables.sheets(found)
     assert {each.name for each in written} >= {"effects", "particulars", "cells"}
     for each in written:

@@ -101,7 +101,7 @@ def compiled(folder: Path) -> str:
 @pytest.mark.parametrize("options", ["10pt", "twocolumn"])
 @pytest.mark.parametrize("study", STUDIES)
 def test_a_paper_with_everything_compiles_and_nothing_leaves_the_page(tmp_path: Path, study: str, options: str) -> None:
-    found = case_of(tmp_path, load_study(tmp_path, fabricate(tmp_path, **STUDIES[study])))
+    found = case_of(load_study(tmp_path, fabricate(tmp_path, **STUDIES[study])), tmp_path)
     tables.write(found, tmp_path)
     text.write(found, tmp_path)
     (tmp_path / "paper.tex").write_text(paper(tmp_path, options), encoding="utf-8")

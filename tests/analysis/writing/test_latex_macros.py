@@ -20,7 +20,7 @@ COMMAND = re.compile(r"\\newcommand\{\\([A-Za-z]+)\}\{(.*)\}")
 
 
 def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
-    return case_of(tmp_path, load_study(tmp_path, fabricate(tmp_path, factors, **options)))
+    return case_of(load_study(tmp_path, fabricate(tmp_path, factors, **options)), tmp_path)
 
 
 def commands(found: Case) -> dict[str, str]:
@@ -123,8 +123,8 @@ def test_names_that_would_be_equal_are_told_apart_in_the_order_of_the_tables(tmp
     factors = {"ffn": ["mlp", "a-b", "a_b", "a b"]}
     first = [macro.name for macro in latex_macros.macros(case(tmp_path, factors)) if macro.field == "Delta"]
     assert first == ["ablFfnABDelta", "ablFfnABBDelta", "ablFfnABCDelta"]
-    again = [macro.name for macro in latex_macros.macros(case_of(tmp_path, load_study(tmp_path, "fabricated")))]
-    assert again == [macro.name for macro in latex_macros.macros(case_of(tmp_path, load_study(tmp_path, "fabricated")))]
+    again = [macro.name for macro in latex_macros.macros(case_of(load_study(tmp_path, "fabricated"), tmp_path))]
+    assert again == [macro.name for macro in latex_macros.macros(case_of(load_study(tmp_path, "fabricated"), tmp_path))]
     assert len(set(again)) == len(again)
 
 

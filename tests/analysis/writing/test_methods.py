@@ -44,7 +44,7 @@ def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, change: Change | 
             change(manifest)
 
     edit_manifest(tmp_path, name, written)
-    return case_of(tmp_path, load_study(tmp_path, name))
+    return case_of(load_study(tmp_path, name), tmp_path)
 
 
 def said(tmp_path: Path, **options: Any) -> str:
@@ -235,7 +235,7 @@ def test_placebos_and_exchange_runs_are_said(tmp_path: Path) -> None:
     text = methods.markdown(found)
     assert "with copies of the reference cell, 8 seeds each: ffn drawn anew and perturbed by 1e-7." in text
     write_manifest(tmp_path, replace(placebos, cells=cells, placebo_of="main"))
-    own = methods.markdown(case_of(tmp_path, load_study(tmp_path, "main-aa")))
+    own = methods.markdown(case_of(load_study(tmp_path, "main-aa"), tmp_path))
     assert "no effects of variants; no verdict is given." in own and "decides each verdict" not in own
     assert "training steps, by runs" not in text
 

@@ -22,7 +22,7 @@ TITLES += ["Methods", "Provenance"]
 
 
 def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
-    return case_of(tmp_path, load_study(tmp_path, fabricate(tmp_path, factors, **options)))
+    return case_of(load_study(tmp_path, fabricate(tmp_path, factors, **options)), tmp_path)
 
 
 def report(found: Case) -> dict[str, str]:
@@ -78,7 +78,7 @@ def test_only_settings_that_differ_are_shown(tmp_path: Path) -> None:
         return {"config": stored(whole(more) | {"results_dir": f"somewhere{i}"})}
 
     study = with_cells(load_study(tmp_path, name), configured)
-    (sheet,) = sections.differences(case_of(tmp_path, study)).sheets
+    (sheet,) = sections.differences(case_of(study, tmp_path)).sheets
     assert sheet.head == ["setting", "ln + mlp", "ln + swiglu", "rms + mlp", "rms + swiglu"]
     assert sheet.rows == [["norm", "x.Norm0", "x.Norm0", "x.Norm1", "x.Norm1"], ["ffn.width", "–", "1", "1", "1"]]
 

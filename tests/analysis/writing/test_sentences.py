@@ -19,7 +19,7 @@ GRID = {"norm": ["ln", "rms"], "ffn": ["mlp", "swiglu"]}
 
 
 def case(tmp_path: Path, factors: dict[str, list[Any]] = GRID, **options: Any) -> Case:
-    return case_of(tmp_path, load_study(tmp_path, fabricate(tmp_path, factors, **options)))
+    return case_of(load_study(tmp_path, fabricate(tmp_path, factors, **options)), tmp_path)
 
 
 def about(found: Case, label: str, **changed: Any) -> str:
@@ -48,7 +48,7 @@ def test_parameters_are_those_of_the_sides_that_are_compared(tmp_path: Path) -> 
     params = {tuple(cell.levels.values()): cell.params for cell in manifest.cells}
     ratio = (params["ln", "swiglu"] + params["rms", "swiglu"]) / (params["ln", "mlp"] + params["rms", "mlp"])
     assert (
-        f"{100 * (ratio - 1):+.1f} % parameters" in sentences(case_of(tmp_path, load_study(tmp_path, "fabricated")))[1]
+        f"{100 * (ratio - 1):+.1f} % parameters" in sentences(case_of(load_study(tmp_path, "fabricated"), tmp_path))[1]
     )
 
 

@@ -23,7 +23,7 @@ def written(tmp_path: Path, factors: dict[str, list[Any]] = GRID, **options: Any
     study = load_study(tmp_path, fabricate(tmp_path, factors, **options))
     folder = tmp_path / "out"
     folder.mkdir()
-    tables.write(case_of(tmp_path, study), folder)
+    tables.write(case_of(study, tmp_path), folder)
     return study, folder
 
 

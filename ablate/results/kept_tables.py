@@ -1,0 +1,150 @@
+"""A study as a folder of small tables, to be kept where its runs are not, in a repository say.
+
+    manifest.json    the study's, without its units
+    runs.csv         `Study.runs`
+    curves.csv       `Study.curves`: each run's evaluations, its first and its last logged step
+    documents.csv    `Study.documents`: rows by text, name and tokens; a column per run, called <cell>/<seed>
+    tables.json      which columns hold texts, the study's notes, and the checksum of each of the files
+    placebos/ exchange/    the same of the studies beside it
+
+Numbers have all their digits.  Nothing here needs torch, and nothing that is read is executed.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.config.errors import Corrupt
+from ablate.config.typed_json import Record, record
+from ablate.format import show
+from ablate.results import documents
+from ablate.results.atomic import read_sealed, write_atomic, write_json
+from ablate.results.checksum import Sum, sum_of
+from ablate.results.csv_table import as_csv, from_csv, texts_of
+from ablate.results.damage import verify_sum
+from ablate.results.manifest import manifest_in, newer
+from ablate.results.records import Manifest
+from ablate.results.run import read_record
+from ablate.results.study import Study, nothing_logged
+
+if TYPE_CHECKING:
+    import pandas
+
+INDEX, MANIFEST, RUNS, CURVES, DOCUMENTS = "tables.json", "manifest.json", "runs.csv", "curves.csv", "documents.csv"
+BESIDE = {role: f"{role}/{INDEX}" for role in ("placebos", "exchange")}
+WHOSE = ["cell", "label", "seed", "path"]  # the columns of curves that say which run's they are
+EACH_STEP = ("step", "tokens", "seconds", "lr", "grad_norm")  # what is logged without an evaluation, and train/…
+ABOVE = re.compile(r"[^\s()]*/(?=(runs|studies)/)")  # in a path of results what says whose machine it is
+
+
+@record
+class Kept(Record):
+    """What tables.json holds."""
+
+    files: dict[str, Sum]
+    texts: dict[str, list[str]]
+    notes: list[str]
+
+
+def holds_tables(folder: Path) -> bool:
+    """Whether a folder holds the tables of a study, whole or not."""
+    return (folder / INDEX).is_file() or all((folder / name).is_file() for name in (MANIFEST, RUNS))
+
+
+def write_tables(study: Study, folder: Path) -> list[Path]:
+    """Write the tables of a study into a folder, in place of those that are there; the files."""
+    levels = {name: study.runs[name].map(show) for name in _factors(study.manifest) if name in study.runs}
+    found = {RUNS: study.runs.assign(**levels), CURVES: _thinned(study.curves), DOCUMENTS: _flat(study.documents)}
+    tables = {name: table for name, table in found.items() if len(table)}
+    write_json(folder / MANIFEST, study.manifest.as_json() | {"units": {}})
+    for name in found:
+        if name in tables:
+            write_atomic(folder / name, as_csv(tables[name]))
+        else:
+            (folder / name).unlink(missing_ok=True)
+    inner = [file for role, other in study.beside.items() for file in write_tables(other, folder / role)]
+    names = [MANIFEST, *tables, *(BESIDE[role] for role in study.beside)]
+    sums = {name: sum_of((folder / name).read_bytes()) for name in names}
+    texts = {name: texts_of(table) for name, table in tables.items()}
+    notes = [ABOVE.sub("", note) for note in study.notes]
+    write_json(folder / INDEX, Kept(files=sums, texts=texts, notes=notes).as_json())
+    return [*(folder / name for name in (MANIFEST, *tables, INDEX)), *inner]
+
+
+def read_tables(folder: Path) -> Study:
+    """The study whose tables a folder holds.  Raises `Corrupt`, which names the file that is missing or damaged."""
+    kept = _verified(folder)
+    manifest = manifest_in(folder / MANIFEST)
+    tables = {name: _table(folder / name, kept.texts.get(name, [])) for name in kept.files if name.endswith(".csv")}
+    try:
+        runs = _with_levels(tables[RUNS], manifest)
+        curves = _whole(tables[CURVES], runs) if CURVES in tables else nothing_logged()
+        losses = _by_run(tables[DOCUMENTS]) if DOCUMENTS in tables else documents.none()
+    except (KeyError, ValueError) as error:
+        raise Corrupt(f"{folder / INDEX} is of tables that do not fit its study ({error})") from None
+    beside = {role: read_tables(folder / role) for role, name in BESIDE.items() if name in kept.files}
+    return Study(manifest, runs, curves, list(dict.fromkeys([*kept.notes, *newer(manifest)])), beside, losses)
+
+
+def _verified(folder: Path) -> Kept:
+    """What tables.json says of a folder whose files are those that it was written with.  Raises `Corrupt`."""
+    file = folder / INDEX
+    try:
+        found, sealed = read_sealed(file)
+    except FileNotFoundError:
+        raise Corrupt(f"{file} is gone: nothing says whether the tables beside it are whole") from None
+    kept, known = read_record(Kept, found, file), {MANIFEST, RUNS, CURVES, DOCUMENTS, *BESIDE.values()}
+    if not sealed or not {MANIFEST, RUNS} <= kept.files.keys() <= known:
+        raise Corrupt(f"{file} is damaged: it was changed after it was written")
+    for name, written in kept.files.items():
+        verify_sum(folder / name, written, "the study's tables are not whole")
+    return kept
+
+
+def _table(file: Path, texts: list[str]) -> pandas.DataFrame:
+    try:
+        return from_csv(file.read_bytes(), texts)
+    except ValueError as error:
+        raise Corrupt(f"{file} cannot be read as a table ({error})") from None
+
+
+def _factors(manifest: Manifest) -> list[str]:
+    """The columns of runs that say levels."""
+    return list(dict.fromkeys(name for cell in manifest.cells for name in cell.levels))
+
+
+def _with_levels(runs: pandas.DataFrame, manifest: Manifest) -> pandas.DataFrame:
+    """Runs with the levels of their cells in place of what is written of those: 1e-05 is a number, null is none."""
+    import pandas
+
+    levels = {cell.id: cell.levels for cell in manifest.cells}
+    named = {name: [levels[cell].get(name, float("nan")) for cell in runs["cell"]] for name in _factors(manifest)}
+    return runs.assign(**{name: pandas.Series(column) for name, column in named.items() if name in runs})
+
+
+def _thinned(curves: pandas.DataFrame) -> pandas.DataFrame:
+    """The rows in which a run was evaluated, its first and its last; of what says whose they are, cell and seed."""
+    logged = [name for name in curves if name not in (*WHOSE, *EACH_STEP) and not name.startswith("train/")]
+    ends = [~curves.duplicated(["cell", "seed"], keep=keep) for keep in ("first", "last")]
+    wanted = curves[logged].notna().any(axis=1) | ends[0] | ends[1]
+    return curves.loc[wanted, [name for name in curves if name not in ("label", "path")]]
+
+
+def _whole(curves: pandas.DataFrame, runs: pandas.DataFrame) -> pandas.DataFrame:
+    found = curves.join(runs.set_index(["cell", "seed"])[["label", "path"]], on=["cell", "seed"])
+    return found[[*(name for name in found if name not in WHOSE), *WHOSE]]
+
+
+def _flat(losses: pandas.DataFrame) -> pandas.DataFrame:
+    return losses.set_axis([f"{cell}/{seed}" for cell, seed in losses], axis=1).reset_index()
+
+
+def _by_run(flat: pandas.DataFrame) -> pandas.DataFrame:
+    import pandas
+
+    losses = flat.set_index(list(documents.ROWS))
+    parts = [name.rpartition("/") for name in losses]
+    whose = pandas.MultiIndex.from_tuples([(cell, int(seed)) for cell, _, seed in parts], names=("cell", "seed"))
+    return losses.set_axis(whose, axis=1)

@@ -1,0 +1,214 @@
+"""The tables of a study that are kept without its runs: what is read back gives the same numbers, or is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from conftest import ROOT
+from fake_studies import edit_json, fabricate, plain_score
+
+import ablate
+from ablate import evidence
+from ablate.config.errors import Corrupt
+from ablate.results.atomic import write_json
+from ablate.results.csv_table import as_csv, from_csv, texts_of
+from ablate.results.kept_tables import holds_tables, read_tables, write_tables
+from ablate.results.run import Run
+from ablate.results.study import Study, load_study
+from analysis import figures
+from analysis.case import case_of
+from analysis.figures.draw.page import page_of
+from analysis.figures.stamp import stamp_of
+
+GRID: dict[str, list[Any]] = {"ffn": ["mlp", "=glu, gated", "+ swiglu"], "optim.lr": [1e-05, 0.001]}
+Levels = dict[str, Any]
+
+
+def sometimes(levels: Levels, seed: int) -> str:
+    lost = {("mlp", 1): "diverged", ("=glu, gated", 2): "failed", ("+ swiglu", 3): "missing"}
+    return lost.get((levels["ffn"], seed), "done") if levels["optim.lr"] == 0.001 else "done"
+
+
+def logged(path: Path, number: int, tokens: list[int]) -> None:
+    """Give a run what real ones log besides: training rows without an evaluation, diagnostics, documents, lengths."""
+    run, rng = Run(path.parents[2], f"{path.parent.name}/{path.name}"), np.random.default_rng(number)
+    rows, lines = run.metrics()[0], []
+    for row in rows:
+        diagnostics = {f"diag/grad_norm/blocks.{i}": rng.uniform() for i in range(2)}
+        training = {"train/loss": rng.uniform(1, 2), "lr": rng.uniform(), "grad_norm": rng.uniform()}
+        lines.append(row | diagnostics | training)
+        lines += [{name: row[name] + i for name in ("step", "tokens")} | training for i in (1, 2, 3)]
+    run.metrics_file.write_text("\n".join(json.dumps(line) for line in lines[:-3]) + "\n")
+    if not run.result_file.exists():
+        return
+    names = [f'a, {number % 2} "b"', "=1+1", "2021", "d\re", "f"]
+    losses = [None, *rng.uniform(1, 2, 4)]
+    told = {"versions": {"torch": "2.10"}, "git": {"commit": "1234567", "dirty": number % 2 == 0}, "device": "cpu x86"}
+    told |= {"documents": {"test": {"name": names, "tokens": tokens, "loss": losses}}, "seconds": {"total": 12}}
+    edit_json(run.result_file, lambda result: result.update(told))
+    if number % 3:
+        write_json(run.evaluation_file, {"metrics": {"test/loss@128": rng.uniform(1, 2)}})
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study with studies beside it, tuning, lengths, diagnostics, documents, lost runs and awkward texts."""
+    results = tmp_path_factory.mktemp("results")
+    kinds = {"seed.placebo": [None, "ffn", "chaos"]}
+    fabricate(results, kinds, seeds=range(6), study="x-aa", placebo_of="x", score=lambda v, s: 2 + 0.1 * s)
+    steps = {"train.steps": [800, 640, 1000]}
+    worth = lambda v, s: plain_score(v, s) - 1e-4 * v["train.steps"]  # noqa: E731
+    fabricate(results, steps, seeds=range(5), study="x-exchange", exchange_of="x", score=worth)
+    tuned = {"value": 0.001, "scores": [2.0, 1.9], "edge": True}
+    tuning = {
+        "key": "optim.beta",
+        "values": [0.001, 0.01],
+        "seeds": 2,
+        "study": "x-tune",
+        "cells": {f"c{i}": tuned for i in range(6)},
+    }
+    text = {"less": [{"ffn": "+ swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}
+    claims = {"gated": {"claim": text, "written": "2025-01-01T00:00:00+00:00", "registered": True}}
+    beside = {"placebos": "x-aa", "exchange": "x-exchange", "tuning": tuning, "claims": claims}
+    fabricate(results, GRID, range(6), status=sometimes, study="x", **beside)
+    for number, run in enumerate(load_study(results, "x").manifest.runs):
+        folder = results / "runs" / run.path
+        if folder.exists():
+            logged(folder, number, [64, 128, 64, 32, 1])
+    with open(next(results.glob("runs/*/s0-x/metrics.jsonl")), "a") as file:
+        file.write('{"torn')
+    return load_study(results, "x")
+
+
+@pytest.fixture
+def kept(study: Study, tmp_path: Path) -> Path:
+    write_tables(study, tmp_path / "x")
+    return tmp_path / "x"
+
+
+def judged(study: Study, folder: Path) -> dict[str, pandas.DataFrame]:
+    case = case_of(study, folder)
+    return {"effects": case.effects, "cells": case.cells, "claims": case.claims, **case.further}
+
+
+def test_the_study_comes_back_to_the_last_bit(study: Study, kept: Path) -> None:
+    again = read_tables(kept)
+    pandas.testing.assert_frame_equal(again.runs, study.runs)
+    pandas.testing.assert_frame_equal(again.documents, study.documents)
+    assert again.manifest.as_json() == study.manifest.as_json() | {"units": {}}
+    assert again.beside.keys() == {"placebos", "exchange"}
+    for role, other in again.beside.items():
+        pandas.testing.assert_frame_equal(other.runs, study.beside[role].runs)
+    assert any("torn line" in note for note in study.notes)
+    assert [note.rpartition("runs/")[2] for note in again.notes] == [n.rpartition("runs/")[2] for n in study.notes]
+
+
+def test_what_is_judged_and_plotted_stays(study: Study, kept: Path) -> None:
+    again = read_tables(kept)
+    cases = [case_of(each, kept) for each in (study, again)]
+    for (name, one), other in zip(judged(study, kept).items(), judged(again, kept).values(), strict=True):
+        pandas.testing.assert_frame_equal(one, other, obj=name)
+    drawn = [figures.tables(case) for case in cases]
+    assert {"effects", "claims", "curves", "placebos", "sensitivity", "diagnostics", "seeds"} <= drawn[0].keys()
+    for name, table in drawn[0].items():
+        stamps = [stamp_of(name, each[name], page_of(study.manifest, figures.Edits()), study) for each in drawn]
+        assert stamps[0]["table"] == stamps[1]["table"] and len(table), name
+
+
+def test_rows_without_an_evaluation_go_and_all_others_stay_as_they_are(study: Study, kept: Path) -> None:
+    curves, whole = read_tables(kept).curves, study.curves
+    ends = ~whole.duplicated(["cell", "seed"]) | ~whole.duplicated(["cell", "seed"], keep="last")
+    expected = whole[whole["diag/grad_norm/blocks.0"].notna() | ends].reset_index(drop=True)
+    assert len(expected) < len(whole) / 3
+    pandas.testing.assert_frame_equal(curves[list(whole)], expected)
+
+
+def test_tables_that_are_written_anew_take_the_place_of_the_others(study: Study, kept: Path) -> None:
+    bare = Study(study.manifest, study.runs, study.curves.head(0), [])
+    files = write_tables(bare, kept)
+    assert sorted(file.name for file in files) == ["manifest.json", "runs.csv", "tables.json"]
+    again = read_tables(kept)
+    assert again.curves.empty and again.documents.empty and not again.beside
+    pandas.testing.assert_frame_equal(evidence.effects(again), evidence.effects(bare))
+
+
+FILES = ["manifest.json", "runs.csv", "curves.csv", "documents.csv", "tables.json"]
+FILES += ["placebos/runs.csv", "placebos/tables.json", "exchange/manifest.json"]
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def edited(file: Path) -> None:
+    data = file.read_bytes()
+    place = next(i for i in range(len(data) // 2, len(data)) if data[i : i + 1].isdigit())
+    file.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+
+
+@pytest.mark.parametrize("harm", [cut, edited, Path.unlink], ids=["torn", "edited", "missing"])
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_not_as_it_was_written_is_refused(kept: Path, name: str, harm: Callable[[Path], None]) -> None:
+    harm(kept / name)
+    with pytest.raises(Corrupt) as refused:
+        read_tables(kept)
+    assert str(kept / name) in str(refused.value) and "\n" not in str(refused.value)
+    assert holds_tables(kept)
+
+
+def test_tables_of_somebody_else_that_fit_nothing_are_refused(study: Study, kept: Path) -> None:
+    index = json.loads((kept / "tables.json").read_text())
+    wrong: list[dict[str, Any]] = [{"notes": 1}, {"texts": {"runs.csv": ["cell"]}}, {"files": {}}]
+    wrong.append({"files": index["files"] | {"../../runs.csv": index["files"]["runs.csv"]}})
+    wrong.append({"texts": index["texts"] | {"documents.csv": [*index["texts"]["documents.csv"], "tokens", "c0/0"]}})
+    for other in wrong:
+        write_json(kept / "tables.json", {key: value for key, value in index.items() if key != "sha256"} | other)
+        try:
+            read_tables(kept)
+        except Corrupt as error:
+            assert "\n" not in str(error) and str(kept) in str(error)
+        else:
+            assert "documents.csv" in other.get("texts", {})  # texts where numbers were are no harm to reading
+
+
+def test_numbers_and_texts_of_a_csv_come_back() -> None:
+    texts = ["a", "1e5", "null", "", "x,y", 'say "no"', "two\nlines", "\r", "=1+1", "'=1", None]
+    numbers = [0.1, 1 / 3, 1e-300, -0.0, 2.0**60, float("nan"), float("inf"), 5e-324, 1.0, 2.0, 3.0]
+    given: dict[str, Any] = {"text": texts, "number": numbers, "int": range(11), "bool": [True] * 11}
+    mixed = pandas.Series([True, None, 1, 0.5, *[np.nan] * 7], dtype=object)
+    table = pandas.DataFrame(given | {"mixed": mixed, "none": [None] * 11, "-of": range(11)})
+    data = as_csv(table)
+    expected = table.assign(text=table["text"].replace("", np.nan))
+    pandas.testing.assert_frame_equal(from_csv(data, texts_of(table)), expected)
+    assert b"\n=1" not in data and b",=1" not in data and not data.startswith(b"=") and b",-of" not in data
+
+
+NO_TABLES = [b"a,b\n1\n", b"a\nx\n", b'a\n"1\n', b"a,a\n1,2\n", b"a\n[1]\n", b"a\n1,\n", b"\xff\n"]
+NO_TABLES += [b'a\n"1,2"\n""\n', b"a\n" + b"[" * 100_000]  # two numbers in one field; more depth than there is stack
+
+
+@pytest.mark.parametrize("data", NO_TABLES, ids=range(len(NO_TABLES)))
+def test_what_is_no_table_of_numbers_is_said(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        from_csv(data, [])
+
+
+def test_a_kept_study_is_loaded_by_its_folder_without_torch(study: Study, kept: Path) -> None:
+    with pytest.warns(UserWarning, match="torn line"):
+        loaded = ablate.load(kept)
+    assert isinstance(loaded, Study)
+    pandas.testing.assert_frame_equal(loaded.runs, study.runs)
+    code = f"import ablate, sys, warnings; warnings.simplefilter('ignore'); ablate.load({str(kept)!r})"
+    code += "; assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(list(itertools.chain(kept.rglob("*.csv")))) == 5
