@@ -11,6 +11,8 @@ Exit codes: 0 all are complete; 1 some study was refused or has failed runs; 2 t
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -32,8 +34,9 @@ from ablate.execution.launcher_words import is_hydras
 from ablate.execution.signals import Terminated
 from ablate.format.suggest import instead
 from ablate.results.choose import studies
-from ablate.results.kept_tables import write_tables
-from ablate.results.study import load_study
+from ablate.results.kept_tables import MANIFEST, write_tables
+from ablate.results.manifest import manifest_in
+from ablate.results.study import Study, load_study
 
 # What is worth most goes first; study files that are not named here come after these, by name.
 ORDER = ["xiong_warmup", "glu_variants", "batch_norm", "rms_norm", "catalogue", "alibi_extrapolation", "mqar_width"]
@@ -165,10 +168,21 @@ def outcome(name: str, asked: Asked, code: int, heard: str) -> Outcome:
         return Outcome("planned", True)
     folder = asked.tables / study
     try:
-        write_tables(load_study(asked.results, study), folder)
+        write_tables(as_kept(load_study(asked.results, study), folder), folder)
     except (OSError, Corrupt) as error:
         return Outcome(f"complete, but its tables cannot be written ({error})")
     return Outcome(f"complete; tables in {folder}", True)
+
+
+def as_kept(study: Study, folder: Path) -> Study:
+    """A study with the time that a folder's manifest gives, where nothing else has changed: files that say the same."""
+    beside = {role: as_kept(other, folder / role) for role, other in study.beside.items()}
+    manifest = study.manifest
+    with contextlib.suppress(OSError, Corrupt):
+        known = manifest_in(folder / MANIFEST)
+        if dataclasses.replace(manifest, updated=known.updated, units={}) == dataclasses.replace(known, units={}):
+            manifest = dataclasses.replace(manifest, updated=known.updated)
+    return dataclasses.replace(study, manifest=manifest, beside=beside)
 
 
 def failure(results: Path, study: str) -> str:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from conftest import SHAPE, STEPS, importing, run_module
 from crashing_norm import STARTED, training, wait_for
+from fake_studies import fabricate
 from warm_python import Copy
 
 from ablate.cli import studies
-from ablate.cli.studies import ORDER, in_order
+from ablate.cli.studies import ORDER, as_kept, in_order
 from ablate.config.errors import Refused
 from ablate.config.groups import experiments
+from ablate.results.kept_tables import read_tables, write_tables
+from ablate.results.study import load_study
 
 
 @pytest.fixture
@@ -67,11 +71,26 @@ def test_one_that_is_refused_and_one_that_fails_leave_the_others_alone(files, tm
     assert good == "c_good: complete; tables in experiments/results/good"
     assert [path.name for path in tmp_path.glob("experiments/results/*")] == ["good"]
     assert (tmp_path / "experiments" / "results" / "good" / "runs.csv").exists()
+    assert read_tables(tmp_path / "experiments" / "results" / "good").manifest.experiment == "c_good"
     stamps = {file: file.stat().st_mtime_ns for file in tmp_path.glob("results/runs/*/*/result.json")}
     again = run_module("ablate", "studies", "c_good", *words("user=[mine]"), "--to", "kept", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines()[-1] == "c_good: complete; tables in kept/good"
     assert stamps == {file: file.stat().st_mtime_ns for file in tmp_path.glob("results/runs/*/*/result.json")}
+
+
+def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
+    fabricate(tmp_path, {"norm": ["ln", "rms"]})
+    study = load_study(tmp_path, "fabricated")
+
+    def written(**changes: str) -> dict[str, bytes]:
+        changed = replace(study, manifest=replace(study.manifest, **changes))
+        folder = tmp_path / "kept"
+        return {file.name: file.read_bytes() for file in write_tables(as_kept(changed, folder), folder)}
+
+    first = written(updated="2026-01-01")
+    assert written(updated="2026-02-02") == first, "only the time is another"
+    assert written(updated="2026-02-02", question="What else?") != first
 
 
 def test_a_dry_run_of_all_writes_nothing(files, tmp_path) -> None:
