@@ -11,6 +11,7 @@ from typing import Any
 import pandas
 
 from ablate import evidence, format
+from ablate.config.claim_relations import STATISTICS
 from ablate.evidence.effects import STEP
 from ablate.format.columns import columns
 from ablate.results import naming
@@ -111,8 +112,7 @@ def _beside(study: Study) -> list[str]:
     asked = sorted({length for cell in study.manifest.cells for length in cell.config.eval.lengths})
     lengths = {f"@{length}": name for length in asked if (name := f"{metric}@{length}") in measured}
     of = "" if metric == "test/loss" else "loss, "
-    tags = ("recalibrated", "batch")
-    statistics = {f"{of}{tag}": name for tag in tags if (name := f"test/loss_{tag}") in measured}
+    statistics = {f"{of}{tag}": name for tag in STATISTICS if (name := f"test/loss_{tag}") in measured}
     also = dict.fromkeys(name for task in study.manifest.tasks.values() for name in task.beside)
     beside = {name: f"test/{name}" for name in also if f"test/{name}" in runs and f"test/{name}" != metric}
     return [

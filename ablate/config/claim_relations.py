@@ -13,6 +13,9 @@ BOUNDED = ("equivalent", "not_greater", "not_less")  # a difference within a mar
 DIFFERENCES = ("less", "greater", *BOUNDED)  # of two means
 RELATIONS = (*DIFFERENCES, "diverges_more", "rank_correlates")
 
+# Whose statistics BatchNorm and its kin may be evaluated with, beside their running ones, each a loss of its own.
+STATISTICS = ("recalibrated", "batch")
+
 Number = int | float
 Level = str | int | float | bool | None  # of a factor
 Levels = dict[str, Level]  # one of each factor
@@ -87,6 +90,12 @@ class Claim(Record):
     def published(self) -> list[Number]:
         """The numbers that `rank_correlates` compares levels with."""
         return self.rank_correlates[1] if self.rank_correlates else []
+
+
+def plain_metric(metric: str) -> str:
+    """A metric without the length and the statistics that it was measured with."""
+    plain = metric.partition("@")[0]
+    return plain.partition("_")[0] if plain in {f"test/loss_{name}" for name in STATISTICS} else plain
 
 
 class Leveled(Protocol):

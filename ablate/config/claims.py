@@ -14,11 +14,13 @@ from ablate.config.claim_relations import (
     BOUNDED,
     DIFFERENCES,
     RELATIONS,
+    STATISTICS,
     Claim,
     Leveled,
     Side,
     holds,
     levels_of,
+    plain_metric,
     sides_of,
     weighed,
 )
@@ -67,7 +69,7 @@ def metric_problems(
     `timed` says whether its runs are, so that they have a speed.
     """
     known = {f"test/{name}" for metrics in tasks for name in metrics}
-    known |= {"test/bpb"} if "test/loss" in known else set()
+    known |= {"test/bpb", *(f"test/loss_{name}" for name in STATISTICS)} if "test/loss" in known else set()
     known |= SPEED.keys() if timed else set()
     found = []
     for name, claim in claims.items():
@@ -91,9 +93,10 @@ def _metric_of(claim: Claim, metric: str, known: set[str], lengths: list[int], t
 
 
 def _unlike(metrics: list[str]) -> list[str]:
-    """Why two metrics cannot be subtracted; nothing of one metric at two lengths, whose unit and direction is one."""
-    names = [metric.partition("@")[0] for metric in metrics]
-    told = f"metric: {' and '.join(metrics)} are not one metric at two lengths, and have no difference"
+    """Why two metrics cannot be subtracted; nothing of one metric, whose unit and direction is one."""
+    names = [plain_metric(metric) for metric in metrics]
+    told = f"metric: {' and '.join(metrics)} are not one metric at two lengths or of two statistics"
+    told += ", and have no difference"
     return [told] if len(set(names)) > 1 else []
 
 

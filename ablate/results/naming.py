@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ablate.config.claim_relations import plain_metric
 from ablate.config.schema import BY_STEPS
 from ablate.format import known, ranged, show, size
 from ablate.results.records import Manifest
@@ -19,8 +20,8 @@ def named(manifest: Manifest, name: Any) -> str:
 
 
 def measured_as(metric: str) -> str:
-    """A metric as its task names it, without split and length; bits per byte go with the loss."""
-    return metric.split("/")[-1].split("@")[0].replace("bpb", "loss")
+    """A metric as its task names it, without split, length and statistics; bits per byte go with the loss."""
+    return plain_metric(metric).split("/")[-1].replace("bpb", "loss")
 
 
 def assigned(manifest: Manifest, factor: str, level: Any) -> str:

@@ -137,9 +137,10 @@ def test_two_metrics_are_one_at_two_lengths():
 
     assert wrong(*PAIR) == wrong("test/loss", "test/loss@64") == wrong("test/accuracy@512", "test/accuracy") == []
     for other in ("test/accuracy@64", "test/bpb"):
-        assert wrong("test/loss@512", other) == [
-            f"metric: test/loss@512 and {other} are not one metric at two lengths, and have no difference"
-        ]
+        same = f"metric: test/loss@512 and {other} are not one metric at two lengths or of two statistics"
+        assert wrong("test/loss@512", other) == [f"{same}, and have no difference"]
+    assert wrong("test/loss", "test/loss_batch") == wrong("test/loss_batch", "test/loss_recalibrated") == []
+    assert wrong("test/accuracy", "test/loss_batch") and wrong("test/loss", "test/loss_bat")
     assert wrong("test/loss@512", "test/loss@32") == ["metric: nothing is tested at length 32; add it to eval.lengths"]
     assert len(wrong("test/los", "test/loss@32")) == 2
     assert "timing=isolated" in wrong("train/step_seconds", "test/loss")[0]
