@@ -42,7 +42,7 @@ ANALYSIS = {
     "writing": "escape case",
     "figures": "stats case",
     "report": "case writing figures",
-    "gallery": "escape case writing figures",
+    "gallery": "escape sources case writing figures",
     "cli": "escape sources case writing figures report gallery",
 }
 FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
@@ -51,7 +51,7 @@ COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenan
 # and what files hold, as JSON has it: what writes it, what reads it, what is hashed of it.
 FORMS_OF_FILES = "Config.as_json Config.unread Record.as_json typed neutral_groups flat read_json write_json seal_of "
 FORMS_OF_FILES += "numbers settings"
-DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue")  # of python -m
+DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue", "studies")  # of python -m
 
 
 def modules(package: str) -> dict[str, Path]:
@@ -136,6 +136,7 @@ WITHOUT_TORCH = [
     "ablate.clean",
     "ablate.sync",
     "ablate.evaluate",
+    "ablate.studies",
     "ablate.cli.summary",
     "ablate.cli.monitor.view",
     "ablate.cli.completion",

@@ -22,7 +22,16 @@ from analysis.figures.draw.page import page_of
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKING = [*PAGES, ROOT / "experiments" / "FINDINGS.md"]
-SEVERAL = {"status", "diff", "clean", "sync", "evaluate", "analyse", "catalogue"}  # subcommands: no studies to plan
+SEVERAL = {
+    "status",
+    "diff",
+    "clean",
+    "sync",
+    "evaluate",
+    "analyse",
+    "catalogue",
+    "studies",
+}  # subcommands: no studies to plan
 
 
 def test_the_readme_is_short() -> None:

@@ -8,10 +8,13 @@ from typing import NamedTuple
 import pandas
 
 from ablate.config.errors import Refused
+from ablate.evidence.noise_atlas import FILE, atlas
 from ablate.results.atomic import write_atomic
 from analysis.case import Case
+from analysis.escape import csv_text
 from analysis.gallery import findings, pictures, showcase
 from analysis.gallery.kept import FIGURES, StudyFile, study_files
+from analysis.sources.recorded_seeds import recorded_study
 from analysis.writing.sheet import markdown
 
 BEGIN = "<!-- what follows is written by `make figures` from experiments/results/, up to the next such line -->"
@@ -54,7 +57,14 @@ def texts(root: Path, files: list[StudyFile]) -> dict[Path, str]:
         known: between(known, findings.page(files)),
         front: between(front, showcase.front(files)),
         root / "docs" / "gallery.md": showcase.gallery(files),
+        root / "ablate" / "evidence" / FILE.name: noise(root, files),
     }
+
+
+def noise(root: Path, files: list[StudyFile]) -> str:
+    """The noise atlas of the recorded seeds and of all studies, as CSV."""
+    studies = [each.case.study for file in files for each in file.trained]
+    return csv_text(atlas([recorded_study(root / "tests" / "recorded"), *studies]))
 
 
 def study_texts(case: Case, tables: dict[str, pandas.DataFrame]) -> dict[Path, str]:

@@ -12,7 +12,7 @@ from conftest import ROOT
 
 from analysis.figures.stamp import read_stamp
 
-MADE_OF = ("experiments", "docs/gallery.md", "README.md", "ablate/evidence/noise_atlas.csv")
+MADE_OF = ("experiments", "tests/recorded", "docs/gallery.md", "README.md", "ablate/evidence/noise_atlas.csv")
 CODE = """\
 import resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (120, 120))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas
 import pytest
+from conftest import ROOT
 from fake_studies import fabricate, plain_score
 from PIL import Image
 
@@ -30,8 +32,9 @@ CLAIM = {"claim": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A checkout without studies: two pages with marks around nothing, and two study files."""
+    """A checkout without studies: two pages with marks around old words, two study files, and the recorded seeds."""
     found = tmp_path / "checkout"
+    shutil.copytree(ROOT / "tests" / "recorded", found / "tests" / "recorded")
     for name, title in (("README.md", "ours"), ("experiments/FINDINGS.md", "Findings")):
         (found / name).parent.mkdir(parents=True, exist_ok=True)
         (found / name).write_text(f"# {title}\n\n{BEGIN}\n\nold words\n\n{END}\n\nby hand\n")
@@ -108,7 +111,7 @@ def test_a_study_is_drawn_told_and_left_alone_the_second_time(
     readme = (root / "README.md").read_text()
     assert "(experiments/results/glu_variants/figures/curves.png)" in readme and readme.endswith(f"{END}\n\nby hand\n")
     there = contents(root)
-    assert gallery(root, capsys) == (0, f"{len(names) + 6} files, 0 of them written anew\n") and contents(root) == there
+    assert gallery(root, capsys) == (0, f"{len(names) + 7} files, 0 of them written anew\n") and contents(root) == there
 
 
 def test_what_is_plotted_stands_beside_its_figure_and_the_stamp_vouches_for_it(
@@ -189,6 +192,16 @@ def test_a_file_of_an_earlier_version_of_a_study_goes(root: Path, train: Callabl
     old.parent.mkdir()
     old.write_bytes(b"")
     assert f"removed {old}" in gallery(root, capsys)[1] and not old.exists()
+
+
+def test_the_noise_of_every_study_comes_with_the_package(
+    root: Path, train: Callable[..., Path], capsys: Capture
+) -> None:
+    train(seeds=range(8))
+    gallery(root, capsys)
+    table = pandas.read_csv(root / "ablate" / "evidence" / "noise_atlas.csv")
+    assert list(table["study"].unique()) == ["norm_ffn_tiny", "glu_variants"]
+    assert set(table.loc[table["study"] == "glu_variants", "n"]) == {8}
 
 
 def torn(folder: Path) -> None:
