@@ -5,11 +5,15 @@ BIN = $(VENV)/bin
 # Or each of the hundred processes that tests start would compile all of our modules anew, where this is set.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: sweep test test-all check catalogue gpu gpu-pack clean
+.PHONY: sweep studies test test-all check catalogue gpu gpu-pack clean
 
 sweep: $(VENV)/.ready
 	$(BIN)/python -m ablate -m norm=ln,rms ffn=mlp,swiglu
 	$(BIN)/python -m analysis
+
+# Every study of experiments/, or what is missing of it: make studies STUDIES="batch_norm tier=gpu"
+studies: $(VENV)/.ready
+	$(BIN)/python -m ablate.studies $(STUDIES)
 
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest -n 2 -m "not slow"

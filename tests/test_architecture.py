@@ -50,7 +50,7 @@ COMPONENT_ARGUMENTS = "bind argument_problems defaults_of Cell.defaults Provenan
 # and what files hold, as JSON has it: what writes it, what reads it, what is hashed of it.
 FORMS_OF_FILES = "Config.as_json Config.unread Record.as_json typed neutral_groups flat read_json write_json seal_of "
 FORMS_OF_FILES += "numbers settings"
-DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue")  # of python -m
+DOORS = ("__init__", "__main__", "status", "diff", "clean", "evaluate", "sync", "catalogue", "studies")  # of python -m
 
 
 def modules(package: str) -> dict[str, Path]:
@@ -135,6 +135,7 @@ WITHOUT_TORCH = [
     "ablate.clean",
     "ablate.sync",
     "ablate.evaluate",
+    "ablate.studies",
     "ablate.cli.summary",
     "ablate.cli.monitor.view",
     "ablate.cli.completion",

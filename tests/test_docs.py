@@ -21,7 +21,16 @@ from analysis.figures import KINDS
 from analysis.figures.draw.page import page_of
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SEVERAL = {"status", "diff", "clean", "sync", "evaluate", "analyse", "catalogue"}  # subcommands: no studies to plan
+SEVERAL = {
+    "status",
+    "diff",
+    "clean",
+    "sync",
+    "evaluate",
+    "analyse",
+    "catalogue",
+    "studies",
+}  # subcommands: no studies to plan
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 

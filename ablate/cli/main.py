@@ -10,7 +10,8 @@ import importlib
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ablate import __version__
 from ablate.execution.signals import heeding_signals, ignore_signals
@@ -30,6 +31,7 @@ A comma makes a factor: every combination is trained with every seed, paired, an
   ablate +experiment=glu_variants          a study file: question, factors, claims
 
 commands (each has --help)
+  ablate studies [NAME ...]                study files trained one after another, and their tables written
   ablate analyse [STUDY]                   figures, tables and a report of the newest study
   ablate status [STUDY] [--watch]          what is done, running, left; and what is not compared
   ablate diff A B                          what differs between two cells or runs
@@ -60,7 +62,8 @@ keys (see conf/config.yaml and conf/scale/ for the values)
 ORDER: tuple[str, ...] = ("norm", "ffn", "residual", "position", "attention", "init")  # of groups, in --help
 ORDER += ("model", "data", "scale", "optim", "track", "preset")
 COMMANDS = {name: f"ablate.cli.{name}" for name in ("status", "diff", "clean", "sync", "evaluate", "catalogue")}
-COMMANDS["analyse"] = "analysis.cli.main"
+COMMANDS |= {"analyse": "analysis.cli.main", "studies": "ablate.cli.studies"}
+TRAINING = ("studies",)  # of these commands: nothing but a signal ends it early
 HYDRAS = {"--hydra-help", "--cfg", "--info", "--shell-completion"}  # what Hydra answers
 SHORT = {"-h": "--help", "-m": "--multirun", "-cd": "--config-dir"}
 SHORT |= {"-c": "--cfg", "-i": "--info", "-sc": "--shell-completion"}
@@ -78,12 +81,18 @@ def main() -> None:
         complete(COMMANDS)
     words = sys.argv[1:]
     if words and words[0] in COMMANDS:
-        exit_with(lambda: importlib.import_module(COMMANDS[words[0]]).main(words[1:]))
+        end_with = exit_after_training if words[0] in TRAINING else exit_with
+        end_with(lambda: importlib.import_module(COMMANDS[words[0]]).main(words[1:]))
+    exit_after_training(lambda: command(words))
+
+
+def exit_after_training(act: Callable[[], int]) -> NoReturn:
+    """End the process with what a command returns that may train: a signal ends it early, want of a reader does not."""
     prepare(told=False)
     code: Any = 0
     try:
         with heeding_signals():
-            code = command(words)
+            code = act()
             ignore_signals()
     except KeyboardInterrupt:
         code = 130

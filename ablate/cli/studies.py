@@ -1,0 +1,199 @@
+"""Trains the study files of `experiments/`, one after another, and writes the tables of each that is complete.
+
+    ablate studies [NAME ...] [tier=gpu] [KEY=VALUE ...] [--to FOLDER] [--config-dir DIR]
+
+Each is a command of its own, `ablate +experiment=NAME KEY=VALUE ...`, so that stopped at any moment the same command
+continues.  A study that is refused, or has failed runs, leaves the others alone.
+
+Exit codes: 0 all are complete; 1 some study was refused or has failed runs; 2 the command line was wrong; 130 Ctrl-C;
+143 SIGTERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from ablate.cli.monitor.rounds import base_of, progress, readable, rounds_of, together
+from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
+from ablate.config.command import read_command
+from ablate.config.errors import Corrupt, Refused, first_line
+from ablate.config.overrides import parsed
+from ablate.config.study_file import key_of
+from ablate.config.subcommands import PlainParser, conclude
+from ablate.execution.child_process import program
+from ablate.execution.launcher_words import is_hydras
+from ablate.execution.signals import Terminated
+from ablate.format.suggest import instead
+from ablate.results.choose import studies
+from ablate.results.kept_tables import MANIFEST, write_tables
+from ablate.results.manifest import manifest_in
+from ablate.results.study import Study, load_study
+
+# What is worth most goes first; study files that are not named here come after these, by name.
+ORDER = ["xiong_warmup", "glu_variants", "batch_norm", "rms_norm", "catalogue", "alibi_extrapolation", "mqar_width"]
+ORDER += ["qk_norm", "nope_lengths"]
+TABLES = Path("experiments") / "results"
+ENDINGS = {INTERRUPTED: KeyboardInterrupt, TERMINATED: Terminated}
+ENDINGS |= {-signal.SIGINT: KeyboardInterrupt, -signal.SIGTERM: Terminated}  # before it could heed them
+SAYING = 5.0  # seconds that a command's last words may take to arrive
+
+
+class Asked(NamedTuple):
+    """What all studies are trained with: the words behind their names, and where their results and tables are."""
+
+    words: list[str]
+    config_dir: str | None
+    tables: Path
+
+    @property
+    def results(self) -> Path:
+        """The results folder of the commands."""
+        given = [word for word in self.words if key_of(word) == "results_dir"]
+        return Path(str(parsed(given[-1]).value()) if given else os.environ.get("ABLATE_RESULTS", "results"))
+
+    def command(self, name: str) -> list[str]:
+        """The words of the command that trains a study."""
+        folder = ["--config-dir", self.config_dir] if self.config_dir else []
+        return [*folder, f"+experiment={name}", *self.words]
+
+    def study(self, name: str) -> str | None:
+        """The study on disk that this command has planned, or begun to tune, last; None where it has not."""
+        words = [word for word in self.words if not is_hydras(word)]
+        typed = read_command([f"+experiment={name}", *words], self.config_dir).typed
+        known = filter(None, (readable(self.results, study) for study in studies(self.results)))
+        found = [manifest for manifest in known if manifest.command == typed]
+        return base_of(max(found, key=lambda manifest: manifest.updated)) if found else None
+
+
+class Outcome(NamedTuple):
+    """What came of a study, in a line."""
+
+    said: str
+    complete: bool = False
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Train studies, all by default, and say what came of each; the exit code."""
+    parser = PlainParser("ablate studies", description="Train study files, and write the tables of what is complete.")
+    said = "study files (default: all), and keys for each of them, such as tier=gpu or dry_run=true"
+    parser.add_argument("words", nargs="*", metavar="NAME|KEY=VALUE", help=said)
+    parser.add_argument(
+        "--to", default=TABLES, type=Path, metavar="FOLDER", help="of the tables (default: %(default)s)"
+    )
+    parser.add_argument("--config-dir", metavar="DIR", help="your own variants, and study files in its experiment/")
+    given = parser.parse_intermixed_args(arguments)
+    names = [word for word in given.words if "=" not in word]
+    folder = given.config_dir and os.path.abspath(given.config_dir)
+    asked = Asked([word for word in given.words if word not in names], folder, given.to)
+    return conclude(parser.prog, lambda: carry_out(in_order(names, read_command([], folder).groups.studies), asked))
+
+
+def in_order(names: list[str], known: Iterable[str]) -> list[str]:
+    """The studies to train: those that are named, as they are, or all in order of value.  Raises Refused."""
+    known = sorted(known)
+    for name in names:
+        if name not in known:
+            raise Refused(f"{name}: no such study file; {instead(name, known)}")
+    return list(dict.fromkeys(names)) or sorted(known, key=lambda name: (ORDER + known).index(name))
+
+
+def carry_out(names: list[str], asked: Asked) -> int:
+    """Train one study after another until one is stopped, and say where each stands; the exit code."""
+    outcomes: dict[str, Outcome] = {}
+    code = DONE
+    try:
+        for number, name in enumerate(names, 1):
+            print(f"ablate studies: {name}, {number} of {len(names)}", file=sys.stderr, flush=True)
+            outcomes[name] = outcome(name, asked, *train(asked.command(name)))
+        code = DONE if all(each.complete for each in outcomes.values()) else FAILED
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except Terminated:
+        code = TERMINATED
+    for name in names:
+        print(f"{name}: {outcomes[name].said if name in outcomes else standing(name, asked)}", flush=True)
+    return code
+
+
+def train(words: list[str]) -> tuple[int, str]:
+    """Carry out a command in a process of its own: its exit code, and the last line that it said as ablate's.
+
+    A signal is handed on, and raised again when the command has ended; so is one that the command alone has heard of.
+    """
+    sys.stdout.flush()
+    heard = [""]
+    command = [*program("ablate.cli.main"), *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace") as process:
+        assert process.stderr
+        telling = threading.Thread(target=tell, args=(process.stderr, heard), daemon=True)
+        telling.start()
+        try:
+            process.wait()
+        except (KeyboardInterrupt, Terminated) as stop:
+            process.send_signal(signal.SIGINT if isinstance(stop, KeyboardInterrupt) else signal.SIGTERM)
+            process.wait()
+            raise
+        finally:
+            telling.join(SAYING)
+    if process.returncode in ENDINGS:
+        raise ENDINGS[process.returncode]
+    return process.returncode, heard[-1]
+
+
+def tell(stream: IO[str], heard: list[str]) -> None:
+    """Pass on what a command says on standard error, and remember what it says of itself."""
+    for line in stream:
+        print(line, end="", file=sys.stderr, flush=True)
+        heard += [line.removeprefix("ablate: ").rstrip()] * line.startswith("ablate: ")
+
+
+def outcome(name: str, asked: Asked, code: int, heard: str) -> Outcome:
+    """What came of a study whose command has ended; the tables of one that is complete are written."""
+    if code == WRONG:
+        return Outcome(f"refused: {heard}")
+    study = asked.study(name)
+    if code != DONE:
+        failed = failure(asked.results, study) if study else ""
+        return Outcome(f"failed: {failed or heard or f'exit code {code}'}")
+    if study is None:
+        return Outcome("planned", True)
+    folder = asked.tables / study
+    try:
+        write_tables(as_kept(load_study(asked.results, study), folder), folder)
+    except (OSError, Corrupt) as error:
+        return Outcome(f"complete, but its tables cannot be written ({error})")
+    return Outcome(f"complete; tables in {folder}", True)
+
+
+def as_kept(study: Study, folder: Path) -> Study:
+    """A study with the time that a folder's manifest gives, where nothing else has changed: files that say the same."""
+    beside = {role: as_kept(other, folder / role) for role, other in study.beside.items()}
+    manifest = study.manifest
+    with contextlib.suppress(OSError, Corrupt):
+        known = manifest_in(folder / MANIFEST)
+        if dataclasses.replace(manifest, updated=known.updated, units={}) == dataclasses.replace(known, units={}):
+            manifest = dataclasses.replace(manifest, updated=known.updated)
+    return dataclasses.replace(study, manifest=manifest, beside=beside)
+
+
+def failure(results: Path, study: str) -> str:
+    """How many runs of a study failed, and what the first says; nothing where none did."""
+    runs = together(rounds_of(results, study))
+    failed = runs.by_state().get("failed", [])
+    first = [f"{run.name}: {first_line(run.error())}" for run in failed[:1]]
+    return "".join(f"{len(failed)} of {len(runs.runs)} runs, {said}" for said in first)
+
+
+def standing(name: str, asked: Asked) -> str:
+    """Where a study stands that was not carried out to its end."""
+    study = asked.study(name)
+    return progress(together(rounds_of(asked.results, study))) if study else "not run"

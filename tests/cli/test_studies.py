@@ -1,0 +1,143 @@
+"""ablate studies: which are trained in which order, what becomes of one that goes wrong, and what ends them all."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import SHAPE, STEPS, importing, run_module
+from crashing_norm import STARTED, training, wait_for
+from fake_studies import fabricate
+from warm_python import Copy
+
+from ablate.cli import studies
+from ablate.cli.studies import ORDER, as_kept, in_order
+from ablate.config.errors import Refused
+from ablate.config.groups import experiments
+from ablate.results.kept_tables import read_tables, write_tables
+from ablate.results.study import load_study
+
+
+@pytest.fixture
+def files(tmp_path: Path, text: Path):
+    """Writes a study file of the user's, of the small text; later words go before earlier ones."""
+    folder = tmp_path / "own" / "experiment"
+    folder.mkdir(parents=True)
+
+    def write(name: str, *words: str, **keys: object) -> None:
+        given = [*SHAPE, *STEPS, "data=text", f"data.path={text}", "seeds=1", "train.parallel=1", *words]
+        content = {key: yaml.safe_load(value) for key, _, value in (word.partition("=") for word in given)}
+        (folder / f"{name}.yaml").write_text("# Mine.\n" + yaml.safe_dump(content | keys))
+
+    return write
+
+
+def words(*more: str) -> list[str]:
+    return ["--config-dir=own", *more]
+
+
+def test_what_is_worth_most_goes_first_and_every_file_is_trained() -> None:
+    known = ["zebra", "qk_norm", "apple", "xiong_warmup"]
+    assert in_order([], known) == ["xiong_warmup", "qk_norm", "apple", "zebra"]
+    assert in_order(["apple", "qk_norm", "apple"], known) == ["apple", "qk_norm"]
+    with pytest.raises(Refused, match=r"zebre: no such study file; did you mean zebra\?"):
+        in_order(["apple", "zebre"], known)
+    assert sorted(in_order([], experiments())) == sorted(experiments())
+    assert len(set(ORDER)) == len(ORDER)
+
+
+def test_one_that_is_refused_and_one_that_fails_leave_the_others_alone(files, tmp_path) -> None:
+    files("a_refused", "data.path=nowhere.txt", norm="rms")
+    files("b_failing", factors={"norm": ["ln", "torn"]}, study="failing")
+    files("c_good", factors={"norm": ["ln", "rms"]}, study="good")
+    (tmp_path / "mine.py").write_text(
+        "import torch\n\nclass Torn(torch.nn.LayerNorm):\n    def __init__(self, dim: int):\n"
+        "        super().__init__(dim)\n\n    def forward(self, x, mask=None):\n"
+        "        if self.training:\n            raise RuntimeError('no norm today')\n"
+        "        return super().forward(x)\n"
+    )
+    (tmp_path / "own" / "norm").mkdir()
+    (tmp_path / "own" / "norm" / "torn.yaml").write_text("# Torn.\n_target_: mine.Torn\n_partial_: true\n")
+    names = ["a_refused", "b_failing", "c_good"]
+    done = run_module("ablate.studies", *names, *words("user=[mine]"), cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    refused, failed, good = done.stdout.splitlines()[-3:]
+    assert refused.startswith("a_refused: refused: ") and "nowhere.txt does not exist" in refused
+    assert failed == "b_failing: failed: 1 of 2 runs, torn s0: RuntimeError: no norm today"
+    assert good == "c_good: complete; tables in experiments/results/good"
+    assert [path.name for path in tmp_path.glob("experiments/results/*")] == ["good"]
+    assert (tmp_path / "experiments" / "results" / "good" / "runs.csv").exists()
+    assert read_tables(tmp_path / "experiments" / "results" / "good").manifest.experiment == "c_good"
+    stamps = {file: file.stat().st_mtime_ns for file in tmp_path.glob("results/runs/*/*/result.json")}
+    again = run_module("ablate", "studies", "c_good", *words("user=[mine]"), "--to", "kept", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.splitlines()[-1] == "c_good: complete; tables in kept/good"
+    assert stamps == {file: file.stat().st_mtime_ns for file in tmp_path.glob("results/runs/*/*/result.json")}
+
+
+def test_what_has_not_changed_is_kept_in_the_same_words(tmp_path) -> None:
+    fabricate(tmp_path, {"norm": ["ln", "rms"]})
+    study = load_study(tmp_path, "fabricated")
+
+    def written(**changes: str) -> dict[str, bytes]:
+        changed = replace(study, manifest=replace(study.manifest, **changes))
+        folder = tmp_path / "kept"
+        return {file.name: file.read_bytes() for file in write_tables(as_kept(changed, folder), folder)}
+
+    first = written(updated="2026-01-01")
+    assert written(updated="2026-02-02") == first, "only the time is another"
+    assert written(updated="2026-02-02", question="What else?") != first
+
+
+def test_a_dry_run_of_all_writes_nothing(files, tmp_path) -> None:
+    files("mine", factors={"norm": ["ln", "rms"]})
+    done = run_module("ablate.studies", "mine", *words("dry_run=true"), cwd=tmp_path)
+    assert done.returncode == 0 and "nothing was trained or written" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1] == "mine: planned"
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_signal_ends_the_study_and_all_that_follow(number, files, tmp_path) -> None:
+    files("first", "train.steps=200000", "train.eval_every=100000", norm="rms", study="first")
+    files("second", norm="ln")
+    process = Copy(["ablate.studies", "first", "second", *words()], tmp_path, importing())
+    STARTED.append(process.pid)
+    wait_for(lambda: training(tmp_path / "results", 5))
+    os.kill(process.pid, number)
+    out, err = process.communicate()
+    assert process.returncode == (143 if number == signal.SIGTERM else 130), err
+    assert "the same command continues" in err
+    begun, other = out.splitlines()[-2:]
+    assert begun.startswith("first: 1 run: 0 done, 1 interrupted") and other == "second: not run"
+    assert list(tmp_path.glob("results/runs/*/*/checkpoint.pt")) and not list(tmp_path.glob("experiments"))
+
+
+def test_a_study_that_was_stopped_by_itself_stops_the_others(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    monkeypatch.setattr(studies, "program", lambda module: [studies.sys.executable, "-c", program])
+    assert studies.main(["glu_variants"]) == 130
+    assert capsys.readouterr().out == "glu_variants: not run\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["glu_variant"], "ablate studies: glu_variant: no such study file; did you mean glu_variants?"),
+        (["-m"], "ablate studies: unrecognized arguments: -m"),
+        (["glu_variants", "--config-dir", "nowhere", "dry_run=true"], "nowhere' is not a folder"),
+    ],
+)
+def test_a_mistake_is_one_line(given, said, monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = studies.main(given)
+    except SystemExit as end:
+        code = end.code
+    told = capsys.readouterr().err
+    assert code == 2 and told.count("\n") == 1 and said in told
