@@ -13,7 +13,7 @@ from ablate.results.records import Cell, Manifest
 
 
 def preview(plan: Plan, time: str = "") -> str:
-    """A table of the plan's cells, a line of totals, and how long it will take in words."""
+    """A table of the plan's cells, a line of totals, how long it will take in words, and what noise to expect."""
     budget = ("parameters", "difference", "FLOPs/token", "difference", "shared draws")
     head = ("cell", *budget, *matching(plan), "to do", "done")
     cells, seeds = plan.manifest.cells, plan.manifest.seeds
@@ -26,7 +26,7 @@ def preview(plan: Plan, time: str = "") -> str:
     held += [f"match={plan.manifest.match}: {naming.quantity(plan.manifest)}"] if matching(plan) else []
     notes = list(dict.fromkeys(note for cell in cells for note in cell.notes))
     asked = [*about(plan.manifest), *plan.manifest.remarks]
-    totals = [f"{tasks}; {runs}", *([time] if time else []), where]
+    totals = [f"{tasks}; {runs}", *([time] if time else []), *evidence.noise_lines(plan.manifest), where]
     table = columns([head, *(row(plan, cell) for cell in cells)], numeric=True)
     end = "dry run: nothing was trained or written"
     return "\n".join([*table, "", *totals, *asked, *held, *notes, *plan.notes, end])

@@ -66,11 +66,7 @@ def guess_of(task: TaskFacts, metric: str) -> float:
 def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
     """The collapsed runs of a contrast: those that lost a quarter of what is between its best cell and a guess."""
     names, weights = list(contrast.weights), contrast.weights
-    sign = 1 if found.lower[names[0]] else -1
-    values = found.of(names, ranked=True)  # what diverged has collapsed, too
-    best, guess = _best(sign * values), sign * _guess(found, names)
-    room = guess - best if guess > best else math.inf
-    fallen = np.isinf(values) | (sign * values > best + LOST * room)
+    values, fallen, room = _fallen_runs(found, names)
     left = np.where(fallen, math.nan, values)
     parts, together = found.groups(weights)
     at = [[names.index(name) for name in part] for part in parts]
@@ -82,6 +78,20 @@ def collapse_of(found: Scored, contrast: Contrast) -> Collapse:
         estimate_of(solved, together),
         normality(solved),
     )
+
+
+def collapsed(found: Scored, cells: Sequence[str]) -> np.ndarray:
+    """Whether each run of some cells (seeds, cells) diverged or collapsed; of what gave no number that is not so."""
+    return _fallen_runs(found, cells)[1]
+
+
+def _fallen_runs(found: Scored, names: Sequence[str]) -> tuple[np.ndarray, np.ndarray, float]:
+    """The values of some cells (seeds, cells), which of them fell, and how far it is from the best to a guess."""
+    sign = 1 if found.lower[names[0]] else -1
+    values = found.of(names, ranked=True)  # what diverged has collapsed, too
+    best, guess = _best(sign * values), sign * _guess(found, names)
+    room = guess - best if guess > best else math.inf
+    return values, np.isinf(values) | (sign * values > best + LOST * room), room
 
 
 def _best(worse: np.ndarray) -> float:

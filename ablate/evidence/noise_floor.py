@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,8 +12,9 @@ import pandas
 from ablate import format
 from ablate.evidence.distributions import chi2_quantile
 from ablate.evidence.effects import ALPHA, noise
+from ablate.evidence.equivalence import SEEDS
 from ablate.evidence.scores import endpoint, scores
-from ablate.evidence.statistics import power
+from ablate.evidence.statistics import POWER, bounded, power
 from ablate.results import naming
 from ablate.results.records import Manifest
 from ablate.results.study import Study
@@ -21,7 +22,6 @@ from ablate.results.study import Study
 KEY = "seed.placebo"
 SOURCES = {"data": "data order", "init": "initialisation", "chaos": "chaos"}
 SINGLE = ("main", "step")  # kinds of contrast that change one factor
-POWER = 0.8
 MOST = 10_000  # seeds; what needs more is out of reach
 
 
@@ -65,14 +65,28 @@ def split(found: Iterable[Floor]) -> dict[str, float]:
 
 def seeds_needed(difference: float, sd: float, alpha: float) -> int | None:
     """The fewest paired seeds that find a difference with 80 % power at a two-sided level; None: more than 10,000."""
-    low, high = 1, 2  # too few, and perhaps enough: power grows with seeds
-    while power(abs(difference) / sd, high, alpha) < POWER:
+    return _fewest(lambda n: power(abs(difference) / sd, n, alpha))
+
+
+def seeds_to_bound(margin: float, sd: float, alpha: float, both: bool = True) -> int | None:
+    """The fewest paired seeds, five at least, that show a difference of zero to be within a margin, with 80 % power.
+
+    Not `both`: to be below it.  None: more than 10,000.
+    """
+    needed = _fewest(lambda n: bounded(margin, sd, n, alpha, both))
+    return None if needed is None else max(SEEDS, needed)
+
+
+def _fewest(chance: Callable[[int], float]) -> int | None:
+    """The fewest seeds whose power, which grows with them, is 80 %; None: more than 10,000."""
+    low, high = 1, 2  # too few, and perhaps enough
+    while chance(high) < POWER:
         low, high = high, 2 * high
         if high > MOST:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if power(abs(difference) / sd, middle, alpha) >= POWER else (middle, high)
+        low, high = (low, middle) if chance(middle) >= POWER else (middle, high)
     return high
 
 

@@ -12,6 +12,8 @@ from scipy import optimize, special
 
 from ablate.evidence.distributions import chi2_quantile, t_above, t_limit
 
+POWER = 0.8  # of a test: four times in five
+
 
 class Estimate(NamedTuple):
     """A mean over seeds with what its t statistic needs: SD, number of seeds, standard error, degrees of freedom."""
@@ -145,6 +147,22 @@ def _spread(df: float, count: int = 2000) -> np.ndarray:
     return np.asarray(np.sqrt(chi2_quantile((np.arange(count) + 0.5) / count, df) / df))
 
 
+def findable(sd: float, n: int, alpha: float) -> float:
+    """The mean of n paired differences of a known SD that is found with 80 % power at a two-sided level."""
+    top = 8 * (float(t_limit(alpha / 2, n - 1)) + 1)
+    shift = optimize.brentq(lambda shift: found_with(shift, n - 1, alpha) - POWER, 0, top, xtol=1e-4)
+    return sd / math.sqrt(n) * float(shift)
+
+
+def bounded(margin: float, sd: float, n: int, alpha: float, both: bool) -> float:
+    """P(the 1 − alpha interval of n paired differences of mean zero stays inside ±margin, or, not `both`, below it).
+
+    E over s² ~ σ²χ²_ν/ν, ν = n − 1, of max(0, 2Φ(z) − 1), or Φ(z), z = margin·√n/σ − t_{1 − alpha/2, ν}·s/σ.
+    """
+    z = margin * math.sqrt(n) / sd - t_limit(alpha / 2, n - 1) * _spread(n - 1, 200)
+    return float(np.mean(np.maximum(0, 2 * special.ndtr(z) - 1) if both else special.ndtr(z)))
+
+
 def found_afresh(factor: float, df: float, alpha: float) -> float:
     """P(a fresh study finds `factor` standard errors), the error being an estimate of df degrees of freedom itself.
 
@@ -163,9 +181,9 @@ def detectable_factor(df: float, alpha: float) -> float:
     for 3, 5, 8 and 20 seeds.
     """
     top = 8 * (float(t_limit(alpha / 2, df)) + 1)
-    while found_afresh(top, df, alpha) < 0.8:
+    while found_afresh(top, df, alpha) < POWER:
         top *= 2
-    return float(optimize.brentq(lambda factor: found_afresh(factor, df, alpha) - 0.8, 0, top, xtol=1e-4))
+    return float(optimize.brentq(lambda factor: found_afresh(factor, df, alpha) - POWER, 0, top, xtol=1e-4))
 
 
 def detectable(estimate: Estimate, alpha: float) -> float:

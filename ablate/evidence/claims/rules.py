@@ -27,6 +27,7 @@ from ablate.evidence.sequential import nominal, overall, planned_looks
 from ablate.evidence.statistics import Estimate, interval, p_value, paired
 from ablate.evidence.step_equivalents import Worth
 from ablate.format import counted, number, p_words, ranks, said_metric
+from ablate.results.records import Manifest
 from ablate.results.study import Study
 
 RANKS_ASSUMED = "if correlations over seeds are roughly normal"  # they are bounded, and checked by nothing
@@ -88,7 +89,7 @@ def difference(study: Study, claim: Claim, rng: np.random.Generator) -> Finding:
     P(t > ||Δ| − margin| / error): two one-sided tests (Schuirmann 1987), at half the level each, of which `not_greater`
     and `not_less` are one; `less` and `greater` with a margin test Δ against it instead of zero.
     """
-    contrast, all_scores = contrast_of(claim, study), scores_of(claim, study)
+    contrast, all_scores = contrast_of(claim, study.manifest), scores_of(claim, study)
     row = SimpleNamespace(**estimate_row(all_scores, contrast))
     told, share = worth_of(study, contrast, all_scores, row), fraction_of(claim.margin)
     given = math.nan if claim.margin is None else claim.margin
@@ -175,15 +176,15 @@ def _notes(row: SimpleNamespace, relation: str) -> list[str]:
     return [*found, f"fewer than {SEEDS} seeds cannot show {WITHIN[relation]}"] if few else found
 
 
-def contrast_of(claim: Claim, study: Study) -> Contrast:
+def contrast_of(claim: Claim, manifest: Manifest) -> Contrast:
     """The difference that a claim is about."""
-    one, other = weighed(claim, study.manifest.cells)
-    sides = [side_words(study.manifest, side) for side in claim.sides]
+    one, other = weighed(claim, manifest.cells)
+    sides = [side_words(manifest, side) for side in claim.sides]
     if len(claim.metrics) > 1:
         sides = [f"{said_metric(metric)} of {side}" for metric, side in zip(claim.metrics, sides, strict=True)]
         other = {beside(cell, claim.metrics[1]): weight for cell, weight in other.items()}
     weights = one | {cell: -weight for cell, weight in other.items()}
-    return Contrast("claim", "", sides[0], sides[1], at_words(study.manifest, claim), " against ".join(sides), weights)
+    return Contrast("claim", "", sides[0], sides[1], at_words(manifest, claim), " against ".join(sides), weights)
 
 
 def scores_of(claim: Claim, study: Study) -> Scored:
