@@ -62,15 +62,24 @@ def expected(sources: list[Any], manifest: Manifest, contrast: Contrast, metric:
     """The SD of a contrast, from the nearest of the atlas by its metric and kind of task; None where none is near.
 
     The same change comes first, then the same factor, then any; of these the same task; then the nearest in
-    log(parameters × steps).  A contrast of larger Σ w² is noisier by its root; that one of smaller Σ w² is averaged
-    over more cells is not counted on, since what a component draws is the same in all of them.
+    log(parameters × steps), that of most seeds, and the noisiest.  A contrast of larger Σ w² is noisier by its root.
+    That one of smaller Σ w² is averaged over more cells is not counted on: what a component draws is the same in all.
     """
     cell = next(cell for cell in manifest.cells if cell.id in contrast.side(-1))
     task, budget, change = manifest.tasks[cell.task], cell.params * cell.config.train.steps, change_of(contrast)
     if not groups(manifest, contrast.weights)[1]:
         return None
     ranked = sorted(
-        (row.change != change, row.factor != contrast.factor, row.task != task.name, far, -row.n, row.Index, row)
+        (
+            row.change != change,
+            row.factor != contrast.factor,
+            row.task != task.name,
+            far,
+            -row.n,
+            -row.sd,
+            row.Index,
+            row,
+        )
         for row in sources
         if row.metric == metric
         and row.task_kind == task.kind
@@ -100,11 +109,13 @@ def _sources(manifest: Manifest, known: Sequence[Expected]) -> list[str]:
     told: dict[tuple[int, str], list[str]] = {}
     for _, row, far in known:
         where = f"scale={row.scale}" if row.scale in presets else row.scale
-        where += f" ({size(int(row.params))} parameters, {row.steps:.0f} steps)" * (far > ALIKE)
+        where += f", {size(int(row.params))} parameters × {row.steps:.0f} steps," * (far > ALIKE)
         where += f" on {row.task}" * (row.task not in tasks)
         changes = told.setdefault((int(row.n), where), [])
         changes += [row.change] * (row.change not in changes)
-    return [f"{counted(n, 'seed')} of {_some(found)} at {where}" for (n, where), found in told.items()]
+    return [
+        f"{counted(n, 'seed')} of {_some(found)} at {where.removesuffix(',')}" for (n, where), found in told.items()
+    ]
 
 
 def _some(names: list[str]) -> str:

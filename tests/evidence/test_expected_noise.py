@@ -55,7 +55,7 @@ def test_the_nearest_row_is_taken_and_none_that_is_far(tmp_path: Path) -> None:
     assert taken(manifest, rows({"sd": 0.1} | other, {"sd": 0.2, "change": "norm: none − ln"})) == 0.2, "its factor"
     assert taken(manifest, rows({"sd": 0.1, "steps": 1600}, {"sd": 0.2, "steps": 700})) == 0.2, "nearest in steps"
     assert taken(manifest, rows({"sd": 0.1, "task": "chars"}, {"sd": 0.2, "steps": 3000})) == 0.2, "the same task"
-    assert taken(manifest, rows({"sd": 0.1} | other)) == 0.1, "any factor rather than none"
+    assert taken(manifest, rows({"sd": 0.1} | other, {"sd": 0.2} | other)) == 0.2, "any factor, the noisier, or none"
     unlike = [{"metric": "test/accuracy"}, {"task_kind": "mlm"}, {"kind": "cell"}, {"n": 4}, {"paired": False}]
     unlike += [{"steps": 8001}, {"steps": 79}, {"sd": math.nan}, {"sd": 0.0}, {"steps": math.nan}]
     for change in unlike:
@@ -130,7 +130,7 @@ def test_where_nothing_is_near_nothing_is_guessed(tmp_path: Path, monkeypatch: p
     manifest = planned(tmp_path)
     assert lines(monkeypatch, manifest, rows()) == [] == lines(monkeypatch, manifest, rows({"task_kind": "mlm"}))
     (far,) = lines(monkeypatch, manifest, rows({"steps": 4000, "task": "chars", "scale": "4 layers of 64"}))
-    assert "at 4 layers of 64 (0.12 M parameters, 4000 steps) on chars" in far
+    assert "at 4 layers of 64, 0.12 M parameters × 4000 steps, on chars)" in far
     (one,) = lines(monkeypatch, planned(tmp_path / "one", seeds=[0]), rows({}))
     assert "fewer than 3 seeds find nothing" in one
     assert lines(monkeypatch, planned(tmp_path / "tuning", tunes="x"), rows({})) == []
