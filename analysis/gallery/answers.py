@@ -9,7 +9,8 @@ from analysis.case import Case
 from analysis.gallery.verdicts import is_decided
 from analysis.writing.sentences import finding
 
-MANY = 8  # effects of which no single one is the answer
+MANY = 3  # effects of which a single one can be the answer
+NAMED = 8
 ORDER = ("supported", "contradicted", "better", "worse", "equivalent", "negligible", "undecided", "withheld")
 
 
@@ -37,7 +38,7 @@ def of_effects(case: Case) -> str:
     if len(shown) <= MANY:
         return f"{finding(case.study.manifest, rows[0])}{_standing('effects', shown['verdict'])}."
     better = shown[shown["verdict"].map(format.leaning) == "better"].sort_values("p", kind="stable")["label"]
-    named = f"; better: {format.first_of(better, MANY)}" * bool(len(better))
+    named = f"; better: {format.first_of(better, NAMED)}" * bool(len(better))
     return f"{_standing('effects', shown['verdict']).strip(' ()')}{named}."
 
 

@@ -37,17 +37,17 @@ def _sections(file: StudyFile) -> Iterator[str]:
 
 def _section(file: StudyFile, trained: Trained) -> Iterator[str]:
     manifest, case = trained.manifest, trained.case
-    yield f"## {inline(manifest.study)}"
+    yield f"## {inline(trained.name)}"
     yield from filter(None, [paragraph(manifest.question or file.question)])
     facts = {"Published": manifest.published or file.published, "Scope": where(manifest, None), "Runs": cost(case)}
     facts |= {"Notes": "; ".join(tables.remarks(case.study))}
     told = [_fact(name, text) for name, text in facts.items() if text]
-    links = format.listed(f"[{each.name}](results/{manifest.study}/{FIGURES}/{each.name}.md)" for each in sheets(case))
+    links = format.listed(f"[{each.name}](results/{trained.name}/{FIGURES}/{each.name}.md)" for each in sheets(case))
     yield "\n".join([*told, f"- **Command**: `{trained.command}`", f"- **Tables**: {links}"])
     if len(case.claims):
         yield _listed("Claims", evidence.claim_lines(manifest, case.claims))
     yield _effects(case)
-    missing = f"{RESULTS.name}/{manifest.study}/{BY_HAND}"
+    missing = f"{RESULTS.name}/{trained.name}/{BY_HAND}"
     yield trained.words or f"(In words: nothing yet; they belong into `{missing}`.)"
 
 

@@ -30,10 +30,16 @@ class Trained(NamedTuple):
         return self.case.study.manifest
 
     @property
+    def name(self) -> str:
+        """What its folder is called."""
+        return self.case.folder.name
+
+    @property
     def command(self) -> str:
-        """The command that trains it."""
+        """The command that trains it: of a study file as it is, its name is enough."""
         manifest = self.manifest
-        return command(manifest.experiment, manifest.tier) if manifest.experiment else manifest.command
+        plain = f"{manifest.experiment}-{manifest.tier}" if manifest.tier else manifest.experiment
+        return command(str(manifest.experiment), manifest.tier) if self.name == plain else manifest.command
 
 
 class StudyFile(NamedTuple):
@@ -67,12 +73,12 @@ def study_files(root: Path) -> list[StudyFile]:
     files = {file.stem: read_plain(file) for file in sorted((root / "experiments").glob("*.yaml"))}
     of_none = [each for each in every if each.manifest.experiment not in files]
     found = [_study_file(name, files[name] or {}, every) for name in by_value(files)]
-    return found + [StudyFile(each.manifest.study, each.manifest.question or "", "", [], [each]) for each in of_none]
+    return found + [StudyFile(each.name, each.manifest.question or "", "", [], [each]) for each in of_none]
 
 
 def _study_file(name: str, content: dict[str, Any], every: list[Trained]) -> StudyFile:
     trained = [each for each in every if each.manifest.experiment == name]
-    trained.sort(key=lambda each: (each.manifest.tier or "", each.manifest.study))
+    trained.sort(key=lambda each: (each.manifest.tier or "", each.name))
     question, published = (" ".join(str(content.get(key) or "").split()) for key in ("question", "published"))
     return StudyFile(name, question, published, list(content.get("tiers") or {}), trained)
 

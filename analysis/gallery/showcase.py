@@ -31,20 +31,19 @@ def gallery(files: Iterable[StudyFile]) -> str:
 
 def _study(file: StudyFile, trained: Trained) -> Iterator[str]:
     manifest = trained.manifest
-    yield f"## {inline(manifest.study)}"
+    yield f"## {inline(trained.name)}"
     yield from filter(None, [paragraph(manifest.question or file.question)])
     for name, table in tables(trained.case).items():
         yield paragraph(answer(trained.case, name))
         yield _picture(trained, name, "../")
         yield "  \n".join(paragraph(line) for line in table.attrs["caption"] if line)
-    study = manifest.study
-    link = f"../experiments/FINDINGS.md#{study}"
+    link = f"../experiments/FINDINGS.md#{trained.name}"
     yield f"Trained by `{trained.command}`, drawn by `{COMMAND}`; [what it found]({link})."
 
 
 def front(files: Iterable[StudyFile]) -> str:
     """The block of the README: the figures of `FRONT` that there are, each with its answer."""
-    trained = {each.manifest.study: each for file in files for each in file.trained}
+    trained = {each.name: each for file in files for each in file.trained}
     parts = []
     for each in [trained[study] for study in FRONT if study in trained]:
         first = next(iter(tables(each.case)))
@@ -54,5 +53,5 @@ def front(files: Iterable[StudyFile]) -> str:
 
 
 def _picture(trained: Trained, name: str, up: str) -> str:
-    study = trained.manifest.study
+    study = trained.name
     return f"![{inline(f'{study}: {name}')}]({up}{RESULTS.as_posix()}/{study}/{FIGURES}/{name}.png)"

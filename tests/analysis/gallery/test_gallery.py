@@ -187,6 +187,15 @@ def test_of_many_effects_the_answer_names_those_that_are_better(
     assert re.search(r"^of 10 effects 1 better and 9 undecided; better: ffn: swiglu − mlp\.$", page, re.MULTILINE)
 
 
+def test_a_study_that_the_command_line_changed_is_told_with_its_own_command(
+    root: Path, train: Callable[..., Path], capsys: Capture
+) -> None:
+    train("glu_variants-1a2b3c", experiment="glu_variants", command="ablate +experiment=glu_variants optim.lr=1e-2")
+    gallery(root, capsys)
+    assert "**Command**: `ablate +experiment=glu_variants optim.lr=1e-2`" in findings(root)
+    assert "FINDINGS.md#glu_variants-1a2b3c" in (root / "docs" / "gallery.md").read_text()
+
+
 def test_a_file_of_an_earlier_version_of_a_study_goes(root: Path, train: Callable[..., Path], capsys: Capture) -> None:
     old = train() / "figures" / "sensitivity.png"
     old.parent.mkdir()
