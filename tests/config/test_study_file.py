@@ -18,7 +18,7 @@ from ablate.config.groups import experiments, figures, first_line, groups, read_
 from ablate.config.study_file import read_study, value_text
 from ablate.config.typed_json import plain
 from ablate.planning.plan import Plan, PlanError, plan_study
-from ablate.planning.units import record
+from ablate.planning.units import write_plan
 from ablate.results.atomic import write_json
 from ablate.results.manifest import read_manifest
 from ablate.results.run import Run
@@ -118,7 +118,7 @@ def test_a_file_names_published_numbers_and_the_figure_that_mirrors_the_papers(f
     folder.write(published="table 1: GLU 1.95,\n\nReGLU 1.94", figure="effects")
     planned = folder.plan()
     assert planned.study.name == study, "what only people read makes no other study"
-    record(planned)
+    write_plan(planned)
     manifest = read_manifest(folder.results, "glu")
     assert (manifest.published, manifest.figure) == ("table 1: GLU 1.95, ReGLU 1.94", "effects")
     assert "published: table 1: GLU 1.95, ReGLU 1.94" in preview(planned).splitlines()
@@ -191,7 +191,7 @@ def test_a_design_without_the_cells_of_a_claim_is_refused(folder):
 def test_a_claim_that_is_written_after_the_results_is_post_hoc(folder):
     folder.write(claims=None)
     first = folder.plan()
-    record(first)
+    write_plan(first)
     for path in first.todo:
         write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
     folder.write()
@@ -205,7 +205,7 @@ def test_runs_that_are_trained_again_are_known_already(folder):
     """Under reuse=none the same seeds of the same cells give the numbers that another study has shown."""
     folder.write(claims=None)
     first = folder.plan("study=first")
-    record(first)
+    write_plan(first)
     for path in first.todo:
         write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
     folder.write()
@@ -218,7 +218,7 @@ def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
     """Tuning scores every cell: its manifest holds the claims before that, and the study's takes them from there."""
 
     def train(planned: Plan) -> None:
-        record(planned)
+        write_plan(planned)
         for path in planned.todo:
             final = {"test/loss": 2.0, "val/loss": 2.0}
             write_json(Run(planned.results, path).result_file, {"status": "done", "final": final, "error": None})
@@ -234,7 +234,7 @@ def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
     folder.write(tune=tune, study="kept", claims={"gated": {"greater": BASE["claims"]["gated"]["less"]}})
     edited = folder.plan().manifest.claims["gated"]
     assert not edited.registered and edited.earlier[0].claim.as_json() == BASE["claims"]["gated"]
-    record(folder.plan())
+    write_plan(folder.plan())
     assert folder.plan().manifest.claims["gated"].claim == edited.claim
     assert not folder.plan().manifest.claims["gated"].registered
     assert folder.plan("confirm=2").manifest.claims["gated"].registered, "of fresh seeds nothing is known"
@@ -242,7 +242,7 @@ def test_a_claim_that_is_edited_after_the_tuning_is_post_hoc(folder):
 
 def test_a_registered_claim_stays_so_and_an_edited_one_does_not(folder):
     first = folder.plan()
-    record(first)
+    write_plan(first)
     for path in first.todo:
         write_json(Run(first.results, path).result_file, {"status": "done", "final": {"test/loss": 2.0}, "error": None})
     again = folder.plan("seeds=3")
