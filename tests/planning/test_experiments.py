@@ -1,0 +1,97 @@
+"""The study files on disk: each says what it asks and of whom, can be planned in every tier, and trains two steps."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from ablate import api
+from ablate.config.groups import experiments, figures
+from ablate.planning import kernels
+from ablate.planning.kernels import Kernels
+from ablate.planning.plan import Plan
+from ablate.results.run import Run
+from ablate.training.trainer import Trainer
+
+FILES = experiments()
+CONTENT: dict[str, dict[str, Any]] = {name: yaml.safe_load(file.read_text()) for name, file in FILES.items()}
+TIERS = [(name, tier) for name, content in CONTENT.items() for tier in [None, *content.get("tiers", {})]]
+RESULTS = ROOT / "experiments" / "results"
+SAYS = {
+    "the question": r"\?",
+    "the paper and its year": r"\b(19|20)\d\d\b.*\b(arXiv|doi)\b",
+    "what was published": r"\bPublished\b",
+}
+COSTS = r"\d[\d,.]* (core|CPU)-(seconds?|minutes?|hours?|s|min|h)\b"
+
+each_file = pytest.mark.parametrize("name", FILES)
+
+
+def factors_of(name: str, tier: str | None) -> dict[str, Any]:
+    """The levels of a file's factors in one of its tiers."""
+    found: dict[str, Any] = CONTENT[name]["factors"] | CONTENT[name].get("tiers", {}).get(tier, {}).get("factors", {})
+    return found
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str | None], Plan]]:
+    """Plans a study file in a tier, once, but for what is measured on this machine.
+
+    Tiers, which are large, are planned at two layers where depth is no factor, and without trying small models out: it
+    would look at the same components as without a tier.
+    """
+    folder = tmp_path_factory.mktemp("experiments")
+
+    @functools.cache
+    def plan(name: str, tier: str | None) -> Plan:
+        return api.plan(
+            [f"+experiment={name}", f"results_dir={folder}", "dry_run=true", *[f"tier={tier}"] * bool(tier)]
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "chosen_for", lambda row, cell: Kernels())
+        yield plan
+    assert not list(folder.iterdir()), "something was written"
+
+
+@each_file
+def test_a_file_says_what_it_asks_and_of_whom(name: str) -> None:
+    header = " ".join(line for line in FILES[name].read_text().splitlines() if line.startswith("#"))
+    lacks = [what for what, words in SAYS.items() if not re.search(words, header)]
+    assert not lacks, f"{FILES[name]}: the lines of comment at its top lack {', '.join(lacks)}"
+    content = CONTENT[name]
+    assert content["study"] == name and content["question"].endswith("?")
+    assert content.get("figure", "effects") in figures()
+    assert FILES[name].parent == ROOT / "experiments"
+    if (RESULTS / name).exists():
+        assert re.search(COSTS, header), f"{FILES[name]}: write there what it cost, as in 12,000 core-seconds"
+
+
+@pytest.mark.parametrize(("name", "tier"), TIERS)
+def test_a_file_can_be_planned_and_all_of_its_claims_apply(name: str, tier: str | None, planned) -> None:
+    plan, content = planned(name, tier), CONTENT[name]
+    assert plan.manifest.experiment == name and plan.manifest.tier == tier and plan.todo
+    assert plan.manifest.question == content["question"] and plan.manifest.published == content.get("published")
+    assert plan.asked.claims.keys() == content.get("claims", {}).keys()
+    assert plan.asked.cells.factors.keys() == factors_of(name, tier).keys() or content.get("zip")
+
+
+@each_file
+def test_the_reference_trains(name: str, planned, tmp_path: Path) -> None:
+    rows = planned(name, None).asked.cells.rows
+    config = next(row.config for row in rows if row.reference)
+    for key, value in {"train.steps": 2, "train.log_every": 1, "eval.tokens": 1024, "train.device": "cpu"}.items():
+        config = config.with_value(key, value)
+    run = Run(tmp_path, f"{name}/s0")
+    run.folder.mkdir(parents=True)
+    final = Trainer(run, config, 0).train(lambda: False)
+    assert [row["step"] for row in run.metrics()[0]] == [0, 1, 2]
+    assert all(math.isfinite(value) for key, value in final.items() if key.endswith("/loss"))
