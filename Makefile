@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 # Or each of the hundred processes that tests start would compile all of our modules anew, where this is set.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: sweep studies test test-all check catalogue gpu gpu-pack clean
+.PHONY: sweep studies test test-all check catalogue figures gpu gpu-pack clean
 
 sweep: $(VENV)/.ready
 	$(BIN)/python -m ablate -m norm=ln,rms ffn=mlp,swiglu
@@ -53,6 +53,10 @@ $(VENV)/.all: $(VENV)/.ready
 
 catalogue: $(VENV)/.ready
 	$(BIN)/python -m ablate.catalogue
+
+# Figures, tables and pages of the committed studies, from experiments/results/ alone; what is up to date stays.
+figures: $(VENV)/.ready
+	$(BIN)/python -m analysis gallery
 
 # Everything that only a GPU can show, in nine minutes: in whatever environment has torch with CUDA.
 gpu:

@@ -15,8 +15,13 @@ from ablate.results.atomic import write_atomic
 
 def written(table: pandas.DataFrame, file: Path) -> Path:
     """Write a table as CSV with every digit of its numbers; the file."""
+    write_atomic(file, csv_text(table).encode())
+    return file
+
+
+def csv_text(table: pandas.DataFrame) -> str:
+    """A table as CSV with every digit of its numbers."""
     safe = table.rename(columns=quoted)
     for name in safe.columns[[not pandas.api.types.is_numeric_dtype(kind) for kind in safe.dtypes]]:
         safe[name] = safe[name].map(quoted)
-    write_atomic(file, safe.to_csv(index=False, lineterminator="\n").encode())
-    return file
+    return str(safe.to_csv(index=False, lineterminator="\n"))

@@ -42,7 +42,8 @@ ANALYSIS = {
     "writing": "escape case",
     "figures": "stats case",
     "report": "case writing figures",
-    "cli": "escape sources case writing figures report",
+    "gallery": "escape sources case writing figures",
+    "cli": "escape sources case writing figures report gallery",
 }
 FREE_OF_TORCH = "format config results evidence"  # what the analysis may import of ablate
 # Mappings of anything that may cross a border: the arguments of resolved components, whose constructors are the schema,
@@ -142,6 +143,7 @@ WITHOUT_TORCH = [
     "ablate.cli.main",
     "ablate.execution.tracking.wandb",
     "analysis.cli.main",
+    "analysis.gallery.write",
 ]
 
 

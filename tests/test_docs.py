@@ -21,6 +21,7 @@ from analysis.figures import KINDS
 from analysis.figures.draw.page import page_of
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINKING = [*PAGES, ROOT / "experiments" / "FINDINGS.md"]
 SEVERAL = {
     "status",
     "diff",
@@ -31,7 +32,6 @@ SEVERAL = {
     "catalogue",
     "studies",
 }  # subcommands: no studies to plan
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def test_the_readme_is_short() -> None:
@@ -69,7 +69,7 @@ def test_every_kind_of_figure_is_drawn_and_told() -> None:
     assert not missing, f"{page}: write {', '.join(missing)} in the table of figures, beside the studies that have it"
 
 
-@each_page
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8").replace("\n", " ")):
         if link.startswith(("http://", "https://")):

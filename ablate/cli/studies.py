@@ -26,6 +26,7 @@ from ablate.cli.monitor.rounds import base_of, progress, readable, rounds_of, to
 from ablate.cli.sweep import DONE, FAILED, INTERRUPTED, TERMINATED, WRONG
 from ablate.config.command import read_command
 from ablate.config.errors import Corrupt, Refused, first_line
+from ablate.config.groups import by_value
 from ablate.config.overrides import parsed
 from ablate.config.study_file import key_of
 from ablate.config.subcommands import PlainParser, conclude
@@ -38,9 +39,6 @@ from ablate.results.kept_tables import MANIFEST, write_tables
 from ablate.results.manifest import manifest_in
 from ablate.results.study import Study, load_study
 
-# What is worth most goes first; study files that are not named here come after these, by name.
-ORDER = ["xiong_warmup", "glu_variants", "batch_norm", "rms_norm", "catalogue", "alibi_extrapolation", "mqar_width"]
-ORDER += ["qk_norm", "nope_lengths"]
 TABLES = Path("experiments") / "results"
 ENDINGS = {INTERRUPTED: KeyboardInterrupt, TERMINATED: Terminated}
 ENDINGS |= {-signal.SIGINT: KeyboardInterrupt, -signal.SIGTERM: Terminated}  # before it could heed them
@@ -103,7 +101,7 @@ def in_order(names: list[str], known: Iterable[str]) -> list[str]:
     for name in names:
         if name not in known:
             raise Refused(f"{name}: no such study file; {instead(name, known)}")
-    return list(dict.fromkeys(names)) or sorted(known, key=lambda name: (ORDER + known).index(name))
+    return list(dict.fromkeys(names)) or by_value(known)
 
 
 def carry_out(names: list[str], asked: Asked) -> int:

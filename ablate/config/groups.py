@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable
 from pathlib import Path
 
 from ablate.config.plain_yaml import read_plain
@@ -12,6 +13,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 CHECKOUT = (PACKAGE.parent / "conf" / "config.yaml").exists()
 CONF = PACKAGE.parent / "conf" if CHECKOUT else PACKAGE / "_conf"
 EXPERIMENTS = PACKAGE.parent / "experiments" if CHECKOUT else PACKAGE / "_experiments"
+ORDER = ["xiong_warmup", "glu_variants", "batch_norm", "rms_norm", "catalogue", "alibi_extrapolation", "mqar_width"]
+ORDER += ["qk_norm", "nope_lengths"]
 FIGURES = PACKAGE.parent / "analysis" / "figures" / "kinds"
 
 
@@ -61,6 +64,11 @@ def experiments(config_dir: str | None = None) -> dict[str, Path]:
 def figures() -> list[str]:
     """The kinds of figures that the analysis draws, by the files that hold them: nothing of it is imported here."""
     return sorted(file.stem for file in FIGURES.glob("[!_]*.py"))
+
+
+def by_value(names: Iterable[str]) -> list[str]:
+    """Names of study files, what is worth most first; those of which nothing is said here come last, by name."""
+    return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
 
 
 @functools.cache

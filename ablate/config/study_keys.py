@@ -15,7 +15,7 @@ from ablate.config.schema import BY_STEPS, MOST_SEEDS, TUNING_SEEDS, Config
 
 # The keys that each way of matching chooses for a cell.
 CHOSEN = dict.fromkeys(("params", "flops"), ("ffn.hidden", "ffn.mult")) | dict.fromkeys(BY_STEPS, ("train.steps",))
-TAKEN = ("export", "verify")  # commands of `ablate analyse`, which takes a study's name in the same place
+TAKEN = ("export", "verify", "gallery")  # commands of `ablate analyse`, which takes a study's name in the same place
 SEEDS = "must be a number of seeds, a list of them, or auto: seeds=5, seeds=[3,7], seeds=auto"
 
 

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
     from analysis.case import Case
 
-COMMANDS = {"export": "analysis.cli.export", "verify": "analysis.cli.verify"}
+COMMANDS = {name: f"analysis.cli.{name}" for name in ("export", "verify", "gallery")}
 EPILOG = """also:
   ablate analyse export [STUDY]     runs.csv and curves.parquet, to go on with elsewhere
   ablate analyse verify FILE        whether a figure still matches the results on disk
+  ablate analyse gallery [FOLDER]   figures, findings and gallery of the studies in experiments/results, anew
 """
 LINES = 16  # effects that are printed; all are in the files
 NOTES = 12

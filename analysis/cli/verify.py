@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _verify(file: Path, results: Path | None, usual: Path) -> int:
     stamped = _stamped(file)
-    case = (None if results else _kept(stamped, file.parent)) or _case(stamped, file, results, usual)
+    case = (None if results else _kept(stamped, file)) or _case(stamped, file, results, usual)
     now = _today(stamped, case)
     differences = _differences(stamped, now, case)
     print("\n".join(f"{file}: {line}" for line in differences or [f"matches {stamped['study']}"]))
@@ -64,9 +64,13 @@ def _stamped(file: Path) -> Stamp:
     return found
 
 
-def _kept(stamped: Stamp, folder: Path) -> Case | None:
-    """The study that the figure is of, where its tables are beside it.  Raises `Refused` where they are damaged."""
-    if not holds_tables(folder):
+def _kept(stamped: Stamp, file: Path) -> Case | None:
+    """The study that the figure is of, where its tables, or its folder, are beside it.
+
+    Raises `Refused` where they are damaged.
+    """
+    folder = next((each for each in file.resolve().parents[:2] if holds_tables(each)), None)
+    if folder is None:
         return None
     study = sources.read_kept(folder)
     return arguments_.case(folder, study, folder) if study.manifest.study == stamped["study"] else None

@@ -111,6 +111,17 @@ def source_hash() -> str:
     """SHA-256 of the code that makes figures: `analysis`, `ablate.{evidence,format}`, without their comments."""
     package, here = Path(format.__file__).parents[1], Path(__file__).parents[1]
     files = [*here.rglob("*.py"), *(package / "evidence").rglob("*.py"), *(package / "format").rglob("*.py")]
+    return _hash_of(files)
+
+
+@functools.cache
+def drawing_hash() -> str:
+    """SHA-256 of the code that draws: the kinds of figures, and what they share."""
+    here = Path(__file__).parent
+    return _hash_of([*(here / "kinds").glob("*.py"), *(here / "draw").glob("*.py")])
+
+
+def _hash_of(files: list[Path]) -> str:
     named = {f"{file.parent.name}/{file.name}": file for file in files}
     return _digest([[name, _code(named[name].read_text(encoding="utf-8"))] for name in sorted(named)])
 

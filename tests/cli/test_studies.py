@@ -15,9 +15,9 @@ from fake_studies import fabricate
 from warm_python import Copy
 
 from ablate.cli import studies
-from ablate.cli.studies import ORDER, as_kept, in_order
+from ablate.cli.studies import as_kept, in_order
 from ablate.config.errors import Refused
-from ablate.config.groups import experiments
+from ablate.config.groups import ORDER, experiments
 from ablate.results.kept_tables import read_tables, write_tables
 from ablate.results.study import load_study
 

@@ -128,10 +128,15 @@ def title(manifest: Manifest) -> str:
 def save(drawn: Figure, folder: Path, name: str, stamp: dict[str, str]) -> list[Path]:
     """Write PDF and PNG with `stamp` in both; the same figure gives the same bytes."""
     files = [folder / f"{name}.pdf", folder / f"{name}.png"]
-    _write(drawn, files[1], DPI, {**stamp, "Software": None})
+    save_png(drawn, files[1], stamp)
     drawn.set_layout_engine("none")  # the layout is found; finding it again takes most of the time
     _write(drawn, files[0], "figure", {**stamp, "CreationDate": None})
     return files
+
+
+def save_png(drawn: Figure, file: Path, stamp: dict[str, str]) -> None:
+    """Write a PNG with `stamp` in it."""
+    _write(drawn, file, DPI, {**stamp, "Software": None})
 
 
 def _write(drawn: Figure, file: Path, dpi: float | str, metadata: dict[str, Any]) -> None:

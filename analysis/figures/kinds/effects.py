@@ -15,7 +15,11 @@ from analysis.case import Case
 from analysis.figures.draw import captions, style
 from analysis.figures.draw.axes import difference_ticks
 from analysis.figures.draw.rows import name_x, stacked
-from analysis.figures.kind import Kind, Page
+from analysis.figures.kind import MOST, Kind, Page
+
+PAGE = 48  # rows that one page holds, where each factor is named once, above its rows
+CLOSE = 0.155  # inches between so many rows
+REASON = 40  # characters of one line there
 
 COLUMNS = ["kind", "factor", "level", "stratum", "family", "n", "mean", "sd", "low", "high", "p", "verdict", "note"]
 
@@ -42,7 +46,8 @@ def _results(rows: pandas.DataFrame) -> list[str]:
     found = []
     for row in rows.itertuples():
         if not row.drawn:
-            found.append(f"{row.verdict}: {row.note}")
+            told = f"{row.verdict}: {row.note}"
+            found.append(told if len(rows) <= MOST or len(told) <= REASON else row.verdict)
             continue
         n = f"  n = {row.n}" * several
         note = f": {row.note}" if row.sd == 0 else ""  # the caption has the other reasons
@@ -66,6 +71,8 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
     grey = grey or "; grey: each row's margin" * bool(len(band))
     steps = known["margin_steps"].dropna().drop_duplicates()  # exchange runs tell what they are worth: no one band
     grey = grey or "".join(f"; margin: {format.bounds(math.nan, size)}" for size in steps)
+    grey += "; arrow: the effect lies beyond the axis" * bool((rows["mean"].abs() > _cap(rows[rows["drawn"]])).any())
+    grey += "; withheld without a reason: effects.csv has it" * bool(rows["result"].eq("withheld").any())
     told = [evidence.families(case.study.manifest, family), evidence.unadjusted(case.study.manifest)]
     return [f"{how}{seeds}, {pairing}; filled: decided{captions.assuming(known)}{grey}", *told]
 
@@ -73,7 +80,8 @@ def _caption(case: Case, shown: pandas.DataFrame, rows: pandas.DataFrame) -> lis
 def draw(table: pandas.DataFrame, page: Page) -> Figure:
     """A point and an interval per effect, its verdict and n, the zero line, the margin; a panel per metric."""
     panels = [_under_heads(group) for _, group in table.groupby("facet", sort=False)]
-    drawn, axes = stacked(table, page, [(rows["label"], rows["result"]) for rows in panels])
+    texts = [(rows["label"], rows["result"]) for rows in panels]
+    drawn, axes = stacked(table, page, texts, CLOSE) if len(table) > MOST else stacked(table, page, texts)
     for axis, rows in zip(axes, panels, strict=True):
         for place in np.flatnonzero(rows["head"]):
             axis.get_yticklabels()[place].set(fontweight="bold")
@@ -82,13 +90,19 @@ def draw(table: pandas.DataFrame, page: Page) -> Figure:
 
 
 def _under_heads(shown: pandas.DataFrame) -> pandas.DataFrame:
-    """The rows of a forest from top to bottom, each stratum under its name (`head`), exploratory rows under theirs."""
+    """The rows of a forest from top to bottom, each stratum under its name (`head`), exploratory rows under theirs.
+
+    Of many rows each factor is a head of its own, and is left out of the names below it.
+    """
+    named = shown["label"].str.partition(": ")
+    apart = (named[2] != "") & (len(shown) > MOST)
+    shown = shown.assign(group=named[0].where(apart, ""), label=named[2].where(apart, shown["label"]))
     parts = []
-    for (family, stratum), group in shown.groupby(["family", "stratum"], sort=False):
+    for (family, stratum, group), rows in shown.groupby(["family", "stratum", "group"], sort=False):
         stratum = str(stratum) or "between settings" * bool(shown["stratum"].any())
-        heading = stratum if family else f"exploratory {stratum}".strip()
+        heading = ", ".join(filter(None, ["exploratory" * (not family), stratum, group]))
         parts += [pandas.DataFrame({"label": [heading], "result": "", "head": True})] * bool(heading)
-        parts += [group.assign(head=False)]
+        parts += [rows.assign(head=False)]
     return pandas.concat(parts, ignore_index=True)
 
 
@@ -112,16 +126,21 @@ def _panel(axis: Axes, effects: pandas.DataFrame, page: Page) -> None:
 def _cap(known: pandas.DataFrame) -> float:
     """How far from zero the axis may reach: to all points and decided intervals, else to thrice the median interval.
 
-    One cell with two noisy seeds would otherwise press all other rows into a dot.
+    One cell with two noisy seeds would otherwise press all other rows into a dot; of a page of rows one effect would,
+    so that there it ends at four times the upper quartile, too.
     """
     if known.empty:
         return 1.0
     reach = known[["low", "high"]].abs().max(axis=1)
     needed = [*known["mean"].abs(), *reach[known["verdict"].isin(evidence.DECIDED)], 3 * reach.median()]
-    return float(np.nanmax([*needed, 0.0])) * 1.05 or 1.0
+    most = 4 * reach.quantile(0.75) if len(known) > MOST else math.inf
+    return min(float(np.nanmax([*needed, 0.0])) * 1.05, float(most)) or 1.0
 
 
 def _effect(axis: Axes, y: float, row: Any, cap: float, colour: str) -> None:
+    if abs(row.mean) > cap:
+        axis.plot(math.copysign(cap, row.mean), y, "<" if row.mean < 0 else ">", color=colour, ms=4.5, clip_on=False)
+        return
     if math.isfinite(row.low):
         ends = np.clip([row.low, row.high], -cap, cap)
         axis.plot(ends, [y, y], color=colour, lw=1.4, solid_capstyle="butt")
@@ -131,4 +150,4 @@ def _effect(axis: Axes, y: float, row: Any, cap: float, colour: str) -> None:
     axis.plot(row.mean, y, "o", ms=4.5, color=colour, markerfacecolor=inside, zorder=3)
 
 
-KIND = Kind("every effect with its interval and verdict", table, draw)
+KIND = Kind("every effect with its interval and verdict", table, draw, PAGE)

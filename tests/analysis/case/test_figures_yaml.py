@@ -143,7 +143,12 @@ def test_more_than_fits_is_left_out_and_said(tmp_path: Path) -> None:
     assert tables["seeds"]["cell"].nunique() == tables["curves"]["cell"].nunique() == 24
     best = case.cells.sort_values("mean")["cell"].head(20)
     assert {"c0", *best} <= set(tables["seeds"]["cell"])
-    assert len(tables["effects"]) == 24 and "24 of 29 effects shown" in " ".join(tables["effects"].attrs["caption"])
+
+
+def test_a_page_of_effects_holds_48_and_the_others_are_left_out_and_said(tmp_path: Path) -> None:
+    case = made(tmp_path, factors={"norm": [f"n{i}" for i in range(7)], "ffn": [f"f{i}" for i in range(8)]})
+    table = figures.tables(case)["effects"]
+    assert len(table) == 48 and "48 of 55 effects shown" in " ".join(table.attrs["caption"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,39 @@
+"""ablate analyse gallery [FOLDER]: figures, findings and gallery of the committed studies, from their tables alone.
+
+Reads experiments/results/*/ of a checkout; what is up to date stays as it is, so that a second time changes nothing.
+Exit codes: 0 all is up to date; 2 a study or a page is damaged, and nothing was written.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ablate import format
+from ablate.config.errors import Refused
+from ablate.config.groups import CHECKOUT, PACKAGE
+from ablate.config.subcommands import PlainParser, conclude
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write what is not up to date; the exit code."""
+    parser = PlainParser("ablate analyse gallery", description="Figures, findings and gallery of committed studies.")
+    told = "a checkout, with experiments/, docs/ and README.md (default: the one that this command is of)"
+    parser.add_argument("folder", nargs="?", metavar="FOLDER", type=Path, help=told)
+    given = parser.parse_args(arguments)
+    return conclude(parser.prog, lambda: _gallery(given))
+
+
+def _gallery(given: argparse.Namespace) -> int:
+    if given.folder is None and not CHECKOUT:
+        raise Refused("an installed package has no experiments/; name a checkout")
+    root = given.folder or PACKAGE.parent
+    if not (root / "experiments").is_dir():
+        raise Refused(f"{root} is no checkout: it has no folder experiments")
+    from analysis.gallery.write import write  # slow to load, and a refusal needs none of it
+
+    changes = write(root)
+    for word, files in (("wrote", changes.written), ("removed", changes.removed)):
+        print("".join(f"{word} {file}\n" for file in files), end="")
+    print(f"{format.counted(changes.files, 'file')}, {len(changes.written)} of them written anew")
+    return 0

@@ -1,0 +1,88 @@
+"""`experiments/FINDINGS.md`: a section per study, of its verdicts and the paragraph that was written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from ablate import evidence, format
+from analysis.case import Case
+from analysis.gallery import verdicts
+from analysis.gallery.kept import BY_HAND, FIGURES, RESULTS, StudyFile, Trained
+from analysis.writing import tables
+from analysis.writing.sections import counts
+from analysis.writing.sentences import where
+from analysis.writing.sheet import Sheet, inline, markdown, paragraph
+
+SHEETS = ("claims", "effects", "cells")
+
+
+def page(files: Iterable[StudyFile]) -> str:
+    """The verdicts of all studies and what they are worth, then a section per study."""
+    files = list(files)
+    total = verdicts.page(each.case for file in files for each in file.trained)
+    found = ["## All verdicts, and the false ones among them", total] if total else []
+    return "\n\n".join([*found, *(part for file in files for part in _sections(file))])
+
+
+def _sections(file: StudyFile) -> Iterator[str]:
+    for each in file.trained:
+        yield from _section(file, each)
+    if not file.trained:
+        yield f"## {inline(file.name)}"
+        yield from filter(None, (paragraph(file.question), _fact("Published", file.published)))
+    if file.missing:
+        yield f"Not run yet: {format.listed(f'`{each}`' for each in file.missing)}."
+
+
+def _section(file: StudyFile, trained: Trained) -> Iterator[str]:
+    manifest, case = trained.manifest, trained.case
+    yield f"## {inline(manifest.study)}"
+    yield from filter(None, [paragraph(manifest.question or file.question)])
+    facts = {"Published": manifest.published or file.published, "Scope": where(manifest, None), "Runs": cost(case)}
+    facts |= {"Notes": "; ".join(tables.remarks(case.study))}
+    told = [_fact(name, text) for name, text in facts.items() if text]
+    links = format.listed(f"[{each.name}](results/{manifest.study}/{FIGURES}/{each.name}.md)" for each in sheets(case))
+    yield "\n".join([*told, f"- **Command**: `{trained.command}`", f"- **Tables**: {links}"])
+    if len(case.claims):
+        yield _listed("Claims", evidence.claim_lines(manifest, case.claims))
+    yield _effects(case)
+    missing = f"{RESULTS.name}/{manifest.study}/{BY_HAND}"
+    yield trained.words or f"(In words: nothing yet; they belong into `{missing}`.)"
+
+
+def sheets(case: Case) -> list[Sheet]:
+    """The tables for reading that stand beside the figures."""
+    return [each for each in tables.sheets(case) if each.name in SHEETS]
+
+
+def cost(case: Case) -> str:
+    """How its runs ended, and how long they kept a core, or a GPU, busy: "80 runs: 80 done; 1,234 core-seconds"."""
+    studies = {"": case.study, **case.study.beside}
+    took = {role: each.runs["seconds"].astype(float).sum() for role, each in studies.items()}
+    device = "GPU-seconds" if case.study.runs["device"].astype(str).str.startswith("cuda").any() else "core-seconds"
+    beside = [f"{seconds:,.0f} of {role}" for role, seconds in took.items() if role and seconds]
+    untold = ["those of tuning, which has no tables here, left out"] * (case.study.manifest.tuning is not None)
+    more = f" ({'; '.join([*beside, *untold])})" if beside or untold else ""
+    total = math.fsum(took.values())
+    return f"{counts(case.study)}" + f"; {total:,.0f} {device}{more}" * bool(total)
+
+
+def _effects(case: Case) -> str:
+    """The decided effects, and how many there are in all."""
+    every = evidence.headline(case.effects)
+    told = every[every["verdict"].map(verdicts.is_decided)]
+    how = next(iter(told["assumes"]), "") if told["assumes"].nunique() == 1 else ""  # said once for all
+    standing = evidence.standing(case.study, case.effects, case.claims)
+    said = ", ".join(filter(None, [f"Effects, {len(told)} of {len(every)} decided", how]))
+    shown = tables.effects_sheet(case._replace(effects=told.assign(assumes="") if how else told))
+    rows = markdown(shown._replace(notes=[])).rstrip("\n") if len(told) else ""
+    return "\n\n".join(filter(None, [f"**{inline('; '.join(filter(None, [said, standing])))}**", rows]))
+
+
+def _fact(name: str, text: str) -> str:
+    return f"- **{name}**: {inline(text)}" if text else ""
+
+
+def _listed(heading: str, lines: list[str]) -> str:
+    return "\n".join([f"**{inline(heading)}**", "", *(f"- {paragraph(line.strip())}" for line in lines)])

@@ -1,0 +1,89 @@
+"""What `experiments/` holds: study files, and beside them the tables of those that were trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ablate.config.errors import Refused
+from ablate.config.groups import by_value
+from ablate.config.plain_yaml import read_plain
+from ablate.results.choose import refusing
+from ablate.results.kept_tables import holds_tables, read_tables
+from ablate.results.records import Manifest
+from analysis.case import Case, case_of
+
+RESULTS = Path("experiments") / "results"
+BY_HAND = "finding.md"
+FIGURES = "figures"  # the folder beside a study's tables that is written anew
+
+
+class Trained(NamedTuple):
+    """A study with tables: its case, and the paragraph that was written by hand, if any."""
+
+    case: Case
+    words: str
+
+    @property
+    def manifest(self) -> Manifest:
+        """Its manifest."""
+        return self.case.study.manifest
+
+    @property
+    def command(self) -> str:
+        """The command that trains it."""
+        manifest = self.manifest
+        return command(manifest.experiment, manifest.tier) if manifest.experiment else manifest.command
+
+
+class StudyFile(NamedTuple):
+    """A study file by its name: what it asks, what was published on it, its tiers, and what was trained of it."""
+
+    name: str
+    question: str
+    published: str
+    tiers: list[str]
+    trained: list[Trained]
+
+    @property
+    def missing(self) -> list[str]:
+        """The commands that train what has no tables yet."""
+        there = {each.manifest.tier for each in self.trained}
+        return [command(self.name, tier) for tier in (None, *self.tiers) if tier not in there]
+
+
+def command(name: str, tier: str | None = None) -> str:
+    """The command that trains a study file, or one of its tiers."""
+    return f"ablate +experiment={name}" + f" tier={tier}" * bool(tier)
+
+
+def study_files(root: Path) -> list[StudyFile]:
+    """The study files of a checkout in the order of `ablate studies`, then tables that belong to none of them.
+
+    Raises `Refused` and `Corrupt` where a folder holds no whole study.
+    """
+    folder = root / RESULTS
+    every = [_trained(each) for each in sorted(folder.iterdir()) if each.is_dir()] if folder.is_dir() else []
+    files = {file.stem: read_plain(file) for file in sorted((root / "experiments").glob("*.yaml"))}
+    of_none = [each for each in every if each.manifest.experiment not in files]
+    found = [_study_file(name, files[name] or {}, every) for name in by_value(files)]
+    return found + [StudyFile(each.manifest.study, each.manifest.question or "", "", [], [each]) for each in of_none]
+
+
+def _study_file(name: str, content: dict[str, Any], every: list[Trained]) -> StudyFile:
+    trained = [each for each in every if each.manifest.experiment == name]
+    trained.sort(key=lambda each: (each.manifest.tier or "", each.manifest.study))
+    question, published = (" ".join(str(content.get(key) or "").split()) for key in ("question", "published"))
+    return StudyFile(name, question, published, list(content.get("tiers") or {}), trained)
+
+
+def _trained(folder: Path) -> Trained:
+    if not holds_tables(folder):
+        raise Refused(f"{folder} holds no tables of a study; remove it, or write them anew with ablate studies")
+    words = folder / BY_HAND
+    try:
+        text = words.read_text(encoding="utf-8").strip() if words.exists() else ""
+    except UnicodeDecodeError:
+        raise Refused(f"{words} is no text in UTF-8") from None
+    with refusing(folder):
+        return Trained(case_of(read_tables(folder), folder), text)

@@ -1,0 +1,129 @@
+"""How many verdicts all studies together hold, and how many false ones are to be expected among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pandas
+
+from ablate import evidence, format
+from ablate.results import naming
+from analysis.case import Case
+from analysis.writing.sheet import markdown, sheet_of
+
+KINDS = {
+    "effects": "effects, each study's a family",
+    "speed": "effects on speed, a family of their own",
+    "claims": "registered claims, each study's a family",
+    "others": "effects outside the families, exploratory",
+    "late": "claims written or edited after results, exploratory",
+}
+IN_FAMILIES = ("effects", "speed", "claims")
+
+
+class Judged(NamedTuple):
+    """What is judged together: the kind of it, the verdicts, whether they allow for the looks that were taken."""
+
+    kind: str
+    verdicts: list[str]
+    adjusted: bool
+    assumed: int  # decided verdicts that take normal differences for granted
+
+
+def judged(case: Case) -> list[Judged]:
+    """The families of a study, and what is exploratory in it; nothing of a study that is no evidence."""
+    if naming.no_evidence(case.study.manifest):
+        return []
+    effects, speed = case.effects, case.further.get("speed", case.effects.head(0))
+    outside = pandas.concat([each[~each["family"].astype(bool)] for each in (effects, speed)])
+    found = {name: table[table["family"].astype(bool)] for name, table in (("effects", effects), ("speed", speed))}
+    registered = case.claims["family"].astype(bool)
+    found |= {"claims": case.claims[registered], "others": outside, "late": case.claims[~registered]}
+    return [_judged(kind, rows) for kind, rows in found.items() if len(rows)]
+
+
+def _judged(kind: str, rows: pandas.DataFrame) -> Judged:
+    words = [format.leaning(word) for word in rows["verdict"]]
+    assumed = int((rows["assumes"] != "").sum())
+    return Judged(kind, words, not rows["unadjusted"].any(), assumed)
+
+
+def is_decided(verdict: str) -> bool:
+    """Whether a verdict says something, be it of the seeds that trained alone."""
+    return format.leaning(verdict).partition(" among ")[0] in evidence.DECIDED
+
+
+def decided(verdicts: Iterable[str]) -> int:
+    """How many verdicts say something."""
+    return sum(map(is_decided, verdicts))
+
+
+def page(cases: Iterable[Case]) -> str:
+    """The counts as a table, and what they mean in words; nothing where nothing was judged."""
+    found = [each for case in cases for each in judged(case)]
+    rows = [_row(kind, [each for each in found if each.kind == kind]) for kind in KINDS]
+    told = [row for row in rows if row["judged"] != "0"]
+    if not told:
+        return ""
+    return "\n\n".join([markdown(sheet_of("verdicts", "", told, [])).rstrip("\n"), *filter(None, _words(found))])
+
+
+def _row(kind: str, found: list[Judged]) -> dict[str, str]:
+    verdicts = [word for each in found for word in each.verdicts]
+    counts = {"judged": len(verdicts), "decided": decided(verdicts)}
+    counts |= {name: verdicts.count(name) for name in ("undecided", "withheld")}
+    families = {"families": len(found)} if kind in IN_FAMILIES else {}
+    return {"": KINDS[kind], "families": "–"} | {name: f"{count:,}" for name, count in (families | counts).items()}
+
+
+def _words(found: list[Judged]) -> list[str]:
+    """What is to be expected, and what that rests on."""
+    families = [each for each in found if each.kind in IN_FAMILIES]
+    kept, open_ = [each for each in families if each.adjusted], [each for each in families if not each.adjusted]
+    alone = [each for each in found if each.kind not in IN_FAMILIES and each.adjusted]
+    return [_expected(kept) * bool(kept), _unadjusted(open_) * bool(open_), _exploratory(alone), _grounds(found)]
+
+
+def _expected(kept: list[Judged]) -> str:
+    level, said = evidence.ALPHA, sum(decided(each.verdicts) for each in kept)
+    most, families = f"{level * len(kept):.2g}", "family" if len(kept) == 1 else "families"
+    return (
+        f"In a family the chance of any false verdict is at most {format.rough(level)}, however many it holds: each of "
+        f"its m intervals misses the truth with a chance of at most {level:g}/m, and a verdict is false only where its "
+        f"interval misses. So of {len(kept)} {families} at most {level:g} × {len(kept)} = {most} are to be expected "
+        f"with a false verdict in them, and at most {most} false ones among all "
+        f"{format.counted(said, 'decided verdict')} of these families together. What is undecided or withheld says "
+        f"nothing, and cannot be false; it is no evidence of equality either."
+    )
+
+
+def _unadjusted(open_: list[Judged]) -> str:
+    said = sum(decided(each.verdicts) for each in open_)
+    return (
+        f"Not counted there: {format.counted(said, 'decided verdict')} of studies that went on after an unplanned look "
+        f"at their results ({len(open_)} of the families): more of them may be false than 5 %."
+    )
+
+
+def _exploratory(alone: list[Judged]) -> str:
+    said = sum(decided(each.verdicts) for each in alone)
+    if not said:
+        return ""
+    return (
+        f"Of what only looks so (exploratory), 5 % at most are false on average (false discovery and false coverage "
+        f"rate, by study): about {evidence.ALPHA * said:.2g} of {said}."
+    )
+
+
+def _grounds(found: list[Judged]) -> str:
+    assumed = sum(each.assumed for each in found)
+    normal = (
+        f" {format.counted(assumed, 'verdict')} hold{'s' * (assumed == 1)} only if differences over seeds are roughly "
+        f"normal, which so few seeds cannot show, or about which the check raised a doubt."
+    ) * bool(assumed)
+    return (
+        f"These are errors by the chance of seeds alone, at the sizes, steps and data that each study names.{normal} "
+        f"Whether a difference holds elsewhere, or comes from a learning rate that suits one side better, is no matter "
+        f"of chance, and no such number covers it."
+    )

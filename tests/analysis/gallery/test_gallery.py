@@ -1,0 +1,248 @@
+"""`ablate analyse gallery`: what committed tables say, drawn and written; on small studies whose numbers are known."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+from conftest import ROOT
+from fake_studies import fabricate, plain_score
+from PIL import Image
+
+from ablate.results.kept_tables import write_tables
+from ablate.results.study import load_study
+from analysis import figures
+from analysis.case import case_of
+from analysis.cli.main import main
+from analysis.figures.stamp import metadata, read_stamp
+from analysis.gallery import showcase
+from analysis.gallery.kept import study_files
+from analysis.gallery.write import BEGIN, END
+
+Capture = pytest.CaptureFixture[str]
+FFN = {"ffn": ["mlp", "gelu", "swiglu"]}
+CLAIM = {"claim": {"less": [{"ffn": "swiglu"}, {"ffn": "mlp"}], "metric": "test/loss"}, "registered": True}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout without studies: two pages with marks around old words, two study files, and the recorded seeds."""
+    found = tmp_path / "checkout"
+    shutil.copytree(ROOT / "tests" / "recorded", found / "tests" / "recorded")
+    for name, title in (("README.md", "ours"), ("experiments/FINDINGS.md", "Findings")):
+        (found / name).parent.mkdir(parents=True, exist_ok=True)
+        (found / name).write_text(f"# {title}\n\n{BEGIN}\n\nold words\n\n{END}\n\nby hand\n")
+    (found / "experiments" / "glu_variants.yaml").write_text(
+        "question: Do gates help?\npublished: yes, 1.94 after 2.00\n"
+    )
+    (found / "experiments" / "alone.yaml").write_text("question: And this?\ntiers: {gpu: {scale: base}}\n")
+    return found
+
+
+@pytest.fixture
+def train(root: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Puts the tables of a made-up study into the checkout."""
+
+    def trained(study: str = "glu_variants", factors: dict[str, list[Any]] = FFN, **options: Any) -> Path:
+        options = {"seeds": range(5), "experiment": study} | options
+        name = fabricate(tmp_path / "results", factors, study=study, **options)
+        folder = root / "experiments" / "results" / name
+        write_tables(load_study(tmp_path / "results", name), folder)
+        return folder
+
+    return trained
+
+
+def gallery(root: Path, capsys: Capture) -> tuple[int, str]:
+    code = main(["gallery", str(root)])
+    said = capsys.readouterr()
+    return code, said.out + said.err
+
+
+def contents(root: Path) -> dict[Path, tuple[bytes, int]]:
+    """Every file with its time, which a file that is written again does not keep."""
+    return {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in root.rglob("*") if file.is_file()}
+
+
+def findings(root: Path) -> str:
+    return (root / "experiments" / "FINDINGS.md").read_text(encoding="utf-8")
+
+
+def counted(root: Path) -> dict[str, list[str]]:
+    """The table of all verdicts, by its first column."""
+    rows = re.findall(r"^\| ([a-z].*) \|$", findings(root).partition("## glu")[0], re.MULTILINE)
+    return {name: rest for name, *rest in (row.split(" | ") for row in rows)}
+
+
+def test_without_a_study_the_pages_say_what_was_not_run(root: Path, capsys: Capture) -> None:
+    assert gallery(root, capsys)[0] == 0
+    text = findings(root)
+    assert text.startswith(f"# Findings\n\n{BEGIN}\n\n## ") and text.endswith(f"{END}\n\nby hand\n")
+    assert "old words" not in text and "All verdicts" not in text
+    assert "Do gates help?" in text and "Not run yet: `ablate +experiment=glu_variants`." in text
+    assert "`ablate +experiment=alone` and `ablate +experiment=alone tier=gpu`" in text
+    assert text.index("## glu_variants") < text.index("## alone"), "what is worth most first, as in ablate studies"
+    assert "Not run yet: glu_variants, alone." in (root / "docs" / "gallery.md").read_text()
+
+
+def test_a_study_is_drawn_told_and_left_alone_the_second_time(
+    root: Path, train: Callable[..., Path], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = train(figure="curves", claims={"gated": CLAIM})
+    before = (folder / "curves.csv").read_bytes()
+    (folder / "finding.md").write_text("2026-11-22: As *published*.\n")
+    monkeypatch.setattr(showcase, "FRONT", ("glu_variants", "absent"))
+    assert gallery(root, capsys)[0] == 0
+    names = {f"{name}.{kind}" for name in ("curves", "effects", "claims") for kind in ("png", "csv")}
+    assert {file.name for file in (folder / "figures").iterdir()} == {*names, "claims.md", "effects.md", "cells.md"}
+    assert (folder / "curves.csv").read_bytes() == before, "what is plotted does not take the place of the table"
+    text = findings(root)
+    for part in ("yes, 1.94 after 2.00", "gated (registered): supported. swiglu lowers", "2026-11-22: As *published*."):
+        assert part in text
+    page = (root / "docs" / "gallery.md").read_text()
+    assert page.index("figures/curves.png") < page.index("figures/effects.png") < page.index("figures/claims.png")
+    assert "ablate +experiment=glu_variants" in page and "swiglu lowers the test loss by" in page
+    readme = (root / "README.md").read_text()
+    assert "(experiments/results/glu_variants/figures/curves.png)" in readme and readme.endswith(f"{END}\n\nby hand\n")
+    there = contents(root)
+    assert gallery(root, capsys) == (0, f"{len(names) + 7} files, 0 of them written anew\n") and contents(root) == there
+
+
+def test_what_is_plotted_stands_beside_its_figure_and_the_stamp_vouches_for_it(
+    root: Path, train: Callable[..., Path], capsys: Capture
+) -> None:
+    folder = train()
+    gallery(root, capsys)
+    trained = next(each for file in study_files(root) for each in file.trained)
+    stamped = read_stamp((folder / "figures" / "effects.png").read_bytes())
+    assert stamped and stamped["command"] == "ablate analyse gallery" and stamped["study"] == "glu_variants"
+    table = pandas.read_csv(folder / "figures" / "effects.csv")
+    effects = trained.case.effects
+    assert table["mean"].to_numpy() == pytest.approx(effects["mean"].to_numpy(), rel=1e-9)
+    assert table["low"].to_numpy() == pytest.approx(effects["low"].to_numpy(), rel=1e-9)
+    for number in re.findall(r"-?\d+\.\d+", (folder / "figures" / "effects.csv").read_text()):
+        assert len(number.lstrip("-0.").replace(".", "")) <= 10, "what is equal on all machines"
+    assert main(["verify", str(folder / "figures" / "effects.png")]) == 0
+
+
+def test_a_figure_is_drawn_anew_only_for_other_data_or_other_drawing_code(
+    root: Path, train: Callable[..., Path], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = train() / "figures" / "effects.png"
+    gallery(root, capsys)
+    with Image.open(io.BytesIO(file.read_bytes())) as image:
+        from PIL.PngImagePlugin import PngInfo
+
+        info = PngInfo()
+        for key, value in metadata(read_stamp(file.read_bytes()) or {}).items():
+            info.add_text(key, value.replace('"analysis":"', '"analysis":"other'))
+        image.convert("L").save(file, pnginfo=info)
+    of_another_machine = file.read_bytes()
+    gallery(root, capsys)
+    assert file.read_bytes() == of_another_machine, "the same data, drawn elsewhere"
+    monkeypatch.setattr("analysis.gallery.pictures.drawing_hash", lambda: "new")
+    assert "effects.png" in gallery(root, capsys)[1] and file.read_bytes() != of_another_machine
+
+
+def test_verdicts_are_counted_and_the_false_ones_to_be_expected_told(
+    root: Path, train: Callable[..., Path], capsys: Capture
+) -> None:
+    lost = lambda levels, seed: "diverged" if (levels["ffn"], seed) == ("gelu", 0) else "done"  # noqa: E731
+    train(status=lost, claims={"gated": CLAIM, "late": CLAIM | {"registered": False}})
+    train("alone", {"norm": ["ln", "rms"]}, score=lambda levels, seed: 2.0 + 0.01 * (seed % 3))
+    gallery(root, capsys)
+    table = counted(root)
+    # Two effects, one of them withheld, and one that is equal in every seed.
+    assert table["effects, each study's a family"] == ["2", "3", "1", "1", "1"]
+    assert table["registered claims, each study's a family"] == ["1", "1", "1", "0", "0"]
+    assert table["claims written or edited after results, exploratory"] == ["–", "1", "1", "0", "0"]
+    text = " ".join(findings(root).split())
+    assert "at most 0.05 × 3 = 0.15 are to be expected" in text and "at most 0.15 false ones among all 2" in text
+    assert "about 0.05 of 1" in text
+    assert "1 run diverged" in text and "In words: nothing yet" in text
+
+
+def test_seeds_that_were_added_after_a_look_are_not_promised_for(
+    root: Path, train: Callable[..., Path], capsys: Capture
+) -> None:
+    train(looks=[{"seeds": [0, 1, 2], "when": "2025-01-01"}])
+    gallery(root, capsys)
+    text = findings(root)
+    assert "are to be expected" not in text and "1 decided verdict of studies that went on after" in text
+
+
+def test_of_many_effects_the_answer_names_those_that_are_better(
+    root: Path, train: Callable[..., Path], capsys: Capture
+) -> None:
+    ffn = {"ffn": ["mlp", "swiglu", *(f"f{i}" for i in range(9))]}
+    train(factors=ffn)
+    gallery(root, capsys)
+    page = (root / "docs" / "gallery.md").read_text()
+    assert re.search(r"^of 10 effects 1 better and 9 undecided; better: ffn: swiglu − mlp\.$", page, re.MULTILINE)
+
+
+def test_a_file_of_an_earlier_version_of_a_study_goes(root: Path, train: Callable[..., Path], capsys: Capture) -> None:
+    old = train() / "figures" / "sensitivity.png"
+    old.parent.mkdir()
+    old.write_bytes(b"")
+    assert f"removed {old}" in gallery(root, capsys)[1] and not old.exists()
+
+
+def test_the_noise_of_every_study_comes_with_the_package(
+    root: Path, train: Callable[..., Path], capsys: Capture
+) -> None:
+    train(seeds=range(8))
+    gallery(root, capsys)
+    table = pandas.read_csv(root / "ablate" / "evidence" / "noise_atlas.csv")
+    assert list(table["study"].unique()) == ["norm_ffn_tiny", "glu_variants"]
+    assert set(table.loc[table["study"] == "glu_variants", "n"]) == {8}
+
+
+def torn(folder: Path) -> None:
+    table = folder / "runs.csv"
+    table.write_bytes(table.read_bytes()[:-40])
+
+
+def no_study(folder: Path) -> None:
+    (folder.parent / "stray").mkdir()
+
+
+def no_marks(folder: Path) -> None:
+    (folder.parents[2] / "README.md").write_text("# ours\n")
+
+
+@pytest.mark.parametrize(("harm", "named"), [(torn, "runs.csv"), (no_study, "stray"), (no_marks, "README.md")])
+def test_what_is_damaged_is_refused_in_one_line_and_nothing_is_written(
+    root: Path, train: Callable[..., Path], capsys: Capture, harm: Callable[[Path], None], named: str
+) -> None:
+    harm(train())
+    before = contents(root)
+    code, said = gallery(root, capsys)
+    assert code == 2 and said.count("\n") == 1 and named in said
+    assert contents(root) == before
+
+
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    code, said = gallery(tmp_path, capsys)
+    assert code == 2 and said.count("\n") == 1 and "experiments" in said
+
+
+def test_a_forest_of_every_variant_is_one_page_with_each_factor_named_once(tmp_path: Path) -> None:
+    factors = {f"optim.f{i}": list(range(9)) for i in range(6)}
+    large = lambda levels, seed: plain_score(levels, seed) + 0.9 * (levels["optim.f5"] == 8)  # noqa: E731
+    name = fabricate(tmp_path, factors, range(5), large, design="one_at_a_time")
+    case = case_of(load_study(tmp_path, name), tmp_path)
+    table = figures.tables(case)["effects"]
+    page = figures.page_of(case.study.manifest, figures.edits(case))
+    drawn = figures.KINDS["effects"].draw(table, page)
+    named = [text.get_text() for text in drawn.axes[0].get_yticklabels()]
+    assert len(table) == 48 and len(named) == 54
+    assert [text for text in named if text.startswith("optim.")] == list(factors)
+    assert drawn.get_figheight() < 10.5, "a page"
+    assert drawn.axes[0].get_xlim()[1] < 0.9 and "arrow" in " ".join(table.attrs["caption"])
