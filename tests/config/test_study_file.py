@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT, Cli
+from conftest import Cli
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from ablate.cli.main import help_text
 from ablate.cli.preview import preview
-from ablate.config.groups import experiments, figures, first_line, groups, read_groups
+from ablate.config.groups import experiments, figures, groups, read_groups
 from ablate.config.study_file import read_study, value_text
-from ablate.config.typed_json import plain
 from ablate.planning.plan import Plan, PlanError, plan_study
 from ablate.planning.units import write_plan
 from ablate.results.atomic import write_json
@@ -331,18 +330,6 @@ def test_a_file_of_the_users_cannot_hide_one_of_ablates(folder):
     (folder.path / "experiment" / "glu_variants.yaml").write_text("seeds: 1")
     with pytest.raises(PlanError, match="has the name of a variant or a study of ablate's"):
         folder.plan()
-
-
-@pytest.mark.parametrize("name", experiments())
-def test_every_study_file_of_ours_says_what_it_is_and_can_be_planned(name, tmp_path):
-    file = experiments()[name]
-    assert file.parent == ROOT / "experiments" and re.search(r"\b(19|20)\d\d\b", first_line(file)), "no source is named"
-    content = yaml.safe_load(file.read_text())
-    for tier in [None, *content.get("tiers", {})]:
-        asked = read_study([f"+experiment={name}", *([f"tier={tier}"] if tier else [])], read_groups())
-        assert asked.problems == [] and plain(asked.claims) == content.get("claims", {})
-    planned = plan_study((f"+experiment={name}", f"results_dir={tmp_path}", "data=memorisation", "scale=tiny"), None)
-    assert planned.manifest.factors == content["factors"] and len(planned.manifest.claims) == len(asked.claims)
 
 
 def test_study_files_are_no_variants(folder):
